@@ -1,0 +1,4 @@
+"""WHERE IT LIVES: the contract that every backend keeps, and the backends.
+
+Read `contract` first; then `local` (files) and `memory`.
+"""

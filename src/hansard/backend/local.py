@@ -1,0 +1,405 @@
+"""Keep sessions as files below a directory.
+
+Above: `store`.  Below: `contract`, `event`, `log`.
+Translates between the two vocabularies beneath it: events, which mean something, and records,
+which are bytes in a segment. What a file holds and in which order is in docs/format.md.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from hansard.backend.contract import Backend, Chunk, Finding, Head, Health, Log
+from hansard.errors import Closed, Damaged, HansardError, SessionDeleted, SessionNotFound
+from hansard.event.envelope import Draft, Event
+from hansard.event.kinds import MESSAGE_ADDED
+from hansard.log import disk, format, inspection, names
+from hansard.log.draft import Order
+from hansard.log.format import Line, Mark
+from hansard.log.handle import DELETED, FAILED, Handle
+from hansard.log.reader import Piece, Reader, Tail
+from hansard.log.root import Root
+from hansard.log.segment import open_segment
+from hansard.log.writer import Durability, Writer
+
+#: So many sessions keep their files open; the least recently used of more let go of theirs.
+#: Two descriptors each, below the usual limit of 1,024.
+MAX_OPEN: Final = 256
+
+#: How long a writer waits for the lock before it names the holder and gives up.
+LOCK_TIMEOUT: Final = 10.0
+
+#: `wait` looks for another process's events after this long, then after longer, up to the second.
+_FIRST_LOOK: Final = 0.001
+_LATEST_LOOK: Final = 0.05
+
+
+class _MessageData(msgspec.Struct, gc=False):
+    message: Any = None
+
+
+class _MessageLine(msgspec.Struct, gc=False):
+    """As much of a line as reading messages needs; all else is passed over by the decoder."""
+
+    seq: int
+    data: _MessageData
+    kind: str = ""
+    more: int = 0
+    log: str | None = None
+
+
+class _RawMessageData(msgspec.Struct, gc=False):
+    message: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _RawMessageLine(msgspec.Struct, gc=False):
+    seq: int
+    data: _RawMessageData
+    kind: str = ""
+    more: int = 0
+    log: str | None = None
+
+
+_messages = msgspec.json.Decoder(_MessageLine).decode_lines
+_raw_messages = msgspec.json.Decoder(_RawMessageLine).decode_lines
+
+
+class LocalChunk(Chunk):
+    """The records of a piece that lie between two seqs."""
+
+    __slots__ = ("_after", "_piece", "_upto")
+
+    def __init__(self, piece: Piece, after: int, upto: int) -> None:
+        self._piece = piece
+        self._after = after
+        self._upto = upto
+
+    def events(self) -> list[Event]:
+        lines = self._piece.lines(format.decode_lines)
+        return [_event(line) for line in lines if self._after < line.seq <= self._upto]
+
+    def messages(self) -> list[tuple[int, dict[str, Any]]]:
+        return [
+            (line.seq, line.data.message)
+            for line in self._piece.lines(_messages)
+            if line.kind == MESSAGE_ADDED and self._after < line.seq <= self._upto
+        ]
+
+    def messages_json(self) -> list[tuple[int, bytes]]:
+        return [
+            (line.seq, bytes(line.data.message))
+            for line in self._piece.lines(_raw_messages)
+            if line.kind == MESSAGE_ADDED and self._after < line.seq <= self._upto
+        ]
+
+
+class LocalLog(Log):
+    """One session's files, shared by all who use the session in this process."""
+
+    __slots__ = ("__weakref__", "_backend", "_controls", "_handle", "_writer", "session_id")
+
+    def __init__(self, backend: "LocalBackend", root: Root, session_id: str) -> None:
+        self.session_id = session_id
+        self._backend = backend
+        self._handle = Handle(root, session_id)
+        self._writer = Writer(
+            self._handle, durability=backend.durability, lock_timeout=backend.lock_timeout
+        )
+        #: The control records up to an offset, and that offset.
+        self._controls: tuple[Reader | None, int, list[Event]] = (None, 0, [])
+
+    def append(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+        new_only: bool = False,
+    ) -> list[Event]:
+        self._backend.used(self)
+        done = self._writer.append(
+            Order(drafts, key=key, expected_seq=expected_seq, new_only=new_only)
+        )
+        if done.duplicate:
+            return self._range(done.first, done.length)
+        return [
+            Event(
+                done.first + place,
+                draft.time or done.time,
+                draft.kind,
+                draft.data,
+                None if place else key,
+            )
+            for place, draft in enumerate(drafts)
+        ]
+
+    def head(self) -> Head | None:
+        found = self._look()
+        if found is None:
+            return None
+        reader, tail = found
+        return Head(tail.mark.seq, reader.segment.time, tail.time, tail.size)
+
+    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
+        found = self._look()
+        if found is None:
+            return
+        reader, tail = found
+        upto = tail.mark.seq if upto is None else min(upto, tail.mark.seq)
+        start = reader.locate(after, tail.mark) if after > reader.segment.start.seq else None
+        for piece in reader.forwards(start or reader.segment.start, tail.mark):
+            if piece.end.seq > after:
+                yield LocalChunk(piece, after, upto)
+            if piece.end.seq >= upto:
+                return
+
+    def read_back(self, upto: int | None = None) -> Iterator[Chunk]:
+        found = self._look()
+        if found is None:
+            return
+        reader, tail = found
+        end = tail.mark
+        if upto is not None and upto < end.seq:
+            end = self._mark_behind(reader, upto, end)
+        upto = end.seq if upto is None else upto
+        for piece in reader.backwards(end):
+            yield LocalChunk(piece, 0, upto)
+
+    def controls(self, upto: int | None = None) -> list[Event]:
+        found = self._look()
+        if found is None:
+            return []
+        reader, tail = found
+        known_reader, offset, events = self._controls
+        if known_reader is not reader:
+            offset, events = 0, []
+        if tail.ctl > offset:
+            events = events + [_event(line) for line in reader.controls(tail.ctl, offset)]
+            self._controls = (reader, tail.ctl, events)
+        if upto is None:
+            upto = tail.mark.seq
+        return [event for event in events if event.seq <= upto]
+
+    def wait(self, after: int, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        pause = _FIRST_LOOK
+        while True:
+            found = self._look()
+            if found is not None and found[1].mark.seq > after:
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LATEST_LOOK)
+
+    def verify(self) -> list[Finding]:
+        try:
+            found = self._look()
+        except Damaged as error:
+            return self._list_damage(error)
+        if found is None:
+            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+        reader, tail = found
+        # What the disk holds, not what the cache remembers: after a failed sync they differ.
+        disk.forget_cached(reader.segment.descriptor)
+        try:
+            for piece in reader.forwards(reader.segment.start, tail.mark):
+                inspection.committed(reader.segment, piece.start, piece.data)
+            for event in self.controls():
+                event.data  # noqa: B018 - decoded, to see that it can be
+        except Damaged as error:
+            return self._list_damage(error)
+        notes = []
+        if tail.size > tail.mark.offset:
+            length = tail.size - tail.mark.offset
+            reason = "an unfinished append, as a crash leaves one; the next append ends it"
+            notes.append(Finding("note", self._handle.path, tail.mark.offset, length, reason))
+        self._clear_failure(tail)
+        return notes
+
+    def _clear_failure(self, tail: Tail) -> None:
+        root = self._handle.root
+        if root.read_only or not (FAILED in tail.shut or self.session_id in root.failed):
+            return
+        self._writer.note("verified", removes=FAILED)
+        root.failed.discard(self.session_id)
+
+    def _list_damage(self, error: Damaged) -> list[Finding]:
+        """Return all damage of the segment, of which reading has met the first."""
+        reader = self._handle.reader
+        if reader is None:
+            return [Finding("damage", error.path, error.offset, 0, error.reason)]
+        segment = reader.segment
+        data = segment.read_some(segment.start.offset, segment.size() - segment.start.offset)
+        found = [
+            Finding("damage", segment.path, *finding)
+            for finding in inspection.findings(segment.start, data)
+        ]
+        return found or [Finding("damage", error.path, error.offset, 0, error.reason)]
+
+    def let_go(self) -> None:
+        """Close the files unless they are in use; the next call opens them again."""
+        self._writer.let_go()
+        self._controls = (None, 0, [])
+
+    def delete(self) -> None:
+        """Shut the log with a note, then move the directory (F-36)."""
+        self._writer.note("deleted", adds=DELETED)
+        self._handle.root.to_trash(self._handle.name)
+        self.let_go()
+
+    def restore(self) -> None:
+        """Move the directory back, then open the log with a note."""
+        handle = self._handle
+        if handle.root.in_trash(handle.name):
+            handle.root.from_trash(handle.name)
+        elif not self._is_deleted():
+            raise SessionNotFound(f"no session {self.session_id!r} in the trash")
+        self._writer.note("restored", removes=DELETED)
+
+    def _is_deleted(self) -> bool:
+        """Say whether the log ends as a deleted one that never reached the trash (F-36)."""
+        try:
+            self._look()
+        except SessionDeleted:
+            return True
+        return False
+
+    def _look(self) -> tuple[Reader, Tail] | None:
+        self._backend.used(self)
+        return self._handle.refresh()
+
+    def _range(self, first: int, count: int) -> list[Event]:
+        return [
+            event for chunk in self.read(first - 1, first - 1 + count) for event in chunk.events()
+        ]
+
+    @staticmethod
+    def _mark_behind(reader: Reader, upto: int, end: Mark) -> Mark:
+        """Return the first mark that a forward reading finds at or behind the event `upto`."""
+        for piece in reader.forwards(reader.locate(upto, end), end):
+            if piece.end.seq >= upto:
+                return piece.end
+        return end
+
+
+def _event(line: Line) -> Event:
+    return Event(line.seq, line.time, line.kind, bytes(line.data), line.key)
+
+
+class LocalBackend(Backend):
+    """A directory of sessions."""
+
+    __slots__ = (
+        "_closed",
+        "_latest",
+        "_logs",
+        "_mutex",
+        "_recent",
+        "_root",
+        "durability",
+        "lock_timeout",
+        "read_only",
+        "where",
+    )
+
+    durability: Durability
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        durability: Durability = "sync",
+        lock_timeout: float = LOCK_TIMEOUT,
+    ) -> None:
+        self._root = Root(path, create=create, read_only=read_only)
+        self.where = self._root.path
+        self.read_only = read_only
+        self.durability = durability
+        self.lock_timeout = lock_timeout
+        self._closed = False
+        self._mutex = threading.Lock()
+        #: One log per session, shared by all handles on it, so that their appends share syncs.
+        self._logs: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
+        #: Those that may have files open, the most recently used last.
+        self._recent: OrderedDict[LocalLog, None] = OrderedDict()
+        self._latest: LocalLog | None = None
+
+    def log(self, session_id: str) -> Log:
+        names.check_id(session_id)
+        with self._mutex:
+            found = self._logs.get(session_id)
+            if found is None:
+                found = self._logs[session_id] = LocalLog(self, self._root, session_id)
+            return found
+
+    def used(self, log: LocalLog) -> None:
+        """Note that a log is about to use its files, and close those of one unused for longest."""
+        if self._closed:
+            raise Closed(f"{self.where}: the store was closed; open it again")
+        # Most often the same one again. A race here only misjudges which is the oldest.
+        if self._latest is log:
+            return
+        with self._mutex:
+            self._latest = log
+            self._recent[log] = None
+            self._recent.move_to_end(log)
+            oldest = None
+            if len(self._recent) > MAX_OPEN:
+                oldest = self._recent.popitem(last=False)[0]
+        if oldest is not None:
+            oldest.let_go()
+
+    def ids(self) -> Iterator[str]:
+        for name in self._root.session_names():
+            try:
+                session_id = names.decode(name)
+            except ValueError:
+                continue  # no session's name, so not ours
+            yield self._hashed_id(name) if session_id is None else session_id
+
+    def _hashed_id(self, name: str) -> str:
+        """Return the id of a session whose name does not tell it; the name if its log does not."""
+        try:
+            directory = self._root.open_session(name, name)
+            if directory is None:
+                return name
+            opened = disk.Open(directory)
+            path = self._root.path_of(name, names.LOG)
+            segment = open_segment(opened.descriptor, path, None, writable=False)
+        except HansardError:
+            return name
+        return name if segment is None else segment.session_id
+
+    def delete(self, session_id: str) -> None:
+        self._local(session_id).delete()
+
+    def restore(self, session_id: str) -> None:
+        self._local(session_id).restore()
+
+    def _local(self, session_id: str) -> LocalLog:
+        log = self.log(session_id)
+        assert isinstance(log, LocalLog)  # `log` makes no others
+        return log
+
+    def health(self) -> Health:
+        free = self._root.probe()
+        return Health(self.where, self.durability, not self.read_only, free)
+
+    def close(self) -> None:
+        self._closed = True
+        with self._mutex:
+            logs = list(self._logs.values())
+            self._recent.clear()
+            self._latest = None
+        for log in logs:
+            log.let_go()
+        self._root.close()

@@ -1,0 +1,152 @@
+"""Every error that hansard raises, in one tree.
+
+    HansardError
+    ├── InvalidSessionId      the id can be no session's name           (before anything is touched)
+    ├── InvalidEvent          the event cannot be stored as it is
+    ├── StoreNotFound         there is no store at this path            (opening)
+    ├── UnknownFormat         a store or log of a version not known here
+    ├── UnsafePath            a link or a foreign file stands where the store's own should be
+    ├── ReadOnly              the store was opened read-only
+    ├── Closed                the store was closed
+    ├── SessionNotFound       no such session                           (finding)
+    ├── SessionExists         `create` of a session that exists
+    ├── SessionDeleted        the session is in the trash
+    ├── SeqConflict           `expected_seq` is not the session's seq   (appending)
+    ├── LockTimeout           another writer held the lock for too long
+    ├── DiskFailed            the operating system refused a call
+    │   └── SyncFailed        … and it was a sync: the session is shut until verified
+    ├── Damaged               bytes of a log fail their checksum        (reading)
+    └── BackendUnavailable    the backend's server cannot be reached
+
+An error says where, what, and what to do next. Its fields carry the same facts for programs.
+"""
+
+import os
+from typing import Any
+
+
+class HansardError(Exception):
+    """Base of every error that hansard raises. Survives pickling, so pools can pass it on."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[HansardError], args: tuple[Any, ...], fields: dict[str, Any]) -> Any:
+    """Undo `HansardError.__reduce__`, whatever the error's own constructor asks for."""
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class InvalidSessionId(HansardError, ValueError):
+    """The id is empty, too long, or holds characters that no backend can keep."""
+
+
+class InvalidEvent(HansardError, ValueError):
+    """The event cannot be stored so that it comes back equal: nothing of it was written."""
+
+
+class StoreNotFound(HansardError, FileNotFoundError):
+    """There is no store at this path, and the call was not allowed to create one."""
+
+
+class UnknownFormat(HansardError):
+    """The store or log says a format version that this version of hansard does not know."""
+
+
+class UnsafePath(HansardError):
+    """A symbolic link or a foreign file stands where one of the store's own files should be."""
+
+
+class ReadOnly(HansardError, PermissionError):
+    """The store was opened with `read_only=True`; this call would write."""
+
+
+class Closed(HansardError, ValueError):
+    """The store was closed; open it again."""
+
+
+class SessionNotFound(HansardError, LookupError):
+    """There is no session with this id."""
+
+
+class SessionExists(HansardError):
+    """A session with this id exists already."""
+
+
+class SessionDeleted(HansardError, LookupError):
+    """The session was deleted and is in the trash; `store.restore(id)` brings it back."""
+
+
+class SeqConflict(HansardError):
+    """The session is not at the seq that the caller expected; nothing was appended.
+
+    Attributes:
+        expected: the seq that the caller gave.
+        actual: the seq at which the session stood when the lock was held.
+    """
+
+    def __init__(self, message: str, *, expected: int, actual: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.actual = actual
+
+
+class LockTimeout(HansardError, TimeoutError):
+    """Another writer held the session's lock for longer than this one was willing to wait.
+
+    Attributes:
+        holder: the process id of the holder, where the operating system tells it.
+    """
+
+    def __init__(self, message: str, *, holder: int | None = None) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+class DiskFailed(HansardError, OSError):
+    """The operating system refused a call; what was not acknowledged may or may not be there.
+
+    Attributes:
+        path: the file or directory.
+        operation: what was being done: `write`, `open`, `rename` …
+        errno: the operating system's number for the cause.
+    """
+
+    def __init__(self, operation: str, path: str, cause: OSError, hint: str = "") -> None:
+        reason = os.strerror(cause.errno) if cause.errno else str(cause)
+        super().__init__(f"{path}: {operation}: {reason}" + (f"; {hint}" if hint else ""))
+        self.operation = operation
+        self.path = path
+        self.errno = cause.errno
+
+
+class SyncFailed(DiskFailed):
+    """A sync failed: the kernel may have dropped the bytes, so no retry can be believed.
+
+    The session is shut for every process until `verify` has found it whole.
+    """
+
+
+class Damaged(HansardError):
+    """Bytes inside a log fail their checksum; nothing was skipped and nothing overwritten.
+
+    Attributes:
+        path: the file.
+        offset: the byte at which the first damaged record begins.
+        reason: what was expected there.
+    """
+
+    def __init__(self, path: str, offset: int, reason: str, hint: str = "") -> None:
+        super().__init__(
+            f"{path}: record at byte {offset}: {reason}" + (f"; {hint}" if hint else "")
+        )
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+
+
+class BackendUnavailable(HansardError, ConnectionError):
+    """The backend's server cannot be reached, or refused the connection."""

@@ -1,0 +1,57 @@
+"""An event, as it is handed out, and a draft of one, as it is handed in.
+
+Above: `backend`, `state`, `session`.  Below: `codec`.
+"""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hansard.event import codec
+from hansard.event.kinds import MESSAGE_ADDED
+
+
+class Draft(NamedTuple):
+    """What is to become an event once it has a place in its session."""
+
+    kind: str
+    #: A JSON object as bytes, checked by `codec.encode`.
+    data: bytes
+    #: Whether its record belongs to the chain of control records.
+    control: bool
+    #: Only for events copied from elsewhere; otherwise the time of writing.
+    time: str | None = None
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """A fact: what happened in a session, at which place and when. Never changes.
+
+    Attributes:
+        seq: its place in the session: 1, 2, 3 …
+        stamp: when it was written, as RFC 3339 text in UTC with microseconds.
+        kind: what it is: `message.added`, `metadata.set`, `x.…`
+        raw: its data as the JSON bytes that are stored.
+        key: the idempotency key it was appended with, if any.
+    """
+
+    seq: int
+    stamp: str
+    kind: str
+    raw: bytes
+    key: str | None = None
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The event's data, decoded anew each time: yours to change."""
+        return codec.decode(self.raw)
+
+    @property
+    def time(self) -> datetime:
+        """When it was written."""
+        return datetime.fromisoformat(self.stamp)
+
+    @property
+    def message(self) -> dict[str, Any] | None:
+        """The message that this event added; None for other kinds."""
+        return self.data["message"] if self.kind == MESSAGE_ADDED else None

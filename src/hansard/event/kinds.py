@@ -1,0 +1,135 @@
+"""The kinds of events, and the shape of each one's data.
+
+Above: `codec`, `state`, `session`.  Below: msgspec.
+A kind's name is on disk for ever. A new field has a default; a kind is never reused; what cannot obey
+gets an `upcast`. Fields that a struct does not name are kept in the log and handed out with the data: structs
+are how the store itself reads an event, not all that an event may say.
+"""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from hansard.errors import InvalidEvent
+
+
+class MessageAdded(msgspec.Struct, omit_defaults=True):
+    """One message, any JSON object, verbatim. Supersedes the parts of the stream it names."""
+
+    message: dict[str, Any]
+    stream: str | None = None
+
+
+class MessagePart(msgspec.Struct, omit_defaults=True):
+    """A piece of a message that is still streaming."""
+
+    stream: str
+    text: str = ""
+
+
+class MessageRedacted(msgspec.Struct, omit_defaults=True):
+    """The message at `seq` is gone from every view."""
+
+    seq: int
+    reason: str = ""
+
+
+class MetadataSet(msgspec.Struct):
+    """Keys merged into the metadata, as a JSON merge-patch: null removes a key."""
+
+    metadata: dict[str, Any]
+
+
+class SessionCreated(msgspec.Struct, omit_defaults=True):
+    """The session was made on purpose, before anything was said in it."""
+
+    metadata: dict[str, Any] = {}
+
+
+class SessionForked(msgspec.Struct):
+    """The first event of a child: it begins where its parent was at `seq`."""
+
+    parent: str
+    seq: int
+
+
+class SessionSnapshotted(msgspec.Struct):
+    """A label for a seq."""
+
+    label: str
+    seq: int
+
+
+class SessionReverted(msgspec.Struct):
+    """The view goes back to `seq`; later events stay in the log."""
+
+    seq: int
+
+
+class SummaryAdded(msgspec.Struct):
+    """A model shortened the history up to `upto`; the history view still shows all of it."""
+
+    upto: int
+    message: dict[str, Any]
+
+
+class UsageRecorded(msgspec.Struct, omit_defaults=True):
+    """Tokens and cost of one call of a model."""
+
+    model: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+
+
+class SessionCleared(msgspec.Struct):
+    """The model view starts anew after this event."""
+
+
+class SessionArchived(msgspec.Struct):
+    """The session is out of the way, and can be read as before."""
+
+
+class SessionClosed(msgspec.Struct):
+    """The conversation is over."""
+
+
+MESSAGE_ADDED: Final = "message.added"
+METADATA_SET: Final = "metadata.set"
+SESSION_CREATED: Final = "session.created"
+
+KINDS: Final[dict[str, type[msgspec.Struct]]] = {
+    MESSAGE_ADDED: MessageAdded,
+    "message.part": MessagePart,
+    "message.redacted": MessageRedacted,
+    METADATA_SET: MetadataSet,
+    SESSION_CREATED: SessionCreated,
+    "session.forked": SessionForked,
+    "session.snapshotted": SessionSnapshotted,
+    "session.reverted": SessionReverted,
+    "summary.added": SummaryAdded,
+    "usage.recorded": UsageRecorded,
+    "session.cleared": SessionCleared,
+    "session.archived": SessionArchived,
+    "session.closed": SessionClosed,
+}
+
+#: Control records (docs/format.md, F-19): few, and a view or the metadata cannot be known without
+#: them. Messages, their parts, usage and the application's own events are many, and can.
+CONTROL: Final = frozenset(KINDS) - {MESSAGE_ADDED, "message.part", "usage.recorded"}
+
+#: The application's own events begin with this, and are kept, replayed and listed uninterpreted.
+APPLICATION: Final = "x."
+
+_NAME: Final = re.compile(r"[!#-\[\]-~]{1,100}")
+
+
+def check_kind(kind: object) -> str:
+    """Return the kind if a record can carry it (F-13), or raise `InvalidEvent`."""
+    if isinstance(kind, str) and _NAME.fullmatch(kind):
+        return kind
+    raise InvalidEvent(
+        f"kind {kind!r:.60}: must be 1 to 100 printable ASCII characters without spaces, "
+        "quotes or backslashes, such as 'x.todo.done'"
+    )

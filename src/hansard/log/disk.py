@@ -1,0 +1,268 @@
+"""Touch the operating system's files: the only module of the store that does.
+
+Above: everything in `log` and `backend.local`.  Below: the operating system.
+Functions take a directory's descriptor and a bare name, so that no path component below the
+store's root is looked up twice and no symbolic link is followed (docs/format.md, F-4). They raise
+plain `OSError`; `explain` turns one into the error that a caller sees. Faults are injected by
+replacing the functions of this module (`hansard.testing.faults`), which is why every other module
+calls them as `disk.write(...)` and never binds them to a name of its own.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+
+from hansard.errors import DiskFailed, HansardError, UnsafePath
+
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+
+_CLOEXEC = os.O_CLOEXEC | os.O_NOFOLLOW
+
+# Aliases, not wrappers: these three are called on every append and every read.
+write = os.write
+read_at = os.pread
+close = os.close
+
+sync_directory = os.fsync
+
+#: Grows by one in each forked child: whoever holds descriptors compares it with the value that
+#: was current when they were opened, and reopens. A child that used its parent's descriptor of the lock
+#: file would share the parent's lock, and its unlock would free it.
+generation = 0
+
+
+def _forked() -> None:
+    global generation  # noqa: PLW0603 - one number for the process is the point
+    generation += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class Open:
+    """An open file or directory, closed when the last one who uses it lets go of it.
+
+    Not before: a thread that is reading must never find another file behind its number.
+    """
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        close(self.descriptor)
+
+
+def size(descriptor: int) -> int:
+    """Return the size of an open file. A seek costs a third of an `fstat` here."""
+    return os.lseek(descriptor, 0, os.SEEK_END)
+
+
+def _full_sync() -> Callable[[int], None]:
+    """Return the call after which a file's data survive a power cut on this system."""
+    if sys.platform == "darwin":  # pragma: no cover - needs a Mac
+        import fcntl
+
+        # macOS: fsync only hands the data to the drive; F_FULLFSYNC makes the drive write them.
+        return lambda descriptor: (fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC), None)[1]
+    return os.fdatasync
+
+
+sync = _full_sync()
+
+
+def open_root(path: str) -> int:
+    """Open a store's root directory; the last component must not be a link."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC)
+
+
+def make_root(path: str) -> None:
+    """Create the root directory of a store, and what is missing above it."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, DIRECTORY_MODE)
+
+
+def sync_parent(path: str) -> None:
+    """Make the directory entry of a path durable."""
+    descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync_directory(descriptor)
+    finally:
+        close(descriptor)
+
+
+def absolute(path: str) -> str:
+    """Return a path that stays valid when the process changes its directory."""
+    return os.path.abspath(path)
+
+
+def open_directory(parent: int, name: str) -> int:
+    """Open a directory; a link in its place is refused."""
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC, dir_fd=parent)
+
+
+def make_directory(parent: int, name: str) -> bool:
+    """Create a directory; say whether it is new."""
+    try:
+        os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
+    except FileExistsError:
+        return False
+    return True
+
+
+def open_file(directory: int, name: str, *, writable: bool = False, create: bool = False) -> int:
+    """Open a regular file to read, or to read and append; links, pipes and devices are refused."""
+    flags = os.O_RDWR | os.O_APPEND if writable else os.O_RDONLY
+    if create:
+        flags |= os.O_CREAT
+    # O_NONBLOCK: a pipe planted under the name must not make us wait for its other end.
+    descriptor = os.open(name, flags | os.O_NONBLOCK | _CLOEXEC, FILE_MODE, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        close(descriptor)
+        raise OSError(errno.ELOOP, "not a regular file", name)
+    return descriptor
+
+
+def create_file(directory: int, name: str) -> int:
+    """Create a file that must not exist, to read and append."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _CLOEXEC
+    return os.open(name, flags, FILE_MODE, dir_fd=directory)
+
+
+def publish(directory: int, temporary: str, name: str) -> None:
+    """Give a finished file its name, which must be free, and take the temporary one away."""
+    try:
+        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
+            raise
+        # A file system without hard links. The caller holds the lock and has seen the name free.
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        return
+    os.unlink(temporary, dir_fd=directory)
+
+
+def move(source: int, name: str, target: int, new_name: str) -> None:
+    """Rename, across directories of one store."""
+    os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
+
+
+def remove(directory: int, name: str) -> None:
+    """Delete a file."""
+    os.unlink(name, dir_fd=directory)
+
+
+def names(directory: int) -> Iterator[str]:
+    """Yield the names in a directory, unsorted."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            yield entry.name
+
+
+def present(directory: int, name: str) -> bool:
+    """Say whether a name exists, be it a link that leads nowhere; a refusal is an error."""
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def modified(directory: int, name: str) -> float:
+    """Return the time, in seconds since 1970, at which a file was last written."""
+    return os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
+
+
+def identity(descriptor: int) -> tuple[int, int, int]:
+    """Return device, inode and link count of an open file."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino, status.st_nlink
+
+
+def forget_cached(descriptor: int) -> None:
+    """Ask the kernel to drop its cached pages of a file, so that a read comes from the disk."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def free_bytes(descriptor: int) -> int:
+    """Return the bytes that this user may still write to the file system."""
+    status = os.statvfs(descriptor)
+    return status.f_bavail * status.f_frsize
+
+
+def alive(pid: int) -> bool:
+    """Say whether a process of this machine lives."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True  # not ours to signal, so it lives
+    return True
+
+
+def lock_holder(descriptor: int) -> int | None:
+    """Return the process that holds the OS lock on an open file, where the system tells it."""
+    device, inode, _ = identity(descriptor)
+    wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
+    try:
+        with open("/proc/locks", encoding="ascii") as table:
+            for line in table:
+                # "1: FLOCK  ADVISORY  WRITE 1234 fe:00:131 0 EOF"; waiters have "->" in second place.
+                words = line.split()
+                if words[1] == "FLOCK" and words[5] == wanted:
+                    return int(words[4])
+    except (OSError, IndexError, ValueError):
+        return None
+    return None
+
+
+def command_of(pid: int) -> str:
+    """Return the command line of a process, or nothing where the system does not tell it."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read(200).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def read_all(directory: int, name: str, limit: int) -> bytes:
+    """Return the whole of a small file; a larger one than `limit` is an error."""
+    descriptor = open_file(directory, name)
+    try:
+        data = read_at(descriptor, limit + 1, 0)
+    finally:
+        close(descriptor)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, "larger than it can be", name)
+    return data
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write everything; a short write goes on until the system gives the reason for it."""
+    written = write(descriptor, data)
+    if written == len(data):
+        return
+    view = memoryview(data)
+    while written < len(data):
+        step = write(descriptor, view[written:])
+        if step == 0:
+            raise OSError(errno.EIO, "the system accepts no more bytes")
+        written += step
+
+
+def explain(error: OSError, operation: str, path: str, hint: str = "") -> HansardError:
+    """Return the error to raise for an `OSError` at a path of the store."""
+    if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EISDIR}:
+        return UnsafePath(
+            f"{path}: not what hansard put there (a symbolic link or another kind of file); "
+            "nothing was followed or written"
+        )
+    return DiskFailed(operation, path, error, hint)

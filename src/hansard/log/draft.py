@@ -1,0 +1,115 @@
+"""Frame an append: what is asked for, the lines it becomes, and where the log ends after them.
+
+Above: `writer`.  Below: `format`, `reader` (for the shape of a tail).
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from hansard.log import format
+from hansard.log.format import Mark
+from hansard.log.reader import Tail
+
+
+class Entry(Protocol):
+    """What is to become one record. `data` is a JSON object, as bytes."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def control(self) -> bool: ...
+    @property
+    def time(self) -> str | None: ...
+
+
+class Appended(NamedTuple):
+    """Where an append went. `duplicate`: its key was known, and these are the earlier events."""
+
+    first: int
+    length: int
+    time: str
+    duplicate: bool = False
+
+
+class Order:
+    """One append, as its caller ordered it; the leader sets `result` or `error`."""
+
+    __slots__ = ("entries", "error", "expected_seq", "key", "new_only", "result")
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+        new_only: bool = False,
+    ) -> None:
+        self.entries = entries
+        self.key = key
+        self.expected_seq = expected_seq
+        self.new_only = new_only
+        self.result: Appended | None = None
+        self.error: BaseException | None = None
+
+
+class Draft:
+    """Lines framed to be written in one go, and the end of the log as it will be after them."""
+
+    __slots__ = ("crc", "ctl", "fresh", "lines", "offset", "seq", "shut", "time")
+
+    def __init__(self, start: Mark, ctl: int, *, fresh: bool = False) -> None:
+        self.offset = start.offset
+        self.seq = start.seq
+        self.crc = start.crc
+        self.ctl = ctl
+        self.fresh = fresh
+        self.shut: tuple[str, ...] = ()
+        self.time = ""
+        self.lines: list[bytes] = []
+
+    def add(self, order: Order, now: bytes) -> None:
+        """Frame the records of one append (F-27)."""
+        more = len(order.entries)
+        key = order.key
+        for entry in order.entries:
+            more -= 1
+            self.seq += 1
+            line, self.crc = format.record(
+                self.seq,
+                entry.time.encode() if entry.time else now,
+                entry.kind.encode(),
+                entry.data,
+                self.crc,
+                key=key,
+                more=more,
+                control=entry.control,
+                ctl=self.ctl,
+            )
+            key = None
+            if entry.control:
+                self.ctl = self.offset
+            self.offset += len(line)
+            self.lines.append(line)
+        self.time = now.decode()
+        self.fresh = False
+
+    def note(self, word: str, data: dict[str, Any]) -> None:
+        """Frame a note."""
+        now = format.now()
+        line, self.crc = format.note(word, self.seq, now, data, self.crc, ctl=self.ctl)
+        self.offset += len(line)
+        self.lines.append(line)
+        self.time = now.decode()
+
+    def skip(self, data: bytes) -> None:
+        """Take bytes that stand in the segment already into offset and checksum."""
+        self.crc = format.crc32(data, self.crc)
+        self.offset += len(data)
+
+    def tail(self) -> Tail:
+        """Return the end of the log as it is once the lines are written."""
+        return Tail(
+            Mark(self.offset, self.seq, self.crc), self.ctl, self.shut, self.offset, self.time
+        )

@@ -1,0 +1,172 @@
+"""Hold a session's open files, and what is known of the end of its log.
+
+Above: `writer`, `backend.local`.  Below: `root`, `segment`, `reader`, `lock`.
+One handle serves all threads of a process. It opens what is needed when it is needed: a reader
+opens one file and creates none; a writer adds the lock file. It can let go of its files at any
+time (after a fork, when many sessions are open, when the session was deleted) and find them again.
+"""
+
+import threading
+from typing import Final
+
+from hansard.errors import ReadOnly
+from hansard.log import disk, names
+from hansard.log.lock import Lock
+from hansard.log.reader import Reader, Tail
+from hansard.log.root import Root, deleted
+from hansard.log.segment import open_segment
+
+FAILED: Final = "failed"
+DELETED: Final = "deleted"
+
+
+class Handle:
+    """A session's files. `mutex` guards all fields; nobody sleeps or syncs while holding it.
+
+    Attributes:
+        session_id: the session.
+        name: the name of its directory.
+        path: the path of its active segment, for people.
+        reader: the open segment; None while the session is not open, or does not exist.
+        tail: what is known of the segment's end.
+        lock: the open lock file; None until something is appended.
+        directory: the session's directory, kept from opening until its entries are durable.
+        mutex: guards the fields above.
+    """
+
+    __slots__ = (
+        "_generation",
+        "directory",
+        "lock",
+        "mutex",
+        "name",
+        "path",
+        "reader",
+        "root",
+        "session_id",
+        "tail",
+    )
+
+    def __init__(self, root: Root, session_id: str) -> None:
+        self.root = root
+        self.session_id = session_id
+        self.name = names.encode(session_id)
+        self.path = root.path_of(self.name, names.LOG)
+        self._reset()
+
+    def _reset(self) -> None:
+        self.mutex = threading.Lock()
+        self._generation = disk.generation
+        self.reader: Reader | None = None
+        self.tail: Tail | None = None
+        self.lock: Lock | None = None
+        self.directory: disk.Open | None = None
+
+    def check_process(self) -> bool:
+        """After a fork, start anew: locks and descriptors belong to the parent. True if so."""
+        if self._generation == disk.generation:
+            return False
+        # The child's copies of the descriptors are closed, never unlocked: an unlock through one
+        # would free the parent's lock, closing one does not.
+        self.let_go()
+        self._reset()
+        return True
+
+    def let_go(self) -> None:
+        """Forget the open files. They close when the last one who reads from them is done."""
+        self.reader = None
+        self.tail = None
+        self.lock = None
+        self.directory = None
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def refresh(self) -> tuple[Reader, Tail] | None:
+        """Look at the end of the log; None if there is no such session (yet)."""
+        self.check_process()
+        with self.mutex:
+            if self.reader is None and not self._open():
+                return None
+            tail = self._look()
+            if DELETED in tail.shut:
+                # Deleted through these very files. Perhaps purged and made anew since: look again.
+                self.let_go()
+                if not self._open():
+                    return None
+                tail = self._look()
+                if DELETED in tail.shut:
+                    self.let_go()
+                    raise deleted(self.session_id)
+            assert self.reader is not None  # `_open` has set it
+            return self.reader, tail
+
+    def _look(self) -> Tail:
+        assert self.reader is not None  # callers have opened it
+        tail = self.tail = self.reader.tail(self.tail)
+        return tail
+
+    def _open(self) -> bool:
+        """Open the segment to read; False if there is none."""
+        directory = self.root.open_session(self.session_id, self.name)
+        if directory is None:
+            return False
+        try:
+            segment = open_segment(directory, self.path, self.session_id, writable=False)
+        finally:
+            disk.close(directory)
+        if segment is None:
+            return False
+        self.reader = Reader(segment)
+        self.tail = None
+        return True
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def open_to_append(self, *, create: bool) -> bool:
+        """Open lock and segment to write; make directory and lock file if `create`.
+
+        Return False if there is no such directory. That there is a lock and no segment is the
+        beginning of a session: the caller, holding the lock, creates the segment.
+        """
+        self.check_process()
+        with self.mutex:
+            if self.lock is not None:
+                return True
+            if self.root.read_only:
+                raise ReadOnly(
+                    f"{self.root.path}: opened with read_only=True; open it again without to write"
+                )
+            descriptor = self.root.open_session(self.session_id, self.name, create=create)
+            if descriptor is None:
+                return False
+            directory = disk.Open(descriptor)
+            path = self.root.path_of(self.name, names.LOCK)
+            try:
+                file = disk.open_file(descriptor, names.LOCK, writable=True, create=True)
+            except OSError as error:
+                raise disk.explain(error, "open", path, "nothing was appended") from error
+            lock = Lock(file, path)
+            self._adopt(descriptor)
+            self.directory = directory
+            self.lock = lock
+            return True
+
+    def adopt(self) -> bool:
+        """Open the segment to append, if it is there by now. The caller holds lock and mutex."""
+        return self.directory is not None and self._adopt(self.directory.descriptor)
+
+    def _adopt(self, directory: int) -> bool:
+        segment = open_segment(directory, self.path, self.session_id, writable=True)
+        if segment is None:
+            self.reader = None
+            self.tail = None
+            return False
+        # What is known of the end stays true if the file is the same, opened once more.
+        if self.reader is None or not _same(self.reader, segment.descriptor):
+            self.tail = None
+        self.reader = Reader(segment)
+        return True
+
+
+def _same(reader: Reader, descriptor: int) -> bool:
+    return disk.identity(reader.segment.descriptor)[:2] == disk.identity(descriptor)[:2]

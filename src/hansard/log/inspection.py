@@ -1,0 +1,185 @@
+"""Walk a segment line by line: find the damaged byte, or the records that a crash left unfinished.
+
+Above: `reader`, `upkeep.verify`.  Below: `segment`, `format`.
+The slow way, in Python, taken only when the one CRC over many lines does not match or when a
+segment holds notes. It knows the whole grammar: docs/format.md, F-27 to F-34.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from hansard.errors import Damaged
+from hansard.log import format
+from hansard.log.format import Line, Mark
+from hansard.log.segment import Segment
+
+
+class Finding(NamedTuple):
+    """Damage: where it is, how many bytes it takes, and what is wrong with them."""
+
+    offset: int
+    length: int
+    reason: str
+
+
+class Seen(NamedTuple):
+    """One whole line, as the walk saw it."""
+
+    place: int
+    offset: int
+    raw: bytes
+    #: None for an abandoned line, and for a damaged one.
+    line: Line | None
+    finding: Finding | None
+
+
+def decode(segment: Segment, offset: int, raw: bytes) -> Line:
+    """Decode one line, or raise `Damaged` for it."""
+    try:
+        return format.decode_line(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise segment.damaged(offset, f"not a record: {error}") from error
+
+
+def walk(start: Mark, data: bytes) -> Iterator[Seen]:
+    """Yield each whole line behind a mark, with what is wrong with it.
+
+    After a damaged line the walk goes on from that line's own stored checksum, if it has one, so one
+    damaged record spoils no other (F-21).
+    """
+    crc: int | None = start.crc
+    offset = start.offset
+    begin = 0
+    place = 0
+    while end := data.find(b"\n", begin) + 1:
+        raw = data[begin:end]
+        line: Line | None = None
+        reason = ""
+        if raw.endswith(format.TORN) and format.stored_crc(raw) is None:
+            # Abandoned: whether it may be here, only the `recovered` note behind it can say.
+            crc = None if crc is None else format.crc32(raw, crc)
+        else:
+            checked = None if crc is None else format.checked_crc(raw, crc)
+            stored = format.stored_crc(raw)
+            if stored is None:
+                reason = "no checksum"
+            elif crc is not None and checked is None:
+                reason = "checksum mismatch"
+            else:
+                try:
+                    line = format.decode_line(raw)
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                    reason = f"not a record: {error}"
+            crc = stored
+        finding = Finding(offset + begin, len(raw), reason) if reason else None
+        yield Seen(place, offset + begin, raw, line, finding)
+        begin = end
+        place += 1
+
+
+def findings(start: Mark, data: bytes, *, final: bool = True) -> Iterator[Finding]:
+    """Yield all damage in the lines behind a mark.
+
+    With `final`, what is left open at the end (an unfinished batch, an abandoned line) is a torn tail and no
+    damage (F-28); otherwise the bytes are known to end between two appends, and it is.
+    """
+    for item in _settled(start, data, final=final):
+        if isinstance(item, Finding):
+            yield item
+
+
+def committed(segment: Segment, start: Mark, data: bytes) -> list[tuple[int, bytes]]:
+    """Return place and bytes of each line that is a record of a finished append; raise on damage."""
+    kept = []
+    for item in _settled(start, data, final=False):
+        if isinstance(item, Finding):
+            raise segment.damaged(item.offset, item.reason)
+        kept.append((item.place, item.raw))
+    return kept
+
+
+def first_damage(segment: Segment, start: Mark, data: bytes) -> Damaged:
+    """Return the error for lines whose checksum is known not to match."""
+    for finding in findings(start, data, final=False):
+        return segment.damaged(finding.offset, finding.reason)
+    # Each line is right by itself, so what lies behind them, and was right before, is not.
+    return segment.damaged(start.offset, "checksum mismatch")
+
+
+def raise_if_damaged(segment: Segment, start: Mark, data: bytes) -> None:
+    """Raise for damage in what should be a torn tail; its unfinished last line is no damage."""
+    if b"\n" not in data:
+        return
+    for finding in findings(start, data):
+        raise segment.damaged(finding.offset, finding.reason)
+
+
+def _settled(start: Mark, data: bytes, *, final: bool) -> Iterator[Seen | Finding]:
+    """Yield the records of finished appends, and findings, in the order of their lines."""
+    seq = start.seq
+    edge = start.offset
+    pending: list[Seen] = []
+    abandoned: Seen | None = None
+    unsure = False
+    for seen in walk(start, data):
+        line = seen.line
+        if seen.finding is not None:
+            yield seen.finding
+            # What stood there is unknown: neither the next seq nor the batch can be checked.
+            pending, abandoned, unsure = [], None, True
+            continue
+        if line is None:
+            abandoned = abandoned or seen
+            continue
+        if line.log is not None:
+            reason = "" if unsure else _misplaced(line, seq, seen.offset, edge, pending, abandoned)
+            if reason:
+                yield Finding(seen.offset, len(seen.raw), reason)
+            pending, abandoned, seq, unsure = [], None, line.seq, False
+            edge = seen.offset + len(seen.raw)
+            continue
+        if abandoned is not None:
+            yield Finding(abandoned.offset, len(abandoned.raw), "an unfinished line inside the log")
+            pending, abandoned = [], None
+        wrong = _out_of_turn(line, seq, pending)
+        if wrong and not unsure:
+            yield Finding(seen.offset, len(seen.raw), wrong)
+            pending = []
+        pending.append(seen)
+        if line.more == 0:
+            yield from pending
+            pending, seq, unsure = [], line.seq, False
+            edge = seen.offset + len(seen.raw)
+    if not final and (pending or abandoned):
+        last = pending[0] if pending else abandoned
+        assert last is not None  # one of the two is there
+        yield Finding(last.offset, len(last.raw), "an append that was never finished")
+
+
+def _misplaced(
+    line: Line, seq: int, offset: int, edge: int, pending: list[Seen], abandoned: Seen | None
+) -> str:
+    """Say what is wrong with a note at this place, if anything."""
+    if line.seq != seq:
+        return f"the note says seq {line.seq}, but {seq} stands before it"
+    if line.log == "recovered":
+        data = format.decode_note(line.data)
+        if (data.offset, data.bytes) != (edge, offset - edge):
+            return f"it names {data.bytes} unfinished bytes at {data.offset}, which is not so"
+    elif pending or abandoned is not None:
+        return "an unfinished append before a note"
+    return ""
+
+
+def _out_of_turn(line: Line, seq: int, pending: list[Seen]) -> str:
+    """Say what is wrong with a record at this place, if anything."""
+    expected = seq + len(pending) + 1
+    if line.seq != expected:
+        return f"seq {line.seq} where {expected} should be"
+    if pending:
+        before = pending[-1].line
+        if before is not None and line.more != before.more - 1:
+            return "an append that was never finished stands before it"
+    return ""

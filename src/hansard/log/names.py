@@ -1,0 +1,287 @@
+"""Map session ids to directory names and back; know every file name in a store.
+
+Above: `backend.local`, and whoever needs an id.  Below: `errors`.
+The map is part of format version 1 and never changes, because a changed map would
+move sessions on disk: docs/format.md, F-5 to F-11.
+
+- F-5 says which ids are valid (`check_id`).
+- F-6 to F-9 spell one byte of an id: kept, upper case, slash, everything else.
+- F-10 escapes a first or last dot, and Windows device names.
+- F-11 ends a name that would be too long in a hash of its id.
+
+A name is lower-case ASCII, so no file system folds or normalises two names into one.
+Nothing here touches a file.
+"""
+
+import codecs
+import os
+import re
+import threading
+import time
+from typing import Final
+
+from hansard.errors import InvalidSessionId
+
+# The store's own files. Session directories have `sessions/` to themselves, so no id,
+# whatever it looks like, can meet one of these (N-4).
+MARKER: Final = "hansard.json"  # says that this is a store, and its format version
+SESSIONS: Final = "sessions"  # one directory per session
+TRASH: Final = "trash"  # deleted sessions until purged
+INDEX: Final = "index.db"  # derived: may be deleted at any time
+
+# The files of one session.
+LOG: Final = "log.jsonl"  # the active segment
+LOCK: Final = "lock"  # empty for ever; the OS lock is taken on it
+
+MAX_ID_CHARACTERS: Final = 1024
+MAX_NAME_BYTES: Final = 200  # leaves `temporary` room below the usual limit of 255
+_MAX_PREFIX: Final = 100  # of a hashed name: what is left readable
+_HASH_MARK: Final = "%~"  # no unit contains `~`, so no unhashed name contains this
+_SHOWN: Final = 40  # characters of a bad id or name that an error repeats
+
+
+# ------------------------------------------------------------------ ids
+
+
+def check_id(session_id: object) -> None:
+    """Raise `InvalidSessionId` unless every backend can keep this id (F-5)."""
+    if not isinstance(session_id, str):
+        raise InvalidSessionId(
+            f"session id must be a str, not {type(session_id).__name__}; "
+            "convert it first, for example with str()"
+        )
+    if not session_id:
+        raise InvalidSessionId(
+            "session id is empty; give at least one character, or take one from new_id()"
+        )
+    if len(session_id) > MAX_ID_CHARACTERS:
+        raise InvalidSessionId(
+            f"session id {session_id[:_SHOWN]!r}... has {len(session_id)} characters; "
+            f"use at most {MAX_ID_CHARACTERS}, for example a hash of it"
+        )
+    if (at := session_id.find("\0")) >= 0:
+        # PostgreSQL's text cannot hold NUL: an id that one backend refuses could not
+        # be copied there, so all of them refuse it.
+        raise InvalidSessionId(
+            f"session id {session_id[:_SHOWN]!r} has a NUL at index {at}; remove it"
+        )
+    try:
+        session_id.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidSessionId(
+            f"session id {session_id[:_SHOWN]!r} has a lone surrogate at index {error.start}, "
+            "which UTF-8 cannot hold; decode the original bytes with their true encoding"
+        ) from None
+
+
+class _LastId:
+    """The last id that this process gave out, as a number: milliseconds, then 74 random bits."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        # Re-entrant: a signal handler that asks for an id while its own thread is
+        # being given one must not hang.
+        self.lock = threading.RLock()
+        self.value = 0
+
+
+_last_id = _LastId()
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    # A child that went on from its parent's value would draw its ids from the same small
+    # neighbourhood, and the lock may be held by a thread that the child does not have.
+    os.register_at_fork(after_in_child=_last_id.forget)
+
+
+def new_id() -> str:
+    """Return a fresh id: a version 7 UUID, later than all others from this process (N-10)."""
+    drawn = int.from_bytes(os.urandom(10), "big")
+    with _last_id.lock:
+        now = time.time_ns() // 1_000_000
+        if now > _last_id.value >> 74:
+            value = now << 74 | drawn >> 6
+        else:
+            # The same millisecond, or a clock that went back: a random step onwards. An
+            # overflow carries into the time, which then runs ahead by a millisecond.
+            value = _last_id.value + 1 + (drawn & 0xFFFF_FFFF)
+        _last_id.value = value
+    # RFC 9562: 48 bits of time, version 7, 12 bits, variant 0b10, 62 bits.
+    high = value >> 74 << 16 | 0x7000 | value >> 62 & 0xFFF
+    low = 0b10 << 62 | value & (1 << 62) - 1
+    text = f"{high:016x}{low:016x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+# ------------------------------------------------------------------ ids to names, and back
+
+
+def _unit(byte: int) -> str:
+    """Spell one byte of an id (F-6 to F-9)."""
+    char = chr(byte)
+    if char in "abcdefghijklmnopqrstuvwxyz0123456789-_.":
+        return char
+    if char in "ABCDEFGHIJKLMNOPQRSTUVWXYZ":
+        return "^" + char.lower()
+    if char == "/":
+        return "+"
+    return f"%{byte:02x}"
+
+
+_UNITS: Final = tuple(_unit(byte) for byte in range(256))
+_ANY_UNIT: Final = re.compile(r"[a-z0-9_.+-]|\^[a-z]|%[0-9a-f]{2}")
+_DEVICES: Final = frozenset(
+    ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
+)
+
+# Ids that are their own names: nearly all of them, so neither direction does more for them.
+_PLAIN: Final = re.compile(
+    r"(?!(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z))"
+    rf"[a-z0-9_-][a-z0-9_.-]{{0,{MAX_NAME_BYTES - 1}}}(?<!\.)"
+)
+
+
+def _escape(raw: bytes) -> list[str]:
+    """Spell all bytes of an id, one unit each (F-6 to F-10)."""
+    units = [_UNITS[byte] for byte in raw]
+    # No hidden file, no `.` or `..`, and no last dot, which Windows would drop.
+    for end in (0, -1):
+        if units[end] == ".":
+            units[end] = "%2e"
+    # Windows opens the device for `con` and for `con.anything`. The units have no
+    # upper-case letters, so there is no case to fold.
+    if "".join(units).partition(".")[0] in _DEVICES:
+        units[0] = f"%{raw[0]:02x}"
+    return units
+
+
+def _unescape(name: str) -> bytes:
+    """Undo `_escape`, or raise ValueError if it never made this name."""
+    units = _ANY_UNIT.findall(name)
+    raw = bytes(
+        int(unit[1:], 16) if unit[0] == "%"  # escaped
+        else ord(unit[1].upper()) if unit[0] == "^"  # upper case
+        else ord("/" if unit == "+" else unit)
+        for unit in units
+    )  # fmt: skip
+    # Spelling it again finds what no grammar of units would: `%61` for `a`, a bare
+    # first dot, a bare device, and bytes that belong to no unit.
+    if not raw or 0 in raw or "".join(_escape(raw)) != name:
+        raise ValueError(
+            f"{name[:_SHOWN]!r} is not the name of a session; look who else writes here"
+        )
+    return raw
+
+
+def encode(session_id: str) -> str:
+    """Return the name of this session's directory (F-6 to F-11)."""
+    # A subclass of str (an Enum, say) takes the long way, which returns a plain str.
+    if type(session_id) is str and _PLAIN.fullmatch(session_id):
+        return session_id
+    check_id(session_id)
+    raw = session_id.encode()
+    units = _escape(raw)
+    name = "".join(units)
+    if len(name) <= MAX_NAME_BYTES:
+        return name
+    return _prefix(units) + _HASH_MARK + _sha256(raw)
+
+
+def decode(name: str) -> str | None:
+    """Return the id with this name, or None if the name is hashed and only the log knows.
+
+    Raises ValueError for a name that `encode` makes for no id.
+    """
+    if _PLAIN.fullmatch(name):
+        return name
+    prefix, mark, digest = name.partition(_HASH_MARK)
+    if mark:
+        _check_hashed(name, prefix, digest)
+        return None
+    raw = _unescape(name)
+    if len(name) > MAX_NAME_BYTES:
+        raise ValueError(f"{name[:_SHOWN]!r}... is longer than the name of a session can be")
+    return _text(raw, name, whole=True)
+
+
+def is_hashed(name: str) -> bool:
+    """Tell whether this is a name from which the id cannot be read (F-11)."""
+    try:
+        return decode(name) is None
+    except ValueError:
+        return False
+
+
+def _prefix(units: list[str]) -> str:
+    """Return as many units as fit into a hashed name, without dots at the end (F-11)."""
+    length = 0
+    for count, unit in enumerate(units):
+        length += len(unit)
+        if length > _MAX_PREFIX:
+            units = units[:count]
+            break
+    return "".join(units).rstrip(".")
+
+
+def _sha256(raw: bytes) -> str:
+    # Here, because only long ids need it and the import costs milliseconds.
+    import hashlib
+
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _check_hashed(name: str, prefix: str, digest: str) -> None:
+    """Raise ValueError if no id could have this hashed name."""
+    long = len(prefix) > _MAX_PREFIX
+    if long or prefix.endswith(".") or not re.fullmatch("[0-9a-f]{64}", digest):
+        raise ValueError(f"{name[:_SHOWN]!r}... is not a hashed name; look who else writes here")
+    # A prefix is spelled as if a dot and more followed. That is so after a short one,
+    # which lost its dots; after a full one it makes no difference.
+    raw = _unescape(prefix + ".x")[: -len(".x")]
+    # A full one may end between the bytes of one character.
+    _text(raw, name, whole=len(prefix) + len("%xx") <= _MAX_PREFIX)
+
+
+def _text(raw: bytes, name: str, *, whole: bool) -> str:
+    """Return what the bytes say; unless `whole`, the last character may be cut off."""
+    try:
+        return codecs.utf_8_decode(raw, "strict", whole)[0]
+    except UnicodeDecodeError:
+        raise ValueError(f"{name[:_SHOWN]!r} spells no UTF-8; look who else writes here") from None
+
+
+# ------------------------------------------------------------------ other file names
+
+_TEMPORARY: Final = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{16}", re.DOTALL)
+_SEALED: Final = re.compile(r"([0-9]{20})\.jsonl\.zst")
+
+
+def temporary(base: str) -> str:
+    """Return a new name, never given before, for a file that will be renamed to `base`."""
+    return f".tmp-{base}-{os.getpid()}-{os.urandom(8).hex()}"
+
+
+def is_temporary(name: str) -> bool:
+    """Tell whether `temporary` made this name. No session's name is one (F-10)."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def temporary_pid(name: str) -> int | None:
+    """Return the process that made a temporary file; None if the name is not a temporary's."""
+    return int(name.split("-")[-2]) if is_temporary(name) else None
+
+
+def sealed(first_seq: int) -> str:
+    """Return the name of the sealed segment that begins at this seq.
+
+    Twenty digits hold every 64-bit seq and make the order of names the order of seqs.
+    """
+    if not 1 <= first_seq < 10**20:
+        raise ValueError(f"a segment cannot begin at seq {first_seq}: seqs begin at 1")
+    return f"{first_seq:020d}.jsonl.zst"
+
+
+def sealed_first_seq(name: str) -> int | None:
+    """Return the first seq of the sealed segment with this name, or None if it is not one."""
+    match = _SEALED.fullmatch(name)
+    return int(match[1]) or None if match else None

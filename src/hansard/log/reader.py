@@ -1,0 +1,319 @@
+"""Read a segment: its end, a range forwards, the last records backwards, a seq, its control records.
+
+Above: `writer`, `backend.local`.  Below: `segment`, `format`.
+Takes no lock and writes nothing (F-41). Everything starts and ends at a *mark*, a place between two
+appends, and what lies between two marks is checked with one CRC before a line of it is
+decoded (F-43). The slow, line-by-line walk that finds the damaged byte is in `inspection`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from hansard.log import format, inspection
+from hansard.log.format import Line, Mark
+from hansard.log.segment import Segment
+
+#: How much is read at once: forwards, and at first backwards. Pieces of a mebibyte keep memory near
+#: that of the result; the smaller window holds the last fifty messages of most sessions.
+PIECE: Final = 1 << 20
+WINDOW: Final = 1 << 16
+
+#: Two marks closer than this are not bisected any further: one read covers the distance.
+_NEAR: Final = 2 * WINDOW
+
+
+class Tail(NamedTuple):
+    """What the end of a segment says (F-42): all that a writer needs to go on."""
+
+    mark: Mark
+    #: Offset of the latest control record, 0 if there is none.
+    ctl: int
+    #: Why no event may be appended (F-34); empty if it may.
+    shut: tuple[str, ...]
+    #: Size of the file when it was looked at; beyond the mark's offset is the torn tail.
+    size: int
+    #: Time of the last line.
+    time: str
+
+
+class Settled(Protocol):
+    """What every decoded line has, whatever else its decoder took from it."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def more(self) -> int: ...
+    @property
+    def log(self) -> str | None: ...
+
+
+L = TypeVar("L", bound=Settled)
+
+
+class Piece(NamedTuple):
+    """Whole, checked lines between two marks."""
+
+    segment: Segment
+    start: Mark
+    end: Mark
+    data: bytes
+
+    def lines(self, decode_lines: Callable[[bytes], list[L]]) -> list[L]:
+        """Decode the records; notes and what a crash left unfinished are not among them."""
+        return _settle(self, decode_lines)
+
+
+class Reader:
+    """Reads one open segment. Remembers marks, so that a second search starts nearer."""
+
+    __slots__ = ("_marks", "segment")
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._marks = [segment.start]
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def tail(self, known: Tail | None = None) -> Tail:
+        """Return what the end of the segment says now, reading only what is new since `known`."""
+        size = self.segment.size()
+        if known is not None:
+            if size == known.size:
+                return known
+            if 0 <= size - known.mark.offset <= WINDOW:
+                data = self.segment.read_some(known.mark.offset, size - known.mark.offset)
+                return self._last(known.mark, data, known)
+            if size < known.mark.offset:
+                raise self.segment.damaged(
+                    size, f"the file was {known.size} bytes long and is shorter: it has been cut"
+                )
+        window = WINDOW
+        while True:
+            begin = max(self.segment.start.offset, size - window)
+            data = self.segment.read_some(begin, size - begin)
+            if begin == self.segment.start.offset:
+                return self._last(self.segment.start, data, None)
+            found = _first_mark(data, begin)
+            # A mark at the very end says where the last line ends, but not what it says.
+            if found is not None and found.offset < begin + data.rfind(b"\n") + 1:
+                tail = self._last(found, data[found.offset - begin :], None)
+                if tail.mark is not found:
+                    return tail
+            window *= 4
+
+    def _last(self, start: Mark, data: bytes, known: Tail | None) -> Tail:
+        """Check the lines behind a mark and return what the last of them says."""
+        segment = self.segment
+        cut, line = _last_line(data)
+        size = start.offset + len(data)
+        if line is None:
+            inspection.raise_if_damaged(segment, start, data)
+            if known is not None:
+                return known._replace(size=size)
+            return Tail(start, 0, (), size, segment.time)
+        whole = data[:cut]
+        crc = format.checked_crc(whole, start.crc)
+        if crc is None:
+            raise inspection.first_damage(segment, start, whole)
+        # Whole lines behind the last complete append are of an unfinished one, or damage.
+        inspection.raise_if_damaged(segment, Mark(start.offset + cut, line.seq, crc), data[cut:])
+        mark = Mark(start.offset + cut, line.seq, crc)
+        begin = start.offset + data.rfind(b"\n", 0, cut - 1) + 1
+        shut = () if line.log is None else format.decode_note(line.data).shut
+        return Tail(mark, begin if line.control else line.ctl, shut, size, line.time)
+
+    # -- ranges -------------------------------------------------------------------------------
+
+    def forwards(self, start: Mark, end: Mark) -> Iterator[Piece]:
+        """Yield the pieces from one mark to another, in order."""
+        segment = self.segment
+        while start.offset < end.offset:
+            length = PIECE
+            while True:
+                length = min(length, end.offset - start.offset)
+                data = segment.read(start.offset, length)
+                if start.offset + length == end.offset:
+                    crc = format.checked_crc(data, start.crc)
+                    if crc is None or crc != end.crc:
+                        raise inspection.first_damage(segment, start, data)
+                    yield Piece(segment, start, end, data)
+                    return
+                cut, line = _last_line(data)
+                if line is not None:
+                    break
+                if length > format.MAX_LINE and b"\n" not in data:
+                    raise segment.damaged(start.offset, "longer than a record can be")
+                inspection.raise_if_damaged(segment, start, data)
+                length *= 2
+            data = data[:cut]
+            crc = format.checked_crc(data, start.crc)
+            if crc is None:
+                raise inspection.first_damage(segment, start, data)
+            mark = Mark(start.offset + cut, line.seq, crc)
+            yield Piece(segment, start, mark, data)
+            self._remember(mark)
+            start = mark
+
+    def backwards(self, end: Mark) -> Iterator[Piece]:
+        """Yield the pieces before a mark, the last one first; inside a piece lines stand in order."""
+        length = WINDOW // 4
+        first = self.segment.start
+        while end.offset > first.offset:
+            begin = max(first.offset, end.offset - length)
+            data = self.segment.read(begin, end.offset - begin)
+            start = first if begin == first.offset else _first_mark(data, begin)
+            if start is None or start.offset >= end.offset:
+                if length > format.MAX_LINE and b"\n" not in data[:-1]:
+                    raise self.segment.damaged(begin, "longer than a record can be")
+                length *= 4
+                continue
+            data = data[start.offset - begin :]
+            crc = format.checked_crc(data, start.crc)
+            if crc is None or crc != end.crc:
+                raise inspection.first_damage(self.segment, start, data)
+            yield Piece(self.segment, start, end, data)
+            end = start
+            length = min(length * 4, PIECE)
+
+    # -- places -------------------------------------------------------------------------------
+
+    def locate(self, seq: int, end: Mark) -> Mark:
+        """Return a mark at or before the place behind `seq`, near enough to read on from (F-44)."""
+        if seq >= end.seq:
+            return end
+        marks = self._marks
+        place = bisect_right(marks, seq, key=lambda mark: mark.seq)
+        low = marks[place - 1] if place else self.segment.start
+        high = marks[place].offset if place < len(marks) else end.offset
+        while high - low.offset > _NEAR:
+            middle = (low.offset + high) // 2
+            found = self._mark_after(middle, high)
+            if found is None or found.seq > seq:
+                high = middle
+            else:
+                low = found
+        self._remember(low)
+        return low
+
+    def _mark_after(self, offset: int, limit: int) -> Mark | None:
+        """Return the first mark that can be found from an offset on, before a limit."""
+        length = WINDOW
+        while True:
+            length = min(length, limit - offset)
+            found = _first_mark(self.segment.read(offset, length), offset)
+            if found is not None or offset + length >= limit:
+                return found
+            length *= 4
+
+    def _remember(self, mark: Mark) -> None:
+        """Keep a mark for later searches; one for each 64 KiB at the most."""
+        marks = self._marks
+        place = bisect_right(marks, mark.offset, key=lambda known: known.offset)
+        if mark.offset - marks[place - 1].offset < WINDOW:
+            return
+        if place < len(marks) and marks[place].offset - mark.offset < WINDOW:
+            return
+        # A new list, not an insertion: other threads may be searching the old one.
+        self._marks = [*marks[:place], mark, *marks[place:]]
+
+    # -- control records ----------------------------------------------------------------------
+
+    def controls(self, offset: int, stop: int = 0) -> list[Line]:
+        """Return the control records from `offset` back to, not including, the one at `stop`.
+
+        In order, oldest first. Costs one small read for each (F-19).
+        """
+        found = []
+        while offset > stop:
+            line = self._line_at(offset)
+            found.append(line)
+            if not line.control or line.ctl >= offset:
+                raise self.segment.damaged(offset, "the chain of control records leads astray")
+            offset = line.ctl
+        found.reverse()
+        return found
+
+    def _line_at(self, offset: int) -> Line:
+        """Return the record at an offset, checked from the trailer of the line before it."""
+        before = offset - format.TRAILER
+        length = 4096
+        while True:
+            data = self.segment.read_some(before, length)
+            end = data.find(b"\n", format.TRAILER) + 1
+            if end:
+                break
+            if len(data) < length or length > format.MAX_LINE:
+                raise self.segment.damaged(offset, "no whole record")
+            length *= 4
+        crc = format.stored_crc(data[: format.TRAILER])
+        raw = data[format.TRAILER : end]
+        if crc is None or format.checked_crc(raw, crc) is None:
+            raise self.segment.damaged(offset, "checksum mismatch")
+        return inspection.decode(self.segment, offset, raw)
+
+
+def _last_line(data: bytes) -> tuple[int, Line | None]:
+    """Return the end of the last complete append in some lines, and its last line.
+
+    None if there is none: then the lines, if any, belong to an unfinished append, or are damaged.
+    """
+    cut = data.rfind(b"\n") + 1
+    while cut:
+        begin = data.rfind(b"\n", 0, cut - 1) + 1
+        raw = data[begin:cut]
+        line = _try_decode(raw)
+        if line is None:
+            if not raw.endswith(format.TORN):
+                # Not a line of ours. The checksum over all up to here will say so.
+                return cut, Line(seq=0, time="", data=msgspec.Raw(b"{}"), crc="")
+        elif line.more == 0:
+            return cut, line
+        cut = begin
+    return 0, None
+
+
+def _first_mark(data: bytes, offset: int) -> Mark | None:
+    """Return the first mark inside a window that begins anywhere, at `offset` of the segment."""
+    begin = data.find(b"\n") + 1
+    while begin:
+        end = data.find(b"\n", begin) + 1
+        if not end:
+            break
+        raw = data[begin:end]
+        line = _try_decode(raw)
+        if line is not None and line.more == 0:
+            crc = format.stored_crc(raw)
+            if crc is not None:
+                return Mark(offset + end, line.seq, crc)
+        begin = end
+    return None
+
+
+def _try_decode(raw: bytes) -> Line | None:
+    try:
+        return format.decode_line(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _settle(piece: Piece, decode_lines: Callable[[bytes], list[Any]]) -> list[Any]:
+    """Decode a piece, drop notes and unfinished appends, and check that seqs follow (F-15, F-30)."""
+    first = piece.start.seq + 1
+    try:
+        lines = decode_lines(piece.data)
+        # The common case, checked without a loop in Python: nothing but records, none missing.
+        if [line.seq for line in lines] == list(range(first, first + len(lines))):
+            return lines
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        lines = None
+    kept = inspection.committed(piece.segment, piece.start, piece.data)
+    if lines is not None and len(lines) == piece.data.count(b"\n"):
+        return [lines[index] for index, _ in kept]
+    wanted = b"".join(raw for _, raw in kept)
+    try:
+        return decode_lines(wanted)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise piece.segment.damaged(piece.start.offset, f"not a record: {error}") from error

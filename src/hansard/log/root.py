@@ -1,0 +1,244 @@
+"""Open or make a store's directory, and find, move and list the session directories in it.
+
+Above: `handle`, `backend.local`.  Below: `disk`, `names`.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from hansard.errors import ReadOnly, SessionDeleted, StoreNotFound, UnknownFormat, UnsafePath
+from hansard.log import disk, format, names
+
+_MARKER_LIMIT = 64 * 1024
+_MARKER_TEXT = b'{"hansard":"store","version":%d}\n' % format.VERSION
+
+
+class _Marker(msgspec.Struct):
+    version: int
+    hansard: str = ""
+
+
+class Root:
+    """The directories of an open store.
+
+    Attributes:
+        path: the store's directory, for people.
+        read_only: nothing is ever written, not even a lock file.
+        failed: the sessions of which a sync failed in this process. The log says so too, if it
+            could still be written; this remembers it if not.
+    """
+
+    __slots__ = ("_descriptor", "_sessions", "_trash", "failed", "path", "read_only")
+
+    def __init__(self, path: str, *, create: bool, read_only: bool) -> None:
+        self.path = disk.absolute(path)
+        self.read_only = read_only
+        self.failed: set[str] = set()
+        self._descriptor = self._sessions = self._trash = -1
+        try:
+            self._open(create=create and not read_only)
+        except OSError as error:
+            self.close()
+            if isinstance(error, StoreNotFound | ReadOnly):
+                raise
+            raise disk.explain(error, "open", self.path) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, *, create: bool) -> None:
+        missing = StoreNotFound(
+            f"{self.path}: no hansard store here; "
+            "check the path, or let `open` create one (create=True, read_only=False)"
+        )
+        try:
+            self._descriptor = disk.open_root(self.path)
+        except FileNotFoundError:
+            if not create:
+                raise missing from None
+            disk.make_root(self.path)
+            self._descriptor = disk.open_root(self.path)
+        try:
+            text = disk.read_all(self._descriptor, names.MARKER, _MARKER_LIMIT)
+        except FileNotFoundError:
+            if not create:
+                raise missing from None
+            self._make()
+            text = disk.read_all(self._descriptor, names.MARKER, _MARKER_LIMIT)
+        self._check(text)
+        self._sessions = self._open_part(names.SESSIONS)
+        self._trash = self._open_part(names.TRASH)
+
+    def _make(self) -> None:
+        """Turn an empty directory into a store. Two processes may do so at once."""
+        for name in disk.names(self._descriptor):
+            if name not in {names.MARKER, names.SESSIONS, names.TRASH} and not names.is_temporary(
+                name
+            ):
+                raise UnsafePath(
+                    f"{self.path}: a directory with other files in it ({name!r} …) and no store; "
+                    "give an empty or a new directory"
+                )
+        disk.make_directory(self._descriptor, names.SESSIONS)
+        disk.make_directory(self._descriptor, names.TRASH)
+        temporary = names.temporary(names.MARKER)
+        descriptor = disk.create_file(self._descriptor, temporary)
+        try:
+            disk.write_all(descriptor, _MARKER_TEXT)
+            disk.sync(descriptor)
+            # The marker comes last: with it the directory is a store, and its parts are there.
+            disk.publish(self._descriptor, temporary, names.MARKER)
+        except FileExistsError:
+            # Another process was faster, and wrote the same.
+            disk.remove(self._descriptor, temporary)
+        finally:
+            disk.close(descriptor)
+        disk.sync_directory(self._descriptor)
+        disk.sync_parent(self.path)
+
+    def _check(self, text: bytes) -> None:
+        """Ours? A version we know? In this order (F-1, F-2)."""
+        path = f"{self.path}/{names.MARKER}"
+        try:
+            marker = msgspec.json.decode(text, type=_Marker)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            marker = _Marker(version=0)
+        if marker.hansard != "store":
+            raise UnknownFormat(f"{path}: not the marker of a hansard store; nothing was changed")
+        if marker.version != format.VERSION:
+            raise UnknownFormat(
+                f"{path}: format version {marker.version}, and this hansard knows "
+                f"{format.VERSION}; use a newer hansard: nothing was changed"
+            )
+
+    def _open_part(self, name: str) -> int:
+        try:
+            return disk.open_directory(self._descriptor, name)
+        except FileNotFoundError:
+            if self.read_only:
+                return -1
+            # Derived from nothing and holding nothing: an empty one is as good as a lost one.
+            disk.make_directory(self._descriptor, name)
+            return disk.open_directory(self._descriptor, name)
+
+    def close(self) -> None:
+        """Close the directories."""
+        for part in ("_descriptor", "_sessions", "_trash"):
+            descriptor = getattr(self, part)
+            setattr(self, part, -1)
+            if descriptor >= 0:
+                disk.close(descriptor)
+
+    # -- session directories --------------------------------------------------------------------
+
+    def path_of(self, name: str, file: str = "") -> str:
+        """Return the path of a session's directory or of a file in it, for people."""
+        return f"{self.path}/{names.SESSIONS}/{name}" + (f"/{file}" if file else "")
+
+    def open_session(self, session_id: str, name: str, *, create: bool = False) -> int | None:
+        """Open a session's directory; None if there is none. Raises if it is in the trash."""
+        try:
+            while True:
+                try:
+                    return disk.open_directory(self._sessions, name)
+                except FileNotFoundError:
+                    if self.in_trash(name):
+                        raise deleted(session_id) from None
+                    if not create:
+                        return None
+                    disk.make_directory(self._sessions, name)
+        except OSError as error:
+            raise disk.explain(error, "open", self.path_of(name)) from error
+
+    def in_trash(self, name: str) -> bool:
+        """Say whether a deleted session of this name waits in the trash."""
+        return self._trash >= 0 and disk.present(self._trash, name)
+
+    def to_trash(self, name: str) -> None:
+        """Move a session's directory into the trash, durably."""
+        self._move(self._sessions, name, self._trash)
+
+    def from_trash(self, name: str) -> None:
+        """Move a session's directory back, durably."""
+        self._move(self._trash, name, self._sessions)
+
+    def _move(self, source: int, name: str, target: int) -> None:
+        try:
+            disk.move(source, name, target, name)
+            # Both: a crash between them may show the directory in two places, never in none.
+            disk.sync_directory(target)
+            disk.sync_directory(source)
+        except OSError as error:
+            raise disk.explain(error, "move", self.path_of(name)) from error
+
+    def sync_session(self, directory: int) -> None:
+        """Make the entry of a session's directory, and those in it, durable."""
+        disk.sync_directory(directory)
+        disk.sync_directory(self._sessions)
+
+    def session_names(self) -> Iterator[str]:
+        """Yield the names of the directories that hold a log, unsorted."""
+        if self._sessions < 0:
+            return
+        try:
+            for name in disk.names(self._sessions):
+                # Only asked whether it is there: what is wrong with it shows when it is opened.
+                if self._holds_log(name):
+                    yield name
+        except OSError as error:
+            raise disk.explain(error, "list", f"{self.path}/{names.SESSIONS}") from error
+
+    def _holds_log(self, name: str) -> bool:
+        try:
+            return disk.present(self._sessions, f"{name}/{names.LOG}")
+        except NotADirectoryError:
+            return False  # a file: not ours
+        except OSError:
+            return True  # it cannot be looked into: a session that cannot be read, not none
+
+    # -- the whole ------------------------------------------------------------------------------
+
+    def probe(self) -> int:
+        """Write, sync and delete a small file; return the bytes that are free."""
+        temporary = names.temporary("probe")
+        try:
+            if not self.read_only:
+                descriptor = disk.create_file(self._descriptor, temporary)
+                try:
+                    disk.write_all(descriptor, b"hansard\n")
+                    disk.sync(descriptor)
+                finally:
+                    disk.close(descriptor)
+                    disk.remove(self._descriptor, temporary)
+            return disk.free_bytes(self._descriptor)
+        except OSError as error:
+            raise disk.explain(error, "probe", self.path) from error
+
+
+def sweep(directory: int, *, older_than: float, now: float) -> list[str]:
+    """Delete temporary files whose maker is dead, or that are older than `older_than` seconds.
+
+    A temporary of a living process that is younger is somebody's work.
+    """
+    swept = []
+    for name in list(disk.names(directory)):
+        if not names.is_temporary(name):
+            continue
+        pid = names.temporary_pid(name)
+        try:
+            old = now - disk.modified(directory, name) > older_than
+            if old or (pid is not None and not disk.alive(pid)):
+                disk.remove(directory, name)
+                swept.append(name)
+        except FileNotFoundError:
+            continue  # somebody else swept it, or its maker was done with it
+    return swept
+
+
+def deleted(session_id: str) -> SessionDeleted:
+    """Return the error for a session that is in the trash."""
+    return SessionDeleted(
+        f"session {session_id!r} was deleted and is in the trash; "
+        "`store.restore(id)` brings it back"
+    )

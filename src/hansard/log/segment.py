@@ -1,0 +1,164 @@
+"""Open, check and create the file that holds a session's records.
+
+Above: `reader`, `writer`, `backend.local`.  Below: `format`, `disk`.
+A segment appears under its name whole, with header and first records, or not at all (F-25); what is
+found under the name is asked three questions in the order of trust: ours? a version we know? intact?
+"""
+
+import msgspec
+
+from hansard.errors import Damaged, UnknownFormat
+from hansard.log import disk, format, names
+
+#: Longer than any header: an id of 1,024 characters takes at most 6 bytes for each as JSON.
+_HEADER_ROOM = 16 * 1024
+
+
+class Segment(disk.Open):
+    """An open segment: where it is, and where its records begin.
+
+    Attributes:
+        descriptor: the open file.
+        path: its path, for people.
+        start: the mark behind the header, where the first record begins.
+        time: when the segment was made.
+    """
+
+    __slots__ = ("_header", "path", "start", "time")
+
+    def __init__(self, descriptor: int, path: str, session_id: str | None) -> None:
+        # From here on the segment owns the descriptor, also if its header is refused.
+        super().__init__(descriptor)
+        self.path = path
+        line, self.start = _read_header(self)
+        self.time = line.time
+        self._header = format.decode_header(line.data)
+        if session_id is not None and self._header.session != session_id:
+            raise self.damaged(0, f"this is the log of session {self._header.session!r}")
+
+    @property
+    def session_id(self) -> str:
+        """The id that the header names: the true one, whatever the directory is called."""
+        return self._header.session
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return exactly these bytes; a file that has become shorter is damaged."""
+        data = self.read_some(offset, length)
+        if len(data) != length:
+            raise self.damaged(
+                offset + len(data), "the file ends here, but it was longer: it has been cut"
+            )
+        return data
+
+    def read_some(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes, fewer only at the end of the file."""
+        try:
+            data = disk.read_at(self.descriptor, length, offset)
+            while data and len(data) < length:
+                # A read may be short without being at the end: signals, and 2 GiB at the most.
+                more = disk.read_at(self.descriptor, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise disk.explain(error, "read", self.path) from error
+        return data
+
+    def size(self) -> int:
+        """Return the size of the file."""
+        try:
+            return disk.size(self.descriptor)
+        except OSError as error:
+            raise disk.explain(error, "seek", self.path) from error
+
+    def damaged(self, offset: int, reason: str) -> Damaged:
+        """Return the error for bytes that are not as they were written."""
+        return Damaged(
+            self.path,
+            offset,
+            reason,
+            "nothing was skipped or changed; `verify` lists all damage of the session",
+        )
+
+
+def open_segment(
+    directory: int, path: str, session_id: str | None, *, writable: bool
+) -> Segment | None:
+    """Open the active segment of a session directory; None if there is none yet."""
+    try:
+        descriptor = disk.open_file(directory, names.LOG, writable=writable)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise disk.explain(error, "open", path) from error
+    return Segment(descriptor, path, session_id)
+
+
+def header(session_id: str, *, before: int, time: bytes) -> tuple[bytes, format.Mark]:
+    """Frame a segment's header and return it with the mark behind it.
+
+    `before` is the seq before the segment's first event.
+    """
+    data = {"version": format.VERSION, "session": session_id}
+    line, crc = format.note("header", before, time, data, 0)
+    return line, format.Mark(len(line), before, crc)
+
+
+def create_segment(directory: int, path: str, session_id: str, content: bytes) -> Segment:
+    """Create the active segment, with its header and first records as content.
+
+    The caller holds the lock and has seen that there is no segment.
+    """
+    temporary = names.temporary(names.LOG)
+    operation = "create"
+    try:
+        descriptor = disk.create_file(directory, temporary)
+        try:
+            operation = "write"
+            disk.write_all(descriptor, content)
+            # Synced in every durability, before it has its name: a segment without a whole
+            # header is damage (F-25), so not even a power cut may leave one.
+            operation = "sync"
+            disk.sync(descriptor)
+            operation = "link"
+            disk.publish(directory, temporary, names.LOG)
+        except BaseException:
+            disk.close(descriptor)
+            _discard(directory, temporary)
+            raise
+    except OSError as error:
+        raise disk.explain(error, operation, path, "nothing was appended") from error
+    return Segment(descriptor, path, session_id)
+
+
+def _discard(directory: int, temporary: str) -> None:
+    """Remove a temporary file if it is there; if even that fails, a later sweep takes it."""
+    try:
+        disk.remove(directory, temporary)
+    except OSError:
+        return
+
+
+def _read_header(segment: Segment) -> tuple[format.Line, format.Mark]:
+    """Return a segment's first line and the mark behind it, or say why it is no header of ours."""
+    data = segment.read_some(0, _HEADER_ROOM)
+    line = data[: data.find(b"\n") + 1]
+    if not line:
+        raise segment.damaged(0, "empty file" if not data else "no whole header")
+    try:
+        header = format.decode_line(line)
+        word = header.log
+        version = format.decode_header(header.data).version
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise segment.damaged(0, "not a header of a hansard log") from None
+    if word != "header":
+        raise segment.damaged(0, "not a header of a hansard log")
+    if version != format.VERSION:
+        raise UnknownFormat(
+            f"{segment.path}: log format version {version}, and this hansard knows "
+            f"{format.VERSION}; use a newer hansard: the file was left as it is"
+        )
+    crc = format.checked_crc(line, 0)
+    if crc is None:
+        raise segment.damaged(0, "checksum mismatch in the header")
+    return header, format.Mark(len(line), header.seq, crc)

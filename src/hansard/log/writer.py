@@ -1,0 +1,396 @@
+"""Append records to a session's active segment.
+
+Above: `backend.local`.  Below: `turns`, `draft`, `handle`, `disk`.
+A record is durable when `sync` has returned, and not before: docs/format.md, F-31.
+
+Threads that append at the same time share one write and one sync (`turns`): whoever leads writes
+the records of all who wait under the lock, frees the lock, syncs, and leaves the outcome with each.
+Processes overlap their syncs, because the lock is never held during one (F-38).
+"""
+
+import contextlib
+import errno
+import threading
+import time
+from collections.abc import Callable
+from copy import copy
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from hansard.errors import (
+    DiskFailed,
+    HansardError,
+    SeqConflict,
+    SessionExists,
+    SessionNotFound,
+    SyncFailed,
+)
+from hansard.log import disk, format
+from hansard.log.draft import Appended, Draft, Order
+from hansard.log.format import Mark
+from hansard.log.handle import DELETED, FAILED, Handle
+from hansard.log.reader import PIECE, Reader, Tail
+from hansard.log.root import deleted, sweep
+from hansard.log.segment import Segment, create_segment, header
+from hansard.log.turns import Turns
+
+Durability = Literal["sync", "os"]
+
+#: How often to start again when a lock file or a whole session is taken away under our hands.
+_TRIES: Final = 5
+
+#: A temporary file whose maker's process id lives on is still left over after this long.
+_STALE_SECONDS: Final = 3600.0
+
+
+class Writer:
+    """Appends to one session, for all threads of this process."""
+
+    __slots__ = (
+        "_durability",
+        "_handle",
+        "_keys",
+        "_keys_upto",
+        "_turn",
+        "_turns",
+        "_wait",
+    )
+
+    def __init__(self, handle: Handle, *, durability: Durability, lock_timeout: float) -> None:
+        self._handle = handle
+        self._durability = durability
+        self._wait = lock_timeout
+        self._reset()
+
+    def _reset(self) -> None:
+        self._turns: Turns[Order] = Turns(self._work)
+        #: Held while the OS lock is: by the leader, or by a call that writes a note.
+        self._turn = threading.Lock()
+        #: Keys of this segment up to a mark, with their first seq and number of events.
+        self._keys: dict[str, tuple[int, int]] = {}
+        self._keys_upto: Mark | None = None
+
+    def append(self, order: Order) -> Appended:
+        """Append all entries or none; return when they are as durable as the store promises."""
+        if self._handle.check_process():
+            self._reset()
+        self._turns.ask(order)
+        if order.error is not None:
+            raise order.error
+        assert order.result is not None  # `_work` sets one of the two
+        return order.result
+
+    def let_go(self) -> None:
+        """Close the files, unless somebody is writing: then they stay open."""
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            with self._handle.mutex:
+                self._handle.let_go()
+            self._forget_keys()
+        finally:
+            self._turn.release()
+
+    # -- the leader's work ----------------------------------------------------------------------
+
+    def _work(self, orders: list[Order]) -> None:
+        """Commit all orders; on an error leave it with each of them."""
+        try:
+            self._commit(orders)
+        except BaseException as error:
+            for order in orders:
+                if order.error is None:
+                    order.result = None
+                    order.error = _own_copy(error, self._handle.path)
+            if not isinstance(error, Exception):
+                raise
+
+    def _commit(self, batch: list[Order]) -> None:
+        with self._turn:
+            try:
+                touched = self._locked(lambda again: self._write(batch, again=again), create=True)
+            except BaseException:
+                self._forget_keys()
+                raise
+        if self._durability == "sync":
+            self._sync(touched)
+
+    def _locked(self, action: Callable[[bool], "Touched | None"], *, create: bool) -> "Touched":
+        """Run an action with the session's lock held. The caller has the turn.
+
+        An action that returns None has found that these files are no longer the session's; it is
+        run once more, with fresh ones and `again` true.
+        """
+        handle = self._handle
+        for attempt in range(_TRIES):
+            if not handle.open_to_append(create=create):
+                break
+            lock = handle.lock
+            assert lock is not None  # just opened
+            try:
+                if lock.acquire(self._wait):
+                    with handle.mutex:
+                        outcome = action(attempt > 0)
+                    if outcome is not None:
+                        return outcome
+                # The lock file was deleted, or the session was.
+                with handle.mutex:
+                    handle.let_go()
+                self._forget_keys()
+            finally:
+                lock.release()
+        raise SessionNotFound(f"no session {handle.session_id!r} in this store")
+
+    def _write(self, batch: list[Order], *, again: bool) -> "Touched | None":
+        """Frame and write the records of all orders."""
+        handle = self._handle
+        if handle.reader is None and not handle.adopt():
+            return self._begin(batch)
+        tail = self._look(again=again)
+        if tail is None:
+            return None
+        if tail.shut or handle.session_id in handle.root.failed:
+            raise self._shut()
+        draft = Draft(tail.mark, tail.ctl)
+        if tail.size > tail.mark.offset:
+            self._end_torn_tail(draft, tail)
+        recovered = len(draft.lines)
+        now = format.now()
+        for order in batch:
+            self._frame(order, draft, now)
+        if len(draft.lines) > recovered:
+            self._put(draft)
+        # A duplicate is acknowledged too, and its first append may be another process's, not synced yet.
+        return self._touched()
+
+    def _begin(self, batch: list[Order]) -> "Touched":
+        """Begin the session: the first append makes the segment."""
+        handle = self._handle
+        assert handle.directory is not None  # kept open until the first sync
+        directory = handle.directory.descriptor
+        now = format.now()
+        head, start = header(handle.session_id, before=0, time=now)
+        draft = Draft(start, 0, fresh=True)
+        self._keys, self._keys_upto = {}, start
+        for order in batch:
+            self._frame(order, draft, now)
+        if not draft.lines:
+            return Touched(None, None)
+        sweep(directory, older_than=_STALE_SECONDS, now=time.time())
+        content = head + b"".join(draft.lines)
+        handle.reader = Reader(create_segment(directory, handle.path, handle.session_id, content))
+        handle.tail = draft.tail()
+        self._keys_upto = handle.tail.mark
+        return self._touched()
+
+    def _touched(self) -> "Touched":
+        """Return the files to sync: the handle may let go of them as soon as the lock is free."""
+        reader = self._handle.reader
+        return Touched(reader.segment if reader else None, self._handle.directory)
+
+    def _frame(self, order: Order, draft: Draft, now: bytes) -> None:
+        """Check a request's conditions and frame its records behind what is framed already."""
+        seq = draft.seq
+        session_id = self._handle.session_id
+        if order.key is not None:
+            known = self._find_key(order.key)
+            # Before the expected seq: a retry after a lost answer must not look like a conflict.
+            if known is not None:
+                order.result = Appended(*known, time="", duplicate=True)
+                return
+        if order.new_only and not draft.fresh:
+            order.error = SessionExists(f"session {session_id!r} exists already, at seq {seq}")
+            return
+        if order.expected_seq is not None and order.expected_seq != seq:
+            order.error = SeqConflict(
+                f"session {session_id!r} is at seq {seq}, not at the expected "
+                f"{order.expected_seq}; nothing was appended: read what is new and decide again",
+                expected=order.expected_seq,
+                actual=seq,
+            )
+            return
+        draft.add(order, now)
+        count = len(order.entries)
+        if order.key is not None:
+            self._keys[order.key] = (seq + 1, count)
+        order.result = Appended(seq + 1, count, draft.time)
+
+    def _put(self, draft: Draft) -> None:
+        """Write what was framed, and take over the new end of the log."""
+        handle = self._handle
+        assert handle.reader is not None
+        assert handle.tail is not None
+        before = handle.tail.mark
+        # Until the write has returned, the end is unknown: after an error it is looked for anew (F-40).
+        handle.tail = None
+        lines = draft.lines
+        try:
+            disk.write_all(
+                handle.reader.segment.descriptor, lines[0] if len(lines) == 1 else b"".join(lines)
+            )
+        except OSError as error:
+            hint = "this append was not acknowledged; it works again once the cause is gone"
+            raise disk.explain(error, "write", handle.path, hint) from error
+        handle.tail = draft.tail()
+        if self._keys_upto is before:
+            self._keys_upto = handle.tail.mark
+
+    def _look(self, *, again: bool) -> Tail | None:
+        """Look at the end of the log, the lock held; None if the session was deleted meanwhile."""
+        handle = self._handle
+        assert handle.reader is not None  # callers have opened it
+        tail = handle.tail = handle.reader.tail(handle.tail)
+        if DELETED in tail.shut:
+            if again:
+                raise deleted(handle.session_id)
+            return None
+        return tail
+
+    def _end_torn_tail(self, draft: Draft, tail: Tail) -> None:
+        """End what a crash left unfinished, so that nothing is glued to it (F-29)."""
+        handle = self._handle
+        assert handle.reader is not None  # callers have opened it
+        segment = handle.reader.segment
+        offset = tail.mark.offset
+        while offset < tail.size:
+            data = segment.read(offset, min(PIECE, tail.size - offset))
+            draft.skip(data)
+            offset += len(data)
+        if not data.endswith(b"\n"):
+            draft.lines.append(format.TORN)
+            draft.skip(format.TORN)
+        facts: dict[str, Any] = {
+            "offset": tail.mark.offset,
+            "bytes": draft.offset - tail.mark.offset,
+        }
+        if tail.shut:
+            facts["shut"] = list(tail.shut)
+        draft.note("recovered", facts)
+
+    # -- keys -----------------------------------------------------------------------------------
+
+    def _find_key(self, key: str) -> tuple[int, int] | None:
+        """Return first seq and number of events of the append that has this key."""
+        handle = self._handle
+        if handle.reader is not None and handle.tail is not None:
+            start = self._keys_upto or handle.reader.segment.start
+            if start is not handle.tail.mark:
+                for piece in handle.reader.forwards(start, handle.tail.mark):
+                    self._learn_keys(piece.lines(_decode_keys))
+                self._keys_upto = handle.tail.mark
+        return self._keys.get(key)
+
+    def _learn_keys(self, lines: "list[_KeyLine]") -> None:
+        for line in lines:
+            if line.key is not None:
+                self._keys[line.key] = (line.seq, line.more + 1)
+
+    def _forget_keys(self) -> None:
+        self._keys, self._keys_upto = {}, None
+
+    # -- sync -----------------------------------------------------------------------------------
+
+    def _sync(self, touched: "Touched") -> None:
+        """Make all that was written durable. The lock is not held (F-38)."""
+        handle = self._handle
+        segment, directory = touched
+        if segment is None:
+            return
+        try:
+            disk.sync(segment.descriptor)
+            if directory is not None:
+                # Once per opening: a record is only as durable as the names that lead to it (F-31).
+                handle.root.sync_session(directory.descriptor)
+        except OSError as error:
+            raise self._fail(error) from error
+        if directory is not None:
+            with handle.mutex:
+                if handle.directory is directory:
+                    handle.directory = None
+
+    def _fail(self, error: OSError) -> SyncFailed:
+        """Shut the session for every process: no later sync can be believed (F-35)."""
+        handle = self._handle
+        handle.root.failed.add(handle.session_id)
+        # If the disk takes nothing at all, this process remembers, and others meet the same disk.
+        with contextlib.suppress(HansardError, OSError):
+            self.note("failed", adds=FAILED, sync=False)
+        return SyncFailed(
+            "sync",
+            handle.path,
+            error,
+            "the last appends may be lost, so nobody can append to this session until "
+            "`session.verify()` has found it whole",
+        )
+
+    def _shut(self) -> SyncFailed:
+        cause = OSError(errno.EIO, "an earlier sync failed")
+        return SyncFailed(
+            "append",
+            self._handle.path,
+            cause,
+            "an earlier sync failed, so the session is shut until `session.verify()` passes; "
+            "nothing was appended",
+        )
+
+    # -- notes ----------------------------------------------------------------------------------
+
+    def note(self, word: str, *, adds: str = "", removes: str = "", sync: bool = True) -> None:
+        """Append a note that shuts the log for a reason, or opens it again (F-34)."""
+        if self._handle.check_process():
+            self._reset()
+        with self._turn:
+            touched = self._locked(
+                lambda _: self._write_note(word, adds=adds, removes=removes), create=False
+            )
+        if sync:
+            self._sync(touched)
+
+    def _write_note(self, word: str, *, adds: str, removes: str) -> "Touched":
+        handle = self._handle
+        if handle.reader is None and not handle.adopt():
+            raise SessionNotFound(f"no session {handle.session_id!r} in this store")
+        assert handle.reader is not None  # `adopt` has set it
+        tail = handle.tail = handle.reader.tail(handle.tail)
+        if (adds and adds in tail.shut) or (removes and removes not in tail.shut):
+            return self._touched()
+        draft = Draft(tail.mark, tail.ctl)
+        if tail.size > tail.mark.offset:
+            self._end_torn_tail(draft, tail)
+        shut = [reason for reason in tail.shut if reason != removes] + ([adds] if adds else [])
+        draft.note(word, {"shut": shut})
+        draft.shut = tuple(shut)
+        self._put(draft)
+        return self._touched()
+
+
+class Touched(NamedTuple):
+    """What a sync must cover: the segment, and its directory while its entry is not durable."""
+
+    segment: Segment | None
+    directory: disk.Open | None
+
+
+def _own_copy(error: BaseException, path: str) -> BaseException:
+    """Return an error for one of several callers.
+
+    A copy: an exception raised in two threads mixes up their tracebacks. And an interrupt is
+    for the thread that got it; the others learn that their append was not acknowledged.
+    """
+    if isinstance(error, Exception):
+        return copy(error)
+    cause = InterruptedError(errno.EINTR, "the writing thread was interrupted")
+    return DiskFailed("append", path, cause, "this append was not acknowledged")
+
+
+class _KeyLine(msgspec.Struct, gc=False):
+    """As much of a line as the search for keys needs."""
+
+    seq: int
+    key: str | None = None
+    more: int = 0
+    log: str | None = None
+
+
+_decode_keys = msgspec.json.Decoder(_KeyLine).decode_lines

@@ -1,0 +1,15 @@
+"""Run a session's events through the fold.
+
+Above: `session`.  Below: `fold`, `backend.contract`.
+"""
+
+from hansard.backend.contract import Log
+from hansard.state.fold import EMPTY, State, apply_all
+
+
+def replay(log: Log, *, start: State = EMPTY, upto: int | None = None) -> State:
+    """Return the state after all events up to a seq, going on from an earlier state."""
+    state = start
+    for chunk in log.read(after=start.seq, upto=upto):
+        state = apply_all(state, chunk.events())
+    return state

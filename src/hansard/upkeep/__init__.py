@@ -1,0 +1,1 @@
+"""LOOKING AFTER IT: verify; later compaction, repair, retention, transfer."""

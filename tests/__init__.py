@@ -1,0 +1,1 @@
+"""The evidence: every claim that hansard makes has its test here."""

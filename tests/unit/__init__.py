@@ -1,0 +1,1 @@
+"""One module at a time: these folders mirror `src/hansard`."""

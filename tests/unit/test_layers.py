@@ -1,0 +1,419 @@
+"""Imports point downwards, and one module touches the operating system's files.
+
+The tables are the drawing in docs/architecture.md, top to bottom. A room is a package or a module
+directly below `hansard`. Every import counts: in a function, or for type checkers only, it still
+makes one room know of another.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+LAYERS = (
+    # the edges: they use the public API, as any user's code would
+    ("__main__", "cli", "viewer", "adapters", "importers", "testing"),
+    # the same as store and session, async
+    ("aio",),
+    # the package itself, `hansard/__init__`: the public names
+    ("hansard",),
+    # what a caller holds
+    ("store", "session"),
+    # listing and search: derived, disposable
+    ("index",),
+    # compaction, verify, repair, retention, transfer
+    ("upkeep",),
+    # fold, replay, checkpoint, lineage, views: pure
+    ("state",),
+    # contract, and where a store lives
+    ("backend",),
+    # facts as values, and bytes on disk: neither knows the other
+    ("event", "log"),
+    # the whole tree, in one file
+    ("errors",),
+)
+
+# Rooms of one layer that may import each other, and why.
+NEIGHBOURS = {
+    # A store gives out sessions, and a session's fork is a session of the same store.
+    ("store", "session"),
+    ("session", "store"),
+    # The command `import` is its arguments and one call into an importer; `view` likewise.
+    ("cli", "importers"),
+    ("cli", "viewer"),
+    # `python -m hansard` is the command.
+    ("__main__", "cli"),
+}
+
+# Of a room further down, a room may import these modules and no others.
+ONLY = {
+    # State is pure: it folds the events that it is given, and never asks where they are kept.
+    ("state", "backend"): {"hansard.backend.contract"},
+    ("state", "log"): set[str](),
+}
+
+EDGES = LAYERS[0]
+
+# The modules that may touch files: None means by any way, a set names the modules it may import.
+TOUCHES_FILES = {
+    "hansard.log.disk": None,
+    # The lock is taken on a descriptor that disk has opened.
+    "hansard.log.lock": {"fcntl", "portalocker"},
+}
+
+# Importing one of these is touching files.
+FILE_MODULES = {
+    "fcntl",
+    "fileinput",
+    "glob",
+    "mmap",
+    "pathlib",
+    "portalocker",
+    "posix",
+    "shutil",
+    "tempfile",
+}
+
+# What the rest may use of modules that have both kinds of functions, besides constants (upper
+# case). A list of what is harmless stays right when the next Python adds a way to open a file.
+HARMLESS = {
+    "builtins": {"BaseException", "Exception", "dict", "int", "list", "set", "str", "type"},
+    "io": {"BytesIO", "StringIO"},
+    "os": {
+        "PathLike",
+        "cpu_count",
+        "environ",
+        "fsdecode",
+        "fsencode",
+        "fspath",
+        "getenv",
+        "getpid",
+        "path",
+        "register_at_fork",
+        "sep",
+        "strerror",
+        "urandom",
+    },
+    "os.path": {
+        "abspath",
+        "basename",
+        "commonpath",
+        "dirname",
+        "expanduser",
+        "isabs",
+        "join",
+        "normpath",
+        "relpath",
+        "sep",
+        "split",
+        "splitext",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file of the package, parsed."""
+
+    name: str
+    path: str
+    tree: ast.Module
+    is_package: bool
+
+    @property
+    def room(self) -> str:
+        """The part below `hansard` that it belongs to; `hansard` for the package itself."""
+        return room_of(self.name)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One name that a module imports, and where."""
+
+    line: int
+    module: str
+    name: str | None = None
+
+
+def room_of(module: str) -> str:
+    """Return the room that a module of the package is in."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def source_modules() -> list[Module]:
+    """Parse every module under src/hansard."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        place = path.relative_to(SOURCE)
+        parts = place.with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        shown = f"src/{place.as_posix()}"
+        tree = ast.parse(path.read_bytes(), filename=shown)
+        found.append(Module(name, shown, tree, is_package))
+    return found
+
+
+def planted(name: str, source: str) -> Module:
+    """Return a module that exists only in a test."""
+    path = f"src/{name.replace('.', '/')}.py"
+    return Module(name, path, ast.parse(source), is_package=False)
+
+
+def imports_of(module: Module) -> Iterator[Import]:
+    """Yield all that a module imports, at whatever depth, also by a literal `import_module`."""
+    package = module.name.split(".")[: None if module.is_package else -1]
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    yield Import(node.lineno, alias.name)
+            case ast.ImportFrom(module=target, names=names, level=level):
+                start = package[: len(package) - level + 1] if level else []
+                base = ".".join([*start, *([target] if target else [])])
+                for alias in names:
+                    yield Import(node.lineno, base, alias.name)
+            case ast.Call(
+                func=ast.Name(id="import_module" | "__import__")
+                | ast.Attribute(attr="import_module" | "__import__"),
+                args=[ast.Constant(value=str(target)), *_],
+            ):
+                yield Import(node.lineno, target)
+            case _:
+                pass
+
+
+def direction_faults(module: Module, known: Iterable[str]) -> list[str]:
+    """Return one line for each import that points upwards or sideways."""
+    known = set(known)
+    faults = []
+    for found in imports_of(module):
+        if found.module.split(".")[0] != "hansard":
+            continue
+        # `from hansard.log import disk` imports a module if there is one of that name.
+        longer = f"{found.module}.{found.name}"
+        target = longer if longer in known else found.module
+        # `from hansard import errors` may be written before errors is.
+        if found.module == "hansard" and found.name in {room for row in LAYERS for room in row}:
+            target = longer
+        fault = broken_rule(module.room, room_of(target), target)
+        if fault:
+            faults.append(f"{module.path}:{found.line}: imports {target}: {fault}")
+    return faults
+
+
+def broken_rule(importer: str, imported: str, target: str) -> str | None:
+    """Return the rule that an import breaks, in words; None if it breaks none."""
+    depth = {room: layer for layer, row in enumerate(LAYERS) for room in row}
+    for room in (importer, imported):
+        if room not in depth:
+            return f"{room} is in no layer; give it a place in the table of {Path(__file__).name}"
+    if importer in {imported, "hansard"}:
+        return None
+    if depth[imported] < depth[importer]:
+        return f"{imported} is above {importer}, and a module imports only what is below it"
+    if depth[imported] == depth[importer] and (importer, imported) not in NEIGHBOURS:
+        return f"{imported} is beside {importer}, and neither imports the other"
+    allowed = ONLY.get((importer, imported))
+    if allowed is not None and target not in allowed:
+        what = " and ".join(sorted(allowed)) or "nothing"
+        return f"of {imported}, {importer} imports {what} only"
+    return None
+
+
+def file_faults(module: Module) -> list[str]:
+    """Return one line for each way in which a module touches files without being disk."""
+    own = TOUCHES_FILES.get(module.name, set())
+    if module.room in EDGES or own is None:
+        return []
+    faults = [*imported_file_names(module, FILE_MODULES - own), *used_file_names(module)]
+    return [
+        f"{module.path}:{line}: {what}: only log/disk.py touches the operating system's files"
+        for line, what in sorted(faults)
+    ]
+
+
+def imported_file_names(module: Module, forbidden: set[str]) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each import that touches files."""
+    for found in imports_of(module):
+        if found.module.split(".")[0] in forbidden:
+            yield found.line, found.module
+        elif found.name and not harmless(found.module, found.name):
+            yield found.line, f"{found.module}.{found.name}"
+
+
+def used_file_names(module: Module) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each use of a file function: `open`, or one of a module's."""
+    aliases = module_aliases(module.tree)
+    # The package's own `open` is not the one that opens files.
+    opens_files = "open" not in bound_names(module.tree)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Name) and node.id == "open" and opens_files:
+            yield node.lineno, "open"
+        elif isinstance(node, ast.Attribute):
+            holder = dotted(node.value, aliases)
+            if holder and not harmless(holder, node.attr):
+                yield node.lineno, f"{holder}.{node.attr}"
+
+
+def module_aliases(tree: ast.Module) -> dict[str, str]:
+    """Return the modules of HARMLESS by the names under which a module knows them."""
+    aliases = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                # `import os.path` binds `os`; `import os.path as p` binds the module itself.
+                top = alias.name.split(".")[0]
+                aliases[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                aliases[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return {name: module for name, module in aliases.items() if module in HARMLESS}
+
+
+def harmless(module: str, name: str) -> bool:
+    """Tell whether a name of a module touches no files."""
+    return module not in HARMLESS or name in HARMLESS[module] or name.isupper()
+
+
+def dotted(node: ast.expr, aliases: dict[str, str]) -> str | None:
+    """Return the module that an expression such as `os.path` stands for, if it stands for one."""
+    if isinstance(node, ast.Name):
+        return aliases.get(node.id)
+    if isinstance(node, ast.Attribute):
+        holder = dotted(node.value, aliases)
+        return f"{holder}.{node.attr}" if holder else None
+    return None
+
+
+def bound_names(tree: ast.Module) -> set[str]:
+    """Return the names that a module defines or imports at its top."""
+    names = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+    return names
+
+
+MODULES = source_modules()
+NAMES = [module.name for module in MODULES]
+
+
+def test_the_package_is_found() -> None:
+    """The rules below are checked against the package, not against an empty folder."""
+    assert "hansard" in NAMES
+
+
+@pytest.mark.parametrize("module", MODULES, ids=NAMES)
+def test_imports_point_downwards(module: Module) -> None:
+    """A module imports only what is below it."""
+    faults = direction_faults(module, NAMES)
+    assert not faults, "\n" + "\n".join(faults)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=NAMES)
+def test_only_disk_touches_files(module: Module) -> None:
+    """No module but log/disk.py calls the operating system's file functions."""
+    faults = file_faults(module)
+    assert not faults, "\n" + "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("importer", "source", "rule"),
+    [
+        ("hansard.log.writer", "import hansard.store", "store is above log"),
+        ("hansard.log.writer", "from hansard.event import kinds", "event is beside log"),
+        ("hansard.log.writer", "from ..event.kinds import Kind", "event is beside log"),
+        ("hansard.event.codec", "from hansard import log", "log is beside event"),
+        ("hansard.event.codec", "def f():\n    import hansard.backend", "backend is above event"),
+        ("hansard.event.codec", "import importlib\nimportlib.import_module('hansard.aio')", "aio"),
+        ("hansard.state.fold", "if TYPE_CHECKING:\n    from hansard import log", "imports nothing"),
+        ("hansard.state.fold", "from hansard.backend import local", "hansard.backend.contract"),
+        ("hansard.store", "from hansard import Session", "hansard is above store"),
+        ("hansard.store", "import hansard.aio", "aio is above store"),
+        ("hansard.viewer.page", "import hansard.cli", "cli is beside viewer"),
+        ("hansard.errors", "from . import event", "event is above errors"),
+        ("hansard.log.writer", "import hansard.attic", "attic is in no layer"),
+        ("hansard.attic", "import hansard.errors", "attic is in no layer"),
+    ],
+)
+def test_a_planted_upward_import_is_caught(importer: str, source: str, rule: str) -> None:
+    """An import that breaks a rule is reported once, with its file, line and rule."""
+    module = planted(importer, source)
+    known = ["hansard.backend.contract", "hansard.backend.local", "hansard.event.kinds"]
+    (fault,) = direction_faults(module, known)
+    line = len(source.splitlines())
+    assert fault.startswith(f"{module.path}:{line}: imports hansard")
+    assert rule in fault
+
+
+@pytest.mark.parametrize(
+    ("importer", "source"),
+    [
+        ("hansard.cli.replay", "import hansard\nfrom hansard import open, errors"),
+        ("hansard.cli.transfer", "from hansard.importers import plain"),
+        ("hansard.aio.store", "from hansard import Store"),
+        ("hansard.store", "from hansard.session import Session\nfrom . import errors"),
+        ("hansard.state.fold", "from hansard.backend import contract\nimport hansard.event"),
+        ("hansard.log.writer", "from . import disk\nfrom .disk import sync\nimport zlib"),
+    ],
+)
+def test_a_downward_import_is_allowed(importer: str, source: str) -> None:
+    """An import of something below, or in the same room, is no fault."""
+    assert direction_faults(planted(importer, source), ["hansard.backend.contract"]) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("open('x')", "open"),
+        ("def f(how=open):\n    return how('x')", "open"),
+        ("import io\nio.open('x')", "io.open"),
+        ("import builtins\nbuiltins.open('x')", "builtins.open"),
+        ("import os\nos.fsync(3)", "os.fsync"),
+        ("import os as system\nsystem.rename('a', 'b')", "os.rename"),
+        ("from os import write", "os.write"),
+        ("import os\nos.path.exists('x')", "os.path.exists"),
+        ("from os import path\npath.getsize('x')", "os.path.getsize"),
+        ("import os.path as paths\npaths.exists('x')", "os.path.exists"),
+        ("def f():\n    import os\n    os.unlink('x')", "os.unlink"),
+        ("from pathlib import Path", "pathlib"),
+        ("import fcntl", "fcntl"),
+        ("import portalocker.portalocker", "portalocker"),
+    ],
+)
+def test_a_planted_file_call_is_caught(source: str, named: str) -> None:
+    """A use of a file function outside disk is reported with its file, line and name."""
+    faults = file_faults(planted("hansard.backend.local", source))
+    assert any(f": {named}" in fault for fault in faults), faults
+    assert all(fault.startswith("src/hansard/backend/local.py:") for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("importer", "source"),
+    [
+        ("hansard.log.disk", "import os\nos.fsync(3)\nopen('x')"),
+        ("hansard.log.lock", "import portalocker"),
+        ("hansard.cli.replay", "from pathlib import Path\nopen('x')"),
+        ("hansard.store", "import os\nos.getpid(); os.path.join('a', os.sep); os.SEEK_END"),
+        ("hansard.store", "def open(path):\n    return path\nopen('data')"),
+        ("hansard.store", "class Store:\n    def f(self, disk):\n        disk.open('x')"),
+    ],
+)
+def test_what_touches_no_file_is_allowed(importer: str, source: str) -> None:
+    """Disk, the lock's own modules, the edges and harmless functions are no fault."""
+    assert file_faults(planted(importer, source)) == []
+
+
+def test_the_lock_opens_no_files_itself() -> None:
+    """The lock may import portalocker, but the descriptor comes from disk."""
+    module = planted("hansard.log.lock", "import os, portalocker\nos.open('lock', os.O_RDWR)")
+    (fault,) = file_faults(module)
+    assert ": os.open:" in fault

@@ -1,0 +1,200 @@
+"""The scripts of the checkout: they parse, they run, and they say what they need."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+# What a person or a robot starts. The README names the first two.
+COMMANDS = ("tools/try", "tools/test", "tools/check", ".ci/run")
+
+
+def first_line(path: Path) -> bytes:
+    """Return the first line of a file."""
+    with path.open("rb") as file:
+        return file.readline()
+
+
+def scripts() -> list[str]:
+    """Return the files of tools/ and .ci/ that say which program runs them."""
+    found = [path for folder in ("tools", ".ci") for path in (CHECKOUT / folder).rglob("*")]
+    return sorted(
+        path.relative_to(CHECKOUT).as_posix()
+        for path in found
+        if path.is_file() and first_line(path).startswith(b"#!")
+    )
+
+
+def kept_files() -> list[Path]:
+    """Return the files that are in the repository, or would be with the next commit."""
+    if shutil.which("git") is None or not (CHECKOUT / ".git").exists():
+        pytest.skip("this is a copy without its repository")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=CHECKOUT,
+        check=True,
+        capture_output=True,
+    )
+    paths = [CHECKOUT / os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
+
+
+def run_tool(name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run one of the commands, from another folder, with some variables set."""
+    return subprocess.run(
+        [CHECKOUT / name, *arguments],
+        cwd="/",
+        env={**os.environ, **variables},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def environment() -> ModuleType:
+    """Load the script that makes the virtual environment, without running it."""
+    path = CHECKOUT / "tools" / "lib" / "environment.py"
+    spec = importlib.util.spec_from_file_location("tools_environment", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_commands_are_there() -> None:
+    """Every command that the docs name is a script that the next tests look at."""
+    assert set(COMMANDS) <= set(scripts())
+
+
+@pytest.mark.parametrize("script", scripts())
+def test_scripts_can_be_executed(script: str) -> None:
+    """A file that begins with `#!` has the bit that lets it run."""
+    assert os.access(CHECKOUT / script, os.X_OK)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "tools/lib/environment.sh",
+        *(name for name in scripts() if first_line(CHECKOUT / name).endswith(b"bash\n")),
+    ],
+)
+def test_shell_scripts_parse(script: str) -> None:
+    """Bash finds no syntax error in a shell script."""
+    done = subprocess.run(
+        ["bash", "-n", CHECKOUT / script], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_readme_names_the_first_two_commands_in_order() -> None:
+    """The README's first command is tools/try, its second tools/test."""
+    readme = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"tools/(?:try|test)\b", readme)
+    assert list(dict.fromkeys(commands)) == ["tools/try", "tools/test"]
+
+
+def test_ci_runs_all_tests() -> None:
+    """.ci/run calls tools/test, so that there is one way to run the tests."""
+    assert "/tools/test" in (CHECKOUT / ".ci/run").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["tools/try", "tools/test", "tools/check"])
+def test_an_old_python_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    """A tool that is given too old a Python says so in one line, and sets nothing up."""
+    old = tmp_path / "an old python"
+    old.write_text("#!/bin/sh\necho 3.9.18\nexit 1\n", encoding="utf-8")
+    old.chmod(0o755)
+    done = run_tool(name, PYTHON=str(old))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{name} needs Python 3.11 or newer: PYTHON={old} is 3.9.18;")
+
+
+def test_a_python_that_is_not_there_is_refused_in_one_line(tmp_path: Path) -> None:
+    """A wrong PYTHON is named, and no other Python is taken in its place."""
+    done = run_tool("tools/test", PYTHON=str(tmp_path / "none"))
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert f"PYTHON={tmp_path}/none is not a Python that runs" in line
+
+
+def test_check_refuses_words_that_it_does_not_know() -> None:
+    """A misspelt option of tools/check is named, and nothing runs."""
+    done = run_tool("tools/check", "--fxi")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "tools/check: unknown argument: --fxi; it takes --fix or nothing\n"
+
+
+def test_an_environment_is_made_once(environment: ModuleType) -> None:
+    """A stamp that matches means that there is nothing to do, with fewer groups as well."""
+    with_dev, without = environment.wanted_stamp(["dev"]), environment.wanted_stamp([])
+    assert environment.missing(with_dev, with_dev) == "nothing"
+    assert environment.missing(with_dev, without) == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("changed", "todo"),
+    [
+        ({"groups": []}, "groups"),
+        ({"pyproject": "other"}, "packages"),
+        ({"python": "other"}, "all"),
+        ({"checkout": "other"}, "all"),
+        ({"checkout": "other", "pyproject": "other", "groups": []}, "all"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_an_environment_is_renewed_when_it_must_be(
+    environment: ModuleType, changed: dict[str, object], todo: str
+) -> None:
+    """Another Python or place means all anew; another pyproject.toml means its packages."""
+    wanted = environment.wanted_stamp(["dev"])
+    assert environment.missing({**wanted, **changed}, wanted) == todo
+
+
+def test_an_unfinished_environment_is_made_anew(environment: ModuleType) -> None:
+    """No stamp means that a set-up was interrupted: nothing of it is trusted."""
+    assert environment.missing(None, environment.wanted_stamp([])) == "all"
+
+
+def test_an_environment_whose_python_is_gone_is_not_trusted(
+    environment: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stamp counts only while the environment's Python runs."""
+    monkeypatch.setattr(environment, "STAMP", tmp_path / "stamp.json")
+    environment.write_stamp(environment.wanted_stamp(["dev"]))
+    assert environment.read_stamp() is not None or not environment.PYTHON.exists()
+    (tmp_path / "python").symlink_to(tmp_path / "removed")
+    monkeypatch.setattr(environment, "PYTHON", tmp_path / "python")
+    assert environment.read_stamp() is None
+
+
+def test_requirements_are_those_of_the_group(environment: ModuleType) -> None:
+    """The tools install what pyproject.toml lists, and have no list of their own."""
+    names = {re.split(r"[<>=]", line)[0] for line in environment.requirements("dev")}
+    assert {"pytest", "pytest-xdist", "ruff", "mypy"} <= names
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    """No file names a folder of one machine, or where packages are fetched from."""
+    # Put together here, so that this file does not find itself.
+    folders = "work|root"
+    hosts = "|".join(("py" + "pi[.-]", "python" + "hosted", "index" + "-url", "trusted" + "-host"))
+    forbidden = re.compile(rf"(?<![\w.])/(?:{folders})/|{hosts}".encode())
+    found = [
+        f"{path.relative_to(CHECKOUT)}:{number}: {match.group().decode()}"
+        for path in kept_files()
+        for number, line in enumerate(path.read_bytes().split(b"\n"), start=1)
+        for match in forbidden.finditer(line)
+    ]
+    assert found == []
