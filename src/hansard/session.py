@@ -70,7 +70,10 @@ class Session:
             expected_seq: append only if the session's last seq is this (0: only if it is empty), or raise
                 `SeqConflict`.
         """
-        return self.add_messages((message,), key=key, expected_seq=expected_seq)[0]
+        draft = _message(message)
+        if key is None and expected_seq is None:
+            return self._log.append((draft,))[0]
+        return self._append((draft,), key=key, expected_seq=expected_seq)[0]
 
     def add_messages(
         self,
@@ -229,6 +232,10 @@ class Session:
         If an earlier sync has failed and nothing is wrong, the session can be appended to again.
         """
         return verify_session(self._backend, self.id)
+
+
+def _message(message: dict[str, Any]) -> Draft:
+    return Draft(MESSAGE_ADDED, b'{"message":%b}' % codec.encode(message, "message"), control=False)
 
 
 class _QuietCollector:

@@ -122,6 +122,12 @@ class LocalLog(Log):
         new_only: bool = False,
     ) -> list[Event]:
         self._backend.used(self)
+        if len(drafts) == 1 and key is None and expected_seq is None and not new_only:
+            draft = drafts[0]
+            if not draft.control and draft.time is None:
+                one = self._writer.append_one(draft.kind.encode(), draft.data)
+                if one is not None:
+                    return [Event(one.first, one.time, draft.kind, draft.data)]
         done = self._writer.append(
             Order(drafts, key=key, expected_seq=expected_seq, new_only=new_only)
         )
@@ -210,7 +216,7 @@ class LocalLog(Log):
         disk.forget_cached(reader.segment.descriptor)
         try:
             for piece in reader.forwards(reader.segment.start, tail.mark):
-                inspection.committed(reader.segment, piece.start, piece.data)
+                inspection.committed(reader.segment, piece.start, piece.data, piece.end)
             for event in self.controls():
                 event.data  # noqa: B018 - decoded, to see that it can be
         except Damaged as error:

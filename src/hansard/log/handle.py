@@ -62,6 +62,10 @@ class Handle:
         self.lock: Lock | None = None
         self.directory: disk.Open | None = None
 
+    def is_foreign(self) -> bool:
+        """Say whether the files are a parent process's."""
+        return self._generation != disk.generation
+
     def check_process(self) -> bool:
         """After a fork, start anew: locks and descriptors belong to the parent. True if so."""
         if self._generation == disk.generation:

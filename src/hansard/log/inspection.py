@@ -90,10 +90,10 @@ def findings(start: Mark, data: bytes, *, final: bool = True) -> Iterator[Findin
             yield item
 
 
-def committed(segment: Segment, start: Mark, data: bytes) -> list[tuple[int, bytes]]:
+def committed(segment: Segment, start: Mark, data: bytes, end: Mark) -> list[tuple[int, bytes]]:
     """Return place and bytes of each line that is a record of a finished append; raise on damage."""
     kept = []
-    for item in _settled(start, data, final=False):
+    for item in _settled(start, data, final=False, end=end):
         if isinstance(item, Finding):
             raise segment.damaged(item.offset, item.reason)
         kept.append((item.place, item.raw))
@@ -116,7 +116,9 @@ def raise_if_damaged(segment: Segment, start: Mark, data: bytes) -> None:
         raise segment.damaged(finding.offset, finding.reason)
 
 
-def _settled(start: Mark, data: bytes, *, final: bool) -> Iterator[Seen | Finding]:
+def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
+    start: Mark, data: bytes, *, final: bool, end: Mark | None = None
+) -> Iterator[Seen | Finding]:
     """Yield the records of finished appends, and findings, in the order of their lines."""
     seq = start.seq
     edge = start.offset
@@ -152,10 +154,17 @@ def _settled(start: Mark, data: bytes, *, final: bool) -> Iterator[Seen | Findin
             yield from pending
             pending, seq, unsure = [], line.seq, False
             edge = seen.offset + len(seen.raw)
-    if not final and (pending or abandoned):
+    if pending and end is not None and _seq(pending[-1]) == end.seq:
+        # The lines were cut inside a batch that is known to have been finished behind the cut.
+        yield from pending
+    elif not final and (pending or abandoned):
         last = pending[0] if pending else abandoned
         assert last is not None  # one of the two is there
         yield Finding(last.offset, len(last.raw), "an append that was never finished")
+
+
+def _seq(seen: Seen) -> int:
+    return -1 if seen.line is None else seen.line.seq
 
 
 def _misplaced(

@@ -46,15 +46,15 @@ class Lock(disk.Open):
         self.path = path
         self._flock = _locker()
 
-    def acquire(self, timeout: float) -> bool:
-        """Take the lock, waiting for at most `timeout` seconds.
-
-        Return False if the lock file has been deleted meanwhile: a lock on it keeps nobody out.
-        """
+    def acquire(self, timeout: float) -> None:
+        """Take the lock, waiting for at most `timeout` seconds."""
         try:
             self._flock(self.descriptor, _EXCLUSIVE_NOW)
         except OSError as error:
             self._wait(error, timeout)
+
+    def exists(self) -> bool:
+        """Say whether the lock file still has a name: a lock on a deleted one keeps nobody out."""
         return disk.identity(self.descriptor)[2] > 0
 
     def release(self) -> None:

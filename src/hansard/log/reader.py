@@ -25,6 +25,10 @@ WINDOW: Final = 1 << 16
 _NEAR: Final = 2 * WINDOW
 
 
+#: How many ends are remembered.
+_ENDS: Final = 8
+
+
 class Tail(NamedTuple):
     """What the end of a segment says (F-42): all that a writer needs to go on."""
 
@@ -69,20 +73,29 @@ class Piece(NamedTuple):
 class Reader:
     """Reads one open segment. Remembers marks, so that a second search starts nearer."""
 
-    __slots__ = ("_marks", "segment")
+    __slots__ = ("_ends", "_marks", "segment")
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
+        #: Some marks, in order, none closer than a window to the next.
         self._marks = [segment.start]
+        #: Where the log ended when it was looked at, the latest first: what a reader that follows
+        #: it asks for next begins at one of them.
+        self._ends: tuple[Mark, ...] = ()
 
     # -- the end ------------------------------------------------------------------------------
 
     def tail(self, known: Tail | None = None) -> Tail:
         """Return what the end of the segment says now, reading only what is new since `known`."""
         size = self.segment.size()
+        if known is not None and size == known.size:
+            return known
+        tail = self._tail(known, size)
+        self._ends = (tail.mark, *self._ends[: _ENDS - 1])
+        return tail
+
+    def _tail(self, known: Tail | None, size: int) -> Tail:
         if known is not None:
-            if size == known.size:
-                return known
             if 0 <= size - known.mark.offset <= WINDOW:
                 data = self.segment.read_some(known.mark.offset, size - known.mark.offset)
                 return self._last(known.mark, data, known)
@@ -164,7 +177,7 @@ class Reader:
         while end.offset > first.offset:
             begin = max(first.offset, end.offset - length)
             data = self.segment.read(begin, end.offset - begin)
-            start = first if begin == first.offset else _first_mark(data, begin)
+            start = first if begin == first.offset else _first_mark(data, begin, ends_at_mark=True)
             if start is None or start.offset >= end.offset:
                 if length > format.MAX_LINE and b"\n" not in data[:-1]:
                     raise self.segment.damaged(begin, "longer than a record can be")
@@ -184,6 +197,9 @@ class Reader:
         """Return a mark at or before the place behind `seq`, near enough to read on from (F-44)."""
         if seq >= end.seq:
             return end
+        for mark in self._ends:
+            if mark.seq == seq:
+                return mark
         marks = self._marks
         place = bisect_right(marks, seq, key=lambda mark: mark.seq)
         low = marks[place - 1] if place else self.segment.start
@@ -275,21 +291,34 @@ def _last_line(data: bytes) -> tuple[int, Line | None]:
     return 0, None
 
 
-def _first_mark(data: bytes, offset: int) -> Mark | None:
-    """Return the first mark inside a window that begins anywhere, at `offset` of the segment."""
+def _first_mark(data: bytes, offset: int, *, ends_at_mark: bool = False) -> Mark | None:
+    """Return the first mark inside a window that begins anywhere, at `offset` of the segment.
+
+    A place inside a batch will do if the batch was finished, as the window shows, or as is known because
+    the window ends at a mark: a batch may be much longer than a window.
+    """
     begin = data.find(b"\n") + 1
+    inside: Mark | None = None
+    more = 0
     while begin:
         end = data.find(b"\n", begin) + 1
         if not end:
             break
         raw = data[begin:end]
         line = _try_decode(raw)
-        if line is not None and line.more == 0:
-            crc = format.stored_crc(raw)
-            if crc is not None:
-                return Mark(offset + end, line.seq, crc)
+        crc = format.stored_crc(raw)
+        if line is None or crc is None:
+            inside = None
+        else:
+            if inside is not None and (line.log is not None or line.more != more - 1):
+                # What was begun was not finished, and is no part of the log.
+                inside = None
+            inside = inside or Mark(offset + end, line.seq, crc)
+            if line.more == 0:
+                return inside
+            more = line.more
         begin = end
-    return None
+    return inside if ends_at_mark else None
 
 
 def _try_decode(raw: bytes) -> Line | None:
@@ -309,7 +338,7 @@ def _settle(piece: Piece, decode_lines: Callable[[bytes], list[Any]]) -> list[An
             return lines
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         lines = None
-    kept = inspection.committed(piece.segment, piece.start, piece.data)
+    kept = inspection.committed(piece.segment, piece.start, piece.data, piece.end)
     if lines is not None and len(lines) == piece.data.count(b"\n"):
         return [lines[index] for index, _ in kept]
     wanted = b"".join(raw for _, raw in kept)

@@ -1,13 +1,16 @@
 """Let threads that ask at the same time share one piece of work.
 
 Above: `writer`.  Below: nothing of the store.
-The first to come *leads*: it takes all orders that wait, does the work for them, and wakes those who
-asked. Those who come meanwhile queue; when the leader is done, the first of them leads. A single thread
-pays for no hand-over, and no thread of our own has to be kept alive, stopped or restarted after a fork.
+The first to come *leads*: it takes all orders that wait, does the work for them, and wakes those
+who asked. Those who come meanwhile queue; when the leader is done, the first of them leads. A single
+thread pays for no hand-over, and there is no thread of our own to keep alive, stop, or restart
+after a fork. Who wants to be *alone* takes a place in the same queue, and leads without orders.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 Asked = TypeVar("Asked")
@@ -16,11 +19,17 @@ Asked = TypeVar("Asked")
 class _Place(Generic[Asked]):
     """A place in the queue. `wake` is released when the order is done, or when it is to lead."""
 
-    __slots__ = ("leads", "order", "wake")
+    __slots__ = ("following", "gone", "leads", "order", "wake", "woken")
 
-    def __init__(self, order: Asked) -> None:
+    def __init__(self, order: Asked | None) -> None:
+        #: None for one who wants to be alone, and has nothing for others to do.
         self.order = order
         self.leads = False
+        #: Who is to be woken next, by this one.
+        self.following: _Place[Asked] | None = None
+        self.woken = False
+        #: Interrupted while waiting: will wake nobody.
+        self.gone = False
         self.wake = threading.Lock()
         self.wake.acquire()
 
@@ -42,44 +51,28 @@ class Turns(Generic[Asked]):
 
         How it went is for `work` to leave in the order; what it raises is raised by the leader.
         """
-        place: _Place[Asked] | None = None
+        if self._come(order):
+            self._lead(order)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until nobody leads, and keep it so."""
+        self._come(None)
+        try:
+            yield
+        finally:
+            self.free()
+
+    def claim(self) -> bool:
+        """Lead if nobody does; whoever is told True must call `free`."""
         with self._gate:
             if self._led:
-                place = _Place(order)
-                self._queue.append(place)
-            else:
-                self._led = True
-        if place is not None and not self._wait(place):
-            return
-        self._lead(order)
+                return False
+            self._led = True
+            return True
 
-    def _wait(self, place: _Place[Asked]) -> bool:
-        """Wait until the order is done, or until this thread is to lead: True."""
-        try:
-            place.wake.acquire()
-        except BaseException:
-            # Interrupted. If nobody has taken the order, nobody will; and if this thread was to lead, the
-            # next one must, or all would wait for ever.
-            with self._gate:
-                if place in self._queue:
-                    self._queue.remove(place)
-            if place.leads:
-                self._hand_over()
-            raise
-        return place.leads
-
-    def _lead(self, order: Asked) -> None:
-        others: list[_Place[Asked]] = []
-        try:
-            with self._gate:
-                others, self._queue = self._queue, []
-            self._work([order, *[place.order for place in others]])
-        finally:
-            self._hand_over()
-            for place in others:
-                place.wake.release()
-
-    def _hand_over(self) -> None:
+    def free(self) -> None:
+        """Stop leading: the first in the queue is next."""
         with self._gate:
             if not self._queue:
                 self._led = False
@@ -87,3 +80,64 @@ class Turns(Generic[Asked]):
             heir = self._queue.pop(0)
             heir.leads = True
         heir.wake.release()
+
+    def _come(self, order: Asked | None) -> bool:
+        """Lead at once, or queue: return True when it is this thread's turn to lead."""
+        with self._gate:
+            if not self._led:
+                self._led = True
+                return True
+            place = _Place(order)
+            self._queue.append(place)
+        try:
+            place.wake.acquire()
+        except BaseException:
+            self._leave(place)
+            raise
+        self._wake(place.following)
+        return place.leads
+
+    def _leave(self, place: _Place[Asked]) -> None:
+        """Give up a place whose thread was interrupted, so that nobody waits for it.
+
+        If nobody has taken its order, nobody will; if it was to lead, or to wake others, the next does.
+        """
+        with self._gate:
+            place.gone = True
+            if place in self._queue:
+                self._queue.remove(place)
+            woken = place.woken
+        if place.leads:
+            self.free()
+        elif woken:
+            self._wake(place.following)
+
+    def _wake(self, place: _Place[Asked] | None) -> None:
+        """Wake the next one whose order is done; it wakes the one after it.
+
+        One after the other: threads woken all at once only queue for the interpreter, and 16 of them append
+        a fifth less in a second.
+        """
+        with self._gate:
+            while place is not None and place.gone:
+                place = place.following
+            if place is None:
+                return
+            place.woken = True
+        place.wake.release()
+
+    def _lead(self, order: Asked) -> None:
+        taken: list[_Place[Asked]] = []
+        orders = [order]
+        try:
+            with self._gate:
+                while self._queue and (waiting := self._queue[0].order) is not None:
+                    taken.append(self._queue.pop(0))
+                    orders.append(waiting)
+            self._work(orders)
+        finally:
+            for place, following in pairwise(taken):
+                place.following = following
+            self.free()
+            if taken:
+                self._wake(taken[0])

@@ -10,7 +10,6 @@ Processes overlap their syncs, because the lock is never held during one (F-38).
 
 import contextlib
 import errno
-import threading
 import time
 from collections.abc import Callable
 from copy import copy
@@ -40,6 +39,8 @@ Durability = Literal["sync", "os"]
 #: How often to start again when a lock file or a whole session is taken away under our hands.
 _TRIES: Final = 5
 
+_NOT_WRITTEN: Final = "this append was not acknowledged; it works again once the cause is gone"
+
 #: A temporary file whose maker's process id lives on is still left over after this long.
 _STALE_SECONDS: Final = 3600.0
 
@@ -52,7 +53,6 @@ class Writer:
         "_handle",
         "_keys",
         "_keys_upto",
-        "_turn",
         "_turns",
         "_wait",
     )
@@ -64,9 +64,8 @@ class Writer:
         self._reset()
 
     def _reset(self) -> None:
+        #: Whoever leads is the only one of this process who takes the OS lock.
         self._turns: Turns[Order] = Turns(self._work)
-        #: Held while the OS lock is: by the leader, or by a call that writes a note.
-        self._turn = threading.Lock()
         #: Keys of this segment up to a mark, with their first seq and number of events.
         self._keys: dict[str, tuple[int, int]] = {}
         self._keys_upto: Mark | None = None
@@ -81,16 +80,66 @@ class Writer:
         assert order.result is not None  # `_work` sets one of the two
         return order.result
 
+    def append_one(self, kind: bytes, data: bytes) -> Appended | None:
+        """Append one event to a log that nobody else has touched: the fast path.
+
+        Most appends are one message, without conditions, by the only writer there is at the moment. For them
+        this does what `append` does, without the order, the queue and the draft: 12 µs instead of
+        21 (docs/benchmarks.md). None: something is unusual, and nothing was done; take the ordinary way.
+        """
+        handle = self._handle
+        lock = handle.lock
+        if lock is None or handle.is_foreign() or not self._turns.claim():
+            return None
+        try:
+            try:
+                lock.acquire(self._wait)
+                with handle.mutex:
+                    tail = handle.tail
+                    reader = handle.reader
+                    if tail is None or reader is None or tail.shut or handle.root.failed:
+                        return None
+                    mark = tail.mark
+                    offset = mark.offset
+                    segment = reader.segment
+                    # Torn, or appended to by others: then the lock file must be looked at too.
+                    if disk.size(segment.descriptor) != offset:
+                        return None
+                    seq = mark.seq + 1
+                    now = format.now()
+                    line, crc = format.record(seq, now, kind, data, mark.crc, ctl=tail.ctl)
+                    handle.tail = None
+                    if disk.write(segment.descriptor, line) != len(line):
+                        # A short write is a torn tail, which the ordinary way ends.
+                        return None
+                    time = now.decode()
+                    mark = Mark(offset + len(line), seq, crc)
+                    handle.tail = Tail(mark, tail.ctl, (), mark.offset, time)
+                    if self._keys_upto is tail.mark:
+                        self._keys_upto = mark
+                    directory = handle.directory
+            except OSError as error:
+                if isinstance(error, HansardError):
+                    raise
+                raise disk.explain(error, "write", handle.path, _NOT_WRITTEN) from error
+            finally:
+                lock.release()
+            if self._durability == "sync":
+                self._sync(Touched(segment, directory))
+            return Appended(seq, 1, time)
+        finally:
+            self._turns.free()
+
     def let_go(self) -> None:
         """Close the files, unless somebody is writing: then they stay open."""
-        if not self._turn.acquire(blocking=False):
+        if not self._turns.claim():
             return
         try:
             with self._handle.mutex:
                 self._handle.let_go()
             self._forget_keys()
         finally:
-            self._turn.release()
+            self._turns.free()
 
     # -- the leader's work ----------------------------------------------------------------------
 
@@ -107,17 +156,16 @@ class Writer:
                 raise
 
     def _commit(self, batch: list[Order]) -> None:
-        with self._turn:
-            try:
-                touched = self._locked(lambda again: self._write(batch, again=again), create=True)
-            except BaseException:
-                self._forget_keys()
-                raise
+        try:
+            touched = self._locked(lambda again: self._write(batch, again=again), create=True)
+        except BaseException:
+            self._forget_keys()
+            raise
         if self._durability == "sync":
             self._sync(touched)
 
     def _locked(self, action: Callable[[bool], "Touched | None"], *, create: bool) -> "Touched":
-        """Run an action with the session's lock held. The caller has the turn.
+        """Run an action with the session's lock held. The caller leads.
 
         An action that returns None has found that these files are no longer the session's; it is
         run once more, with fresh ones and `again` true.
@@ -129,7 +177,8 @@ class Writer:
             lock = handle.lock
             assert lock is not None  # just opened
             try:
-                if lock.acquire(self._wait):
+                lock.acquire(self._wait)
+                if lock.exists():
                     with handle.mutex:
                         outcome = action(attempt > 0)
                     if outcome is not None:
@@ -230,8 +279,7 @@ class Writer:
                 handle.reader.segment.descriptor, lines[0] if len(lines) == 1 else b"".join(lines)
             )
         except OSError as error:
-            hint = "this append was not acknowledged; it works again once the cause is gone"
-            raise disk.explain(error, "write", handle.path, hint) from error
+            raise disk.explain(error, "write", handle.path, _NOT_WRITTEN) from error
         handle.tail = draft.tail()
         if self._keys_upto is before:
             self._keys_upto = handle.tail.mark
@@ -315,7 +363,7 @@ class Writer:
         handle.root.failed.add(handle.session_id)
         # If the disk takes nothing at all, this process remembers, and others meet the same disk.
         with contextlib.suppress(HansardError, OSError):
-            self.note("failed", adds=FAILED, sync=False)
+            self._add_note("failed", adds=FAILED)
         return SyncFailed(
             "sync",
             handle.path,
@@ -336,16 +384,17 @@ class Writer:
 
     # -- notes ----------------------------------------------------------------------------------
 
-    def note(self, word: str, *, adds: str = "", removes: str = "", sync: bool = True) -> None:
-        """Append a note that shuts the log for a reason, or opens it again (F-34)."""
+    def note(self, word: str, *, adds: str = "", removes: str = "") -> None:
+        """Append a note that shuts the log for a reason, or opens it again (F-34); sync it."""
         if self._handle.check_process():
             self._reset()
-        with self._turn:
-            touched = self._locked(
-                lambda _: self._write_note(word, adds=adds, removes=removes), create=False
-            )
-        if sync:
-            self._sync(touched)
+        with self._turns.alone():
+            self._sync(self._add_note(word, adds=adds, removes=removes))
+
+    def _add_note(self, word: str, *, adds: str = "", removes: str = "") -> "Touched":
+        return self._locked(
+            lambda _: self._write_note(word, adds=adds, removes=removes), create=False
+        )
 
     def _write_note(self, word: str, *, adds: str, removes: str) -> "Touched":
         handle = self._handle

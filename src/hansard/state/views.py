@@ -38,11 +38,13 @@ def show_last(
     """Return the last `count` of those messages, in order, reading no more than they need."""
     pieces: list[list[Shown]] = []
     missing = count
+    if missing == 0:
+        return []
     for found in _newest_first(log, take, after=after, upto=upto):
-        if missing <= 0:
-            break
         pieces.append(found[-missing:])
         missing -= len(pieces[-1])
+        if missing == 0:
+            break
     pieces.reverse()
     return [message for piece in pieces for message in piece]
 
