@@ -29,14 +29,18 @@ class HansardError(Exception):
     """Base of every error that hansard raises. Survives pickling, so pools can pass it on."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
+        fields = dict(self.__dict__)
+        if isinstance(self, OSError) and self.errno is not None:
+            fields["errno"] = self.errno  # which an OSError does not keep in its __dict__
+        return _rebuild, (type(self), self.args, fields)
 
 
 def _rebuild(kind: type[HansardError], args: tuple[Any, ...], fields: dict[str, Any]) -> Any:
     """Undo `HansardError.__reduce__`, whatever the error's own constructor asks for."""
     error = kind.__new__(kind)
     error.args = args
-    error.__dict__.update(fields)
+    for name, value in fields.items():
+        setattr(error, name, value)
     return error
 
 

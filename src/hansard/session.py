@@ -83,12 +83,7 @@ class Session:
         expected_seq: int | None = None,
     ) -> list[Event]:
         """Append several messages, all or none, and return their events. Options as above."""
-        drafts = [
-            Draft(
-                MESSAGE_ADDED, b'{"message":%b}' % codec.encode(message, "message"), control=False
-            )
-            for message in messages
-        ]
+        drafts = [_message(message) for message in messages]
         return self._append(drafts, key=key, expected_seq=expected_seq)
 
     def append(
@@ -118,16 +113,17 @@ class Session:
 
     def patch_metadata(self, changes: dict[str, Any]) -> Event | None:
         """Do as `set_metadata` does, for keys that are no Python names."""
-        raw = codec.encode({"metadata": changes}, "metadata")
+        raw = b'{"metadata":%b}' % codec.encode(changes, "metadata", wrapped=True)
         before = self.metadata
-        if fold.merge(before, changes) == before:
+        if codec.equal(fold.merge(before, changes), before):
             return None
         return self._append([Draft(METADATA_SET, raw, METADATA_SET in CONTROL)])[0]
 
     def create(self, metadata: dict[str, Any]) -> Event:
         """Append the first event of a session that must not exist. Called by `store.create`."""
-        data = {"metadata": metadata} if metadata else {}
-        draft = Draft(SESSION_CREATED, codec.encode(data, "metadata"), SESSION_CREATED in CONTROL)
+        raw = codec.encode(metadata, "metadata", wrapped=True)
+        data = b'{"metadata":%b}' % raw if metadata else raw
+        draft = Draft(SESSION_CREATED, data, SESSION_CREATED in CONTROL)
         return self._log.append([draft], new_only=True)[0]
 
     def _append(
@@ -235,7 +231,8 @@ class Session:
 
 
 def _message(message: dict[str, Any]) -> Draft:
-    return Draft(MESSAGE_ADDED, b'{"message":%b}' % codec.encode(message, "message"), control=False)
+    raw = codec.encode(message, "message", wrapped=True)
+    return Draft(MESSAGE_ADDED, b'{"message":%b}' % raw, control=False)
 
 
 class _QuietCollector:

@@ -17,7 +17,6 @@ from hansard.errors import (
     UnknownFormat,
     UnsafePath,
 )
-from hansard.log import names
 from hansard.session import Session
 from hansard.upkeep.verify import StoreReport, verify_store
 
@@ -76,7 +75,9 @@ def open(
     """
     if durability not in {"sync", "os"}:
         raise ValueError(f"durability must be 'sync' or 'os', not {durability!r}")
-    where = os.fspath(path)
+    if not lock_timeout >= 0:
+        raise ValueError(f"lock_timeout must be a number of seconds, not {lock_timeout!r}")
+    where = os.fsdecode(path)
     if not where or "\0" in where:
         raise ValueError(f"the path of a store must be a text without NUL, not {where!r}")
     if where == "memory:":
@@ -128,12 +129,16 @@ class Store:
 
         Without an id, one that is fresh, unique and ordered by time.
         """
-        return Session(self._backend, names.new_id() if id is None else id)
+        if id is None:
+            from hansard.log.names import new_id
+
+            id = new_id()
+        return Session(self._backend, id)
 
     def create(self, id: str, *, metadata: dict[str, Any] | None = None) -> Session:
         """Make a session that must not exist yet, or raise `SessionExists`."""
         session = Session(self._backend, id)
-        session.create(metadata or {})
+        session.create({} if metadata is None else metadata)
         return session
 
     def exists(self, id: str) -> bool:

@@ -121,6 +121,7 @@ class Log(ABC):
         """Check all that is stored of the session, and return what is wrong with it.
 
         If a sync has failed and nothing is found, the session can be appended to again.
+        `SessionNotFound` if there is no such session: nothing is not whole.
         """
 
 
@@ -144,7 +145,10 @@ class Backend(ABC):
 
     @abstractmethod
     def delete(self, session_id: str) -> None:
-        """Move a session to the trash: whole, or not at all. `SessionNotFound` if there is none."""
+        """Move a session to the trash: whole, or not at all.
+
+        `SessionNotFound` if there is none, `SessionDeleted` if it is there already.
+        """
 
     @abstractmethod
     def restore(self, session_id: str) -> None:
@@ -156,4 +160,7 @@ class Backend(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything. What was acknowledged is as durable as it was before."""
+        """Let go of everything. What was acknowledged is as durable as it was before.
+
+        Every later call that would read or write raises `Closed`.
+        """

@@ -23,7 +23,7 @@ from hansard.log.draft import Order
 from hansard.log.format import Line, Mark
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Piece, Reader, Tail
-from hansard.log.root import Root
+from hansard.log.root import Root, deleted
 from hansard.log.segment import open_segment
 from hansard.log.writer import Durability, Writer
 
@@ -103,10 +103,10 @@ class LocalLog(Log):
 
     __slots__ = ("__weakref__", "_backend", "_controls", "_handle", "_writer", "session_id")
 
-    def __init__(self, backend: "LocalBackend", root: Root, session_id: str) -> None:
+    def __init__(self, backend: "LocalBackend", root: Root, session_id: str, name: str) -> None:
         self.session_id = session_id
         self._backend = backend
-        self._handle = Handle(root, session_id)
+        self._handle = Handle(root, session_id, name)
         self._writer = Writer(
             self._handle, durability=backend.durability, lock_timeout=backend.lock_timeout
         )
@@ -149,7 +149,17 @@ class LocalLog(Log):
         if found is None:
             return None
         reader, tail = found
-        return Head(tail.mark.seq, reader.segment.time, tail.time, tail.size)
+        updated = tail.time or self._last_time(reader, tail.mark)
+        return Head(tail.mark.seq, reader.segment.time, updated, tail.size)
+
+    @staticmethod
+    def _last_time(reader: Reader, end: Mark) -> str:
+        """Return the time of the last event of a log that ends in a note."""
+        for piece in reader.backwards(end):
+            lines = piece.lines(format.decode_lines)
+            if lines:
+                return lines[-1].time
+        return reader.segment.time
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
         found = self._look()
@@ -212,9 +222,11 @@ class LocalLog(Log):
         if found is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         reader, tail = found
-        # What the disk holds, not what the cache remembers: after a failed sync they differ.
-        disk.forget_cached(reader.segment.descriptor)
         try:
+            # What the disk holds, not what the cache remembers: after a failed sync they differ, and
+            # what was believed of the end may not be so.
+            self._forget_cached(reader)
+            tail = reader.tail()
             for piece in reader.forwards(reader.segment.start, tail.mark):
                 inspection.committed(reader.segment, piece.start, piece.data, piece.end)
             for event in self.controls():
@@ -228,6 +240,12 @@ class LocalLog(Log):
             notes.append(Finding("note", self._handle.path, tail.mark.offset, length, reason))
         self._clear_failure(tail)
         return notes
+
+    def _forget_cached(self, reader: Reader) -> None:
+        try:
+            disk.forget_cached(reader.segment.descriptor)
+        except OSError as error:
+            raise disk.explain(error, "read", self._handle.path) from error
 
     def _clear_failure(self, tail: Tail) -> None:
         root = self._handle.root
@@ -256,16 +274,21 @@ class LocalLog(Log):
 
     def delete(self) -> None:
         """Shut the log with a note, then move the directory (F-36)."""
-        self._writer.note("deleted", adds=DELETED)
-        self._handle.root.to_trash(self._handle.name)
-        self.let_go()
+        try:
+            self._writer.note("deleted", adds=DELETED)
+            moved = self._handle.root.to_trash(self._handle.name)
+        finally:
+            # Also after an error: the directory may have moved away from under these files.
+            self.let_go()
+        if not moved:
+            raise deleted(self.session_id)
 
     def restore(self) -> None:
         """Move the directory back, then open the log with a note."""
         handle = self._handle
-        if handle.root.in_trash(handle.name):
-            handle.root.from_trash(handle.name)
-        elif not self._is_deleted():
+        root = handle.root
+        found = root.from_trash(handle.name) if root.in_trash(handle.name) else self._is_deleted()
+        if not found:
             raise SessionNotFound(f"no session {self.session_id!r} in the trash")
         self._writer.note("restored", removes=DELETED)
 
@@ -304,6 +327,7 @@ class LocalBackend(Backend):
 
     __slots__ = (
         "_closed",
+        "_generation",
         "_latest",
         "_logs",
         "_mutex",
@@ -332,6 +356,7 @@ class LocalBackend(Backend):
         self.durability = durability
         self.lock_timeout = lock_timeout
         self._closed = False
+        self._generation = disk.generation
         self._mutex = threading.Lock()
         #: One log per session, shared by all handles on it, so that their appends share syncs.
         self._logs: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
@@ -339,22 +364,45 @@ class LocalBackend(Backend):
         self._recent: OrderedDict[LocalLog, None] = OrderedDict()
         self._latest: LocalLog | None = None
 
+    def _guard(self) -> threading.Lock:
+        """Return the mutex; after a fork a new one, since a thread of the parent may hold the old."""
+        if self._generation != disk.generation:
+            with disk.fork_guard:
+                if self._generation != disk.generation:
+                    self._mutex = threading.Lock()
+                    self._generation = disk.generation
+        return self._mutex
+
     def log(self, session_id: str) -> Log:
         names.check_id(session_id)
-        with self._mutex:
+        with self._guard():
             found = self._logs.get(session_id)
             if found is None:
-                found = self._logs[session_id] = LocalLog(self, self._root, session_id)
+                name = self._name_of(session_id)
+                found = self._logs[session_id] = LocalLog(self, self._root, session_id, name)
             return found
+
+    def _name_of(self, session_id: str) -> str:
+        """Return the name of a session's directory."""
+        # What `ids` calls by its name, for want of its id, must be found under it.
+        nameless = names.is_hashed(session_id) and self._root.holds_log(session_id)
+        if nameless and self._true_id(session_id) is None:
+            return session_id
+        return names.encode(session_id)
+
+    def check_open(self) -> None:
+        """Raise if the store was closed: what cannot be read must not look empty."""
+        if self._closed:
+            raise Closed(f"{self.where}: the store was closed; open it again")
 
     def used(self, log: LocalLog) -> None:
         """Note that a log is about to use its files, and close those of one unused for longest."""
         if self._closed:
-            raise Closed(f"{self.where}: the store was closed; open it again")
+            self.check_open()
         # Most often the same one again. A race here only misjudges which is the oldest.
         if self._latest is log:
             return
-        with self._mutex:
+        with self._guard():
             self._latest = log
             self._recent[log] = None
             self._recent.move_to_end(log)
@@ -365,25 +413,31 @@ class LocalBackend(Backend):
             oldest.let_go()
 
     def ids(self) -> Iterator[str]:
+        self.check_open()
         for name in self._root.session_names():
             try:
                 session_id = names.decode(name)
             except ValueError:
                 continue  # no session's name, so not ours
-            yield self._hashed_id(name) if session_id is None else session_id
+            if session_id is None:
+                session_id = self._true_id(name) or name
+            yield session_id
 
-    def _hashed_id(self, name: str) -> str:
-        """Return the id of a session whose name does not tell it; the name if its log does not."""
+    def _true_id(self, name: str) -> str | None:
+        """Return the id of a session whose name does not tell it; None if its log does not."""
         try:
             directory = self._root.open_session(name, name)
             if directory is None:
-                return name
+                return None
             opened = disk.Open(directory)
             path = self._root.path_of(name, names.LOG)
             segment = open_segment(opened.descriptor, path, None, writable=False)
         except HansardError:
-            return name
-        return name if segment is None else segment.session_id
+            return None
+        # A log that was copied here from under another name is not this one's.
+        if segment is None or names.encode(segment.session_id) != name:
+            return None
+        return segment.session_id
 
     def delete(self, session_id: str) -> None:
         self._local(session_id).delete()
@@ -393,16 +447,18 @@ class LocalBackend(Backend):
 
     def _local(self, session_id: str) -> LocalLog:
         log = self.log(session_id)
+        self.check_open()
         assert isinstance(log, LocalLog)  # `log` makes no others
         return log
 
     def health(self) -> Health:
+        self.check_open()
         free = self._root.probe()
         return Health(self.where, self.durability, not self.read_only, free)
 
     def close(self) -> None:
         self._closed = True
-        with self._mutex:
+        with self._guard():
             logs = list(self._logs.values())
             self._recent.clear()
             self._latest = None

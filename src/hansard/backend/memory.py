@@ -12,6 +12,7 @@ import msgspec
 
 from hansard.backend.contract import Backend, Chunk, Finding, Head, Health, Log
 from hansard.errors import (
+    Closed,
     SeqConflict,
     SessionDeleted,
     SessionExists,
@@ -19,7 +20,7 @@ from hansard.errors import (
 )
 from hansard.event import codec
 from hansard.event.envelope import Draft, Event
-from hansard.event.kinds import CONTROL, MESSAGE_ADDED
+from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import format, names
 
 _PIECE = 1000
@@ -61,13 +62,27 @@ _message_of = msgspec.json.Decoder(_Message).decode
 class MemoryLog(Log):
     """A session as a list of events."""
 
-    __slots__ = ("__weakref__", "_changed", "_events", "_keys", "deleted", "session_id")
+    __slots__ = (
+        "__weakref__",
+        "_backend",
+        "_changed",
+        "_controls",
+        "_events",
+        "_keys",
+        "_size",
+        "deleted",
+        "session_id",
+    )
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, backend: "MemoryBackend", session_id: str) -> None:
         self.session_id = session_id
         self.deleted = False
+        self._backend = backend
+        #: Only ever appended to, so what a reader has seen of it stays as it was.
         self._events: list[Event] = []
+        self._controls: list[Event] = []
         self._keys: dict[str, tuple[int, int]] = {}
+        self._size = 0
         self._changed = threading.Condition()
 
     def append(
@@ -79,7 +94,7 @@ class MemoryLog(Log):
         new_only: bool = False,
     ) -> list[Event]:
         with self._changed:
-            self._check_deleted()
+            self._check_open()
             seq = len(self._events)
             if key is not None and key in self._keys:
                 first, count = self._keys[key]
@@ -105,6 +120,10 @@ class MemoryLog(Log):
                 for place, draft in enumerate(drafts, 1)
             ]
             self._events.extend(events)
+            self._controls += [
+                event for event, draft in zip(events, drafts, strict=True) if draft.control
+            ]
+            self._size += sum(len(draft.data) for draft in drafts)
             if key is not None:
                 self._keys[key] = (seq + 1, len(events))
             self._changed.notify_all()
@@ -112,51 +131,67 @@ class MemoryLog(Log):
 
     def head(self) -> Head | None:
         with self._changed:
-            self._check_deleted()
+            self._check_open()
             if not self._events:
                 return None
             first, last = self._events[0], self._events[-1]
-            size = sum(len(event.raw) for event in self._events)
-            return Head(last.seq, first.stamp, last.stamp, size)
+            return Head(last.seq, first.stamp, last.stamp, self._size)
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        events = self._prefix(upto)
-        for start in range(max(after, 0), len(events), _PIECE):
-            yield MemoryChunk(events[start : start + _PIECE])
+        end = self._end(upto)
+        for start in range(max(after, 0), end, _PIECE):
+            yield MemoryChunk(self._events[start : min(start + _PIECE, end)])
 
     def read_back(self, upto: int | None = None) -> Iterator[Chunk]:
-        events = self._prefix(upto)
-        for end in range(len(events), 0, -_PIECE):
-            yield MemoryChunk(events[max(0, end - _PIECE) : end])
+        for end in range(self._end(upto), 0, -_PIECE):
+            yield MemoryChunk(self._events[max(0, end - _PIECE) : end])
 
     def controls(self, upto: int | None = None) -> list[Event]:
-        return [event for event in self._prefix(upto) if event.kind in CONTROL]
+        end = self._end(upto)
+        return [event for event in self._controls if event.seq <= end]
 
     def wait(self, after: int, timeout: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: len(self._events) > after, timeout)
+            return self._changed.wait_for(lambda: self._is_behind(after), timeout)
+
+    def _is_behind(self, after: int) -> bool:
+        self._check_open()
+        return len(self._events) > after
 
     def verify(self) -> list[Finding]:
-        self._prefix(None)
+        if self.head() is None:
+            raise SessionNotFound(f"no session {self.session_id!r} in this store")
         return []
 
     def set_deleted(self, *, deleted: bool) -> None:
         """Put the session into the trash, or take it out."""
         with self._changed:
+            if deleted:
+                self._check_open()
             if not self._events or self.deleted == deleted:
-                raise SessionNotFound(f"no session {self.session_id!r} there")
+                where = "in this store" if deleted else "in the trash"
+                raise SessionNotFound(f"no session {self.session_id!r} {where}")
             self.deleted = deleted
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        with self._changed:
+            self._changed.notify_all()
 
     def exists(self) -> bool:
         """Say whether the session has an event and is not in the trash."""
         return bool(self._events) and not self.deleted
 
-    def _prefix(self, upto: int | None) -> list[Event]:
+    def _end(self, upto: int | None) -> int:
+        """Return the last seq of a reading that is begun now."""
         with self._changed:
-            self._check_deleted()
-            return self._events[: None if upto is None else max(upto, 0)]
+            self._check_open()
+            seq = len(self._events)
+            return seq if upto is None else min(max(upto, 0), seq)
 
-    def _check_deleted(self) -> None:
+    def _check_open(self) -> None:
+        self._backend.check_open()
         if self.deleted:
             raise SessionDeleted(
                 f"session {self.session_id!r} was deleted and is in the trash; "
@@ -167,21 +202,23 @@ class MemoryLog(Log):
 class MemoryBackend(Backend):
     """A dict of sessions. Gone when the last reference is."""
 
-    __slots__ = ("_logs", "_mutex", "durability", "read_only", "where")
+    __slots__ = ("_closed", "_logs", "_mutex", "durability", "read_only", "where")
 
     def __init__(self) -> None:
         self.where = "memory:"
         self.read_only = False
         self.durability = "none"
+        self._closed = False
         self._logs: dict[str, MemoryLog] = {}
         self._mutex = threading.Lock()
 
     def log(self, session_id: str) -> Log:
         names.check_id(session_id)
         with self._mutex:
-            return self._logs.setdefault(session_id, MemoryLog(session_id))
+            return self._logs.setdefault(session_id, MemoryLog(self, session_id))
 
     def ids(self) -> Iterator[str]:
+        self.check_open()
         with self._mutex:
             logs = list(self._logs.values())
         return (log.session_id for log in logs if log.exists())
@@ -193,14 +230,24 @@ class MemoryBackend(Backend):
         self._known(session_id).set_deleted(deleted=False)
 
     def health(self) -> Health:
+        self.check_open()
         return Health(self.where, self.durability, writable=True, free_bytes=None)
 
     def close(self) -> None:
         with self._mutex:
-            self._logs = {}
+            self._closed = True
+            logs, self._logs = self._logs, {}
+        for log in logs.values():
+            log.wake()
+
+    def check_open(self) -> None:
+        """Raise if the store was closed."""
+        if self._closed:
+            raise Closed(f"{self.where}: the store was closed, and its sessions are gone")
 
     def _known(self, session_id: str) -> MemoryLog:
         names.check_id(session_id)
+        self.check_open()
         with self._mutex:
             found = self._logs.get(session_id)
         if found is None:

@@ -13,7 +13,9 @@ import errno
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from weakref import WeakSet
 
 from hansard.errors import DiskFailed, HansardError, UnsafePath
 
@@ -35,9 +37,16 @@ sync_directory = os.fsync
 generation = 0
 
 
+#: Held while something that a fork left behind is made anew, so that one thread of the child does so.
+fork_guard = threading.Lock()
+
+
 def _forked() -> None:
-    global generation  # noqa: PLW0603 - one number for the process is the point
+    global generation, fork_guard  # noqa: PLW0603 - one of each for the process is the point
+    fork_guard = threading.Lock()
     generation += 1
+    for file in list(_not_inherited):
+        file.close()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -54,8 +63,23 @@ class Open:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
+    def close(self) -> None:
+        """Close it now: only for one that nobody uses."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            close(descriptor)
+
     def __del__(self) -> None:
-        close(self.descriptor)
+        self.close()
+
+
+#: What a forked child closes at once, whether it uses the store or not.
+_not_inherited: "WeakSet[Open]" = WeakSet()
+
+
+def close_in_children(file: Open) -> None:
+    """Keep a file from living on in forked children: a killed parent's lock would live on with it."""
+    _not_inherited.add(file)
 
 
 def size(descriptor: int) -> int:
@@ -82,15 +106,32 @@ def open_root(path: str) -> int:
 
 
 def make_root(path: str) -> None:
-    """Create the root directory of a store, and what is missing above it."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    """Create the root directory of a store, and what is missing above it, durably."""
+    above = os.path.dirname(path)
+    missing = []
+    while above and not os.path.isdir(above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    for made in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(made, DIRECTORY_MODE)
+        sync_parent(made)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, DIRECTORY_MODE)
 
 
 def sync_parent(path: str) -> None:
     """Make the directory entry of a path durable."""
-    descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _sync_above(os.path.dirname(path) or ".")
+
+
+def sync_above(directory: int) -> None:
+    """Make the entry of an open directory durable, wherever it has been moved to meanwhile."""
+    _sync_above("..", directory)
+
+
+def _sync_above(path: str, directory: int | None = None) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     try:
         sync_directory(descriptor)
     finally:
@@ -156,6 +197,12 @@ def move(source: int, name: str, target: int, new_name: str) -> None:
 def remove(directory: int, name: str) -> None:
     """Delete a file."""
     os.unlink(name, dir_fd=directory)
+
+
+def discard(directory: int, name: str) -> None:
+    """Delete a file that is of no use, if it is there; if even that fails, a later sweep takes it."""
+    with contextlib.suppress(OSError):
+        remove(directory, name)
 
 
 def names(directory: int) -> Iterator[str]:
@@ -260,6 +307,8 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 def explain(error: OSError, operation: str, path: str, hint: str = "") -> HansardError:
     """Return the error to raise for an `OSError` at a path of the store."""
+    if isinstance(error, HansardError):
+        return error  # it was explained further down
     if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EISDIR}:
         return UnsafePath(
             f"{path}: not what hansard put there (a symbolic link or another kind of file); "

@@ -4,7 +4,9 @@ Above: `writer`.  Below: `format`, `reader` (for the shape of a tail).
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from hansard.log import format
 from hansard.log.format import Mark
@@ -24,7 +26,7 @@ class Entry(Protocol):
     def time(self) -> str | None: ...
 
 
-class Appended(NamedTuple):
+class Appended(msgspec.Struct, frozen=True, gc=False):
     """Where an append went. `duplicate`: its key was known, and these are the earlier events."""
 
     first: int
@@ -92,16 +94,15 @@ class Draft:
                 self.ctl = self.offset
             self.offset += len(line)
             self.lines.append(line)
-        self.time = now.decode()
+            self.time = entry.time or now.decode()
         self.fresh = False
 
     def note(self, word: str, data: dict[str, Any]) -> None:
         """Frame a note."""
-        now = format.now()
-        line, self.crc = format.note(word, self.seq, now, data, self.crc, ctl=self.ctl)
+        line, self.crc = format.note(word, self.seq, format.now(), data, self.crc, ctl=self.ctl)
         self.offset += len(line)
         self.lines.append(line)
-        self.time = now.decode()
+        self.time = ""
 
     def skip(self, data: bytes) -> None:
         """Take bytes that stand in the segment already into offset and checksum."""

@@ -99,6 +99,9 @@ def record(
     ctl: int = 0,
 ) -> tuple[bytes, int]:
     """Frame an event: return its line and the running checksum after it."""
+    if not (ctl or more or control or key is not None):
+        # Most records: nothing optional.
+        return _close(b'{"seq":%d,"time":"%b","kind":"%b","data":%b' % (seq, time, kind, data), crc)
     extra = b""
     if key is not None:
         extra = b',"key":' + _encode(key)

@@ -9,7 +9,6 @@ time (after a fork, when many sessions are open, when the session was deleted) a
 import threading
 from typing import Final
 
-from hansard.errors import ReadOnly
 from hansard.log import disk, names
 from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
@@ -47,34 +46,32 @@ class Handle:
         "tail",
     )
 
-    def __init__(self, root: Root, session_id: str) -> None:
+    def __init__(self, root: Root, session_id: str, name: str) -> None:
         self.root = root
         self.session_id = session_id
-        self.name = names.encode(session_id)
+        self.name = name
         self.path = root.path_of(self.name, names.LOG)
         self._reset()
 
     def _reset(self) -> None:
         self.mutex = threading.Lock()
-        self._generation = disk.generation
         self.reader: Reader | None = None
         self.tail: Tail | None = None
         self.lock: Lock | None = None
         self.directory: disk.Open | None = None
+        # Last: whoever finds it current must find the rest so.
+        self._generation = disk.generation
 
-    def is_foreign(self) -> bool:
-        """Say whether the files are a parent process's."""
-        return self._generation != disk.generation
-
-    def check_process(self) -> bool:
-        """After a fork, start anew: locks and descriptors belong to the parent. True if so."""
+    def check_process(self) -> None:
+        """After a fork, start anew: locks and descriptors belong to the parent."""
         if self._generation == disk.generation:
-            return False
-        # The child's copies of the descriptors are closed, never unlocked: an unlock through one
-        # would free the parent's lock, closing one does not.
-        self.let_go()
-        self._reset()
-        return True
+            return
+        with disk.fork_guard:
+            if self._generation != disk.generation:
+                # The child's copies of the descriptors are closed, never unlocked: an unlock
+                # through one would free the parent's lock, closing one does not.
+                self.let_go()
+                self._reset()
 
     def let_go(self) -> None:
         """Forget the open files. They close when the last one who reads from them is done."""
@@ -115,7 +112,10 @@ class Handle:
         if directory is None:
             return False
         try:
-            segment = open_segment(directory, self.path, self.session_id, writable=False)
+            # Once there is a lock, whoever appends takes the segment as it finds it here.
+            segment = open_segment(
+                directory, self.path, self.session_id, writable=self.lock is not None
+            )
         finally:
             disk.close(directory)
         if segment is None:
@@ -126,23 +126,20 @@ class Handle:
 
     # -- writing --------------------------------------------------------------------------------
 
-    def open_to_append(self, *, create: bool) -> bool:
+    def open_to_append(self, *, create: bool) -> Lock | None:
         """Open lock and segment to write; make directory and lock file if `create`.
 
-        Return False if there is no such directory. That there is a lock and no segment is the
-        beginning of a session: the caller, holding the lock, creates the segment.
+        Return the lock; None if there is no such directory. That there is a lock and no segment is
+        the beginning of a session: the caller, holding the lock, creates the segment.
         """
         self.check_process()
         with self.mutex:
             if self.lock is not None:
-                return True
-            if self.root.read_only:
-                raise ReadOnly(
-                    f"{self.root.path}: opened with read_only=True; open it again without to write"
-                )
+                return self.lock
+            self.root.check_writable()
             descriptor = self.root.open_session(self.session_id, self.name, create=create)
             if descriptor is None:
-                return False
+                return None
             directory = disk.Open(descriptor)
             path = self.root.path_of(self.name, names.LOCK)
             try:
@@ -153,7 +150,7 @@ class Handle:
             self._adopt(descriptor)
             self.directory = directory
             self.lock = lock
-            return True
+            return lock
 
     def adopt(self) -> bool:
         """Open the segment to append, if it is there by now. The caller holds lock and mutex."""
@@ -173,4 +170,7 @@ class Handle:
 
 
 def _same(reader: Reader, descriptor: int) -> bool:
-    return disk.identity(reader.segment.descriptor)[:2] == disk.identity(descriptor)[:2]
+    try:
+        return disk.identity(reader.segment.descriptor)[:2] == disk.identity(descriptor)[:2]
+    except OSError as error:
+        raise disk.explain(error, "open", reader.segment.path) from error

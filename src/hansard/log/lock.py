@@ -39,10 +39,11 @@ def _locker() -> Callable[[int, int], object]:
 class Lock(disk.Open):
     """The lock of one session, as one open lock file. For one thread at a time."""
 
-    __slots__ = ("_flock", "path")
+    __slots__ = ("__weakref__", "_flock", "path")
 
     def __init__(self, descriptor: int, path: str) -> None:
         super().__init__(descriptor)
+        disk.close_in_children(self)
         self.path = path
         self._flock = _locker()
 
@@ -55,7 +56,10 @@ class Lock(disk.Open):
 
     def exists(self) -> bool:
         """Say whether the lock file still has a name: a lock on a deleted one keeps nobody out."""
-        return disk.identity(self.descriptor)[2] > 0
+        try:
+            return disk.identity(self.descriptor)[2] > 0
+        except OSError as error:
+            raise disk.explain(error, "lock", self.path) from error
 
     def release(self) -> None:
         """Free the lock; harmless if it is not held."""

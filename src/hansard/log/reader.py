@@ -29,7 +29,7 @@ _NEAR: Final = 2 * WINDOW
 _ENDS: Final = 8
 
 
-class Tail(NamedTuple):
+class Tail(msgspec.Struct, frozen=True, gc=False):
     """What the end of a segment says (F-42): all that a writer needs to go on."""
 
     mark: Mark
@@ -39,7 +39,7 @@ class Tail(NamedTuple):
     shut: tuple[str, ...]
     #: Size of the file when it was looked at; beyond the mark's offset is the torn tail.
     size: int
-    #: Time of the last line.
+    #: Time of the last event; empty if the last line is a note, which does not know it.
     time: str
 
 
@@ -107,6 +107,7 @@ class Reader:
         while True:
             begin = max(self.segment.start.offset, size - window)
             data = self.segment.read_some(begin, size - begin)
+            self._check_length(begin, data)
             if begin == self.segment.start.offset:
                 return self._last(self.segment.start, data, None)
             found = _first_mark(data, begin)
@@ -115,7 +116,28 @@ class Reader:
                 tail = self._last(found, data[found.offset - begin :], None)
                 if tail.mark is not found:
                     return tail
-            window *= 4
+            # Once past the longest line, so that one that has no end is found out at once.
+            longest = format.MAX_LINE + 1
+            window = longest if window < longest < 4 * window else 4 * window
+
+    def _check_length(self, begin: int, data: bytes) -> None:
+        """Raise if a window at the end shows a line that is longer than a line can be (F-13)."""
+        longest = format.MAX_LINE
+        if len(data) <= longest:
+            return
+        if data.find(b"\n", 0, longest) < 0:
+            # It began before: look for its first byte, so that the error names it.
+            while begin > self.segment.start.offset:
+                step = min(PIECE, begin - self.segment.start.offset)
+                found = self.segment.read(begin - step, step).rfind(b"\n") + 1
+                begin += found - step
+                if found:
+                    break
+        elif len(data) - data.rfind(b"\n") - 1 > longest:
+            begin += data.rfind(b"\n") + 1
+        else:
+            return
+        raise self.segment.damaged(begin, "longer than a record can be")
 
     def _last(self, start: Mark, data: bytes, known: Tail | None) -> Tail:
         """Check the lines behind a mark and return what the last of them says."""
@@ -125,18 +147,22 @@ class Reader:
         if line is None:
             inspection.raise_if_damaged(segment, start, data)
             if known is not None:
-                return known._replace(size=size)
-            return Tail(start, 0, (), size, segment.time)
+                return msgspec.structs.replace(known, size=size)
+            return Tail(start, 0, (), size, "")
         whole = data[:cut]
         crc = format.checked_crc(whole, start.crc)
         if crc is None:
             raise inspection.first_damage(segment, start, whole)
-        # Whole lines behind the last complete append are of an unfinished one, or damage.
-        inspection.raise_if_damaged(segment, Mark(start.offset + cut, line.seq, crc), data[cut:])
         mark = Mark(start.offset + cut, line.seq, crc)
+        if line.seq != start.seq + whole.count(b"\n"):
+            # Notes, or an append that a crash left unfinished; or seqs that do not follow (F-32).
+            inspection.committed(segment, start, whole, mark)
+        # Whole lines behind the last complete append are of an unfinished one, or damage.
+        inspection.raise_if_damaged(segment, mark, data[cut:])
         begin = start.offset + data.rfind(b"\n", 0, cut - 1) + 1
         shut = () if line.log is None else format.decode_note(line.data).shut
-        return Tail(mark, begin if line.control else line.ctl, shut, size, line.time)
+        time = line.time if line.log is None else ""
+        return Tail(mark, begin if line.control else line.ctl, shut, size, time)
 
     # -- ranges -------------------------------------------------------------------------------
 

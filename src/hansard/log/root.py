@@ -29,12 +29,13 @@ class Root:
             could still be written; this remembers it if not.
     """
 
-    __slots__ = ("_descriptor", "_sessions", "_trash", "failed", "path", "read_only")
+    __slots__ = ("_descriptor", "_named", "_sessions", "_trash", "failed", "path", "read_only")
 
     def __init__(self, path: str, *, create: bool, read_only: bool) -> None:
         self.path = disk.absolute(path)
         self.read_only = read_only
         self.failed: set[str] = set()
+        self._named = False
         self._descriptor = self._sessions = self._trash = -1
         try:
             self._open(create=create and not read_only)
@@ -91,11 +92,24 @@ class Root:
             disk.publish(self._descriptor, temporary, names.MARKER)
         except FileExistsError:
             # Another process was faster, and wrote the same.
-            disk.remove(self._descriptor, temporary)
+            disk.discard(self._descriptor, temporary)
+        except BaseException:
+            disk.discard(self._descriptor, temporary)
+            raise
         finally:
             disk.close(descriptor)
-        disk.sync_directory(self._descriptor)
-        disk.sync_parent(self.path)
+        self._sync_names()
+
+    def _sync_names(self) -> None:
+        """Make the names that lead to the sessions durable: the root's, and those in it.
+
+        Once for each opening, not only by whoever made them: that process may have died, or been
+        refused, between the making and the sync (F-31).
+        """
+        if not self._named:
+            disk.sync_directory(self._descriptor)
+            disk.sync_above(self._descriptor)
+            self._named = True
 
     def _check(self, text: bytes) -> None:
         """Ours? A version we know? In this order (F-1, F-2)."""
@@ -130,6 +144,13 @@ class Root:
             if descriptor >= 0:
                 disk.close(descriptor)
 
+    def check_writable(self) -> None:
+        """Raise if the store was opened to be read only."""
+        if self.read_only:
+            raise ReadOnly(
+                f"{self.path}: opened with read_only=True; open it again without to write"
+            )
+
     # -- session directories --------------------------------------------------------------------
 
     def path_of(self, name: str, file: str = "") -> str:
@@ -138,6 +159,8 @@ class Root:
 
     def open_session(self, session_id: str, name: str, *, create: bool = False) -> int | None:
         """Open a session's directory; None if there is none. Raises if it is in the trash."""
+        if self._sessions < 0 <= self._descriptor:
+            return None  # read-only, and the directory of sessions is missing
         try:
             while True:
                 try:
@@ -153,29 +176,39 @@ class Root:
 
     def in_trash(self, name: str) -> bool:
         """Say whether a deleted session of this name waits in the trash."""
-        return self._trash >= 0 and disk.present(self._trash, name)
-
-    def to_trash(self, name: str) -> None:
-        """Move a session's directory into the trash, durably."""
-        self._move(self._sessions, name, self._trash)
-
-    def from_trash(self, name: str) -> None:
-        """Move a session's directory back, durably."""
-        self._move(self._trash, name, self._sessions)
-
-    def _move(self, source: int, name: str, target: int) -> None:
         try:
-            disk.move(source, name, target, name)
+            return self._trash >= 0 and disk.present(self._trash, name)
+        except OSError as error:
+            raise disk.explain(error, "open", f"{self.path}/{names.TRASH}/{name}") from error
+
+    def to_trash(self, name: str) -> bool:
+        """Move a session's directory into the trash, durably; False if another was faster."""
+        return self._move(self._sessions, name, self._trash)
+
+    def from_trash(self, name: str) -> bool:
+        """Move a session's directory back, durably; False if another was faster."""
+        return self._move(self._trash, name, self._sessions)
+
+    def _move(self, source: int, name: str, target: int) -> bool:
+        self.check_writable()
+        try:
+            try:
+                disk.move(source, name, target, name)
+            except FileNotFoundError:
+                return False
             # Both: a crash between them may show the directory in two places, never in none.
             disk.sync_directory(target)
             disk.sync_directory(source)
+            self._sync_names()
         except OSError as error:
             raise disk.explain(error, "move", self.path_of(name)) from error
+        return True
 
     def sync_session(self, directory: int) -> None:
         """Make the entry of a session's directory, and those in it, durable."""
         disk.sync_directory(directory)
         disk.sync_directory(self._sessions)
+        self._sync_names()
 
     def session_names(self) -> Iterator[str]:
         """Yield the names of the directories that hold a log, unsorted."""
@@ -184,12 +217,13 @@ class Root:
         try:
             for name in disk.names(self._sessions):
                 # Only asked whether it is there: what is wrong with it shows when it is opened.
-                if self._holds_log(name):
+                if self.holds_log(name):
                     yield name
         except OSError as error:
             raise disk.explain(error, "list", f"{self.path}/{names.SESSIONS}") from error
 
-    def _holds_log(self, name: str) -> bool:
+    def holds_log(self, name: str) -> bool:
+        """Say whether there is a log under this name, be it one that cannot be read."""
         try:
             return disk.present(self._sessions, f"{name}/{names.LOG}")
         except NotADirectoryError:
@@ -231,8 +265,8 @@ def sweep(directory: int, *, older_than: float, now: float) -> list[str]:
             if old or (pid is not None and not disk.alive(pid)):
                 disk.remove(directory, name)
                 swept.append(name)
-        except FileNotFoundError:
-            continue  # somebody else swept it, or its maker was done with it
+        except OSError:
+            continue  # somebody else swept it, or its maker was done with it, or it must stay
     return swept
 
 

@@ -124,19 +124,11 @@ def create_segment(directory: int, path: str, session_id: str, content: bytes) -
             disk.publish(directory, temporary, names.LOG)
         except BaseException:
             disk.close(descriptor)
-            _discard(directory, temporary)
+            disk.discard(directory, temporary)
             raise
     except OSError as error:
-        raise disk.explain(error, operation, path, "nothing was appended") from error
+        raise disk.explain(error, operation, path, "this append was not acknowledged") from error
     return Segment(descriptor, path, session_id)
-
-
-def _discard(directory: int, temporary: str) -> None:
-    """Remove a temporary file if it is there; if even that fails, a later sweep takes it."""
-    try:
-        disk.remove(directory, temporary)
-    except OSError:
-        return
 
 
 def _read_header(segment: Segment) -> tuple[format.Line, format.Mark]:

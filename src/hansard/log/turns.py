@@ -138,6 +138,7 @@ class Turns(Generic[Asked]):
         finally:
             for place, following in pairwise(taken):
                 place.following = following
-            self.free()
+            # Those who are done before the heir: they come back with new orders while it works.
             if taken:
                 self._wake(taken[0])
+            self.free()

@@ -1,0 +1,96 @@
+"""The docs say what is so: their examples run, their links lead somewhere, the reference is fresh."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hansard
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+_SENTENCE = re.compile(r"^- \*\*F-(\d+)\*\*", re.MULTILINE)
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if _BLOCK.search(page.read_text("utf-8"))], ids=_name
+)
+def test_examples_run(page: Path, tmp_path: Path) -> None:
+    """The Python blocks of a page run from top to bottom, in an empty folder."""
+    code = "\n".join(_BLOCK.findall(page.read_text("utf-8")))
+    assert "assert" in code
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """A link to a file of this repository names one that is there."""
+    links = [link for link in _LINK.findall(page.read_text("utf-8")) if "://" not in link]
+    missing = [link for link in links if not (page.parent / link).exists()]
+    assert not missing
+
+
+def test_the_reference_is_fresh() -> None:
+    """The reference is what tools/reference.py makes of the docstrings today."""
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "reference.py")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    page = (ROOT / "docs" / "reference" / "library.md").read_text("utf-8")
+    assert made.strip() == page.strip(), "run: python tools/reference.py --write"
+
+
+def test_every_public_name_is_documented() -> None:
+    """Each public name stands in the reference, and each has a docstring."""
+    page = (ROOT / "docs" / "reference" / "library.md").read_text("utf-8")
+    for name in hansard.__all__:
+        assert re.search(rf"`(hansard\.)?{name}[`(]", page), name
+        assert getattr(hansard, name).__doc__, name
+
+
+def test_sentences_of_the_format_are_numbered_in_order() -> None:
+    """The sentences of the format are numbered F-1, F-2 … with no gap and none twice."""
+    numbers = [int(n) for n in _SENTENCE.findall((ROOT / "docs/format.md").read_text("utf-8"))]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) > 40
+
+
+def test_code_and_tests_cite_sentences_that_exist() -> None:
+    """An F-number in the source or the tests is that of a sentence in docs/format.md."""
+    known = set(_SENTENCE.findall((ROOT / "docs/format.md").read_text("utf-8")))
+    for file in [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        cited = set(re.findall(r"\bF-(\d+)\b", file.read_text("utf-8")))
+        assert cited <= known, f"{_name(file)}: {sorted(cited - known)}"
+
+
+def test_every_module_is_in_the_architecture() -> None:
+    """docs/architecture.md names every module of the rooms below the edges."""
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    package = ROOT / "src" / "hansard"
+    rooms = ("event", "log", "state", "backend", "upkeep")
+    missing = [
+        str(file.relative_to(package))
+        for room in rooms
+        for file in (package / room).glob("*.py")
+        if file.name != "__init__.py" and f"`{file.relative_to(package)}`" not in page
+    ]
+    assert not missing
