@@ -122,20 +122,27 @@ def make_root(path: str) -> None:
 
 def sync_parent(path: str) -> None:
     """Make the directory entry of a path durable."""
-    _sync_above(os.path.dirname(path) or ".")
+    _sync_and_close(_open_above(os.path.dirname(path) or "."))
 
 
 def sync_above(directory: int) -> None:
     """Make the entry of an open directory durable, wherever it has been moved to meanwhile."""
-    _sync_above("..", directory)
-
-
-def _sync_above(path: str, directory: int | None = None) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     try:
-        sync_directory(descriptor)
+        above = _open_above("..", directory)
+    except PermissionError:
+        return  # who may pass through a directory and not read it cannot sync it either
+    _sync_and_close(above)
+
+
+def _open_above(path: str, directory: int | None = None) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+
+
+def _sync_and_close(directory: int) -> None:
+    try:
+        sync_directory(directory)
     finally:
-        close(descriptor)
+        close(directory)
 
 
 def absolute(path: str) -> str:
@@ -207,9 +214,15 @@ def discard(directory: int, name: str) -> None:
 
 def names(directory: int) -> Iterator[str]:
     """Yield the names in a directory, unsorted."""
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            yield entry.name
+    # Opened once more: an open directory is read on from where the last reader of it stopped, and
+    # other threads, and forked children, would be reading this one.
+    descriptor = open_directory(directory, ".")
+    try:
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                yield entry.name
+    finally:
+        close(descriptor)
 
 
 def present(directory: int, name: str) -> bool:

@@ -98,18 +98,24 @@ class Root:
             raise
         finally:
             disk.close(descriptor)
-        self._sync_names()
+        self.sync_names()
 
-    def _sync_names(self) -> None:
+    def sync_names(self) -> None:
         """Make the names that lead to the sessions durable: the root's, and those in it.
 
         Once for each opening, not only by whoever made them: that process may have died, or been
-        refused, between the making and the sync (F-31).
+        refused, between the making and the sync. Before the write, not after it: what is refused here,
+        such as one more descriptor, must not look like a failed sync of records (F-31, F-35).
         """
-        if not self._named:
+        if self._named:
+            return
+        self.check_writable()
+        try:
             disk.sync_directory(self._descriptor)
             disk.sync_above(self._descriptor)
-            self._named = True
+        except OSError as error:
+            raise disk.explain(error, "sync", self.path, "nothing was appended") from error
+        self._named = True
 
     def _check(self, text: bytes) -> None:
         """Ours? A version we know? In this order (F-1, F-2)."""
@@ -199,7 +205,6 @@ class Root:
             # Both: a crash between them may show the directory in two places, never in none.
             disk.sync_directory(target)
             disk.sync_directory(source)
-            self._sync_names()
         except OSError as error:
             raise disk.explain(error, "move", self.path_of(name)) from error
         return True
@@ -208,7 +213,6 @@ class Root:
         """Make the entry of a session's directory, and those in it, durable."""
         disk.sync_directory(directory)
         disk.sync_directory(self._sessions)
-        self._sync_names()
 
     def session_names(self) -> Iterator[str]:
         """Yield the names of the directories that hold a log, unsorted."""

@@ -173,12 +173,16 @@ class Writer:
         try:
             if any(order.key is not None for order in batch):
                 self._learn_keys()
+            if self._durability == "sync":
+                self._handle.root.sync_names()
             touched = self._locked(lambda again: self._write(batch, again=again), create=True)
         except BaseException:
             self._keys.forget()
             raise
         if self._durability == "sync":
             self._sync(touched)
+        elif touched.segment is not None:
+            self._close_directory(touched)
 
     def _learn_keys(self) -> None:
         """Read the keys of a log before the lock is taken: the first time, it is the whole log."""
@@ -358,9 +362,14 @@ class Writer:
                 handle.root.sync_session(directory.descriptor)
         except OSError as error:
             raise self._fail(error) from error
-        if directory is not None:
+        self._close_directory(touched)
+
+    def _close_directory(self, touched: "Touched") -> None:
+        """Let go of the session's directory: it need not be synced again, or not at all."""
+        handle = self._handle
+        if touched.directory is not None:
             with handle.mutex:
-                if handle.directory is directory:
+                if handle.directory is touched.directory:
                     handle.directory = None
 
     def _fail(self, error: OSError) -> SyncFailed:
@@ -397,6 +406,7 @@ class Writer:
         """Append a note that shuts the log for a reason, or opens it again (F-34); sync it."""
         self._check_process()
         with self._turns.alone():
+            self._handle.root.sync_names()
             self._sync(self._add_note(word, adds=adds, removes=removes))
 
     def _add_note(self, word: str, *, adds: str = "", removes: str = "") -> "Touched":

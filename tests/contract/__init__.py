@@ -1,0 +1,1 @@
+"""The backend contract, run against every backend, and against broken ones."""

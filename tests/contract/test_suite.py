@@ -1,0 +1,69 @@
+"""The contract suite finds broken backends, and says what is broken."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hansard.backend.memory import MemoryBackend
+from hansard.testing.contract import CAPABILITIES, CHECKS, run_contract
+from tests.contract.mutants import MUTANTS
+
+
+def others(capability: str) -> list[str]:
+    """Return all capabilities but one: what a test of that one leaves out."""
+    return [name for name in CAPABILITIES if name != capability]
+
+
+@pytest.mark.parametrize(
+    ("mutant", "capability"), MUTANTS.items(), ids=[mutant.__name__ for mutant in MUTANTS]
+)
+def test_a_broken_backend_is_found_out(mutant: type[MemoryBackend], capability: str) -> None:
+    """A backend with one deliberate bug fails a check of the capability it breaks (N-17)."""
+    report = run_contract(mutant, skip=others(capability))
+    assert not report.passed, f"nobody noticed:\n{report.to_text()}"
+    text = report.to_text()
+    for failure in report.failures:
+        assert failure.check.capability == capability
+        assert failure.check.claim in text
+        assert failure.reason in text
+
+
+def test_a_broken_backend_is_found_out_without_asserts() -> None:
+    """Under `python -O`, where asserts are gone, the suite means the same, and needs no pytest."""
+    program = (
+        "import sys; sys.modules['pytest'] = None\n"
+        "from hansard.testing.contract import run_contract\n"
+        "from hansard.backend.memory import MemoryBackend\n"
+        "from tests.contract.mutants import LogWithoutKeys, of\n"
+        "assert False, 'not under -O'\n"
+        "print(run_contract(MemoryBackend).passed, run_contract(of(LogWithoutKeys)).passed)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-O", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.split() == ["True", "False"]
+
+
+def test_capabilities_are_data() -> None:
+    """Every capability has a check, every check a capability, a name of its own and a sentence."""
+    assert {check.capability for check in CHECKS} == set(CAPABILITIES)
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    assert [check.name for check in CHECKS if not check.claim.endswith(".")] == []
+    assert [name for name, capability in CAPABILITIES.items() if not capability.must] == ["handles"]
+
+
+def test_what_is_skipped_is_said() -> None:
+    """Checks can be left out by name or capability; the report counts them, and a typo is an error."""
+    report = run_contract(MemoryBackend, skip=["wait", "keys_are_any_text"])
+    names = {result.check.name for result in report.skipped}
+    assert "keys_are_any_text" in names
+    assert "wait_says_no_when_nothing_came" in names
+    assert "skipped" in report.to_text()
+    with pytest.raises(ValueError, match="weight"):
+        run_contract(MemoryBackend, skip=["weight"])

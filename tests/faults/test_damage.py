@@ -1,0 +1,258 @@
+"""Bytes that are not as they were written: always noticed, always said where, never written over.
+
+Every way to read a damaged log must raise `Damaged`, or `UnknownFormat` where the byte is the version's.
+The one exception is the last newline: without it the last line is a torn tail, which a crash could
+have left, and readers see the exact prefix before it.
+"""
+
+import itertools
+import random
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.faults.logs import ID, Bench, Log, rich_log
+
+NEW = {"role": "user", "content": "new"}
+
+#: Every way to read a session; what it returns can be compared.
+READINGS: dict[str, Callable[[hansard.Session], object]] = {
+    "messages": lambda session: session.messages(),
+    "last": lambda session: session.messages(last=1),
+    "after": lambda session: session.messages(after=2),
+    "json": lambda session: session.messages_json(),
+    "events": lambda session: list(session.events()),
+    "metadata": lambda session: session.metadata,
+    "seq": lambda session: session.seq,
+    "state": lambda session: session.state(),
+}
+
+Answers = dict[str, object]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """Return the log that is damaged."""
+    return rich_log(tmp_path_factory.mktemp("rich"))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Return a store in which logs are put."""
+    return Bench(tmp_path / "store")
+
+
+def answers(bench: Bench, data: bytes) -> Answers:
+    """Return what each way to read says of a log that is whole."""
+    bench.put(data)
+    with bench.reader() as store:
+        return {name: read(store.session(ID)) for name, read in READINGS.items()}
+
+
+def check_damaged(bench: Bench, data: bytes, *allowed: Answers) -> None:
+    """Fail unless a damaged log is refused by all that read it or append to it.
+
+    `allowed` are the answers that may be given instead, where the damage cannot be told from a crash.
+    """
+    bench.put(data)
+    with bench.writer() as store:
+        session = store.session(ID)
+        for name, read in READINGS.items():
+            try:
+                answer = read(session)
+            except hansard.Damaged as error:
+                assert error.path == str(bench.file)
+                assert 0 <= error.offset <= len(data)
+                assert not allowed
+            except hansard.UnknownFormat:
+                assert b'"version":1,' not in data
+            else:
+                assert answer in [truth[name] for truth in allowed], name
+        assert store.exists(ID)
+        if allowed:
+            assert session.verify().ok
+            return
+        try:
+            report = session.verify()
+        except hansard.UnknownFormat:
+            pass
+        else:
+            assert not report.ok
+            assert {finding.where for finding in report.findings} == {str(bench.file)}
+        with pytest.raises((hansard.Damaged, hansard.UnknownFormat)):
+            session.add_message(NEW)
+    assert bench.file.read_bytes() == data, "a refused append wrote"
+
+
+def altered(data: bytes, at: int) -> Iterator[bytes]:
+    """Yield a log with one byte altered: each bit flipped, and set to LF, NUL and a byte of no text.
+
+    A flipped bit 5 turns the lower-case digits of a checksum into upper case.
+    """
+    values = {data[at] ^ 1 << bit for bit in range(8)} | {0x0A, 0x00, 0xFF}
+    for value in sorted(values - {data[at]}):
+        yield data[:at] + bytes([value]) + data[at + 1 :]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", range(4))
+def test_no_altered_byte_passes(log: Log, bench: Bench, part: int) -> None:
+    """N-30, N-34, F-20, F-32: each byte, altered in 9 ways or more, is noticed by every way to read."""
+    data = log.data
+    last = len(data) - 1
+    for at in range(part, last, 4):
+        for bad in altered(data, at):
+            check_damaged(bench, bad)
+    before = answers(bench, data[: log.truths[-2].offset])
+    for bad in altered(data, last):
+        check_damaged(bench, bad, before)
+
+
+@pytest.mark.slow
+def test_no_missing_and_no_extra_byte_passes(log: Log, bench: Bench) -> None:
+    """N-30, N-34, F-32: a byte taken out or put in, at any place before the end, is noticed."""
+    data = log.data
+    for at in range(len(data) - 1):
+        check_damaged(bench, data[:at] + data[at + 1 :])
+        check_damaged(bench, data[:at] + b"\n" + data[at:])
+        check_damaged(bench, data[:at] + data[at : at + 1] + data[at:])
+    before = answers(bench, data[: log.truths[-2].offset])
+    check_damaged(bench, data[:-1], before)
+
+
+def test_no_line_can_be_moved_doubled_or_lost(log: Log, bench: Bench) -> None:
+    """N-26, N-34, F-15, F-20: lines removed, doubled, swapped, moved or put in are noticed."""
+    lines = log.data.splitlines(keepends=True)
+    count = len(lines)
+    for at in range(count - 1):
+        check_damaged(bench, b"".join(lines[:at] + lines[at + 1 :]))
+    for at, to in itertools.product(range(count), repeat=2):
+        if at != to:
+            moved = lines[:at] + lines[at + 1 :]
+            moved.insert(to, lines[at])
+            check_damaged(bench, b"".join(moved))
+    for at, to in itertools.product(range(count), range(1, count + 1)):
+        check_damaged(bench, b"".join([*lines[:to], lines[at], *lines[to:]]))
+    for foreign in (b"\n", b"{}\n", b"null\n", b"[]\n", b"\0\n", b"~torn\n", b"text~torn\n"):
+        for at in range(count):
+            check_damaged(bench, b"".join([*lines[:at], foreign, *lines[at:]]))
+
+
+def test_a_log_that_lost_whole_appends_at_its_end_reads_as_it_was_before_them(
+    log: Log, bench: Bench
+) -> None:
+    """F-26, F-28: what was cut off between two appends cannot be noticed, and nothing else is lost."""
+    for truth in log.truths:
+        bench.put(log.data[: truth.offset])
+        with bench.reader() as store:
+            assert store.session(ID).messages() == truth.messages
+            assert store.session(ID).verify().findings == []
+
+
+NO_LOGS = {
+    "empty": b"",
+    "a newline": b"\n",
+    "binary": bytes(range(256)) * 8,
+    "not UTF-8": '{"log":"header","seq":0,"time":"é"}\n'.encode("latin-1"),
+    "null": b"null\n",
+    "list": b"[]\n",
+    "object": b"{}\n",
+    "text": b"hello\nworld\n",
+    "NUL bytes": bytes(4096),
+    "one long line": b"x" * 100_000,
+    "deep JSON": b"[" * 50_000 + b"\n",
+    "a header without its end": b'{"log":"header","seq":0,"time":"2026-01-01T00:00:00.000000Z"',
+    "a record first": b'{"seq":1,"time":"2026-01-01T00:00:00.000000Z","kind":"x.a","data":{},"crc":"00000000"}\n',
+}
+
+
+@pytest.mark.parametrize("data", NO_LOGS.values(), ids=list(NO_LOGS))
+def test_what_is_no_log_is_damage_and_not_absence(bench: Bench, data: bytes) -> None:
+    """N-31, F-25: a log.jsonl that is none is damaged, exists, is listed as such, and is left alone."""
+    bench.put(data)
+    with bench.writer() as store:
+        for read in READINGS.values():
+            with pytest.raises(hansard.Damaged):
+                read(store.session(ID))
+        assert store.exists(ID)
+        assert [(info.id, bool(info.damaged)) for info in store.sessions().items] == [(ID, True)]
+        assert not store.verify().ok
+        for write in (
+            lambda: store.session(ID).add_message(NEW),
+            lambda: store.session(ID).add_messages([NEW, NEW], key="k"),
+            lambda: store.session(ID).set_metadata(title="T"),
+            lambda: store.create(ID),
+        ):
+            with pytest.raises(hansard.Damaged):
+                write()
+    assert bench.file.read_bytes() == data
+
+
+@pytest.mark.parametrize("part", ["log.jsonl", "lock", ""])
+def test_a_directory_or_a_file_in_the_wrong_place_is_refused(bench: Bench, part: str) -> None:
+    """N-31, F-4: what is of another kind than it should be is refused, never followed, never replaced."""
+    place = bench.file.parent / part
+    if place.is_dir():
+        shutil.rmtree(place)
+        place.write_bytes(b"a file")
+    else:
+        place.unlink()
+        place.mkdir()
+        (place / "inside").write_bytes(b"")
+    with bench.writer() as store:
+        with pytest.raises(hansard.UnsafePath):
+            store.session(ID).add_message(NEW)
+        if part != "lock":
+            with pytest.raises(hansard.UnsafePath):
+                store.session(ID).messages()
+        else:
+            assert store.session(ID).messages() == [{"n": 0}]
+    assert place.is_dir() == (part != "")
+
+
+def test_the_log_of_another_session_is_refused(bench: Bench, tmp_path: Path) -> None:
+    """N-8, F-24: one session's log, copied over another's, is damaged for all who ask for the other."""
+    with bench.writer() as store:
+        store.session("other").add_message({"secret": True})
+    shutil.copy(bench.path / "sessions" / "other" / "log.jsonl", bench.file)
+    before = bench.file.read_bytes()
+    with bench.writer() as store:
+        for read in READINGS.values():
+            with pytest.raises(hansard.Damaged, match="log of session 'other'"):
+                read(store.session(ID))
+        with pytest.raises(hansard.Damaged):
+            store.session(ID).add_message(NEW)
+        assert store.exists(ID)
+        assert store.session("other").messages() == [{"secret": True}]
+    assert bench.file.read_bytes() == before
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["plain name", "hashed name"])
+def test_one_damaged_session_hides_no_other(tmp_path: Path, long: bool) -> None:
+    """N-35, N-31: of ten sessions with one damaged, nine are listed whole and one is flagged."""
+    ids = [f"{n:02}" + "é" * (300 if long else 0) for n in range(10)]
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        for session_id in ids:
+            store.session(session_id).add_message({"id": session_id})
+    logs = sorted((tmp_path / "store" / "sessions").glob("03*/log.jsonl"))
+    for damage in (b"", b"{", b"null\n"):
+        logs[0].write_bytes(damage)
+        with hansard.open(tmp_path / "store", read_only=True) as store:
+            listed = store.sessions().items
+            assert len(listed) == 10
+            whole = [info for info in listed if not info.damaged]
+            assert [info.id for info in whole] == [name for name in ids if name != ids[3]]
+            assert all(str(logs[0]) in info.damaged for info in listed if info not in whole)
+            for info in whole:
+                assert store.session(info.id).messages() == [{"id": info.id}]
+            assert store.exists(ids[3])
+            with pytest.raises(hansard.Damaged):
+                store.session(ids[3]).messages()
+            report = store.verify()
+            assert [found.ok for found in report.sessions].count(False) == 1
+            assert {finding.where for finding in report.findings} == {str(logs[0])}

@@ -1,0 +1,332 @@
+"""Claims about a store that a forked child inherits: the child starts anew, and the parent notices nothing.
+
+Each job below forks in a process of its own: the tests' process has threads that are no part of the claim.
+"""
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.backend.local import LocalBackend
+from hansard.errors import LockTimeout
+from hansard.log import disk
+from tests.faults.workers import PATIENCE, Crew, Wire, open_store, until
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+def in_child(do: Callable[[], object]) -> int:
+    """Do something in a forked child, which then ends; return its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    # Whatever hangs must end by itself, since the test waits for it.
+    signal.alarm(int(PATIENCE) // 4)
+    status = 1
+    try:
+        do()
+        status = 0
+    except BaseException:  # noqa: BLE001 - a child must never run on into the parent's code
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def ended_well(pid: int) -> bool:
+    """Wait for a child; say whether it did what it was to do."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def append(store: hansard.Store, by: str, *, session: str = "s") -> None:
+    """Append one message."""
+    store.session(session).add_message({"by": by})
+
+
+def said(path: Path, session: str = "s") -> list[str]:
+    """Return who said something in a session, having checked all of it."""
+    with hansard.open(path, read_only=True) as store:
+        assert store.verify().ok
+        events = list(store.session(session).events())
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        return [event.message["by"] for event in events if event.message is not None]
+
+
+class MidAppend:
+    """A thread that stays in the middle of an append, the lock held, until it is told to go on."""
+
+    def __init__(self, store: hansard.Store) -> None:
+        self._write = disk.write
+        self._staying = threading.Event()
+        self._go = threading.Event()
+        self._pid = os.getpid()
+        disk.write = self._stay_then_write
+        self._thread = threading.Thread(target=append, args=(store, "a thread"))
+        self._thread.start()
+        assert self._staying.wait(PATIENCE)
+
+    def _stay_then_write(self, descriptor: int, data: bytes) -> int:
+        if os.getpid() == self._pid and threading.current_thread() is self._thread:
+            self._staying.set()
+            assert self._go.wait(PATIENCE)
+        return self._write(descriptor, data)
+
+    def end(self) -> None:
+        """Let it go on, and wait for it."""
+        self._go.set()
+        self._thread.join(PATIENCE)
+        disk.write = self._write
+        assert not self._thread.is_alive()
+
+
+# ------------------------------------------------------------------ the child uses what it inherits
+
+
+def fork_after_use(wire: Wire, path: str, durability: str) -> None:
+    """Use a handle, fork, and use it in parent and child, also in the child's child."""
+    with open_store(path, durability) as store:
+        session = store.session("s")
+        session.add_message({"by": "parent"})
+
+        def in_grandchild() -> None:
+            assert session.seq == 3
+            session.add_message({"by": "grandchild"})
+
+        def in_first_child() -> None:
+            assert session.messages() == [{"by": "parent"}, {"by": "parent"}]
+            session.add_message({"by": "child"})
+            assert ended_well(in_child(in_grandchild))
+            assert [message["by"] for message in session.messages()][2:] == ["child", "grandchild"]
+            store.session("new").add_message({"by": "child"})
+
+        session.add_message({"by": "parent"})
+        assert ended_well(in_child(in_first_child))
+        assert session.seq == 4
+        session.add_message({"by": "parent"})
+        assert store.session("new").messages() == [{"by": "child"}]
+
+
+@pytest.mark.parametrize("durability", ["os", "sync"])
+def test_a_child_goes_on_with_the_handle_that_its_parent_used(
+    tmp_path: Path, durability: str
+) -> None:
+    """N-16, F-38: parent, child and grandchild append and read through one handle from before the forks."""
+    path = tmp_path / "store"
+    with Crew() as crew:
+        crew.start(fork_after_use, str(path), durability).result()
+    assert said(path) == ["parent", "parent", "child", "grandchild", "parent"]
+
+
+def append_beside(wire: Wire, path: str, children: int, count: int) -> None:
+    """Append in a parent and in its children at the same time, all with one inherited handle."""
+    with open_store(path, "os") as store:
+        append(store, "parent")
+
+        def append_all(name: str) -> None:
+            for number in range(count):
+                append(store, f"{name} {number}")
+
+        pids = [
+            in_child(lambda child=child: append_all(f"child-{child}"))  # type: ignore[misc]
+            for child in range(children)
+        ]
+        append_all("parent")
+        assert [ended_well(pid) for pid in pids] == [True] * children
+
+
+def test_parent_and_children_keep_each_other_out(tmp_path: Path) -> None:
+    """N-16: 4 children and their parent, appending through one inherited handle, lose and double nothing."""
+    path = tmp_path / "store"
+    with Crew() as crew:
+        crew.start(append_beside, str(path), 4, 100).result()
+    found = said(path)
+    assert len(found) == 501
+    for name in ["parent", *(f"child-{child}" for child in range(4))]:
+        own = [by for by in found if by.startswith(f"{name} ")]
+        assert own == [f"{name} {number}" for number in range(100)]
+
+
+# ------------------------------------------------------------------ a fork in mid-append
+
+
+Do = Callable[[hansard.Store, Callable[[], None]], None]
+
+
+def fork_in_mid_append(wire: Wire, path: str, do: Do) -> None:
+    """Fork while a thread is in the middle of an append; the child does something with the store."""
+    ours, childs = os.pipe()
+    with open_store(path, "os", lock_timeout=0.02) as store:
+        append(store, "parent")
+        thread = MidAppend(store)
+        child = in_child(lambda: do(store, lambda: os.close(childs)))
+        os.close(childs)
+        # The end of the pipe: the child was refused the lock, or it is dead.
+        os.read(ours, 1)
+        os.close(ours)
+        wire.tell("refused")
+        wire.wait()
+        thread.end()
+        assert ended_well(child)
+        append(store, "parent")
+
+
+def wait_then_append(store: hansard.Store, refused: Callable[[], None]) -> None:
+    """Be refused the lock that the parent holds; then, when it is free, append."""
+    with pytest.raises(LockTimeout):
+        append(store, "child")
+    refused()
+
+    def appended() -> bool:
+        try:
+            append(store, "child")
+        except LockTimeout:
+            return False
+        return True
+
+    until(appended)
+
+
+def read_then_append(store: hansard.Store, refused: Callable[[], None]) -> None:
+    """Read first: what a reader opens anew must not hide from the writer that it must, too."""
+    assert store.session("s").messages() == [{"by": "parent"}]
+    assert store.exists("s")
+    wait_then_append(store, refused)
+
+
+def append_in_many_threads(store: hansard.Store, refused: Callable[[], None]) -> None:
+    """Use the store for the first time from many threads of the child at once."""
+    barrier = threading.Barrier(8)
+    failures: list[BaseException] = []
+
+    def begin_and_append(number: int) -> None:
+        try:
+            barrier.wait(PATIENCE)
+            store.session("t").add_message({"by": f"child {number}"})
+            store.session("t").messages()
+            store.session("s").messages()
+        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
+            failures.append(error)
+
+    threads = [threading.Thread(target=begin_and_append, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE / 8)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not failures, failures
+    assert store.session("t").seq == 8
+    wait_then_append(store, refused)
+
+
+@pytest.mark.parametrize("do", [wait_then_append, read_then_append, append_in_many_threads])
+def test_a_child_forked_in_the_middle_of_an_append_does_not_free_its_parents_lock(
+    tmp_path: Path, do: Do
+) -> None:
+    """N-16, N-23: a child forked beside a thread in mid-append is kept out until that append is done."""
+    path = tmp_path / "store"
+    with Crew() as crew:
+        worker = crew.start(fork_in_mid_append, str(path), do)
+        worker.hear()
+        # The child has tried, and closed its copies of the parent's files: the lock is still held.
+        with open_store(str(path), "os", lock_timeout=0.02) as store, pytest.raises(LockTimeout):
+            append(store, "another")
+        worker.go()
+        worker.result()
+    found = said(path)
+    assert found[:2] == ["parent", "a thread"]
+    assert sorted(found[2:]) == ["child", "parent"]
+
+
+def fork_with_the_backend_busy(wire: Wire, path: str) -> None:
+    """Fork while another thread is inside the backend's own, momentary critical section."""
+    with open_store(path, "os") as store:
+        append(store, "parent")
+        backend = store._backend
+        assert isinstance(backend, LocalBackend)
+        inside, leave = threading.Event(), threading.Event()
+
+        def stay() -> None:
+            with backend._mutex:
+                inside.set()
+                assert leave.wait(PATIENCE)
+
+        thread = threading.Thread(target=stay)
+        thread.start()
+        assert inside.wait(PATIENCE)
+        child = in_child(lambda: append(store, "child", session="t"))
+        assert ended_well(child)
+        leave.set()
+        thread.join(PATIENCE)
+
+
+def test_a_child_does_not_wait_for_a_thread_that_it_does_not_have(tmp_path: Path) -> None:
+    """N-23: a mutex that a thread of the parent held at the moment of the fork is free in the child."""
+    path = tmp_path / "store"
+    with Crew() as crew:
+        crew.start(fork_with_the_backend_busy, str(path)).result()
+    assert said(path, "t") == ["child"]
+
+
+def fork_while_reading(wire: Wire, path: str) -> None:
+    """Fork while another thread is in the middle of a read; children read, append and close the store."""
+    with open_store(path, "os") as store:
+        append(store, "parent")
+        store.session("t").add_message({"by": "parent"})
+        size = disk.size
+        inside, leave = threading.Event(), threading.Event()
+
+        def stay_then_look(descriptor: int) -> int:
+            if threading.current_thread() is thread:
+                inside.set()
+                assert leave.wait(PATIENCE)
+            return size(descriptor)
+
+        thread = threading.Thread(target=store.session("s").messages)
+        disk.size = stay_then_look
+        thread.start()
+        assert inside.wait(PATIENCE)
+        assert ended_well(in_child(lambda: append(store, "child")))
+        assert ended_well(in_child(store.session("s").messages))
+        assert ended_well(in_child(store.close))
+        leave.set()
+        thread.join(PATIENCE)
+        disk.size = size
+
+
+def test_a_child_forked_in_the_middle_of_a_read_does_not_hang(tmp_path: Path) -> None:
+    """N-23: a child forked beside a thread that reads can append, read and close the store."""
+    path = tmp_path / "store"
+    with Crew() as crew:
+        crew.start(fork_while_reading, str(path)).result()
+    assert said(path) == ["parent", "child"]
+
+
+def fork_and_be_killed(wire: Wire, path: str) -> None:
+    """Fork a child that never touches the store, in the middle of an append; then wait to be killed."""
+    with open_store(path, "os") as store:
+        append(store, "parent")
+        MidAppend(store)
+        wire.tell(in_child(signal.pause))
+        wire.wait()
+
+
+def test_a_child_that_lives_on_does_not_keep_its_killed_parents_lock(tmp_path: Path) -> None:
+    """N-23: the lock of a killed writer is free though a child, forked in mid-append, lives on."""
+    path = tmp_path / "store"
+    with Crew() as crew:
+        worker = crew.start(fork_and_be_killed, str(path))
+        child = worker.hear()
+        try:
+            worker.kill()
+            with open_store(str(path), "os", lock_timeout=1) as store:
+                append(store, "the next")
+        finally:
+            os.kill(child, signal.SIGKILL)
+    assert said(path) == ["parent", "the next"]

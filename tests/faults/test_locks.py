@@ -1,0 +1,357 @@
+"""Claims about the lock: N-23 to N-25, F-38, and what happens when files move under a writer's hands."""
+
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.backend.local import LocalLog
+from hansard.errors import LockTimeout, SeqConflict, SessionDeleted
+from hansard.log import disk, names
+from tests.faults.workers import (
+    PATIENCE,
+    Crew,
+    Wire,
+    append_one,
+    open_store,
+    stay_in_mid_append,
+    stay_in_mid_sync,
+    until,
+)
+
+
+def lock_of(path: Path, session: str = "s") -> Path:
+    """Return a session's lock file."""
+    return path / names.SESSIONS / names.encode(session) / names.LOCK
+
+
+def begin(path: Path, *sessions: str) -> None:
+    """Make a store with sessions of one event each."""
+    with open_store(str(path), "os") as store:
+        for session in sessions:
+            store.session(session).append("x.begun", {})
+
+
+def said(path: Path, session: str = "s") -> list[str]:
+    """Return who said something in a session, in order, having checked all of it."""
+    with hansard.open(path, read_only=True) as store:
+        assert store.verify().ok
+        events = list(store.session(session).events())
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        return [event.message["by"] for event in events if event.message is not None]
+
+
+# ------------------------------------------------------------------ a holder that dies or stops
+
+
+def test_the_lock_of_a_killed_holder_is_free_at_once(tmp_path: Path) -> None:
+    """N-23: after kill -9 of a writer in mid-append, the next append succeeds; its lock file is harmless."""
+    path = tmp_path / "store"
+    begin(path, "s")
+    with Crew() as crew, open_store(str(path), "os", lock_timeout=1) as store:
+        for _ in range(3):
+            holder = crew.start(stay_in_mid_append, str(path), "s")
+            holder.hear()
+            holder.kill()
+            assert lock_of(path).stat().st_size == 0
+            store.session("s").add_message({"by": "the next"})
+    assert said(path) == ["the next"] * 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a lock")
+def test_a_stopped_holder_is_named_and_nothing_is_lost_when_it_goes_on(tmp_path: Path) -> None:
+    """N-24: waiting for a stopped writer ends with an error that names it; readers do not wait at all."""
+    path = tmp_path / "store"
+    begin(path, "s")
+    with Crew() as crew, open_store(str(path), "os", lock_timeout=0.05) as store:
+        holder = crew.start(stay_in_mid_append, str(path), "s")
+        holder.hear()
+        holder.signal(signal.SIGSTOP)
+        for _ in range(2):
+            with pytest.raises(LockTimeout, match=f"held by process {holder.pid} ") as caught:
+                store.session("s").add_message({"by": "the waiting"})
+            assert caught.value.holder == holder.pid
+        with pytest.raises(LockTimeout):
+            store.delete("s")
+        assert store.session("s").seq == 1
+        assert store.session("s").messages() == []
+        assert store.session("s").verify().ok
+        assert [item.id for item in store.sessions().items] == ["s"]
+        holder.signal(signal.SIGCONT)
+        holder.go()
+        assert holder.result() == 2
+        assert store.session("s").add_message({"by": "the waiting"}).seq == 3
+    assert said(path) == ["the holder", "the waiting"]
+
+
+def test_threads_of_one_process_give_up_too_when_another_process_holds_the_lock(
+    tmp_path: Path,
+) -> None:
+    """N-24: threads that queue behind one that waits for the lock each get the error, and none hangs."""
+    path = tmp_path / "store"
+    begin(path, "s")
+    errors: list[BaseException | None] = []
+
+    def append(store: hansard.Store) -> None:
+        try:
+            store.session("s").add_message({"by": "a thread"})
+            errors.append(None)
+        except LockTimeout as error:
+            errors.append(error)
+
+    with Crew() as crew, open_store(str(path), "os", lock_timeout=0.05) as store:
+        holder = crew.start(stay_in_mid_append, str(path), "s")
+        holder.hear()
+        threads = [threading.Thread(target=append, args=(store,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert [type(error) for error in errors] == [LockTimeout] * 8
+        assert len({id(error) for error in errors}) == 8
+        holder.go()
+        assert holder.result() == 2
+    assert said(path) == ["the holder"]
+
+
+# ------------------------------------------------------------------ how long it is held
+
+
+def test_the_lock_is_not_held_during_a_sync(tmp_path: Path) -> None:
+    """N-24, F-38: while one process syncs, others append to the same session, durably too."""
+    path = tmp_path / "store"
+    begin(path, "s")
+    with Crew() as crew:
+        slow = crew.start(stay_in_mid_sync, str(path), "s")
+        slow.hear()
+        # Written, not synced: it is there for everyone, and acknowledged to nobody.
+        with open_store(str(path), "os", lock_timeout=1) as store:
+            assert store.session("s").add_message({"by": "another"}).seq == 3
+        assert crew.start(append_one, str(path), "s", "sync").result() == 4
+        slow.go()
+        assert slow.result() == 2
+    assert said(path) == ["the slow one", "another", "another process"]
+
+
+def test_a_writer_of_one_session_does_not_delay_another_session(tmp_path: Path) -> None:
+    """N-25: while a session's lock is held, and a thread here waits for it, other sessions go on."""
+    path = tmp_path / "store"
+    begin(path, "a", "b")
+    with Crew() as crew, open_store(str(path), "os") as store:
+        holder = crew.start(stay_in_mid_append, str(path), "a")
+        holder.hear()
+        waiting = threading.Thread(target=store.session("a").add_message, args=({"by": "us"},))
+        waiting.start()
+        for _ in range(10):
+            store.session("b").add_message({"by": "us"})
+        store.session("c").add_message({"by": "us"})
+        assert waiting.is_alive()
+        assert store.session("a").seq == 1
+        holder.go()
+        assert holder.result() == 2
+        waiting.join(PATIENCE)
+    assert said(path, "a") == ["the holder", "us"]
+    assert said(path, "b") == ["us"] * 10
+
+
+# ------------------------------------------------------------------ two stores on one directory
+
+
+def test_two_stores_of_one_process_on_one_directory_keep_each_other_out(tmp_path: Path) -> None:
+    """N-16, N-18: handles of two stores on the same directory, used by threads, lose and double nothing."""
+    path = tmp_path / "store"
+
+    def append(store: hansard.Store, writer: int) -> None:
+        for number in range(100):
+            store.session("s").add_message({"by": f"{writer} {number}"})
+
+    with open_store(str(path), "os") as one, open_store(str(path), "sync") as two:
+        threads = [
+            threading.Thread(target=append, args=(store, writer))
+            for writer, store in enumerate([one, two, one, two])
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert one.session("s").seq == two.session("s").seq == 400
+    found = said(path)
+    for writer in range(4):
+        own = [by for by in found if by.startswith(f"{writer} ")]
+        assert own == [f"{writer} {number}" for number in range(100)]
+
+
+def test_a_handle_that_came_too_early_appends_once_another_has_begun(tmp_path: Path) -> None:
+    """N-18: an append refused before the session began does not spoil the handle for later ones."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as one, open_store(str(path), "os") as two:
+        early = one.session("s")
+        with pytest.raises(SeqConflict):
+            early.add_message({"by": "one"}, expected_seq=7)
+        assert two.session("s").add_message({"by": "two"}).seq == 1
+        assert early.seq == 1
+        assert early.add_message({"by": "one"}, expected_seq=1).seq == 2
+        assert early.add_message({"by": "one"}).seq == 3
+    assert said(path) == ["two", "one", "one"]
+
+
+# ------------------------------------------------------------------ files that move
+
+
+def append_and_count(wire: Wire, path: str, writer: int) -> int:
+    """Append until told to stop, telling of each append; return how many were acknowledged."""
+    number = 0
+    with open_store(path, "os") as store:
+        while not wire.told_to_go():
+            store.session("s").add_message({"by": f"{writer} {number}"})
+            number += 1
+            wire.tell(number)
+    return number
+
+
+@pytest.mark.slow
+def test_deleting_the_lock_file_under_writers_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """N-23, F-38: three writers whose lock file is deleted, 20 times, all go over to the new one."""
+    path = tmp_path / "store"
+    begin(path, "s")
+    with Crew() as crew:
+        workers = [crew.start(append_and_count, str(path), writer) for writer in range(3)]
+        for _ in range(20):
+            lock_of(path).unlink()
+            for worker in workers:
+                while worker.has_told():
+                    worker.hear()
+                # The first may have been under way; the third began after the lock was gone.
+                for _ in range(3):
+                    worker.hear()
+        for worker in workers:
+            worker.go()
+        counts = [worker.result() for worker in workers]
+    found = said(path)
+    assert len(found) == sum(counts)
+    for writer, count in enumerate(counts):
+        own = [by for by in found if by.startswith(f"{writer} ")]
+        assert own == [f"{writer} {number}" for number in range(count)]
+
+
+def test_a_warm_writer_notices_a_deleted_lock_file_before_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-23, F-38: a writer that holds a deleted lock file waits for one that holds the new one."""
+    path = tmp_path / "store"
+    open_file = disk.open_file
+    opened = threading.Event()
+
+    def open_and_say(directory: int, name: str, **options: bool) -> int:
+        descriptor = open_file(directory, name, **options)
+        if name == names.LOCK:
+            opened.set()
+        return descriptor
+
+    monkeypatch.setattr(disk, "open_file", open_and_say)
+    with Crew() as crew, open_store(str(path), "os") as store:
+        for number in range(2):
+            # Warm: its lock file is open, and it knows where the log ends.
+            store.session("s").add_message({"by": "the warm one"})
+            lock_of(path).unlink()
+            holder = crew.start(stay_in_mid_append, str(path), "s")
+            holder.hear()
+            waiting = threading.Thread(
+                target=store.session("s").add_message, args=({"by": "the warm one"},)
+            )
+            opened.clear()
+            waiting.start()
+            # One that does not notice is done at once, and the holder then writes on from an old end.
+            until(lambda waiting=waiting: opened.is_set() or not waiting.is_alive())  # type: ignore[misc]
+            holder.go()
+            assert holder.result() == 3 * number + 2
+            waiting.join(PATIENCE)
+    assert said(path) == ["the warm one", "the holder", "the warm one"] * 2
+
+
+@pytest.mark.parametrize("durability", ["os", "sync"])
+def test_the_store_may_be_renamed_while_it_is_open(tmp_path: Path, durability: str) -> None:
+    """F-4, F-31: appends go on under the store's new path, to old and new sessions, and nothing is lost."""
+    path = tmp_path / "above" / "store"
+    begin(path, "s")
+    with Crew() as crew, open_store(str(path), durability) as store:
+        worker = crew.start(append_and_count, str(path), 0)
+        worker.hear()
+        # The store itself, and the directory above it.
+        path.rename(path.with_name("moved"))
+        (tmp_path / "above").rename(tmp_path / "elsewhere")
+        store.session("s").add_message({"by": "us"})
+        store.session("new").add_message({"by": "us"})
+        worker.go()
+        count = worker.result()
+        assert not (tmp_path / "above").exists()
+    moved = tmp_path / "elsewhere" / "moved"
+    found = said(moved)
+    assert [by for by in found if by != "us"] == [f"0 {number}" for number in range(count)]
+    assert found.count("us") == 1
+    assert said(moved, "new") == ["us"]
+
+
+# ------------------------------------------------------------------ a deletion under one's hands
+
+
+def delete_and_stay(wire: Wire, path: str) -> None:
+    """Delete a session, but stay behind the note that says so, the lock held, until told to go on."""
+    write = disk.write
+
+    def write_then_stay(descriptor: int, data: bytes) -> int:
+        written = write(descriptor, data)
+        wire.tell("it says that it is deleted")
+        wire.wait()
+        return written
+
+    with open_store(path, "os") as store:
+        disk.write = write_then_stay
+        try:
+            store.delete("s")
+        finally:
+            disk.write = write
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_writer_that_waits_while_its_session_is_deleted_is_told_so(
+    tmp_path: Path, count: int
+) -> None:
+    """N-28: a reader of the same handle, who meets the end first, takes no file from a waiting writer."""
+    path = tmp_path / "store"
+    begin(path, "s")
+    errors: list[BaseException] = []
+
+    def append(session: hansard.Session) -> None:
+        try:
+            session.add_messages([{"by": "the waiting"}] * count)
+        except Exception as error:  # noqa: BLE001 - which one it is, is the question
+            errors.append(error)
+
+    with Crew() as crew, open_store(str(path), "os") as store:
+        session = store.session("s")
+        session.add_message({"by": "us"})
+        deleter = crew.start(delete_and_stay, str(path))
+        deleter.hear()
+        waiting = threading.Thread(target=append, args=(session,))
+        waiting.start()
+        until(lambda: is_led(session))
+        with pytest.raises(SessionDeleted):
+            session.messages()
+        deleter.go()
+        deleter.result()
+        waiting.join(PATIENCE)
+        assert [type(error) for error in errors] == [SessionDeleted]
+        store.restore("s")
+        assert session.add_message({"by": "us"}).seq == 3
+    assert said(path) == ["us", "us"]
+
+
+def is_led(session: hansard.Session) -> bool:
+    """Say whether a thread is at work on an append to a session."""
+    log = session._log
+    assert isinstance(log, LocalLog)
+    return log._writer._turns._led

@@ -1,0 +1,173 @@
+"""What a crash leaves at the end of a log: read past, reported, ended by the next append, never cut off."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.faults.logs import ID, Bench, Log, Truth, rich_log
+
+NEW = {"role": "user", "content": "after the crash"}
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """Return the log that is cut."""
+    return rich_log(tmp_path_factory.mktemp("rich"))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Return a store in which logs are put."""
+    return Bench(tmp_path / "store")
+
+
+def check_reading(session: hansard.Session, truth: Truth) -> None:
+    """Fail unless every way to read returns exactly what was appended before the tear."""
+    assert session.messages() == truth.messages
+    assert session.messages(last=2) == truth.messages[-2:]
+    assert session.seq == truth.seq
+    assert session.metadata == truth.metadata
+    assert [event.seq for event in session.events()] == list(range(1, truth.seq + 1))
+    assert session.state().message_count == len(truth.messages)
+
+
+def check_torn(bench: Bench, data: bytes, truth: Truth) -> None:
+    """Fail unless a log that ends in a torn tail is read, reported, and appended to."""
+    bench.put(data)
+    with bench.reader() as store:
+        check_reading(store.session(ID), truth)
+        assert store.exists(ID)
+        report = store.session(ID).verify()
+        assert report.ok
+        torn = len(data) - truth.offset
+        found = [(finding.severity, finding.offset, finding.length) for finding in report.findings]
+        assert found == ([("note", truth.offset, torn)] if torn else [])
+    assert bench.file.read_bytes() == data, "reading wrote"
+    with bench.writer() as store:
+        session = store.session(ID)
+        if truth.shut:
+            with pytest.raises(hansard.SyncFailed):
+                session.add_message(NEW)
+            assert session.verify().ok
+        # Once by the ordinary way, which ends the torn tail, and once by the short one.
+        session.add_message(NEW)
+        session.add_message(NEW)
+        after = Truth(0, [*truth.messages, NEW, NEW], truth.metadata, truth.seq + 2)
+        check_reading(session, after)
+    grown = bench.file.read_bytes()
+    assert grown.startswith(data), "something was cut off or changed"
+    with bench.reader() as store:
+        check_reading(store.session(ID), after)
+        assert store.session(ID).verify().findings == []
+    # The new record begins a line: nothing was glued to the fragment.
+    assert grown.splitlines()[-1].startswith(b'{"seq":%d,' % (truth.seq + 2))
+    assert (b'"log":"recovered"' in grown[len(data) :]) == bool(torn)
+
+
+@pytest.mark.slow
+def test_a_log_cut_at_any_byte_loses_only_what_was_cut(log: Log, bench: Bench) -> None:
+    """N-33, F-27 to F-30: cut at every byte, a log keeps every append before it, and can be appended to.
+
+    The log holds single records, batches, control records, abandoned lines and notes, so that the cuts
+    fall into all of these: into the last record, the last batch, `~torn`, and an unfinished recovery.
+    """
+    for cut in range(log.start, len(log.data) + 1):
+        check_torn(bench, log.data[:cut], log.at(cut))
+
+
+@pytest.mark.parametrize("count", [1, 2, 511, 512, 4096, 70_000])
+def test_nul_bytes_at_the_end_are_a_torn_tail(log: Log, bench: Bench, count: int) -> None:
+    """N-33, F-28: a file that was given its size and not its data ends in NUL bytes, and is no damage."""
+    check_torn(bench, log.data + bytes(count), log.whole)
+
+
+def test_nul_bytes_instead_of_the_end_of_the_last_record(log: Log, bench: Bench) -> None:
+    """N-33, F-28: a last record that turns into NUL bytes anywhere, and never ends, was never there."""
+    before = log.truths[-2]
+    for begin in range(before.offset, len(log.data), 7):
+        check_torn(bench, log.data[:begin] + bytes(len(log.data) - begin), before)
+        check_torn(bench, log.data[:begin] + bytes(3) + log.data[begin + 3 : -1], before)
+
+
+def test_a_recovery_that_was_interrupted_is_a_torn_tail(log: Log, bench: Bench) -> None:
+    """N-33, F-29: `~torn` without its note, or any part of the two, is recovered like any other tail."""
+    before = log.truths[-2]
+    fragment = log.data[: before.offset + 40]
+    bench.put(fragment)
+    with bench.writer() as store:
+        store.session(ID).add_message(NEW)
+    recovery = bench.file.read_bytes()[len(fragment) :]
+    end = recovery.index(b"\n", recovery.index(b'"log":"recovered"')) + 1
+    for cut in range(end):
+        check_torn(bench, fragment + recovery[:cut], before)
+
+
+def test_recovery_after_recovery(log: Log, bench: Bench) -> None:
+    """N-33, F-29: however often writers die in the middle of a line, each time only that line is lost."""
+    data, truth = log.data, log.whole
+    messages = list(truth.messages)
+    bench.put(data)
+    for crash in range(1, 30):
+        with bench.file.open("ab") as file:
+            file.write(b'{"seq":%d,"time":"20' % crash if crash % 3 else bytes(crash))
+        before = bench.file.read_bytes()
+        with bench.writer() as store:
+            messages.append({"crash": crash})
+            store.session(ID).add_message({"crash": crash})
+            assert store.session(ID).messages() == messages
+        assert bench.file.read_bytes().startswith(before)
+    with bench.reader() as store:
+        assert store.session(ID).messages() == messages
+        assert store.session(ID).verify().findings == []
+        assert store.session(ID).metadata == truth.metadata
+
+
+def test_a_torn_tail_longer_than_any_window(log: Log, bench: Bench) -> None:
+    """N-33, F-27, F-42: an unfinished batch of 400 KB is passed over and recovered like a short one."""
+    bench.put(log.data)
+    with bench.writer() as store:
+        store.session(ID).add_messages([{"n": n, "text": "x" * 2000} for n in range(200)])
+    whole = bench.file.read_bytes()
+    assert len(whole) > 400_000
+    last = whole.rindex(b"\n", 0, -1) + 1
+    for cut in (last, last + 50, len(whole) - 1, len(log.data) + 100_000):
+        check_torn(bench, whole[:cut], log.whole)
+
+
+def test_a_torn_first_record_leaves_an_empty_session(log: Log, bench: Bench) -> None:
+    """N-33, F-25: a header with nothing whole behind it is a session without events, which goes on."""
+    check_torn(bench, log.data[: log.start + 30], log.truths[0])
+
+
+def growing(bench: Bench, log: Log) -> Iterator[Truth]:
+    """Let the log come byte by byte, as a reader may see a write in progress."""
+    bench.put(log.data[: log.start])
+    descriptor = os.open(bench.file, os.O_WRONLY | os.O_APPEND)
+    try:
+        yield log.at(log.start)
+        for offset in range(log.start, len(log.data)):
+            os.write(descriptor, log.data[offset : offset + 1])
+            yield log.at(offset + 1)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.slow
+def test_a_reader_sees_only_prefixes_while_a_writer_writes(log: Log, bench: Bench) -> None:
+    """N-20, F-28, F-41: at each byte of a write in progress, old and new readers see whole appends only."""
+    seen = -1
+    growth = growing(bench, log)
+    truth = next(growth)
+    with bench.reader() as old:
+        warm = old.session(ID)
+        for truth in growth:
+            assert truth.seq >= seen
+            seen = truth.seq
+            check_reading(warm, truth)
+            with bench.reader() as new:
+                assert new.session(ID).messages() == truth.messages
+                assert new.session(ID).seq == truth.seq
+    assert truth == log.whole

@@ -1,0 +1,355 @@
+"""Claims about many processes that write at the same time: N-16 to N-19, N-22 and N-26 to N-28."""
+
+import os
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.errors import Damaged, HansardError, SeqConflict, SessionDeleted, SessionExists
+from hansard.log import format, names
+from tests.faults.workers import (
+    PATIENCE,
+    Crew,
+    Wire,
+    append_many,
+    append_one,
+    context,
+    open_store,
+    until,
+)
+
+
+def log_of(path: Path, session: str) -> Path:
+    """Return the file that holds a session's records."""
+    return path / names.SESSIONS / names.encode(session) / names.LOG
+
+
+def run_writers(
+    path: Path,
+    sessions: list[str],
+    *,
+    writers: int,
+    count: int,
+    durability: str,
+    locked: bool = True,
+) -> None:
+    """Let processes append to the same sessions, starting at one moment, and check what is there."""
+    barrier = context.Barrier(writers)
+    with Crew() as crew:
+        workers = [
+            crew.start(
+                append_many,
+                str(path),
+                sessions,
+                writer,
+                count,
+                durability=durability,
+                barrier=barrier,
+                locked=locked,
+            )
+            for writer in range(writers)
+        ]
+        acknowledged = [worker.result() for worker in workers]
+    with hansard.open(path, read_only=True) as store:
+        for session in sessions:
+            seqs = [of_one[session] for of_one in acknowledged]
+            check_each_once(store.session(session), seqs, count)
+
+
+def check_each_once(session: hansard.Session, seqs: list[list[int]], count: int) -> None:
+    """Check that each writer's messages are there once, in its order, at the seqs it was given."""
+    events = list(session.events())
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    found: list[list[int]] = [[] for _ in seqs]
+    places: list[list[int]] = [[] for _ in seqs]
+    for event in events:
+        if event.message is not None:
+            found[event.message["writer"]].append(event.message["number"])
+            places[event.message["writer"]].append(event.seq)
+    assert found == [list(range(count))] * len(seqs)
+    assert places == seqs
+    assert session.verify().ok
+
+
+# ------------------------------------------------------------------ nothing lost, nothing twice
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("durability", "count"), [("os", 200), ("sync", 100)])
+def test_eight_processes_append_to_one_session_and_every_event_is_there_once(
+    tmp_path: Path, durability: str, count: int
+) -> None:
+    """N-16, N-17, N-26: 8 writers' events are there once each, in their order, with contiguous seqs."""
+    run_writers(tmp_path / "store", ["s"], writers=8, count=count, durability=durability)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("durability", "count"), [("os", 8), ("sync", 2)])
+def test_four_processes_append_to_sixty_four_sessions_and_every_event_is_there_once(
+    tmp_path: Path, durability: str, count: int
+) -> None:
+    """N-16, N-27: what holds for one session holds for 64 that four processes begin and fill together."""
+    sessions = [f"team/{number}" for number in range(64)]
+    run_writers(tmp_path / "store", sessions, writers=4, count=count, durability=durability)
+
+
+@pytest.mark.slow
+def test_without_the_lock_the_same_check_fails(tmp_path: Path) -> None:
+    """N-17: the check above notices when the lock is taken out, so it is the lock that it shows."""
+    for attempt in range(10):
+        path = tmp_path / f"store-{attempt}"
+        with open_store(str(path), "os") as store:
+            # Begun by one: what is to go wrong is appending, not beginning.
+            store.session("s").append("x.begun", {})
+        try:
+            run_writers(path, ["s"], writers=8, count=200, durability="os", locked=False)
+        except (AssertionError, HansardError):
+            return
+    pytest.fail("8 writers without a lock did no harm that the check noticed, ten times over")
+
+
+# ------------------------------------------------------------------ what one does, others see
+
+
+def test_a_writer_that_opened_earlier_overwrites_nothing(tmp_path: Path) -> None:
+    """N-18: of two stores opened before either wrote, each appends behind what the other appended."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as one, open_store(str(path), "os") as two:
+        first, second = one.session("s"), two.session("s")
+        assert (first.seq, second.seq) == (0, 0)
+        assert first.add_message({"by": "one"}).seq == 1
+        assert second.add_message({"by": "two"}).seq == 2
+        assert first.add_message({"by": "one"}).seq == 3
+        with Crew() as crew:
+            assert crew.start(append_one, str(path), "s").result() == 4
+        assert second.add_message({"by": "two"}).seq == 5
+    with hansard.open(path, read_only=True) as fresh:
+        said = [message["by"] for message in fresh.session("s").messages()]
+    assert said == ["one", "two", "one", "another process", "two"]
+
+
+def test_a_warm_handle_sees_another_process_at_once_whatever_the_clock_says(tmp_path: Path) -> None:
+    """N-19: what another process appends is in the next read, also if the file's times did not move."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        session = store.session("s")
+        session.add_message({"by": "this process"})
+        assert len(session.messages()) == session.seq == session.state().seq == 1
+        before = os.stat(log_of(path, "s"))
+        with Crew() as crew:
+            crew.start(append_one, str(path), "s").result()
+        os.utime(log_of(path, "s"), ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert session.seq == 2
+        assert [message["by"] for message in session.messages()] == [
+            "this process",
+            "another process",
+        ]
+        assert session.messages(last=1) == [{"by": "another process"}]
+        assert session.state().message_count == 2
+        assert session.add_message({"by": "this process"}).seq == 3
+
+
+# ------------------------------------------------------------------ compare and set
+
+
+def compare_and_set(
+    wire: Wire, path: str, writer: int, rounds: int, *, barrier: Barrier
+) -> list[bool]:
+    """Append at the seq that both writers have seen, round by round; return which rounds were won."""
+    won = []
+    with open_store(path, "os") as store:
+        session = store.session("s")
+        for number in range(rounds):
+            seen = session.seq
+            # Both have looked, and only then does either append.
+            barrier.wait(PATIENCE)
+            try:
+                session.add_message({"writer": writer, "round": number}, expected_seq=seen)
+                won.append(True)
+            except SeqConflict as conflict:
+                won.append((conflict.expected, conflict.actual) != (seen, seen + 1))
+            barrier.wait(PATIENCE)
+    return won
+
+
+def test_of_two_processes_that_expect_the_same_seq_exactly_one_appends(tmp_path: Path) -> None:
+    """N-22: in each of 500 rounds, one of two appends at the same seq wins and the other changes nothing."""
+    path = tmp_path / "store"
+    barrier = context.Barrier(2)
+    with Crew() as crew:
+        workers = [
+            crew.start(compare_and_set, str(path), writer, 500, barrier=barrier)
+            for writer in range(2)
+        ]
+        first, second = (worker.result() for worker in workers)
+    assert [one + other for one, other in zip(first, second, strict=True)] == [1] * 500
+    with hansard.open(path, read_only=True) as store:
+        messages = store.session("s").messages()
+        winners = [0 if won else 1 for won in first]
+        assert [message["writer"] for message in messages] == winners
+        assert [message["round"] for message in messages] == list(range(500))
+
+
+# ------------------------------------------------------------------ a seq is given out once
+
+
+def test_a_copied_record_is_found_and_nothing_is_appended_behind_it(tmp_path: Path) -> None:
+    """N-26, F-32: a record that stands in the log twice is damage to `verify`, to readers and to writers."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        session = store.session("s")
+        session.add_message({"n": 1})
+        session.add_message({"n": 2})
+    log = log_of(path, "s")
+    offset = log.stat().st_size
+    with log.open("ab") as file:
+        file.write(log.read_bytes().splitlines(keepends=True)[-1])
+    check_damaged(path, offset)
+
+
+def test_a_seq_given_out_twice_is_found_though_its_checksum_is_right(tmp_path: Path) -> None:
+    """N-26, F-15: a record whose checksum runs on but whose seq was given out before is damage."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        session = store.session("s")
+        session.add_message({"n": 1})
+        session.add_message({"n": 2})
+    log = log_of(path, "s")
+    offset = log.stat().st_size
+    crc = format.crc32(log.read_bytes())
+    for seq in (2, 3):
+        # The second follows the first: the wrong one must be found behind a right one, too.
+        line, crc = format.record(seq, format.now(), b"message.added", b'{"message":{}}', crc)
+        with log.open("ab") as file:
+            file.write(line)
+    check_damaged(path, offset)
+
+
+def check_damaged(path: Path, offset: int) -> None:
+    """Check that everyone who meets the log of `s` reports damage at a byte, and changes nothing."""
+    before = log_of(path, "s").read_bytes()
+    with open_store(str(path), "os") as store:
+        report = store.session("s").verify()
+        assert not report.ok
+        assert report.findings[0].offset == offset
+        with pytest.raises(Damaged) as reading:
+            list(store.session("s").events())
+        assert reading.value.offset == offset
+        with pytest.raises(Damaged):
+            store.session("s").add_message({"n": 3})
+    assert log_of(path, "s").read_bytes() == before
+
+
+# ------------------------------------------------------------------ beginnings and ends
+
+
+def begin_sessions(
+    wire: Wire, path: str, writer: int, rounds: int, *, barrier: Barrier
+) -> list[bool]:
+    """Begin each session at the same moment as another process; return which `create` calls won."""
+    won = []
+    with open_store(path, "os") as store:
+        for number in range(rounds):
+            barrier.wait(PATIENCE)
+            store.session(f"added-{number}").add_message({"writer": writer})
+            barrier.wait(PATIENCE)
+            try:
+                store.create(f"created-{number}", metadata={"writer": writer})
+                won.append(True)
+            except SessionExists:
+                won.append(False)
+    return won
+
+
+def test_two_processes_that_begin_the_same_session_make_one_whole_file(tmp_path: Path) -> None:
+    """N-10, N-27, F-25: a session begun by two at once has one header, both events, and no other file."""
+    path = tmp_path / "store"
+    rounds = 100
+    barrier = context.Barrier(2)
+    with Crew() as crew:
+        workers = [
+            crew.start(begin_sessions, str(path), writer, rounds, barrier=barrier)
+            for writer in range(2)
+        ]
+        first, second = (worker.result() for worker in workers)
+    assert [one + other for one, other in zip(first, second, strict=True)] == [1] * rounds
+    with hansard.open(path, read_only=True) as store:
+        assert store.verify().ok
+        for number in range(rounds):
+            session = store.session(f"added-{number}")
+            assert sorted(message["writer"] for message in session.messages()) == [0, 1]
+            created = store.session(f"created-{number}")
+            assert created.seq == 1
+            assert created.metadata == {"writer": 0 if first[number] else 1}
+            for log in (log_of(path, session.id), log_of(path, created.id)):
+                assert log.read_bytes().count(b'{"log":"header"') == 1
+                assert {entry.name for entry in log.parent.iterdir()} == {names.LOG, names.LOCK}
+
+
+def append_until_told(wire: Wire, path: str, writer: int, *, warm: bool) -> list[tuple[int, int]]:
+    """Append over and over; return number and seq of what was acknowledged.
+
+    A cold writer opens the store anew for each append, and so looks for the session's files each time.
+    """
+    acknowledged: list[tuple[int, int]] = []
+    number = 0
+    store = open_store(path, "os")
+    try:
+        while not wire.told_to_go():
+            if not warm:
+                store.close()
+                store = open_store(path, "os")
+            try:
+                event = store.session("s").add_message({"writer": writer, "number": number})
+                acknowledged.append((number, event.seq))
+            except SessionDeleted:
+                pass
+            number += 1
+            if number == 1:
+                wire.tell("begun")
+    finally:
+        store.close()
+    return acknowledged
+
+
+@pytest.mark.slow
+def test_a_session_deleted_in_the_middle_of_appends_is_deleted_whole(tmp_path: Path) -> None:
+    """N-28, F-36: deleted under four writers, it stays away; restored, it has all that was acknowledged."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store, Crew() as crew:
+        session = store.session("s")
+        session.append("x.begun", {})
+        workers = [
+            crew.start(append_until_told, str(path), writer, warm=writer < 2) for writer in range(4)
+        ]
+        for worker in workers:
+            worker.hear()
+        trash = path / names.TRASH / "s" / names.LOG
+        for _ in range(60):
+            store.delete("s")
+            shut = trash.read_bytes()
+            assert not store.exists("s")
+            assert store.sessions().items == []
+            with pytest.raises(SessionDeleted):
+                session.add_message({"writer": -1})
+            assert not log_of(path, "s").parent.exists()
+            assert shut.startswith(b'{"log":"header"')
+            # Not one byte comes behind the note that says it is deleted.
+            assert trash.read_bytes() == shut
+            store.restore("s")
+            # Not before somebody has appended again: else nothing would be going on.
+            before = session.seq
+            until(lambda before=before: session.seq > before)  # type: ignore[misc]
+        for worker in workers:
+            worker.go()
+        acknowledged = [worker.result() for worker in workers]
+        events = list(session.events())
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        found: list[list[tuple[int, int]]] = [[], [], [], []]
+        for event in events:
+            if event.message is not None:
+                found[event.message["writer"]].append((event.message["number"], event.seq))
+        assert found == acknowledged
+        assert session.verify().ok

@@ -1,0 +1,279 @@
+"""Start real processes that use a store, and hear what becomes of them.
+
+Beside: the tests of this folder. A *job* is a function at the top of a module, so that another process can
+find it; its first argument is the *wire* to the test that started it. Processes are forked from a clean
+server that has imported what they need, so one costs milliseconds and inherits no open store.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.synchronize import Barrier
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
+
+import portalocker  # noqa: F401 - for the children, which would otherwise import it one by one
+
+import hansard
+from hansard.log import disk
+from hansard.log.lock import Lock
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+#: Long enough for any machine. Whoever waits so long has hung, and the test says so.
+PATIENCE = 60.0
+
+Options = ParamSpec("Options")
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["pytest", __name__, "tests.faults.journal"])
+
+
+class Wire:
+    """A process's end of the line to the test that started it. For all threads of the process."""
+
+    def __init__(self, connection: "Connection[Any, Any]") -> None:
+        self._connection = connection
+        self._mutex = threading.Lock()
+
+    def tell(self, what: object) -> None:
+        """Say something that the test waits to hear."""
+        self._send("told", what)
+
+    def wait(self) -> None:
+        """Wait until the test says `go`."""
+        assert self._connection.poll(PATIENCE), "the test never said go"
+        self._connection.recv()
+
+    def told_to_go(self) -> bool:
+        """Say whether the test has said `go` by now."""
+        return self._connection.poll(0)
+
+    def end(self, word: str, what: object) -> None:
+        """Say how the job ended. The last thing that is said."""
+        self._send(word, what)
+
+    def _send(self, word: str, what: object) -> None:
+        with self._mutex:
+            self._connection.send((word, what))
+
+
+class Worker:
+    """A process that does a job, seen from the test."""
+
+    def __init__(self, job: Callable[..., object], *args: object, **options: object) -> None:
+        self._connection, other = context.Pipe()
+        self._process = context.Process(
+            target=_do, args=(other, job, args, options), name=job.__name__, daemon=True
+        )
+        self._process.start()
+        # Only the child's end may be left: then its death is the end of what can be heard.
+        other.close()
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        assert self._process.pid is not None  # started by the constructor
+        return self._process.pid
+
+    def go(self) -> None:
+        """Let a job that waits go on."""
+        self._connection.send("go")
+
+    def hear(self) -> Any:
+        """Return the next thing that the job tells; an error of the job is raised here."""
+        word, what = self._receive()
+        assert word == "told", f"{self._process.name} returned {what!r} instead of telling"
+        return what
+
+    def result(self) -> Any:
+        """Return what the job returns; what it told before, and nobody heard, is passed over."""
+        word, what = self._receive()
+        while word == "told":
+            word, what = self._receive()
+        self.wait()
+        return what
+
+    def has_told(self) -> bool:
+        """Say whether there is something to hear."""
+        return self._connection.poll(0)
+
+    def _receive(self) -> tuple[str, Any]:
+        if not self._connection.poll(PATIENCE):
+            raise AssertionError(f"{self._process.name} hung")
+        word, what = self._connection.recv()
+        if word == "failed":
+            raise AssertionError(f"{self._process.name} failed:\n{what}")
+        return word, what
+
+    def kill(self) -> None:
+        """Kill -9, and wait until it is dead."""
+        self._process.kill()
+        self.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """Wait for the end of the process and return its exit code."""
+        self._process.join(PATIENCE)
+        code = self._process.exitcode
+        assert code is not None, f"{self._process.name} does not end"
+        return code
+
+    def discard(self) -> None:
+        """Leave nothing of it behind, whatever it was doing."""
+        self._process.kill()
+        self._process.join(PATIENCE)
+        self._process.close()
+        self._connection.close()
+
+
+class Crew:
+    """The processes of one test; none of them outlives it."""
+
+    def __init__(self) -> None:
+        self._workers: list[Worker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.discard()
+
+    def start(
+        self,
+        job: Callable[Concatenate[Wire, Options], object],
+        *args: Options.args,
+        **options: Options.kwargs,
+    ) -> Worker:
+        """Start a process that does a job."""
+        worker = Worker(job, *args, **options)
+        self._workers.append(worker)
+        return worker
+
+    def kill(self, worker: Worker) -> None:
+        """Kill -9, and forget about it: for tests with hundreds of processes."""
+        worker.kill()
+        worker.discard()
+        self._workers.remove(worker)
+
+
+def _do(
+    connection: "Connection[Any, Any]",
+    job: Callable[..., object],
+    args: tuple[object, ...],
+    options: dict[str, object],
+) -> None:
+    wire = Wire(connection)
+    try:
+        returned = job(wire, *args, **options)
+    except BaseException:  # noqa: BLE001 - whatever it is, the test must hear of it
+        wire.end("failed", traceback.format_exc())
+    else:
+        wire.end("returned", returned)
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Return as soon as a condition holds that nobody announces; fail if it never does."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "this never came to be"
+        time.sleep(0.0005)
+
+
+# -- jobs that several tests hand out -------------------------------------------------------------
+
+
+def append_many(
+    wire: Wire,
+    path: str,
+    sessions: list[str],
+    writer: int,
+    count: int,
+    *,
+    durability: str,
+    barrier: Barrier,
+    locked: bool = True,
+) -> dict[str, list[int]]:
+    """Append `count` messages to each session, in turn, and return the seqs that were acknowledged."""
+    if not locked:
+        take_out_the_lock()
+    with open_store(path, durability) as store:
+        handles = [store.session(name) for name in sessions]
+        seqs: dict[str, list[int]] = {name: [] for name in sessions}
+        barrier.wait(PATIENCE)
+        for number in range(count):
+            for handle in handles:
+                event = handle.add_message({"writer": writer, "number": number})
+                seqs[handle.id].append(event.seq)
+    return seqs
+
+
+def append_one(wire: Wire, path: str, session: str, durability: str = "os") -> int:
+    """Append one message and return its seq."""
+    with open_store(path, durability) as store:
+        return store.session(session).add_message({"by": "another process"}).seq
+
+
+def stay_in_mid_append(wire: Wire, path: str, session: str, durability: str = "os") -> int:
+    """Append, but stay in the middle of it, the lock held, until told to go on."""
+    write = disk.write
+
+    def stay_then_write(descriptor: int, data: bytes) -> int:
+        wire.tell("the lock is held")
+        wire.wait()
+        return write(descriptor, data)
+
+    with open_store(path, durability) as store:
+        handle = store.session(session)
+        disk.write = stay_then_write
+        try:
+            return handle.add_message({"by": "the holder"}).seq
+        finally:
+            disk.write = write
+
+
+def stay_in_mid_sync(wire: Wire, path: str, session: str) -> int:
+    """Append durably, but stay in the sync until told to go on."""
+    sync = disk.sync
+
+    def stay_then_sync(descriptor: int) -> None:
+        wire.tell("it is written")
+        wire.wait()
+        sync(descriptor)
+
+    with open_store(path, "sync") as store:
+        handle = store.session(session)
+        disk.sync = stay_then_sync
+        try:
+            return handle.add_message({"by": "the slow one"}).seq
+        finally:
+            disk.sync = sync
+
+
+def open_store(path: str, durability: str, *, lock_timeout: float = PATIENCE) -> hansard.Store:
+    """Open a store that waits for a lock as long as a test waits for anything."""
+    assert durability in {"os", "sync"}
+    return hansard.open(
+        path, durability="os" if durability == "os" else "sync", lock_timeout=lock_timeout
+    )
+
+
+def take_out_the_lock() -> None:
+    """Make the lock of this process keep nobody out: the mutation that tests must notice (N-17)."""
+
+    def hold_nothing(_: Lock, timeout: float) -> bool:
+        return timeout >= 0
+
+    def free_nothing(_: Lock) -> None:
+        return
+
+    Lock.acquire = hold_nothing  # type: ignore[method-assign]
+    Lock.release = free_nothing  # type: ignore[method-assign]

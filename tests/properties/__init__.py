@@ -1,0 +1,1 @@
+"""Claims about every input: sequences of calls, compared with a plain model."""

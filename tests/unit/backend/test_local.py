@@ -1,0 +1,111 @@
+"""Files: what the contract does not say of every backend."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.unit.evidence import tree
+
+
+def damaged_copy(root: Path, session_id: str, content: bytes | None) -> str:
+    """Write a session, then change its log; return the name of its directory."""
+    before = set(os.listdir(root / "sessions")) if root.exists() else set()
+    with hansard.open(root, durability="os") as store:
+        store.session(session_id).add_message({"id": session_id})
+    (name,) = set(os.listdir(root / "sessions")) - before
+    if content is not None:
+        (root / "sessions" / name / "log.jsonl").write_bytes(content)
+    return name
+
+
+def test_a_damaged_session_with_a_long_id_is_listed(tmp_path: Path) -> None:
+    """N-31, N-35, N-7: if name and log cannot tell the id, a session is listed by name, and flagged."""
+    root = tmp_path / "store"
+    damaged_copy(root, "good", None)
+    name = damaged_copy(root, "x" * 1024, b"not a log\n")
+    with hansard.open(root, durability="os") as store:
+        flags = {info.id: bool(info.damaged) for info in store.sessions().items}
+        assert flags == {"good": False, name: True}
+        report = store.verify()
+        assert {one.session: one.ok for one in report.sessions} == {"good": True, name: False}
+        # Both by the id that it has and by the one it is listed under.
+        for session_id in ("x" * 1024, name):
+            assert store.exists(session_id)
+            with pytest.raises(hansard.Damaged):
+                store.session(session_id).messages()
+            with pytest.raises(hansard.Damaged):
+                store.session(session_id).add_message({"n": 1})
+
+
+def test_a_copy_under_a_long_name_is_not_the_original(tmp_path: Path) -> None:
+    """N-8, F-24: a log copied over another's long name is flagged there, and the true one listed once."""
+    root = tmp_path / "store"
+    one = damaged_copy(root, "a" * 600, None)
+    two = damaged_copy(root, "b" * 600, None)
+    shutil.copy(root / "sessions" / one / "log.jsonl", root / "sessions" / two / "log.jsonl")
+    with hansard.open(root, durability="os") as store:
+        flags = {info.id: bool(info.damaged) for info in store.sessions().items}
+        assert flags == {"a" * 600: False, two: True}
+        with pytest.raises(hansard.Damaged, match="log of session"):
+            store.session("b" * 600).messages()
+
+
+def test_an_id_that_looks_like_a_hashed_name_is_an_id(tmp_path: Path) -> None:
+    """N-2: the name of another session's directory is an id like any other."""
+    root = tmp_path / "store"
+    name = damaged_copy(root, "x" * 1024, None)
+    with hansard.open(root, durability="os") as store:
+        assert not store.exists(name)
+        store.session(name).add_message({"id": name})
+    with hansard.open(root, durability="os") as store:
+        assert store.session(name).messages() == [{"id": name}]
+        assert store.session("x" * 1024).messages() == [{"id": "x" * 1024}]
+        assert {info.id for info in store.sessions().items} == {name, "x" * 1024}
+
+
+@pytest.mark.parametrize("missing", ["sessions", "trash"])
+def test_a_lost_empty_directory_is_made_anew(missing: str, tmp_path: Path) -> None:
+    """An empty part of a store that got lost, as by a copy that skips empty ones, is no damage."""
+    root = tmp_path / "store"
+    hansard.open(root).close()
+    (root / missing).rmdir()
+    before = tree(root)
+    with hansard.open(root, read_only=True) as store:
+        assert store.sessions().items == []
+        assert not store.exists("a")
+        assert store.session("a").messages() == []
+        with pytest.raises(hansard.ReadOnly):
+            store.session("a").add_message({"n": 1})
+        assert store.health().writable is False
+    assert tree(root) == before
+    with hansard.open(root, durability="os") as store:
+        store.session("a").add_message({"n": 1})
+        store.delete("a")
+        store.restore("a")
+        assert store.session("a").messages() == [{"n": 1}]
+
+
+def test_foreign_files_are_no_sessions(tmp_path: Path) -> None:
+    """What others leave in `sessions/` is not listed, not read and not touched."""
+    root = tmp_path / "store"
+    damaged_copy(root, "a", None)
+    sessions = root / "sessions"
+    (sessions / "README.txt").write_text("mine")
+    (sessions / "empty").mkdir()
+    (sessions / "Upper").mkdir()
+    (sessions / "Upper" / "log.jsonl").write_text("mine")
+    (sessions / ".hidden").mkdir()
+    (sessions / ".hidden" / "log.jsonl").write_text("mine")
+    (sessions / "only-a-lock").mkdir()
+    (sessions / "only-a-lock" / "lock").touch()
+    before = tree(root)
+    with hansard.open(root, durability="os") as store:
+        assert [info.id for info in store.sessions().items] == ["a"]
+        assert [one.session for one in store.verify().sessions] == ["a"]
+        assert not store.exists("only-a-lock")
+        assert tree(root) == before
+        # A lock without a log is a creation that was interrupted: the next writer goes on.
+        assert store.session("only-a-lock").add_message({"n": 1}).seq == 1

@@ -1,0 +1,1 @@
+"""Tests of `hansard.event`, file by file."""

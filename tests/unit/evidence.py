@@ -1,0 +1,104 @@
+"""Look at what a store leaves on the disk, and count what it reads and writes."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from hansard.log import disk
+
+
+class Seen(NamedTuple):
+    """All that can be seen of a file from outside, but for when it was read."""
+
+    mode: int
+    inode: int
+    links: int
+    size: int
+    modified: int
+    changed: int
+    #: The bytes of a file, the target of a link, nothing of a directory.
+    content: bytes
+
+
+def tree(root: Path) -> dict[str, Seen]:
+    """Return every file and directory below a path, and the path itself; follows no link."""
+    found = {".": _see(root)}
+    for path in sorted(root.rglob("*")):
+        found[str(path.relative_to(root))] = _see(path)
+    return found
+
+
+def _see(path: Path) -> Seen:
+    status = path.lstat()
+    content = b""
+    if stat.S_ISLNK(status.st_mode):
+        content = os.fsencode(path.readlink())
+    elif stat.S_ISREG(status.st_mode):
+        content = path.read_bytes()
+    return Seen(
+        status.st_mode,
+        status.st_ino,
+        status.st_nlink,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        content,
+    )
+
+
+def modes(root: Path) -> dict[str, str]:
+    """Return type and permissions of everything below a path, as `ls` shows them."""
+    return {name: stat.filemode(seen.mode) for name, seen in tree(root).items()}
+
+
+def log_of(store: Path, name: str) -> Path:
+    """Return the active segment of a session, by the name of its directory."""
+    return store / "sessions" / name / "log.jsonl"
+
+
+class Traffic:
+    """Counts the bytes that pass through `hansard.log.disk`, and can be set back to nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        #: Offset and length of each read; the largest that was asked for.
+        self.reads: list[tuple[int, int]] = []
+        self.largest = 0
+        #: The length of each write, and the files that were written to.
+        self.writes: list[int] = []
+        self.files: set[str] = set()
+        read_at, write = disk.read_at, disk.write
+
+        def counted_read(descriptor: int, length: int, offset: int) -> bytes:
+            data = read_at(descriptor, length, offset)
+            self.reads.append((offset, len(data)))
+            self.largest = max(self.largest, length)
+            return data
+
+        def counted_write(descriptor: int, data: Any) -> int:
+            self.files.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+            done = write(descriptor, data)
+            self.writes.append(done)
+            return done
+
+        monkeypatch.setattr(disk, "read_at", counted_read)
+        monkeypatch.setattr(disk, "write", counted_write)
+
+    def clear(self) -> None:
+        """Forget what was counted so far."""
+        self.reads.clear()
+        self.largest = 0
+        self.writes.clear()
+        self.files.clear()
+
+    @property
+    def read(self) -> int:
+        """The number of bytes that were read."""
+        return sum(length for _, length in self.reads)
+
+    @property
+    def written(self) -> int:
+        """The number of bytes that were written."""
+        return sum(self.writes)

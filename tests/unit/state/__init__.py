@@ -1,0 +1,1 @@
+"""Tests of `hansard.state`, file by file."""

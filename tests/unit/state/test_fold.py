@@ -1,0 +1,110 @@
+"""State + event → state: pure, and the same for ever."""
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard import Event, State
+from hansard.event import codec
+from hansard.state import fold
+
+
+def event(seq: int, kind: str, **data: Any) -> Event:
+    """Return an event."""
+    return Event(seq, f"2026-01-01T00:00:{seq:02d}.000000Z", kind, codec.encode(data))
+
+
+EVENTS = [
+    event(1, "session.created", metadata={"title": "T", "user": {"id": 1, "name": "n"}}),
+    event(2, "message.added", message={"n": 1}),
+    event(3, "metadata.set", metadata={"user": {"name": None, "id": 2}, "tags": ["a"]}),
+    event(4, "x.todo", metadata={"title": "no"}),
+    event(5, "future.kind", metadata={"title": "no"}),
+    event(6, "message.added", message={"n": 2}, later=True),
+    event(7, "metadata.set", metadata={"title": None, "tags": {"now": "a dict"}}, later=1),
+]
+
+
+def test_events_add_up() -> None:
+    """Messages and kinds are counted, metadata merged; unknown kinds change nothing else (N-43)."""
+    state = fold.apply_all(fold.EMPTY, EVENTS)
+    assert state == State(
+        seq=7,
+        created=EVENTS[0].stamp,
+        updated=EVENTS[-1].stamp,
+        message_count=2,
+        metadata={"user": {"id": 2}, "tags": {"now": "a dict"}},
+        kinds={
+            "session.created": 1,
+            "message.added": 2,
+            "metadata.set": 2,
+            "x.todo": 1,
+            "future.kind": 1,
+        },
+    )
+    assert fold.metadata_of(EVENTS) == state.metadata
+
+
+def test_one_by_one_is_all_at_once() -> None:
+    """The fold gives the same however its events are cut into pieces."""
+    for cut in range(len(EVENTS) + 1):
+        first = fold.apply_all(fold.EMPTY, EVENTS[:cut])
+        state = first
+        for one in EVENTS[cut:]:
+            state = fold.apply(state, one)
+        assert state == fold.apply_all(first, EVENTS[cut:]) == fold.apply_all(fold.EMPTY, EVENTS)
+
+
+def test_the_given_state_stays_as_it_is() -> None:
+    """N-63: the fold changes neither the state nor the events that it is given."""
+    state = fold.apply_all(fold.EMPTY, EVENTS[:3])
+    before = copy.deepcopy(state)
+    fold.apply_all(state, EVENTS[3:])
+    assert state == before
+    assert State() == fold.EMPTY
+    assert fold.apply_all(state, []) is state
+
+
+def test_a_state_is_plain_data() -> None:
+    """A state comes back equal from JSON, and shares nothing with its copy."""
+    state = fold.apply_all(fold.EMPTY, EVENTS)
+    assert msgspec.json.decode(msgspec.json.encode(state), type=State) == state
+    copied = codec.own_copy(state)
+    copied.metadata["user"]["id"] = 3
+    assert state.metadata["user"]["id"] == 2
+
+
+#: The examples of RFC 7396, appendix A, that begin and end with an object.
+MERGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+    ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+    ({"a": "b"}, {"a": None}, {}),
+    ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+    ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+    ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+    ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+    ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+    ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+    ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+]
+
+
+@pytest.mark.parametrize(("target", "patch", "result"), MERGES)
+def test_merge_is_json_merge_patch(
+    target: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]
+) -> None:
+    """Metadata are merged as RFC 7396 says, and neither side is changed (N-42)."""
+    before = copy.deepcopy((target, patch))
+    assert fold.merge(target, patch) == result
+    assert (target, patch) == before
+
+
+@pytest.mark.parametrize("odd", [None, [], "text", 7, True])
+def test_odd_metadata_are_no_metadata(odd: Any) -> None:
+    """A metadata event whose data are not as they should be changes nothing, and nothing breaks."""
+    state = fold.apply_all(
+        fold.EMPTY, [event(1, "metadata.set", metadata=odd), event(2, "metadata.set")]
+    )
+    assert (state.seq, state.metadata) == (2, {})

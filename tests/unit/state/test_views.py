@@ -1,0 +1,74 @@
+"""Which messages a view shows, and how little of a log it reads for them."""
+
+from typing import Any
+
+import pytest
+
+from hansard.backend.memory import MemoryBackend, MemoryLog
+from hansard.event import codec
+from hansard.event.envelope import Draft
+from hansard.state import replay, views
+from hansard.state.fold import EMPTY
+
+
+def drafts(count: int, *, kind: str = "message.added") -> list[Draft]:
+    """Return drafts of messages, or of events that look like some."""
+    return [
+        Draft(kind, codec.encode({"message": {"n": number}}), control=False)
+        for number in range(count)
+    ]
+
+
+def filled(messages: int = 3_500) -> MemoryLog:
+    """Return a log of several chunks: messages, with others between."""
+    log = MemoryBackend().log("s")
+    assert isinstance(log, MemoryLog)
+    log.append(drafts(10, kind="x.before"))
+    log.append(drafts(messages))
+    log.append(drafts(2_500, kind="x.after"))
+    return log
+
+
+@pytest.mark.parametrize("take", [views.decoded, views.encoded])
+def test_the_last_are_the_end_of_all(take: views.Take[Any]) -> None:
+    """`show_last` gives the end of what `show` gives, also over chunks without a message."""
+    log = filled()
+    everything = views.show(log, take)
+    assert len(everything) == 3_500
+    for count in (0, 1, 999, 1_000, 1_001, 3_500, 9_999):
+        assert (
+            views.show_last(log, take, count) == everything[len(everything) - min(count, 3_500) :]
+        )
+    assert views.show(log, take, after=10, upto=12) == everything[:2]
+    assert views.show_last(log, take, 5, after=3_508) == everything[-2:]
+    assert views.show_last(log, take, 5, upto=10) == []
+
+
+def test_reading_ends_when_enough_is_there() -> None:
+    """N-77: the last messages ask for no chunk before the one that holds them."""
+    log = filled()
+    seen = []
+
+    def take(chunk: Any) -> list[tuple[int, bytes]]:
+        found: list[tuple[int, bytes]] = chunk.messages_json()
+        seen.append(len(found))
+        return found
+
+    assert len(views.show_last(log, take, 10)) == 10
+    assert len(seen) <= 4, "2,500 events behind the messages are three chunks"
+    seen.clear()
+    assert views.show_last(log, take, 10, after=3_600) == []
+    assert len(seen) <= 3
+
+
+def test_replay_goes_on_from_a_state() -> None:
+    """`replay` from a state at a seq gives what replaying from the beginning gives."""
+    log = filled()
+    whole = replay.replay(log)
+    assert whole.seq == 6_010
+    assert whole.message_count == 3_500
+    for at in (0, 1, 10, 1_000, 3_510, 6_010):
+        part = replay.replay(log, upto=at)
+        assert part.seq == at
+        assert replay.replay(log, start=part) == whole
+    assert replay.replay(log, upto=0) == EMPTY

@@ -1,0 +1,311 @@
+"""A session: what is said comes back, in every form that a caller can ask for."""
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import Event, Session, Store
+
+
+def said(session: Session) -> list[Any]:
+    """Return what a session's messages say."""
+    return [message["n"] for message in session.messages()]
+
+
+# -- adding -------------------------------------------------------------------------------------
+
+
+def test_a_message_becomes_an_event(session: Session) -> None:
+    """`add_message` returns the event: seq, time, kind, data, message, no key."""
+    before = datetime.now(UTC)
+    event = session.add_message({"role": "user", "content": "hi"})
+    assert isinstance(event, Event)
+    assert (event.seq, event.kind, event.key) == (1, "message.added", None)
+    assert event.data == {"message": {"role": "user", "content": "hi"}}
+    assert event.message == {"role": "user", "content": "hi"}
+    assert before - timedelta(seconds=1) <= event.time <= datetime.now(UTC) + timedelta(seconds=1)
+    assert list(session.events()) == [event]
+
+
+def test_messages_are_added_all_or_none(session: Session) -> None:
+    """`add_messages` takes any iterable; one bad message, and none of them is appended (N-89)."""
+    events = session.add_messages({"n": number} for number in range(3))
+    assert [event.seq for event in events] == [1, 2, 3]
+    assert session.add_messages([]) == []
+    with pytest.raises(hansard.InvalidEvent):
+        session.add_messages([{"n": 3}, {"n": float("inf")}])
+    assert said(session) == [0, 1, 2]
+
+
+def test_real_repeats_are_kept(session: Session) -> None:
+    """N-57: a user who says "yes" twice said it twice."""
+    yes = {"role": "user", "content": "yes"}
+    session.add_message(yes)
+    session.add_message(yes)
+    session.add_messages([yes, yes])
+    session.add_message(yes, key="a")
+    session.add_message(yes, key="b")
+    assert session.messages() == [yes] * 6
+
+
+def test_a_key_counts_once(session: Session) -> None:
+    """The same key is the same events, whatever comes with it, also with an old `expected_seq`."""
+    first = session.add_messages([{"n": 1}, {"n": 2}], key="turn-7", expected_seq=0)
+    session.add_message({"n": 3})
+    assert session.add_messages([{"n": 9}], key="turn-7", expected_seq=0) == first
+    assert session.add_message({"n": 9}, key="turn-7") == first[0]
+    assert session.append("x.other", {}, key="turn-7") == first[0]
+    assert [event.key for event in session.events()] == ["turn-7", None, None]
+
+
+def test_a_wrong_seq_is_a_conflict(session: Session) -> None:
+    """`expected_seq` is compared with the session's seq; a conflict appends nothing and says both."""
+    session.add_message({"n": 1}, expected_seq=0)
+    calls: list[Callable[[int], object]] = [
+        lambda seq: session.add_message({"n": 2}, expected_seq=seq),
+        lambda seq: session.add_messages([{"n": 2}, {"n": 3}], expected_seq=seq),
+        lambda seq: session.append("x.todo", {}, expected_seq=seq),
+    ]
+    for call in calls:
+        for wrong in (0, 2, 2**70):
+            with pytest.raises(hansard.SeqConflict) as caught:
+                call(wrong)
+            assert (caught.value.expected, caught.value.actual) == (wrong, 1)
+    assert session.seq == 1
+
+
+def test_own_events_are_kept_uninterpreted(session: Session) -> None:
+    """Events of the application's own kinds are kept and listed, and are no messages."""
+    event = session.append("x.todo", {"message": {"n": 1}, "metadata": {"a": 1}}, key="k")
+    assert (event.kind, event.message, event.key) == ("x.todo", None, "k")
+    assert list(session.events()) == [event]
+    assert (session.messages(), session.metadata) == ([], {})
+    assert session.state().kinds == {"x.todo": 1}
+
+
+BAD: list[tuple[str, Callable[[Session], object], str]] = [
+    ("no dict", lambda s: s.add_message(["n"]), "must be a dict"),  # type: ignore[arg-type]
+    ("None", lambda s: s.add_message(None), "must be a dict"),  # type: ignore[arg-type]
+    ("text", lambda s: s.add_messages("text"), "must be a dict"),  # type: ignore[arg-type]
+    ("one of them", lambda s: s.add_messages({"n": 1}), "must be a dict"),  # type: ignore[dict-item]
+    ("bytes", lambda s: s.add_message({"n": b"x"}), r"message\['n'\]"),
+    ("empty key", lambda s: s.add_message({}, key=""), "key"),
+    ("long key", lambda s: s.add_message({}, key="k" * 1025), "1,024"),
+    ("NUL key", lambda s: s.add_message({}, key="a\0"), "NUL"),
+    ("no key", lambda s: s.add_message({}, key=7), "key"),  # type: ignore[arg-type]
+    ("surrogate key", lambda s: s.add_message({}, key="\ud800"), "surrogate"),
+    ("minus seq", lambda s: s.add_message({}, expected_seq=-1), "expected_seq"),
+    ("true seq", lambda s: s.add_message({}, expected_seq=True), "expected_seq"),
+    ("half seq", lambda s: s.append("x.a", {}, expected_seq=1.5), "expected_seq"),  # type: ignore[arg-type]
+    ("known kind", lambda s: s.append("message.added", {"message": {}}), "method of its own"),
+    ("unknown kind", lambda s: s.append("todo", {}), "begin with 'x.'"),
+    ("bare prefix", lambda s: s.append("x.", {}), "begin with 'x.'"),
+    ("space in kind", lambda s: s.append("x.a b", {}), "kind"),
+    ("quote in kind", lambda s: s.append('x."', {}), "kind"),
+    ("line in kind", lambda s: s.append("x.a\n", {}), "kind"),
+    ("long kind", lambda s: s.append("x." + "a" * 99, {}), "kind"),
+    ("no kind", lambda s: s.append(None, {}), "kind"),  # type: ignore[arg-type]
+    ("data no dict", lambda s: s.append("x.a", [1]), "must be a dict"),  # type: ignore[arg-type]
+    ("set metadata", lambda s: s.set_metadata(a={1}), r"metadata\['a'\]"),
+    ("list of metadata", lambda s: s.patch_metadata([1]), "must be a dict"),  # type: ignore[arg-type]
+    ("number keys", lambda s: s.patch_metadata({1: 2}), "keys are text"),  # type: ignore[dict-item]
+]
+
+
+@pytest.mark.parametrize(("call", "says"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_a_bad_argument_appends_nothing(
+    call: Callable[[Session], object], says: str, store: Store
+) -> None:
+    """What cannot be stored is an `InvalidEvent` that names it; the session is not even made."""
+    with pytest.raises(hansard.InvalidEvent, match=says):
+        call(store.session("new"))
+    assert not store.exists("new")
+    session = store.session("old")
+    session.add_message({"n": 1})
+    with pytest.raises(hansard.InvalidEvent, match=says):
+        call(session)
+    assert session.seq == 1
+
+
+def test_mutable_arguments_and_results_are_not_shared(session: Session) -> None:
+    """N-63: changing what was passed in, or what came out, changes nothing that is stored."""
+    message: dict[str, Any] = {"content": {"list": [1]}}
+    session.add_message(message)
+    session.set_metadata(deep={"list": [1]})
+    message["content"]["list"].append("passed in")
+
+    def spoil(value: Any) -> None:
+        """Change every dict and list inside a value."""
+        if isinstance(value, dict):
+            for item in list(value.values()):
+                spoil(item)
+            value["spoilt"] = True
+        elif isinstance(value, list):
+            for item in value:
+                spoil(item)
+            value.append("spoilt")
+
+    state = session.state()
+    for result in (
+        session.messages(),
+        session.messages(last=1),
+        [event.data for event in session.events()],
+        [event.message for event in session.events()],
+        session.metadata,
+        state.metadata,
+        state.kinds,
+        session.state(at=1).kinds,
+    ):
+        spoil(result)
+    assert session.messages() == session.messages(last=5) == [{"content": {"list": [1]}}]
+    assert session.metadata == session.state().metadata == {"deep": {"list": [1]}}
+    assert session.state().kinds == {"message.added": 1, "metadata.set": 1}
+    changes: dict[str, Any] = {"deep": {"more": [2]}}
+    session.patch_metadata(changes)
+    changes["deep"]["more"].append(3)
+    assert session.metadata == {"deep": {"list": [1], "more": [2]}}
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def conversation(session: Session) -> list[tuple[int, dict[str, Any]]]:
+    """Append messages among other events, and return seq and message of each."""
+    session.set_metadata(title="T")
+    for number in range(4):
+        session.add_message({"n": number})
+        session.append("x.todo", {"n": number})
+        session.add_messages([{"n": f"{number}a"}, {"n": f"{number}b"}])
+    return [(event.seq, event.message) for event in session.events() if event.message is not None]
+
+
+def test_every_range_of_messages_is_the_list_s_slice(session: Session) -> None:
+    """`last`, `after`, `at` and `view` in every combination show the messages that they should."""
+    messages = conversation(session)
+    total = session.seq
+    for at in (None, *range(total + 2)):
+        for after in range(total + 2):
+            inside = [
+                message for seq, message in messages if seq > after and (at is None or seq <= at)
+            ]
+            assert session.messages(after=after, at=at) == inside
+            for last in (0, 1, 3, len(messages), 99):
+                wanted = inside[len(inside) - min(last, len(inside)) :]
+                assert session.messages(last=last, after=after, at=at) == wanted
+    assert session.messages(view="history") == session.messages(view="model")
+
+
+def test_messages_json_is_the_same_as_json(session: Session) -> None:
+    """`messages_json` gives, as one JSON array, what `messages` gives, with the same options."""
+    conversation(session)
+    assert session.messages_json(at=0) == b"[]"
+    options: list[dict[str, Any]] = [
+        {},
+        {"last": 3},
+        {"after": 5},
+        {"at": 7},
+        {"last": 2, "at": 9, "after": 3, "view": "history"},
+    ]
+    for option in options:
+        assert json.loads(session.messages_json(**option)) == session.messages(**option)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"last": -1}, "last"),
+        ({"last": 1.0}, "last"),
+        ({"last": True}, "last"),
+        ({"after": -1}, "after"),
+        ({"after": None}, "after"),
+        ({"at": -1}, "at"),
+        ({"at": "now"}, "at"),
+        ({"view": "window"}, "model, history"),
+        ({"view": None}, "view"),
+    ],
+)
+def test_a_bad_range_is_refused(options: dict[str, Any], says: str, session: Session) -> None:
+    """A range that makes no sense is a ValueError that names the option, with events and without."""
+    for _ in range(2):
+        for call in (session.messages, session.messages_json):
+            with pytest.raises(ValueError, match=says):
+                call(**options)
+        session.add_message({"n": 1})
+
+
+def test_events_come_in_order_and_from_a_place(session: Session) -> None:
+    """`events(after=)` yields every event behind a seq, of every kind."""
+    conversation(session)
+    events = list(session.events())
+    assert [event.seq for event in events] == list(range(1, session.seq + 1))
+    for after in range(session.seq + 2):
+        assert list(session.events(after=after)) == events[after:]
+    with pytest.raises(ValueError, match="after"):
+        session.events(after=-1)
+
+
+def test_events_can_be_followed(store: Store) -> None:
+    """`events(follow=True)` yields what is there, and then what others append, once each."""
+    session = store.session("s")
+    following = session.events(follow=True)
+
+    def speak() -> None:
+        for number in range(20):
+            store.session("s").add_message({"n": number})
+
+    speaker = threading.Thread(target=speak)
+    speaker.start()
+    heard = [next(following) for _ in range(20)]
+    speaker.join()
+    assert [event.seq for event in heard] == list(range(1, 21))
+    assert heard == list(session.events())
+    session.append("x.last", {})
+    assert next(following).kind == "x.last"
+    later = session.events(after=20, follow=True)
+    assert next(later).seq == 21
+    store.delete("s")
+    with pytest.raises(hansard.SessionDeleted):
+        next(later)
+
+
+def test_a_slow_follower_ends_with_its_store(store: Store) -> None:
+    """Who follows a session whose store is closed gets `Closed`, and waits no longer."""
+    following = store.session("s").events(follow=True)
+    caught: list[BaseException] = []
+
+    def follow() -> None:
+        try:
+            next(following)
+        except hansard.Closed as error:
+            caught.append(error)
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    store.close()
+    follower.join(60)
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\r", "\r\n"])
+def test_separators_are_data(separator: str, tmp_path: Path) -> None:
+    """N-36, F-12: only a newline byte ends a record; what other tools take for one comes back."""
+    message = {"content": f"a{separator}b", separator: [separator * 3]}
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        session = store.session(f"id{separator}x")
+        session.add_message(message, key=f"k{separator}")
+        session.patch_metadata(message)
+        session.add_message({"n": 2})
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        session = store.session(f"id{separator}x")
+        assert session.messages() == [message, {"n": 2}]
+        assert session.messages(last=2) == [message, {"n": 2}]
+        assert session.metadata == message
+        assert next(session.events()).key == f"k{separator}"
+        assert session.verify().ok
+        assert session.add_message({"n": 3}).seq == 4
