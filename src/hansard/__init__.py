@@ -34,7 +34,8 @@ from hansard.errors import (
 )
 from hansard.event.envelope import Event
 from hansard.session import Session
-from hansard.state.fold import State
+from hansard.state.fold import State, Usage
+from hansard.state.pairing import Problem
 from hansard.store import Page, SessionInfo, Store, open
 from hansard.upkeep.verify import SessionReport, StoreReport
 
@@ -51,6 +52,7 @@ __all__ = [
     "InvalidSessionId",
     "LockTimeout",
     "Page",
+    "Problem",
     "ReadOnly",
     "SeqConflict",
     "Session",
@@ -66,5 +68,6 @@ __all__ = [
     "SyncFailed",
     "UnknownFormat",
     "UnsafePath",
+    "Usage",
     "open",
 ]

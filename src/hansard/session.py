@@ -6,7 +6,8 @@ goes to the backend. A handle is cheap, safe to share between threads, and sees 
 """
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from hansard.backend.contract import Backend, Log
@@ -18,14 +19,27 @@ from hansard.event.kinds import (
     CONTROL,
     KINDS,
     MESSAGE_ADDED,
+    MESSAGE_REDACTED,
     METADATA_SET,
+    SESSION_ARCHIVED,
+    SESSION_CLEARED,
     SESSION_CREATED,
+    SESSION_REVERTED,
+    SESSION_SNAPSHOTTED,
+    SUMMARY_ADDED,
+    USAGE_RECORDED,
     check_kind,
+    read,
 )
-from hansard.state import fold, replay, views
-from hansard.state.fold import State
+from hansard.state import fold, pairing, path, replay, views
+from hansard.state import window as windows
+from hansard.state.fold import State, Usage
+from hansard.state.pairing import Problem
 from hansard.state.views import View
 from hansard.upkeep.verify import SessionReport, verify_session
+
+#: A place in a session: a seq, or a time with its zone.
+At = int | datetime
 
 #: How long `events(follow=True)` waits before it looks whether it was closed.
 _PATIENCE = 1.0
@@ -119,6 +133,82 @@ class Session:
             return None
         return self._append([Draft(METADATA_SET, raw, METADATA_SET in CONTROL)])[0]
 
+    def record_usage(
+        self,
+        *,
+        model: str,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost: float | None = None,
+        **more: Any,
+    ) -> Event:
+        """Record what one call of a model took; `more` is kept with it, such as cached tokens."""
+        data = {"model": model, "input_tokens": input_tokens, "output_tokens": output_tokens}
+        if cost is not None:
+            more["cost"] = cost
+        return self._record(USAGE_RECORDED, {**data, **more})
+
+    # -- changing what is shown -----------------------------------------------------------------
+
+    def snapshot(self, label: str) -> Event:
+        """Give the session's present seq a label, to come back to."""
+        return self._record(SESSION_SNAPSHOTTED, {"label": label, "seq": self.seq})
+
+    def revert(self, to: int | str) -> Event:
+        """Let the model view go back to a seq or a snapshot.
+
+        Nothing is erased: the history view still shows all, and a revert to a later seq, such as the one
+        before this event, brings the later turns back. Metadata and usage are not reverted.
+        """
+        if isinstance(to, str):
+            known = self.snapshots
+            if to not in known:
+                raise InvalidEvent(
+                    f"session {self.id!r} has no snapshot {to!r}; it has "
+                    + (", ".join(map(repr, known)) or "none")
+                )
+            to = known[to]
+        self._check_place("revert to", to)
+        return self._record(SESSION_REVERTED, {"seq": to})
+
+    def summarize(self, *, upto: int, message: dict[str, Any]) -> Event:
+        """Let a message stand for all up to a seq in the model view; the history view still shows all."""
+        self._check_place("summarize up to", upto)
+        return self._record(SUMMARY_ADDED, {"upto": upto, "message": message})
+
+    def redact(self, seq: int, *, reason: str = "") -> Event:
+        """Remove the message at a seq from every view, for good, also from views of earlier times.
+
+        Its bytes stay in the log until compaction, which this version does not have yet.
+        """
+        self._check_place("redact", seq)
+        event = next(self.events(after=seq - 1), None) if seq else None
+        if event is None or event.kind not in {MESSAGE_ADDED, SUMMARY_ADDED}:
+            raise InvalidEvent(f"session {self.id!r} has no message at seq {seq}")
+        return self._record(MESSAGE_REDACTED, {"seq": seq, "reason": reason})
+
+    def clear(self) -> Event:
+        """Let the model view start anew; the history view still shows all."""
+        return self._record(SESSION_CLEARED, {})
+
+    def archive(self) -> Event:
+        """Put the session out of the way; it can be read as before."""
+        return self._record(SESSION_ARCHIVED, {})
+
+    def _record(self, kind: str, data: dict[str, Any]) -> Event:
+        """Append an event of hansard's own, whose data must have the shape of its kind."""
+        raw = codec.encode(data)
+        if read(kind, raw) is None:
+            raise InvalidEvent(f"{kind}: {data!r:.200} does not have the shape of such an event")
+        return self._append([Draft(kind, raw, kind in CONTROL)])[0]
+
+    def _check_place(self, action: str, seq: object) -> None:
+        last = self.seq
+        if type(seq) is not int or not 0 <= seq <= last:
+            raise InvalidEvent(
+                f"cannot {action} {seq!r}: session {self.id!r} has the seqs 0 to {last}"
+            )
+
     def create(self, metadata: dict[str, Any]) -> Event:
         """Append the first event of a session that must not exist. Called by `store.create`."""
         raw = codec.encode(metadata, "metadata", wrapped=True)
@@ -148,7 +238,7 @@ class Session:
         *,
         last: int | None = None,
         after: int = 0,
-        at: int | None = None,
+        at: At | None = None,
         view: View = "model",
     ) -> list[dict[str, Any]]:
         """Return messages as dicts, which are the caller's to change.
@@ -156,30 +246,71 @@ class Session:
         Args:
             last: only so many, the latest. Reads the end of the log only.
             after: only those with a higher seq.
-            at: as it was at this seq.
+            at: as it was at this seq, or at this time (a datetime with a time zone).
             view: "model", what a model should be given, or "history", all that was said.
         """
-        _check_range(last, after, at, view)
+        _check_range(last, after, view)
+        upto = self._seq_at(at)
         if last is not None:
-            return views.show_last(self._log, views.decoded, last, after=after, upto=at)
+            return views.show_last(
+                self._log, views.decoded, last, after=after, upto=upto, view=view
+            )
         with _QuietCollector(self._log, after):
-            return views.show(self._log, views.decoded, after=after, upto=at)
+            return views.show(self._log, views.decoded, after=after, upto=upto, view=view)
 
     def messages_json(
         self,
         *,
         last: int | None = None,
         after: int = 0,
-        at: int | None = None,
+        at: At | None = None,
         view: View = "model",
     ) -> bytes:
         """Return the same as a JSON array, in the stored bytes, without decoding the messages."""
-        _check_range(last, after, at, view)
+        _check_range(last, after, view)
+        upto = self._seq_at(at)
         if last is not None:
-            found = views.show_last(self._log, views.encoded, last, after=after, upto=at)
+            found = views.show_last(
+                self._log, views.encoded, last, after=after, upto=upto, view=view
+            )
         else:
-            found = views.show(self._log, views.encoded, after=after, upto=at)
+            found = views.show(self._log, views.encoded, after=after, upto=upto, view=view)
         return b"[" + b",".join(found) + b"]"
+
+    def window(
+        self,
+        *,
+        turns: int | None = None,
+        messages: int | None = None,
+        tokens: int | None = None,
+        keep_first: bool = False,
+        counter: Callable[[dict[str, Any]], int] = windows.estimate_tokens,
+    ) -> list[dict[str, Any]]:
+        """Return the last messages of the model view that fit; no call is cut from its result.
+
+        Args:
+            turns: at most so many turns; a turn begins with a message of the user.
+            messages: at most so many messages.
+            tokens: at most so many tokens, as `counter` counts them; it guesses a quarter of the
+                message's bytes as JSON.
+            keep_first: begin with the first message of the user, even if it is older; it counts.
+            counter: how many tokens a message takes.
+        """
+        for name, value in (("turns", turns), ("messages", messages), ("tokens", tokens)):
+            if value is not None:
+                _check_seq(name, value)
+        return windows.window(
+            self.messages(),
+            turns=turns,
+            count=messages,
+            tokens=tokens,
+            keep_first=keep_first,
+            counter=counter,
+        )
+
+    def pairing(self) -> list[Problem]:
+        """Return the tool calls without a result, and results without a call, of the model view."""
+        return pairing.problems(self.messages())
 
     def events(self, *, after: int = 0, follow: bool = False) -> Iterator[Event]:
         """Yield every event with a higher seq than `after`; with `follow`, wait for more for ever."""
@@ -208,10 +339,34 @@ class Session:
         """The metadata, as the events add up to; yours to change without effect on the session."""
         return fold.metadata_of(self._log.controls())
 
-    def state(self, at: int | None = None) -> State:
-        """Return everything the events add up to, now or as it was at a seq."""
-        if at is not None:
-            _check_seq("at", at)
+    @property
+    def snapshots(self) -> dict[str, int]:
+        """The labels that `snapshot` gave, with their seqs."""
+        return path.snapshots(self._log.controls())
+
+    @property
+    def usage(self) -> dict[str, Usage]:
+        """Tokens and cost, by model."""
+        return self.state().usage
+
+    def _seq_at(self, at: At | None) -> int | None:
+        """Return the seq that a caller means: by number, or as the last event written by a time."""
+        if not isinstance(at, datetime):
+            if at is not None:
+                _check_seq("at", at)
+            return at
+        if at.tzinfo is None:
+            raise ValueError(f"at={at!r} has no time zone; give one, such as datetime.UTC")
+        stamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        for chunk in self._log.read_back():
+            for event in reversed(chunk.events()):
+                if event.stamp <= stamp:
+                    return event.seq
+        return 0
+
+    def state(self, at: At | None = None) -> State:
+        """Return everything the events add up to, now or as it was at a seq or a time."""
+        at = self._seq_at(at)
         start = self._state
         if at is not None and start.seq > at:
             start = fold.EMPTY
@@ -270,11 +425,9 @@ def _check_seq(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a seq, 0 or more, not {value!r}")
 
 
-def _check_range(last: int | None, after: int, at: int | None, view: str) -> None:
+def _check_range(last: int | None, after: int, view: str) -> None:
     _check_seq("after", after)
     if last is not None:
         _check_seq("last", last)
-    if at is not None:
-        _check_seq("at", at)
     if view not in views.VIEWS:
         raise ValueError(f"view must be one of {', '.join(views.VIEWS)}, not {view!r}")

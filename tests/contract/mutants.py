@@ -112,8 +112,13 @@ class LogInOnePiece(MemoryLog):
 class LogThatNeverTurns(MemoryLog):
     """Reads backwards by reading forwards."""
 
-    def read_back(self, upto: int | None = None) -> Iterator[Chunk]:
-        return self.read(0, upto)
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        return self.read(after, upto)
+
+
+class LogThatReadsToTheStart(MemoryLog):
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        return super().read_back(upto)
 
 
 class SharedChunk(MemoryChunk):
@@ -222,6 +227,7 @@ MUTANTS: dict[type[MemoryBackend], str] = {
     of(LogThatStopsEarly): "read",
     of(LogInOnePiece): "read",
     of(LogThatNeverTurns): "read_back",
+    of(LogThatReadsToTheStart): "read_back",
     of(LogThatShares): "read",
     of(LogWithAllControls): "controls",
     of(LogThatNeverWaits): "wait",

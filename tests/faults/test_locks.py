@@ -354,4 +354,4 @@ def is_led(session: hansard.Session) -> bool:
     """Say whether a thread is at work on an append to a session."""
     log = session._log
     assert isinstance(log, LocalLog)
-    return log._writer._turns._led
+    return log._writer._turns._leader != 0

@@ -11,15 +11,15 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 import portalocker  # noqa: F401 - for the children, which would otherwise import it one by one
 
 import hansard
-from hansard.log import disk
-from hansard.log.lock import Lock
+from hansard.log import disk, lock
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -115,6 +115,15 @@ class Worker:
         self._process.kill()
         self.wait()
 
+    def hear_it_die(self) -> bool:
+        """Listen until there is nothing more to hear; say whether it was killed."""
+        try:
+            while self._receive()[0] != "returned":
+                pass
+        except (EOFError, ConnectionResetError):
+            pass
+        return self.wait() == -signal.SIGKILL
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         os.kill(self.pid, number)
@@ -158,9 +167,8 @@ class Crew:
         self._workers.append(worker)
         return worker
 
-    def kill(self, worker: Worker) -> None:
-        """Kill -9, and forget about it: for tests with hundreds of processes."""
-        worker.kill()
+    def discard(self, worker: Worker) -> None:
+        """Forget about a process: for tests with hundreds of them."""
         worker.discard()
         self._workers.remove(worker)
 
@@ -233,11 +241,8 @@ def stay_in_mid_append(wire: Wire, path: str, session: str, durability: str = "o
 
     with open_store(path, durability) as store:
         handle = store.session(session)
-        disk.write = stay_then_write
-        try:
+        with replaced("write", stay_then_write):
             return handle.add_message({"by": "the holder"}).seq
-        finally:
-            disk.write = write
 
 
 def stay_in_mid_sync(wire: Wire, path: str, session: str) -> int:
@@ -251,11 +256,19 @@ def stay_in_mid_sync(wire: Wire, path: str, session: str) -> int:
 
     with open_store(path, "sync") as store:
         handle = store.session(session)
-        disk.sync = stay_then_sync
-        try:
+        with replaced("sync", stay_then_sync):
             return handle.add_message({"by": "the slow one"}).seq
-        finally:
-            disk.sync = sync
+
+
+@contextmanager
+def replaced(call: str, by: Callable[..., object]) -> Iterator[None]:
+    """Put something else in the place of a call of `disk`: the only seam where faults come in."""
+    real = getattr(disk, call)
+    setattr(disk, call, by)
+    try:
+        yield
+    finally:
+        setattr(disk, call, real)
 
 
 def open_store(path: str, durability: str, *, lock_timeout: float = PATIENCE) -> hansard.Store:
@@ -267,13 +280,9 @@ def open_store(path: str, durability: str, *, lock_timeout: float = PATIENCE) ->
 
 
 def take_out_the_lock() -> None:
-    """Make the lock of this process keep nobody out: the mutation that tests must notice (N-17)."""
+    """Make the locks of this process keep nobody out: the mutation that tests must notice (N-17)."""
+    lock._flock = _hold_nothing
 
-    def hold_nothing(_: Lock, timeout: float) -> bool:
-        return timeout >= 0
 
-    def free_nothing(_: Lock) -> None:
-        return
-
-    Lock.acquire = hold_nothing  # type: ignore[method-assign]
-    Lock.release = free_nothing  # type: ignore[method-assign]
+def _hold_nothing(_: int, __: int) -> None:
+    return

@@ -78,7 +78,7 @@ def test_an_id_that_cannot_be_kept_is_refused_by_every_method(bad: object, tmp_p
     """N-1: empty, NUL, too long, a lone surrogate, no text: `InvalidSessionId`, and nothing changes."""
     root = tmp_path / "store"
     for store in (hansard.open(root, durability="os"), hansard.open("memory:")):
-        calls = [
+        calls: list[Callable[[Any], object]] = [
             store.exists,
             store.create,
             store.delete,
@@ -88,7 +88,7 @@ def test_an_id_that_cannot_be_kept_is_refused_by_every_method(bad: object, tmp_p
         before = tree(tmp_path)
         for call in calls:
             with pytest.raises(hansard.InvalidSessionId):
-                call(bad)  # type: ignore[arg-type]
+                call(bad)
         assert store.sessions().items == []
         assert tree(tmp_path) == before
         store.close()
@@ -172,21 +172,22 @@ def test_two_roots_are_two_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """N-9: roots that differ never share a directory, and spellings of one root are one store."""
     monkeypatch.chdir(tmp_path)
     roots = [
-        "data",
-        "Data",
-        "data_",
-        "data/sub",
-        "da ta",
-        "data.",
-        "data%2e",
-        "data\u00e9",
-        "datae\u0301",
+        "a/b",
+        "a_b",
+        "a+b",
+        "a b",
+        "a%2fb",
+        "a.b",
+        "a..b",
+        "a/b_",
+        "b",
+        "other/data",
+        "other/b",
     ]
-    Path("data").mkdir()
-    for root in [*roots[1:3], *roots[4:], "data/sub/deeper", "other/data", "other/sub"]:
+    for root in roots:
         with hansard.open(root, durability="os") as store:
             store.session("s").add_message({"root": root})
-    for root in [*roots[1:3], *roots[4:]]:
+    for root in roots:
         with hansard.open(root, create=False) as store:
             assert store.session("s").messages() == [{"root": root}]
     one = hansard.open("other/data", durability="os")

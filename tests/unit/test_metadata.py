@@ -123,7 +123,7 @@ def test_created_and_metadata_outlive_reopening(tmp_path: Path) -> None:
 def test_every_read_path_says_the_same_when_cold(tmp_path: Path) -> None:
     """N-21: each way to read, as the first call of a new handle, returns title and times in full.
 
-    Parent, children and snapshots join this test with forks and snapshots (parts 3 and 4).
+    Parent, children and snapshots join this test with forks and snapshots (part 2).
     """
     with hansard.open(tmp_path / "s") as store:
         store.create("a", metadata={"title": "T", "unknown": {"x": 1}})

@@ -67,6 +67,40 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
+@pytest.mark.parametrize("version", [0, 2, 999, -1])
+def test_an_unknown_version_is_refused(version: int, tmp_path: Path) -> None:
+    """N-44, F-2, F-45: a store, or a log, of another major version is refused and left as it is."""
+    root = tmp_path / "s"
+    with hansard.open(root, durability="os") as store:
+        for name in "ab":
+            store.session(name).add_message({"n": 1})
+    log = log_of(root, "a")
+    log.write_bytes(log.read_bytes().replace(b'"version":1', b'"version":%d' % version, 1))
+    before = tree(root)
+    with hansard.open(root, durability="os") as store:
+        calls: list[Callable[[], object]] = [
+            store.session("a").messages,
+            lambda: store.session("a").add_message({"n": 2}),
+            lambda: store.delete("a"),
+        ]
+        for call in calls:
+            with pytest.raises(hansard.UnknownFormat, match=f"version {version}"):
+                call()
+        assert store.exists("a")
+        assert {info.id: bool(info.damaged) for info in store.sessions().items} == {
+            "a": True,
+            "b": False,
+        }
+    assert tree(root) == before
+    marker = root / "hansard.json"
+    marker.write_text(f'{{"hansard":"store","version":{version},"later":1}}\n')
+    before = tree(root)
+    for read_only in (True, False):
+        with pytest.raises(hansard.UnknownFormat, match=f"version {version}"):
+            hansard.open(root, read_only=read_only)
+    assert tree(root) == before
+
+
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [

@@ -105,8 +105,8 @@ class Log(ABC):
         """Yield the events with after < seq <= upto, in order, in pieces of bounded size."""
 
     @abstractmethod
-    def read_back(self, upto: int | None = None) -> Iterator[Chunk]:
-        """Yield the events with seq <= upto from the last to the first; inside a chunk in order."""
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        """Yield the same from the last chunk to the first; inside a chunk events stand in order."""
 
     @abstractmethod
     def controls(self, upto: int | None = None) -> list[Event]:

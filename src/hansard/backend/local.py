@@ -174,7 +174,7 @@ class LocalLog(Log):
             if piece.end.seq >= upto:
                 return
 
-    def read_back(self, upto: int | None = None) -> Iterator[Chunk]:
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
         found = self._look()
         if found is None:
             return
@@ -184,7 +184,9 @@ class LocalLog(Log):
             end = self._mark_behind(reader, upto, end)
         upto = end.seq if upto is None else upto
         for piece in reader.backwards(end):
-            yield LocalChunk(piece, 0, upto)
+            yield LocalChunk(piece, after, upto)
+            if piece.start.seq <= after:
+                return
 
     def controls(self, upto: int | None = None) -> list[Event]:
         found = self._look()
@@ -221,12 +223,12 @@ class LocalLog(Log):
             return self._list_damage(error)
         if found is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
-        reader, tail = found
+        reader = found[0]
         try:
             # What the disk holds, not what the cache remembers: after a failed sync they differ, and
             # what was believed of the end may not be so.
             self._forget_cached(reader)
-            tail = reader.tail()
+            tail = self._handle.look_anew(reader)
             for piece in reader.forwards(reader.segment.start, tail.mark):
                 inspection.committed(reader.segment, piece.start, piece.data, piece.end)
             for event in self.controls():
@@ -258,13 +260,11 @@ class LocalLog(Log):
         """Return all damage of the segment, of which reading has met the first."""
         reader = self._handle.reader
         if reader is None:
-            return [Finding("damage", error.path, error.offset, 0, error.reason)]
-        segment = reader.segment
-        data = segment.read_some(segment.start.offset, segment.size() - segment.start.offset)
-        found = [
-            Finding("damage", segment.path, *finding)
-            for finding in inspection.findings(segment.start, data)
-        ]
+            # Not even the header is whole; the lines behind it may be.
+            findings = inspection.findings(Mark(0, 0, 0), self._handle.raw())
+        else:
+            findings = inspection.all_findings(reader.segment)
+        found = [Finding("damage", error.path, *finding) for finding in findings]
         return found or [Finding("damage", error.path, error.offset, 0, error.reason)]
 
     def let_go(self) -> None:

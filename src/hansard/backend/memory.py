@@ -142,9 +142,9 @@ class MemoryLog(Log):
         for start in range(max(after, 0), end, _PIECE):
             yield MemoryChunk(self._events[start : min(start + _PIECE, end)])
 
-    def read_back(self, upto: int | None = None) -> Iterator[Chunk]:
-        for end in range(self._end(upto), 0, -_PIECE):
-            yield MemoryChunk(self._events[max(0, end - _PIECE) : end])
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        for end in range(self._end(upto), max(after, 0), -_PIECE):
+            yield MemoryChunk(self._events[max(after, 0, end - _PIECE) : end])
 
     def controls(self, upto: int | None = None) -> list[Event]:
         end = self._end(upto)

@@ -96,33 +96,58 @@ class SessionClosed(msgspec.Struct):
 
 
 MESSAGE_ADDED: Final = "message.added"
+MESSAGE_PART: Final = "message.part"
+MESSAGE_REDACTED: Final = "message.redacted"
 METADATA_SET: Final = "metadata.set"
+SESSION_ARCHIVED: Final = "session.archived"
+SESSION_CLEARED: Final = "session.cleared"
+SESSION_CLOSED: Final = "session.closed"
 SESSION_CREATED: Final = "session.created"
+SESSION_FORKED: Final = "session.forked"
+SESSION_REVERTED: Final = "session.reverted"
+SESSION_SNAPSHOTTED: Final = "session.snapshotted"
+SUMMARY_ADDED: Final = "summary.added"
+USAGE_RECORDED: Final = "usage.recorded"
 
 KINDS: Final[dict[str, type[msgspec.Struct]]] = {
     MESSAGE_ADDED: MessageAdded,
-    "message.part": MessagePart,
-    "message.redacted": MessageRedacted,
+    MESSAGE_PART: MessagePart,
+    MESSAGE_REDACTED: MessageRedacted,
     METADATA_SET: MetadataSet,
     SESSION_CREATED: SessionCreated,
-    "session.forked": SessionForked,
-    "session.snapshotted": SessionSnapshotted,
-    "session.reverted": SessionReverted,
-    "summary.added": SummaryAdded,
-    "usage.recorded": UsageRecorded,
-    "session.cleared": SessionCleared,
-    "session.archived": SessionArchived,
-    "session.closed": SessionClosed,
+    SESSION_FORKED: SessionForked,
+    SESSION_SNAPSHOTTED: SessionSnapshotted,
+    SESSION_REVERTED: SessionReverted,
+    SUMMARY_ADDED: SummaryAdded,
+    USAGE_RECORDED: UsageRecorded,
+    SESSION_CLEARED: SessionCleared,
+    SESSION_ARCHIVED: SessionArchived,
+    SESSION_CLOSED: SessionClosed,
 }
 
 #: Control records (docs/format.md, F-19): few, and a view or the metadata cannot be known without
 #: them. Messages, their parts, usage and the application's own events are many, and can.
-CONTROL: Final = frozenset(KINDS) - {MESSAGE_ADDED, "message.part", "usage.recorded"}
+CONTROL: Final = frozenset(KINDS) - {MESSAGE_ADDED, MESSAGE_PART, USAGE_RECORDED}
 
 #: The application's own events begin with this, and are kept, replayed and listed uninterpreted.
 APPLICATION: Final = "x."
 
 _NAME: Final = re.compile(r"[!#-\[\]-~]{1,100}")
+
+
+_DECODERS: Final = {kind: msgspec.json.Decoder(shape) for kind, shape in KINDS.items()}
+
+
+def read(kind: str, raw: bytes) -> Any:
+    """Return an event's data as the struct of its kind; None if they do not have its shape.
+
+    What a newer version, or another program, wrote in another shape means nothing to this one, like a
+    kind that it does not know.
+    """
+    try:
+        return _DECODERS[kind].decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def check_kind(kind: object) -> str:

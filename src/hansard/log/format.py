@@ -46,12 +46,17 @@ class Header(msgspec.Struct):
     session: str
 
 
-class NoteData(msgspec.Struct):
-    """What readers need of any other note's data (F-29, F-34)."""
+class Recovered(msgspec.Struct):
+    """The data of a `recovered` note (F-29)."""
 
-    shut: tuple[str, ...] = ()
     offset: int = -1
     bytes: int = -1
+
+
+class Shut(msgspec.Struct):
+    """What readers need of the data of any note, also of one whose word they do not know (F-34)."""
+
+    shut: tuple[str, ...] = ()
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +73,8 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
 decode_line = msgspec.json.Decoder(Line).decode
 decode_lines = msgspec.json.Decoder(Line).decode_lines
 decode_header = msgspec.json.Decoder(Header).decode
-decode_note = msgspec.json.Decoder(NoteData).decode
+decode_recovered = msgspec.json.Decoder(Recovered).decode
+decode_shut = msgspec.json.Decoder(Shut).decode
 _encode = msgspec.json.Encoder().encode
 
 #: The second last asked for, and its text: making the text costs more than all the rest.
@@ -153,3 +159,9 @@ def checked_crc(lines: bytes, crc: int) -> int | None:
     check = crc32(memoryview(lines)[:-TRAILER], crc)
     trailer = lines[-TRAILER:]
     return crc32(trailer, check) if trailer == b',"crc":"%08x"}\n' % check else None
+
+
+def crc_after(line: bytes, crc: int) -> int:
+    """Return the running checksum after a line whose own trailer is not to be trusted."""
+    check = crc32(memoryview(line)[:-TRAILER], crc)
+    return crc32(b',"crc":"%08x"}\n' % check, check)

@@ -13,7 +13,7 @@ from hansard.log import disk, names
 from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import Root, deleted
-from hansard.log.segment import open_segment
+from hansard.log.segment import open_segment, read_raw
 
 FAILED: Final = "failed"
 DELETED: Final = "deleted"
@@ -101,10 +101,28 @@ class Handle:
             assert self.reader is not None  # `_open` has set it
             return self.reader, tail
 
+    def look_anew(self, reader: Reader) -> Tail:
+        """Look at the end of the log as if nothing were known of it."""
+        with self.mutex:
+            tail = reader.tail()
+            if self.reader is reader:
+                self.tail = tail
+            return tail
+
     def _look(self) -> Tail:
         assert self.reader is not None  # callers have opened it
         tail = self.tail = self.reader.tail(self.tail)
         return tail
+
+    def raw(self) -> bytes:
+        """Return all bytes of a log that cannot be opened as one, to look for damage."""
+        directory = self.root.open_session(self.session_id, self.name)
+        if directory is None:
+            return b""
+        try:
+            return read_raw(directory, self.path)
+        finally:
+            disk.close(directory)
 
     def _open(self) -> bool:
         """Open the segment to read; False if there is none."""

@@ -5,8 +5,8 @@ The slow way, in Python, taken only when the one CRC over many lines does not ma
 segment holds notes. It knows the whole grammar: docs/format.md, F-27 to F-34.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,12 @@ from hansard.errors import Damaged
 from hansard.log import format
 from hansard.log.format import Line, Mark
 from hansard.log.segment import Segment
+
+#: How much of a segment is read at once when all of its damage is looked for.
+_PIECE: Final = 1 << 20
+
+#: How many values are tried behind damaged lines that follow one another.
+_MOST_KNOWN: Final = 8
 
 
 class Finding(NamedTuple):
@@ -29,6 +35,7 @@ class Seen(NamedTuple):
 
     place: int
     offset: int
+    length: int
     raw: bytes
     #: None for an abandoned line, and for a damaged one.
     line: Line | None
@@ -43,40 +50,80 @@ def decode(segment: Segment, offset: int, raw: bytes) -> Line:
         raise segment.damaged(offset, f"not a record: {error}") from error
 
 
-def walk(start: Mark, data: bytes) -> Iterator[Seen]:
+def _split(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield each whole line of some bytes, and its length."""
+    begin = 0
+    while end := data.find(b"\n", begin) + 1:
+        yield data[begin:end], end - begin
+        begin = end
+
+
+def _stream(segment: Segment) -> Iterator[tuple[bytes, int]]:
+    """Yield each whole line of a segment, and its length, with no more than one in memory.
+
+    Of a line that is longer than a line can be, only the end is kept: there its checksum would stand.
+    """
+    offset = segment.start.offset
+    rest = bytearray()
+    dropped = 0
+    while data := segment.read_some(offset, _PIECE):
+        offset += len(data)
+        *lines, last = data.split(b"\n")
+        for line in lines:
+            rest += line + b"\n"
+            yield bytes(rest), dropped + len(rest)
+            rest, dropped = bytearray(), 0
+        rest += last
+        if dropped or len(rest) > format.MAX_LINE:
+            dropped += max(0, len(rest) - format.TRAILER)
+            del rest[: -format.TRAILER]
+    if dropped:
+        yield bytes(rest), dropped + len(rest)
+
+
+def _walk(start: Mark, lines: Iterable[tuple[bytes, int]]) -> Iterator[Seen]:
     """Yield each whole line behind a mark, with what is wrong with it.
 
-    After a damaged line the walk goes on from that line's own stored checksum, if it has one, so one
-    damaged record spoils no other (F-21).
+    One damaged line spoils no other (F-21): the line behind it is checked from every value that may be
+    right there, be the damage in a line's body, in its checksum, or a line that does not belong here.
     """
-    crc: int | None = start.crc
+    known: tuple[int, ...] = (start.crc,)
+    # False behind a line that says no checksum: it may have taken the only right value with it.
+    sure = True
     offset = start.offset
-    begin = 0
-    place = 0
-    while end := data.find(b"\n", begin) + 1:
-        raw = data[begin:end]
+    for place, (raw, length) in enumerate(lines):
         line: Line | None = None
         reason = ""
-        if raw.endswith(format.TORN) and format.stored_crc(raw) is None:
+        stored = format.stored_crc(raw)
+        cut = length > len(raw)
+        if stored is None and raw.endswith(format.TORN) and not cut:
             # Abandoned: whether it may be here, only the `recovered` note behind it can say.
-            crc = None if crc is None else format.crc32(raw, crc)
+            known = tuple(format.crc32(raw, crc) for crc in known)
         else:
-            checked = None if crc is None else format.checked_crc(raw, crc)
-            stored = format.stored_crc(raw)
-            if stored is None:
+            right = any(format.checked_crc(raw, crc) is not None for crc in known)
+            if cut:
+                reason = "longer than a record can be"
+            elif stored is None:
                 reason = "no checksum"
-            elif crc is not None and checked is None:
+            elif sure and not right:
                 reason = "checksum mismatch"
             else:
                 try:
                     line = format.decode_line(raw)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     reason = f"not a record: {error}"
-            crc = stored
-        finding = Finding(offset + begin, len(raw), reason) if reason else None
-        yield Seen(place, offset + begin, raw, line, finding)
-        begin = end
-        place += 1
+            known, sure = _after(raw, stored, known if reason else ()), stored is not None
+        finding = Finding(offset, length, reason) if reason else None
+        yield Seen(place, offset, length, raw, line, finding)
+        offset += length
+
+
+def _after(raw: bytes, stored: int | None, known: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the running checksums that may be right behind a line; `known` if it is damaged."""
+    said = () if stored is None else (stored,)
+    # The damage may be in the checksum alone, or the whole line may be too much.
+    meant = tuple(format.crc_after(raw, crc) for crc in known)
+    return (*said, *meant, *known)[:_MOST_KNOWN]
 
 
 def findings(start: Mark, data: bytes, *, final: bool = True) -> Iterator[Finding]:
@@ -85,7 +132,14 @@ def findings(start: Mark, data: bytes, *, final: bool = True) -> Iterator[Findin
     With `final`, what is left open at the end (an unfinished batch, an abandoned line) is a torn tail and no
     damage (F-28); otherwise the bytes are known to end between two appends, and it is.
     """
-    for item in _settled(start, data, final=final):
+    for item in _settled(start, _split(data), final=final):
+        if isinstance(item, Finding):
+            yield item
+
+
+def all_findings(segment: Segment) -> Iterator[Finding]:
+    """Yield all damage of a segment, reading it in pieces."""
+    for item in _settled(segment.start, _stream(segment), final=True):
         if isinstance(item, Finding):
             yield item
 
@@ -93,7 +147,7 @@ def findings(start: Mark, data: bytes, *, final: bool = True) -> Iterator[Findin
 def committed(segment: Segment, start: Mark, data: bytes, end: Mark) -> list[tuple[int, bytes]]:
     """Return place and bytes of each line that is a record of a finished append; raise on damage."""
     kept = []
-    for item in _settled(start, data, final=False, end=end):
+    for item in _settled(start, _split(data), final=False, end=end):
         if isinstance(item, Finding):
             raise segment.damaged(item.offset, item.reason)
         kept.append((item.place, item.raw))
@@ -117,7 +171,7 @@ def raise_if_damaged(segment: Segment, start: Mark, data: bytes) -> None:
 
 
 def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
-    start: Mark, data: bytes, *, final: bool, end: Mark | None = None
+    start: Mark, lines: Iterable[tuple[bytes, int]], *, final: bool, end: Mark | None = None
 ) -> Iterator[Seen | Finding]:
     """Yield the records of finished appends, and findings, in the order of their lines."""
     seq = start.seq
@@ -125,7 +179,7 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
     pending: list[Seen] = []
     abandoned: Seen | None = None
     unsure = False
-    for seen in walk(start, data):
+    for seen in _walk(start, lines):
         line = seen.line
         if seen.finding is not None:
             yield seen.finding
@@ -138,29 +192,29 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
         if line.log is not None:
             reason = "" if unsure else _misplaced(line, seq, seen.offset, edge, pending, abandoned)
             if reason:
-                yield Finding(seen.offset, len(seen.raw), reason)
+                yield Finding(seen.offset, seen.length, reason)
             pending, abandoned, seq, unsure = [], None, line.seq, False
-            edge = seen.offset + len(seen.raw)
+            edge = seen.offset + seen.length
             continue
         if abandoned is not None:
-            yield Finding(abandoned.offset, len(abandoned.raw), "an unfinished line inside the log")
+            yield Finding(abandoned.offset, abandoned.length, "an unfinished line inside the log")
             pending, abandoned = [], None
         wrong = _out_of_turn(line, seq, pending)
         if wrong and not unsure:
-            yield Finding(seen.offset, len(seen.raw), wrong)
+            yield Finding(seen.offset, seen.length, wrong)
             pending = []
         pending.append(seen)
         if line.more == 0:
             yield from pending
             pending, seq, unsure = [], line.seq, False
-            edge = seen.offset + len(seen.raw)
+            edge = seen.offset + seen.length
     if pending and end is not None and _seq(pending[-1]) == end.seq:
         # The lines were cut inside a batch that is known to have been finished behind the cut.
         yield from pending
     elif not final and (pending or abandoned):
         last = pending[0] if pending else abandoned
         assert last is not None  # one of the two is there
-        yield Finding(last.offset, len(last.raw), "an append that was never finished")
+        yield Finding(last.offset, last.length, "an append that was never finished")
 
 
 def _seq(seen: Seen) -> int:
@@ -174,7 +228,10 @@ def _misplaced(
     if line.seq != seq:
         return f"the note says seq {line.seq}, but {seq} stands before it"
     if line.log == "recovered":
-        data = format.decode_note(line.data)
+        try:
+            data = format.decode_recovered(line.data)
+        except msgspec.MsgspecError as error:
+            return f"not a note: {error}"
         if (data.offset, data.bytes) != (edge, offset - edge):
             return f"it names {data.bytes} unfinished bytes at {data.offset}, which is not so"
     elif pending or abandoned is not None:

@@ -10,6 +10,7 @@ portalocker's locker called for the bare function it uses 1.2, its checked metho
 import errno
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from hansard.errors import LockTimeout
@@ -37,15 +38,22 @@ def _locker() -> Callable[[int, int], object]:
 
 
 class Lock(disk.Open):
-    """The lock of one session, as one open lock file. For one thread at a time."""
+    """The lock of one session, as one open lock file. For one thread at a time.
 
-    __slots__ = ("__weakref__", "_flock", "path")
+    Attributes:
+        path: the lock file, for people.
+        release: frees the lock; harmless if it is not held. Not a method: an interrupt can come where a
+            function of Python begins, and this is called where nothing may come in between.
+    """
+
+    __slots__ = ("__weakref__", "_flock", "path", "release")
 
     def __init__(self, descriptor: int, path: str) -> None:
         super().__init__(descriptor)
         disk.close_in_children(self)
         self.path = path
         self._flock = _locker()
+        self.release = partial(self._flock, descriptor, _UNLOCK)
 
     def acquire(self, timeout: float) -> None:
         """Take the lock, waiting for at most `timeout` seconds."""
@@ -60,10 +68,6 @@ class Lock(disk.Open):
             return disk.identity(self.descriptor)[2] > 0
         except OSError as error:
             raise disk.explain(error, "lock", self.path) from error
-
-    def release(self) -> None:
-        """Free the lock; harmless if it is not held."""
-        self._flock(self.descriptor, _UNLOCK)
 
     def _wait(self, error: OSError, timeout: float) -> None:
         """Poll for the lock: short pauses first, since most holders are gone in microseconds."""

@@ -160,8 +160,14 @@ class Reader:
         # Whole lines behind the last complete append are of an unfinished one, or damage.
         inspection.raise_if_damaged(segment, mark, data[cut:])
         begin = start.offset + data.rfind(b"\n", 0, cut - 1) + 1
-        shut = () if line.log is None else format.decode_note(line.data).shut
-        time = line.time if line.log is None else ""
+        time = line.time
+        shut: tuple[str, ...] = ()
+        if line.log is not None:
+            time = ""
+            try:
+                shut = format.decode_shut(line.data).shut
+            except msgspec.MsgspecError as error:
+                raise segment.damaged(begin, f"not a note: {error}") from error
         return Tail(mark, begin if line.control else line.ctl, shut, size, time)
 
     # -- ranges -------------------------------------------------------------------------------

@@ -94,6 +94,18 @@ def open_segment(
     return Segment(descriptor, path, session_id)
 
 
+def read_raw(directory: int, path: str) -> bytes:
+    """Return the bytes of an active segment, whatever they are."""
+    try:
+        descriptor = disk.open_file(directory, names.LOG)
+        try:
+            return disk.read_at(descriptor, disk.size(descriptor), 0)
+        finally:
+            disk.close(descriptor)
+    except OSError as error:
+        raise disk.explain(error, "read", path) from error
+
+
 def header(session_id: str, *, before: int, time: bytes) -> tuple[bytes, format.Mark]:
     """Frame a segment's header and return it with the mark behind it.
 

@@ -5,12 +5,17 @@ The first to come *leads*: it takes all orders that wait, does the work for them
 who asked. Those who come meanwhile queue; when the leader is done, the first of them leads. A single
 thread pays for no hand-over, and there is no thread of our own to keep alive, stop, or restart
 after a fork. Who wants to be *alone* takes a place in the same queue, and leads without orders.
+
+An interrupt can come wherever a function begins or a call of C returns, so also right after a step
+that others wait for. Hence what others wait for is changed and told inside one `with` of the gate,
+telling it twice is harmless, and whoever is interrupted in the middle of telling it tells it again.
 """
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from threading import get_ident
 from typing import Generic, TypeVar
 
 Asked = TypeVar("Asked")
@@ -19,11 +24,12 @@ Asked = TypeVar("Asked")
 class _Place(Generic[Asked]):
     """A place in the queue. `wake` is released when the order is done, or when it is to lead."""
 
-    __slots__ = ("following", "gone", "leads", "order", "wake", "woken")
+    __slots__ = ("following", "gone", "leads", "order", "thread", "wake", "woken")
 
     def __init__(self, order: Asked | None) -> None:
         #: None for one who wants to be alone, and has nothing for others to do.
         self.order = order
+        self.thread = get_ident()
         self.leads = False
         #: Who is to be woken next, by this one.
         self.following: _Place[Asked] | None = None
@@ -37,22 +43,28 @@ class _Place(Generic[Asked]):
 class Turns(Generic[Asked]):
     """A queue of orders, and who works on them."""
 
-    __slots__ = ("_gate", "_led", "_queue", "_work")
+    __slots__ = ("_gate", "_leader", "_queue", "_work")
 
     def __init__(self, work: Callable[[list[Asked]], None]) -> None:
         self._work = work
-        #: Guards the queue and whether somebody leads; held for a moment only.
+        #: Guards the queue and who leads; held for a moment only.
         self._gate = threading.Lock()
         self._queue: list[_Place[Asked]] = []
-        self._led = False
+        #: The thread that leads; 0 if none does.
+        self._leader = 0
 
     def ask(self, order: Asked) -> None:
         """Return when the work for the order has been done, by this thread or by another.
 
-        How it went is for `work` to leave in the order; what it raises is raised by the leader.
+        How it went is for `work` to leave in the order; what it raises is raised by the leader. If the
+        leader was interrupted before it could begin, nothing is left there.
         """
         if self._come(order):
-            self._lead(order)
+            try:
+                self._lead(order)
+            except BaseException:
+                self.free()
+                raise
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -60,41 +72,57 @@ class Turns(Generic[Asked]):
         self._come(None)
         try:
             yield
-        finally:
             self.free()
+        except BaseException:
+            self.free()
+            raise
 
     def claim(self) -> bool:
-        """Lead if nobody does; whoever is told True must call `free`."""
-        with self._gate:
-            if self._led:
-                return False
-            self._led = True
-            return True
+        """Lead if nobody does; whoever is told True must call `free`, again if that is interrupted."""
+        claimed = False
+        try:
+            with self._gate:
+                if self._leader == 0:
+                    self._leader = get_ident()
+                    claimed = True
+        except BaseException:
+            if claimed:
+                self.free()
+            raise
+        return claimed
 
     def free(self) -> None:
-        """Stop leading: the first in the queue is next."""
+        """Stop leading: the first in the queue is next. Harmless if this thread does not lead."""
+        me = get_ident()
         with self._gate:
-            if not self._queue:
-                self._led = False
+            if self._leader != me:
                 return
-            heir = self._queue.pop(0)
+            if not self._queue:
+                self._leader = 0
+                return
+            heir, *self._queue = self._queue
             heir.leads = True
-        heir.wake.release()
+            self._leader = heir.thread
+            heir.wake.release()
 
     def _come(self, order: Asked | None) -> bool:
         """Lead at once, or queue: return True when it is this thread's turn to lead."""
-        with self._gate:
-            if not self._led:
-                self._led = True
-                return True
-            place = _Place(order)
-            self._queue.append(place)
+        if self.claim():
+            return True
+        place = _Place(order)
         try:
+            with self._gate:
+                if self._leader == 0:
+                    # Freed meanwhile: nobody would come to wake this one.
+                    self._leader = place.thread
+                    place.leads = True
+                    return True
+                self._queue.append(place)
             place.wake.acquire()
+            self._wake(place.following)
         except BaseException:
             self._leave(place)
             raise
-        self._wake(place.following)
         return place.leads
 
     def _leave(self, place: _Place[Asked]) -> None:
@@ -121,24 +149,34 @@ class Turns(Generic[Asked]):
         with self._gate:
             while place is not None and place.gone:
                 place = place.following
-            if place is None:
-                return
-            place.woken = True
-        place.wake.release()
+            if place is not None and not place.woken:
+                place.woken = True
+                place.wake.release()
 
     def _lead(self, order: Asked) -> None:
         taken: list[_Place[Asked]] = []
         orders = [order]
         try:
             with self._gate:
-                while self._queue and (waiting := self._queue[0].order) is not None:
-                    taken.append(self._queue.pop(0))
-                    orders.append(waiting)
+                for place in self._queue:
+                    if place.order is None:
+                        break
+                    orders.append(place.order)
+                count = len(orders) - 1
+                taken, self._queue = self._queue[:count], self._queue[count:]
             self._work(orders)
         finally:
-            for place, following in pairwise(taken):
-                place.following = following
-            # Those who are done before the heir: they come back with new orders while it works.
-            if taken:
-                self._wake(taken[0])
-            self.free()
+            try:
+                self._end(taken)
+            except BaseException:
+                self._end(taken)
+                raise
+
+    def _end(self, taken: list[_Place[Asked]]) -> None:
+        """Wake those whose orders are done, and let the next one lead."""
+        for place, following in pairwise(taken):
+            place.following = following
+        # Those who are done before the heir: they come back with new orders while it works.
+        if taken:
+            self._wake(taken[0])
+        self.free()

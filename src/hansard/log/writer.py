@@ -76,7 +76,9 @@ class Writer:
         self._turns.ask(order)
         if order.error is not None:
             raise order.error
-        assert order.result is not None  # `_work` sets one of the two
+        if order.result is None:
+            # Neither: the thread that was to write it was interrupted before it began.
+            raise _interrupted(self._handle.path)
         return order.result
 
     def _check_process(self) -> None:
@@ -96,22 +98,25 @@ class Writer:
         """
         if self._generation != disk.generation or not self._turns.claim():
             return None
+        done = None
         try:
             lock = self._handle.lock
-            if lock is None:
-                return None
-            try:
-                lock.acquire(self._wait)
-                with self._handle.mutex:
-                    done = self._write_one(lock, kind, data)
-                    touched = self._touched()
-            finally:
-                lock.release()
-            if done is not None and self._durability == "sync":
-                self._sync(touched)
-            return done
-        finally:
+            if lock is not None:
+                try:
+                    lock.acquire(self._wait)
+                    with self._handle.mutex:
+                        done = self._write_one(lock, kind, data)
+                        touched = self._touched()
+                finally:
+                    lock.release()
+                if done is not None and self._durability == "sync":
+                    self._sync(touched)
             self._turns.free()
+        except BaseException:
+            # Once more, in case that it was `free` that was interrupted.
+            self._turns.free()
+            raise
+        return done
 
     def _write_one(self, lock: Lock, kind: bytes, data: bytes) -> Appended | None:
         """Write one record, if everything is as it was left. The caller holds lock and mutex."""
@@ -152,8 +157,10 @@ class Writer:
             with self._handle.mutex:
                 self._handle.let_go()
             self._keys.forget()
-        finally:
             self._turns.free()
+        except BaseException:
+            self._turns.free()
+            raise
 
     # -- the leader's work ----------------------------------------------------------------------
 
@@ -449,5 +456,9 @@ def _own_copy(error: BaseException, path: str) -> BaseException:
         own = copy(error)
         own.__cause__ = error.__cause__
         return own
+    return _interrupted(path)
+
+
+def _interrupted(path: str) -> DiskFailed:
     cause = InterruptedError(errno.EINTR, "the writing thread was interrupted")
     return DiskFailed("append", path, cause, "this append was not acknowledged")

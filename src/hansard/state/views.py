@@ -1,14 +1,16 @@
-"""Decide which messages a view shows.
+"""Show the messages along a path.
 
-Above: `session`.  Below: `backend.contract`, `event`.
-A view is a pure function of the events. *history* is every message; *model* is what a model should be given.
-They differ by what control events say (redactions, reverts, summaries), and those are few.
+Above: `session`.  Below: `path`, `backend.contract`.
+A view is a pure function of the events. *history* is every message; *model* is what a model should be
+given. `path` says which parts of the log each one shows; here they are read, forwards or from the end.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar, get_args
 
 from hansard.backend.contract import Chunk, Log
+from hansard.state import path
+from hansard.state.path import Path
 
 View = Literal["model", "history"]
 VIEWS: tuple[str, ...] = get_args(View)
@@ -27,20 +29,52 @@ def encoded(chunk: Chunk) -> list[tuple[int, bytes]]:
     return chunk.messages_json()
 
 
-def show(log: Log, take: Take[Shown], *, after: int = 0, upto: int | None = None) -> list[Shown]:
-    """Return the messages with after < seq <= upto, in order."""
-    return [message for chunk in log.read(after=after, upto=upto) for _, message in take(chunk)]
+def path_of(log: Log, *, view: View = "model", upto: int | None = None) -> Path:
+    """Return the path of a view at a seq, or at the end of the log."""
+    head = log.head()
+    if head is None:
+        return Path([], frozenset())
+    end = head.seq if upto is None else min(upto, head.seq)
+    # All of them, also those behind the end: what was redacted later is gone from earlier views too.
+    controls = log.controls()
+    return path.model(controls, end) if view == "model" else path.history(controls, end)
+
+
+def show(
+    log: Log,
+    take: Take[Shown],
+    *,
+    after: int = 0,
+    upto: int | None = None,
+    view: View = "model",
+) -> list[Shown]:
+    """Return the messages of a view with after < seq <= upto, in order."""
+    way = path_of(log, view=view, upto=upto)
+    return [
+        message
+        for chunk in _forwards(log, way, after)
+        for seq, message in take(chunk)
+        if seq > after and seq not in way.hidden
+    ]
 
 
 def show_last(
-    log: Log, take: Take[Shown], count: int, *, after: int = 0, upto: int | None = None
+    log: Log,
+    take: Take[Shown],
+    count: int,
+    *,
+    after: int = 0,
+    upto: int | None = None,
+    view: View = "model",
 ) -> list[Shown]:
     """Return the last `count` of those messages, in order, reading no more than they need."""
     pieces: list[list[Shown]] = []
     missing = count
     if missing == 0:
         return []
-    for found in _newest_first(log, take, after=after, upto=upto):
+    way = path_of(log, view=view, upto=upto)
+    for chunk in _backwards(log, way, after):
+        found = [message for seq, message in take(chunk) if seq > after and seq not in way.hidden]
         pieces.append(found[-missing:])
         missing -= len(pieces[-1])
         if missing == 0:
@@ -49,11 +83,17 @@ def show_last(
     return [message for piece in pieces for message in piece]
 
 
-def _newest_first(
-    log: Log, take: Take[Shown], *, after: int, upto: int | None
-) -> Iterator[list[Shown]]:
-    for chunk in log.read_back(upto=upto):
-        found = take(chunk)
-        yield [message for seq, message in found if seq > after]
-        if found and found[0][0] <= after:
-            return
+def _forwards(log: Log, way: Path, after: int) -> Iterator[Chunk]:
+    if way.summary is not None:
+        yield way.summary
+    for begin, end in way.ranges:
+        if end > after:
+            yield from log.read(after=max(begin, after), upto=end)
+
+
+def _backwards(log: Log, way: Path, after: int) -> Iterator[Chunk]:
+    for begin, end in reversed(way.ranges):
+        if end > after:
+            yield from log.read_back(upto=end, after=max(begin, after))
+    if way.summary is not None:
+        yield way.summary

@@ -129,13 +129,20 @@ def reading_goes_on_beside_appends(context: Context) -> None:
 
 @check("read_back")
 def every_range_backwards_is_the_list_s_slice(context: Context) -> None:
-    """`read_back(upto)` covers all events with seq <= upto, whatever that is."""
+    """`read_back(upto, after)` covers the events with after < seq <= upto, whatever the two are."""
     log = context.log()
     events = mixed(log)
-    for upto in (None, *range(len(events) + 3)):
-        wanted = [event for event in events if upto is None or event.seq <= upto]
-        parts = [chunk.events() for chunk in log.read_back(upto)]
-        equal([event for part in reversed(parts) for event in part], wanted, f"read_back({upto})")
+    seqs = range(len(events) + 3)
+    for upto in (None, *seqs):
+        for after in seqs:
+            wanted = [
+                event
+                for event in events
+                if event.seq > after and (upto is None or event.seq <= upto)
+            ]
+            parts = [chunk.events() for chunk in log.read_back(upto, after)]
+            found = [event for part in reversed(parts) for event in part]
+            equal(found, wanted, f"read_back({upto}, {after})")
 
 
 @check("read_back")
@@ -152,6 +159,8 @@ def chunks_backwards_begin_at_the_end(context: Context) -> None:
         equal(found, list(range(1, last + 1)), f"seqs, upto={upto}")
         if upto is None:
             expect(max(map(len, parts)) < _LONG / 2, f"one chunk holds most of {_LONG} events")
+    few = list(log.read_back(None, _LONG - 3))
+    expect(len(few) < len(list(log.read_back())), "the last three events are read like all of them")
 
 
 #: A session of some megabytes: more than one chunk of any sensible size.

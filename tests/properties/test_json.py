@@ -1,0 +1,80 @@
+"""What was said comes back as JSON, in the bytes and in the values that went in."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hansard
+from tests.properties.test_model import same
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+ANY_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**40), 10**40)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+MESSAGES = st.lists(st.dictionaries(TEXTS, ANY_JSON, max_size=4), max_size=5)
+
+
+@pytest.fixture(scope="module", params=["memory", "os"])
+def store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> hansard.Store:
+    """Return one store for all examples, each of which has a session of its own."""
+    path: Path | str = "memory:"
+    if request.param == "os":
+        path = tmp_path_factory.mktemp("json") / "store"
+    return hansard.open(path, durability="os")
+
+
+@given(messages=MESSAGES, batch=st.booleans(), last=st.integers(0, 6))
+def test_messages_json_is_the_json_of_messages(
+    store: hansard.Store, messages: list[dict[str, Any]], batch: bool, last: int
+) -> None:
+    """N-64: any JSON comes back the same, as values, and as one array of the bytes that are stored."""
+    session = store.session()
+    if batch:
+        session.add_messages(messages)
+    else:
+        for message in messages:
+            session.add_message(message)
+    assert same(session.messages(), messages)
+    raw = session.messages_json()
+    assert raw == b"[" + b",".join(map(msgspec.json.encode, messages)) + b"]"
+    assert same(json.loads(raw), session.messages())
+    assert json.loads(session.messages_json(last=last)) == session.messages(last=last)
+    assert [event.message for event in session.events()] == messages
+
+
+@given(
+    metadata=st.dictionaries(TEXTS, ANY_JSON.filter(lambda value: value is not None), max_size=4)
+)
+def test_metadata_come_back_the_same(store: hansard.Store, metadata: dict[str, Any]) -> None:
+    """N-64, N-72: any metadata come back the same, but for nulls, which remove; said twice, once."""
+    session = store.session()
+    event = session.patch_metadata(metadata)
+    assert (event is None) == (session.metadata == {})
+    assert session.patch_metadata(metadata) is None
+    assert session.patch_metadata(session.metadata) is None
+    assert same(session.state().metadata, session.metadata)
+
+
+@given(data=ANY_JSON)
+def test_anything_but_an_object_is_refused(store: hansard.Store, data: Any) -> None:
+    """N-64: a message is a JSON object; all other JSON is an `InvalidEvent`, and nothing is appended."""
+    session = store.session()
+    if isinstance(data, dict):
+        assert session.add_message(data).message == data
+        return
+    with pytest.raises(hansard.InvalidEvent):
+        session.add_message(data)
+    assert session.seq == 0

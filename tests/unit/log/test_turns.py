@@ -1,0 +1,288 @@
+"""Claims about `hansard.log.turns`: who works for whom, and that nobody is left waiting."""
+
+import itertools
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+from hansard.log import turns
+from hansard.log.turns import Turns
+
+PATIENCE = 20.0
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Return as soon as a condition holds that nobody announces; fail if it never does."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "this never came to be"
+        time.sleep(0.0002)
+
+
+class Work:
+    """Work that can be made to stay, and that keeps the groups of orders it was given."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+        self.errors: list[BaseException | None] = []
+        self._busy = threading.Lock()
+        self._stay = threading.Event()
+        self._stay.set()
+        self.inside = threading.Event()
+
+    def __call__(self, orders: list[str]) -> None:
+        assert self._busy.acquire(blocking=False), "two threads work at the same time"
+        try:
+            self.groups.append(list(orders))
+            self.inside.set()
+            assert self._stay.wait(PATIENCE)
+            error = self.errors.pop(0) if self.errors else None
+            if error is not None:
+                raise error
+        finally:
+            self._busy.release()
+
+    def stay(self) -> None:
+        """From now on, stay in the work until told to go on."""
+        self.inside.clear()
+        self._stay.clear()
+
+    def go(self) -> None:
+        """Go on, now and from now on."""
+        self._stay.set()
+
+
+class Asking(threading.Thread):
+    """A thread that asks once, and keeps what became of it."""
+
+    def __init__(self, ask: Callable[[], object], *, interrupted_at: int = 0) -> None:
+        super().__init__(daemon=True)
+        self._ask = ask
+        self._left = interrupted_at
+        self.fired = False
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Ask; if so wished, be interrupted at the nth place where an interrupt can come."""
+        try:
+            if self._left:
+                sys.setprofile(self._interrupt)
+            self._ask()
+        except BaseException as error:  # noqa: BLE001 - kept, and looked at by the test
+            self.error = error
+        finally:
+            sys.setprofile(None)
+
+    def _interrupt(self, frame: FrameType, event: str, _: object) -> None:
+        # The interpreter looks for signals where a function begins and where a call of C returns.
+        if frame.f_code.co_filename != turns.__file__ or event not in {"call", "c_return"}:
+            return
+        self._left -= 1
+        if self._left == 0:
+            self.fired = True
+            raise KeyboardInterrupt
+
+    def end(self) -> None:
+        """Wait for the thread, which must end."""
+        self.join(PATIENCE)
+        assert not self.is_alive(), "a thread waits for ever"
+
+
+class Queue:
+    """Turns with a leader who stays at work, so that others queue behind it."""
+
+    def __init__(self, *, interrupted_at: int = 0) -> None:
+        self.work = Work()
+        self.turns: Turns[str] = Turns(self.work)
+        self.work.stay()
+        self.threads: list[Asking] = []
+        leader = self.ask("leader", interrupted_at=interrupted_at)
+        until(lambda: self.work.inside.is_set() or not leader.is_alive())
+        if not leader.is_alive():
+            # Interrupted before it led: the others need another one to queue behind.
+            self.work.stay()
+            self.ask("substitute")
+            assert self.work.inside.wait(PATIENCE)
+
+    def ask(self, order: str, *, interrupted_at: int = 0) -> Asking:
+        """Let one more thread ask, and return when it works, waits, or has given up."""
+        return self._start(lambda: self.turns.ask(order), interrupted_at)
+
+    def be_alone(self, name: str, *, interrupted_at: int = 0) -> Asking:
+        """Let one more thread wait until it is alone."""
+
+        def alone() -> None:
+            with self.turns.alone():
+                self.work([name])
+
+        return self._start(alone, interrupted_at)
+
+    def _start(self, ask: Callable[[], object], interrupted_at: int = 0) -> Asking:
+        queued = len(self.turns._queue)
+        worked = self.work.inside.is_set()
+        thread = Asking(ask, interrupted_at=interrupted_at)
+        until(
+            lambda: (
+                len(self.turns._queue) > queued
+                or self.work.inside.is_set() > worked
+                or not thread.is_alive()
+            )
+        )
+        self.threads.append(thread)
+        return thread
+
+    def end(self) -> list[list[str]]:
+        """Let all go on, wait for them, and return the groups in which the work was done."""
+        self.work.go()
+        for thread in self.threads:
+            thread.end()
+        # And it goes on: the next one leads at once.
+        last = Asking(lambda: self.turns.ask("last"))
+        last.end()
+        assert last.error is None
+        assert self.work.groups[-1] == ["last"]
+        return self.work.groups[:-1]
+
+
+# ------------------------------------------------------------------ who works for whom
+
+
+def test_one_that_comes_alone_works_at_once() -> None:
+    """F-39: a single thread does the work itself, for its own order and in its own thread."""
+    seen: list[tuple[list[str], int]] = []
+    queue: Turns[str] = Turns(lambda orders: seen.append((orders, threading.get_ident())))
+    queue.ask("a")
+    queue.ask("b")
+    assert seen == [(["a"], threading.get_ident()), (["b"], threading.get_ident())]
+
+
+def test_those_who_come_meanwhile_are_one_group_in_their_order() -> None:
+    """F-39: orders that queue while another is worked on are worked on together, first come first."""
+    queue = Queue()
+    for order in "abcde":
+        queue.ask(order)
+    assert queue.end() == [["leader"], ["a", "b", "c", "d", "e"]]
+    assert all(thread.error is None for thread in queue.threads)
+
+
+def test_what_the_work_raises_is_raised_by_the_one_who_leads() -> None:
+    """N-29: an error of the work reaches the leader; the others find in their orders how it went."""
+    queue = Queue()
+    error = OSError("no")
+    queue.work.errors = [None, error]
+    first, second = queue.ask("a"), queue.ask("b")
+    assert queue.end() == [["leader"], ["a", "b"]]
+    assert first.error is error
+    assert second.error is None
+
+
+def test_whoever_claims_the_lead_keeps_others_waiting_until_it_is_free() -> None:
+    """F-38: a claim is refused while somebody leads; when it is freed, the first in the queue leads."""
+    work = Work()
+    queue: Turns[str] = Turns(work)
+    assert queue.claim()
+    assert not queue.claim()
+    asking = Asking(lambda: queue.ask("a"))
+    until(lambda: queue._queue)
+    assert work.groups == []
+    queue.free()
+    asking.end()
+    assert work.groups == [["a"]]
+    assert queue.claim()
+    queue.free()
+
+
+def test_one_who_wants_to_be_alone_waits_for_its_turn_and_splits_the_queue() -> None:
+    """F-38: what was asked before it is done before it, and what was asked after it is done after it."""
+    queue = Queue()
+    queue.ask("a")
+    queue.ask("b")
+    queue.be_alone("alone")
+    queue.ask("c")
+    queue.ask("d")
+    assert queue.end() == [["leader"], ["a", "b"], ["alone"], ["c", "d"]]
+
+
+def test_an_error_of_one_who_is_alone_hands_over_too() -> None:
+    """N-23: whoever fails while it is alone leaves the lead to the next."""
+    queue = Queue()
+    error = OSError("no")
+    queue.work.errors = [None, error]
+    alone = queue.be_alone("alone")
+    queue.ask("a")
+    assert queue.end() == [["leader"], ["alone"], ["a"]]
+    assert alone.error is error
+
+
+def test_many_threads_get_each_order_done_once(rng: random.Random) -> None:
+    """N-16: 8 threads that ask 300 times each, and are alone now and then, get each order done once."""
+    work = Work()
+    queue: Turns[str] = Turns(work)
+    seeds = [rng.random() for _ in range(8)]
+
+    def ask_often(name: int) -> None:
+        own = random.Random(seeds[name])
+        for number in range(300):
+            if own.random() < 0.05:
+                with queue.alone():
+                    work([f"{name} {number}"])
+            else:
+                queue.ask(f"{name} {number}")
+
+    threads = [Asking(lambda name=name: ask_often(name)) for name in range(8)]  # type: ignore[misc]
+    for thread in threads:
+        thread.end()
+        assert thread.error is None
+    done = [order for group in work.groups for order in group]
+    assert sorted(done) == sorted(f"{name} {number}" for name in range(8) for number in range(300))
+    for name in range(8):
+        own = [order for order in done if order.startswith(f"{name} ")]
+        assert own == [f"{name} {number}" for number in range(300)]
+
+
+# ------------------------------------------------------------------ interrupts
+
+# One who works, and behind it in the queue: a, b, one who wants to be alone, c, d. So a leads for b, c for d.
+VICTIMS = ["leader", "a", "b", "alone", "c", "d"]
+
+
+def interrupt(victim: str, point: int) -> bool:
+    """Interrupt one of six threads at its nth point; return whether there was such a point.
+
+    Everyone else's order must be done, once, and nobody may be left waiting.
+    """
+    points = dict.fromkeys(VICTIMS, 0) | {victim: point}
+    queue = Queue(interrupted_at=points["leader"])
+    threads = {"leader": queue.threads[0]}
+    for order in VICTIMS[1:]:
+        start = queue.be_alone if order == "alone" else queue.ask
+        threads[order] = start(order, interrupted_at=points[order])
+    done = [order for group in queue.end() for order in group]
+    for order, thread in threads.items():
+        if thread.fired:
+            assert isinstance(thread.error, KeyboardInterrupt)
+        else:
+            assert thread.error is None
+        if thread.fired or (order, victim) in {("b", "a"), ("d", "c")}:
+            # Its own, or that of the one it led for: interrupted before the work began, or after.
+            assert done.count(order) <= 1, f"{order}: {done}"
+        else:
+            assert done.count(order) == 1, f"{order}: {done}"
+    return threads[victim].fired
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_an_interrupt_at_any_point_leaves_nobody_waiting(victim: str) -> None:
+    """N-23: wherever a thread is interrupted, all others get their orders done, and none of them twice."""
+    points = 0
+    for point in itertools.count(1):
+        if not interrupt(victim, point):
+            break
+        points = point
+    assert points > 3

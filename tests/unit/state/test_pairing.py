@@ -1,0 +1,76 @@
+"""Calls and results are told apart in every framework's messages."""
+
+from typing import Any
+
+import pytest
+
+from hansard.state.pairing import Problem, calls, problems, results
+
+CHAT = (
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function"}]},
+    {"role": "tool", "tool_call_id": "c1", "content": "4"},
+)
+RESPONSES = (
+    {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c1", "output": "4"},
+)
+CUSTOM = (
+    {"type": "custom_tool_call", "call_id": "c1", "name": "sh", "input": "ls"},
+    {"type": "custom_tool_call_output", "call_id": "c1", "output": ""},
+)
+ANTHROPIC = (
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "add"}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "4"}]},
+)
+PYDANTIC = (
+    {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_call_id": "c1"}]},
+    {"kind": "request", "parts": [{"part_kind": "tool-return", "tool_call_id": "c1"}]},
+)
+RETRY = (
+    {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_call_id": "c1"}]},
+    {
+        "kind": "request",
+        "parts": [{"part_kind": "retry-prompt", "tool_name": "add", "tool_call_id": "c1"}],
+    },
+)
+PAIRS = [CHAT, RESPONSES, CUSTOM, ANTHROPIC, PYDANTIC, RETRY]
+IDS = ["chat", "responses", "custom", "anthropic", "pydantic", "retry"]
+Pair = tuple[dict[str, Any], dict[str, Any]]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=IDS)
+def test_a_call_and_its_result_share_an_id(pair: Pair) -> None:
+    """N-55: the call is seen as a call and the result as its result, in each framework's shape."""
+    assert (calls(pair[0]), results(pair[0])) == (["c1"], [])
+    assert (calls(pair[1]), results(pair[1])) == ([], ["c1"])
+    assert problems(pair) == []
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=IDS)
+def test_a_missing_half_is_a_problem(pair: Pair) -> None:
+    """N-55: a call without a result and a result without a call are listed, with their place."""
+    hello = {"role": "user", "content": "hello"}
+    assert problems([hello, pair[0]]) == [Problem("orphan call", 1, "c1")]
+    assert problems([hello, pair[1]]) == [Problem("orphan result", 1, "c1")]
+    assert problems([pair[1], pair[0]]) == [
+        Problem("orphan result", 0, "c1"),
+        Problem("orphan call", 1, "c1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"role": "user", "content": "tool_use"},
+        {"role": "user", "content": [{"type": "text", "text": "hi"}, 3, None]},
+        {"tool_calls": "none", "parts": 7, "type": 9},
+        {"tool_calls": [{"id": None}, {}], "role": "tool"},
+        {"type": "reasoning", "call_id": "c1"},
+        {"parts": [{"part_kind": "retry-prompt", "tool_call_id": "c1"}]},
+    ],
+)
+def test_anything_else_calls_and_answers_nothing(message: dict[str, Any]) -> None:
+    """A message of any other shape is no call and no result, and no error."""
+    assert (calls(message), results(message)) == ([], [])
+    assert problems([message]) == []

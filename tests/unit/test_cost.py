@@ -1,0 +1,251 @@
+"""What a call costs does not grow with what is stored: counted in bytes, not in seconds."""
+
+import copy
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import Session
+from tests.unit.evidence import Traffic, log_of
+
+MESSAGE = {"role": "user", "content": "x" * 700}
+
+LENGTHS = {"short": 10, "long": 20_000}
+
+#: A reader looks at the header and at a window at the end: this much, whatever the session's size.
+COLD = 100_000
+
+
+@pytest.fixture
+def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
+    """Count the bytes that are read and written."""
+    return Traffic(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store with a session of 10 events and one of 20,000, said one at a time."""
+    root = tmp_path_factory.mktemp("grown") / "s"
+    with hansard.open(root, durability="os") as store:
+        for name, length in LENGTHS.items():
+            session = store.session(name)
+            for _ in range(length):
+                session.add_message(MESSAGE)
+    return root
+
+
+# -- appending ----------------------------------------------------------------------------------
+
+APPENDS: dict[str, Callable[[Session, int], object]] = {
+    "add_message": lambda session, _: session.add_message(MESSAGE),
+    "with a key": lambda session, turn: session.add_message(MESSAGE, key=f"{session.id}{turn:09d}"),
+    "with expected_seq": lambda session, _: session.add_message(MESSAGE, expected_seq=session.seq),
+    "a batch": lambda session, _: session.add_messages([MESSAGE, MESSAGE]),
+    "an own event": lambda session, _: session.append("x.todo", MESSAGE),
+    "metadata": lambda session, turn: session.set_metadata(turn=f"{turn:09d}"),
+}
+
+
+@pytest.mark.parametrize("what", APPENDS)
+def test_an_append_costs_the_same_at_any_length(
+    what: str, grown: Path, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-71, N-73: from 10 to 20,000 events an append writes the same bytes, once, and reads no old ones.
+
+    With keys, a new handle reads the log once to learn those in it; a derived file that saves even
+    that comes with compaction (part 3). Here the handle is warm.
+    """
+    append = APPENDS[what]
+    monkeypatch.setattr(copy, "deepcopy", None)
+    cost: dict[str, list[int]] = {}
+    with hansard.open(grown, durability="os") as store:
+        for name in LENGTHS:
+            session = store.session(name)
+            old = log_of(grown, name).stat().st_size
+            append(session, 0)  # whatever is read once is read now
+            cost[name] = []
+            for turn in range(1, 21):
+                traffic.clear()
+                append(session, turn)
+                cost[name].append(traffic.written)
+                assert len(traffic.writes) == 1
+                # Metadata are compared with what they were, which is what this test itself appended.
+                assert traffic.read == 0 or what == "metadata"
+                assert all(offset > old - 100 for offset, _ in traffic.reads)
+    # Seqs and offsets have more digits later on; nothing else may differ.
+    assert max(cost["long"]) - min(cost["short"]) <= 32, cost
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_cold_append_reads_the_end_only(name: str, grown: Path, traffic: Traffic) -> None:
+    """N-73: the first append of a new process looks at the end of the log, whatever lies before it."""
+    with hansard.open(grown, durability="os") as store:
+        traffic.clear()
+        store.session(name).add_message(MESSAGE)
+    assert traffic.read <= COLD
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_seeing_another_s_append_reads_what_is_new(
+    name: str, grown: Path, traffic: Traffic
+) -> None:
+    """N-71: a warm handle reads only the bytes that another process has appended."""
+    with hansard.open(grown, durability="os") as one, hansard.open(grown, durability="os") as two:
+        mine, theirs = one.session(name), two.session(name)
+        seq = theirs.add_message(MESSAGE).seq
+        mine.add_message(MESSAGE)
+        traffic.clear()
+        assert theirs.seq == seq + 1
+        assert traffic.read <= 1_000
+        mine.add_message(MESSAGE)
+        traffic.clear()
+        assert theirs.add_message(MESSAGE).seq == seq + 3
+        assert traffic.read <= 1_000
+
+
+def test_an_append_touches_its_own_session_only(tmp_path: Path, traffic: Traffic) -> None:
+    """N-71: in a store of many sessions, an append writes one file, its own, and reads no other."""
+    root = tmp_path / "s"
+    with hansard.open(root, durability="os") as store:
+        for number in range(200):
+            store.session(f"s{number}").add_message(MESSAGE)
+    traffic.clear()
+    with hansard.open(root, durability="os") as store:
+        session = store.session("s7")
+        session.add_message(MESSAGE)
+        assert traffic.files == {str(log_of(root, "s7"))}
+        assert traffic.read <= COLD
+        before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+        traffic.clear()
+        session.add_message(MESSAGE)
+        changed = {path for path, time in before.items() if path.stat().st_mtime_ns != time}
+        assert changed == {log_of(root, "s7")}
+        assert (len(traffic.writes), traffic.read) == (1, 0)
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store with a session of more than 80 MB, and metadata at its beginning."""
+    root = tmp_path_factory.mktemp("long") / "s"
+    with hansard.open(root, durability="os") as store:
+        session = store.create("a", metadata={"title": "T"})
+        for number in range(10_000):
+            session.add_message({"n": number, "content": "x" * 8_000})
+    assert log_of(root, "a").stat().st_size > 80_000_000
+    return root
+
+
+TAILS: dict[str, Callable[[Session], object]] = {
+    "last": lambda session: session.messages(last=50),
+    "last as JSON": lambda session: session.messages_json(last=50),
+    "after": lambda session: session.messages(after=9_951),
+    "last inside": lambda session: session.messages(last=50, at=5_000),
+    "a range inside": lambda session: session.messages(after=5_000, at=5_050),
+    "events after": lambda session: list(session.events(after=9_990)),
+    "seq": lambda session: session.seq,
+    "metadata": lambda session: session.metadata,
+}
+
+
+@pytest.mark.parametrize("what", TAILS)
+def test_the_tail_is_read_in_bounded_bytes(what: str, long_store: Path, traffic: Traffic) -> None:
+    """N-77: of a log of 80 MB, cold, the last 50 messages, or any 50, take a small part of it."""
+    with hansard.open(long_store, read_only=True) as store:
+        traffic.clear()
+        TAILS[what](store.session("a"))
+    # 50 messages are 400 kB. Those inside are found by bisection: some windows, and pieces of 1 MiB.
+    assert traffic.read <= (COLD if what in {"seq", "metadata"} else 5_000_000)
+    assert traffic.largest <= 1 << 20
+    assert traffic.writes == []
+
+
+def test_a_whole_reading_reads_once(long_store: Path, traffic: Traffic) -> None:
+    """N-77: reading everything reads every byte once, in pieces of bounded size."""
+    size = log_of(long_store, "a").stat().st_size
+    with hansard.open(long_store, read_only=True) as store:
+        for read in (store.session("a").messages, store.session("a").state):
+            traffic.clear()
+            read()
+            assert size * 0.99 <= traffic.read <= size * 1.02 + COLD
+            assert traffic.largest <= 1 << 20
+        # What was folded stays folded: the second time costs nothing.
+        session = store.session("a")
+        session.state()
+        traffic.clear()
+        session.state()
+        assert traffic.read == 0
+
+
+def test_a_listing_reads_no_transcript(long_store: Path, traffic: Traffic) -> None:
+    """N-77: a listing reads the ends of logs; the index that saves even those comes later (part 4)."""
+    with hansard.open(long_store, read_only=True) as store:
+        traffic.clear()
+        (info,) = store.sessions().items
+    assert (info.seq, info.title) == (10_001, "T")
+    assert traffic.read <= 2 * COLD
+
+
+# -- bounds -------------------------------------------------------------------------------------
+
+
+def descriptors() -> int:
+    """Return how many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.slow
+def test_a_thousand_handles_keep_a_bounded_number_of_files_open(tmp_path: Path) -> None:
+    """N-79: handles of 1,000 sessions, all in use, keep fewer than 1,024 files open, and then none."""
+    before = descriptors()
+    store = hansard.open(tmp_path / "s", durability="os")
+    sessions = [store.session(f"s{number}") for number in range(1_000)]
+    for session in sessions:
+        session.add_message({"n": 1})
+    assert descriptors() - before < 900
+    for session in reversed(sessions):
+        assert session.messages() == [{"n": 1}]
+        session.add_message({"n": 2})
+        session.set_metadata(n=3)
+    assert descriptors() - before < 900
+    assert all(session.seq == 3 for session in sessions)
+    store.close()
+    assert descriptors() == before
+
+
+def test_probes_do_not_disturb_one_another(tmp_path: Path) -> None:
+    """N-78: 8 threads that probe at once all succeed, leave nothing, and are never listed."""
+    store = hansard.open(tmp_path / "s", durability="sync")
+    others = [hansard.open(tmp_path / "s", durability="sync") for _ in range(3)]
+    barrier = threading.Barrier(9)
+    outcomes: list[Any] = []
+
+    def probe(place: int) -> None:
+        barrier.wait(60)
+        outcomes.extend([store, *others][place % 4].health().writable for _ in range(5))
+
+    def watch() -> None:
+        barrier.wait(60)
+        while len(outcomes) < 40:
+            outcomes.extend(info.id for info in store.sessions().items)
+
+    threads = [
+        *[threading.Thread(target=probe, args=(place,)) for place in range(8)],
+        threading.Thread(target=watch),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert outcomes == [True] * 40
+    assert sorted(os.listdir(tmp_path / "s")) == ["hansard.json", "sessions", "trash"]
+    assert os.listdir(tmp_path / "s" / "sessions") == []
+    for opened in (store, *others):
+        opened.close()

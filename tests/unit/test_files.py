@@ -1,0 +1,295 @@
+"""The files of a store: no link followed, no loose mode, nothing left half made."""
+
+import ast
+import inspect
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import hansard
+from hansard.log import disk
+from tests.unit.evidence import log_of, modes, tree
+
+# -- symbolic links -----------------------------------------------------------------------------
+
+
+def write_everything(root: Path) -> None:
+    """Call all that writes: open, append to an old and to a new session, delete, restore, probe."""
+    with hansard.open(root, durability="os", lock_timeout=1) as store:
+        store.session("a").add_message({"n": 2})
+        store.session("a").set_metadata(title="T")
+        store.session("new").add_message({"n": 1})
+        store.delete("b")
+        store.restore("b")
+        store.health()
+
+
+#: What is replaced by a link to outside: a name for the test, and the place.
+LINKS = {
+    "the root": ".",
+    "hansard.json": "hansard.json",
+    "sessions/": "sessions",
+    "trash/": "trash",
+    "a session's directory": "sessions/a",
+    "a log": "sessions/a/log.jsonl",
+    "a lock": "sessions/a/lock",
+    "a directory that is to be deleted": "sessions/b",
+}
+
+
+@pytest.mark.parametrize("dangling", [False, True], ids=["leads somewhere", "leads nowhere"])
+@pytest.mark.parametrize("what", LINKS)
+def test_a_link_is_refused(what: str, dangling: bool, tmp_path: Path) -> None:
+    """N-11, F-4: whatever part of a store is a symbolic link, writing raises and the target stays."""
+    place = LINKS[what]
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        for name in "ab":
+            store.session(name).add_message({"n": 1})
+    outside = tmp_path / "outside"
+    (root / place).rename(outside)
+    if dangling:
+        outside.rename(tmp_path / "kept")
+    (root / place).symlink_to(outside)
+    link = (root / place).lstat()
+    before = tree(tmp_path / "kept" if dangling else outside)
+    with pytest.raises(hansard.UnsafePath, match="nothing was followed"):
+        write_everything(root)
+    assert tree(tmp_path / "kept" if dangling else outside) == before
+    assert outside.exists() is not dangling
+    assert (root / place).lstat() == link
+
+
+@pytest.mark.parametrize("what", LINKS)
+def test_a_link_is_not_read_through(what: str, tmp_path: Path) -> None:
+    """N-11: reading refuses a link too; a listing flags the session and shows the others."""
+    place = LINKS[what]
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        for name in "abc":
+            store.session(name).add_message({"n": 1})
+    (root / place).rename(tmp_path / "outside")
+    (root / place).symlink_to(tmp_path / "outside")
+    if "/" not in place:
+        with pytest.raises(hansard.UnsafePath):
+            hansard.open(root, read_only=True)
+        return
+    with hansard.open(root, read_only=True) as store:
+        linked = set() if place.endswith("lock") else {place.split("/")[1]}
+        assert {info.id for info in store.sessions().items} == set("abc")
+        assert {info.id for info in store.sessions().items if info.damaged} == linked
+        assert store.session("c").messages() == [{"n": 1}]
+        for name in linked:
+            with pytest.raises(hansard.UnsafePath):
+                store.session(name).messages()
+
+
+def planted_at(path: Path, link: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Plant a link under the name of each temporary file, just before it is made; return the names."""
+    planted: list[str] = []
+    real = disk.create_file
+
+    def create_file(directory: int, name: str) -> int:
+        os.symlink(link, name, dir_fd=directory)
+        planted.append(name)
+        return real(directory, name)
+
+    monkeypatch.setattr(disk, "create_file", create_file)
+    return planted
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_planted_temporary_is_refused(
+    dangling: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-11, N-27: a link under a temporary's name, which is made to be unique, is not written through."""
+    target = tmp_path / "target"
+    if not dangling:
+        target.write_text("mine")
+    hansard.open(tmp_path / "old", durability="os").close()
+    with monkeypatch.context() as patch:
+        planted = planted_at(tmp_path, target, patch)
+        store = hansard.open(tmp_path / "old", durability="os")
+        attempts: list[Callable[[], object]] = [
+            lambda: store.session("a").add_message({"n": 1}),
+            store.health,
+            lambda: hansard.open(tmp_path / "new"),
+        ]
+        for attempt in attempts:
+            with pytest.raises(hansard.HansardError):
+                attempt()
+        assert len(set(planted)) == len(attempts)
+    assert not target.exists() if dangling else target.read_text() == "mine"
+    # Once the links are no longer planted, all of it works.
+    assert store.session("a").add_message({"n": 1}).seq == 1
+    store.health()
+    hansard.open(tmp_path / "new").close()
+
+
+@pytest.mark.parametrize("place", ["hansard.json", "sessions/a/log.jsonl", "sessions/a/lock"])
+@pytest.mark.parametrize("kind", ["pipe", "directory"])
+def test_what_is_no_file_is_refused(place: str, kind: str, tmp_path: Path) -> None:
+    """F-4: a pipe or a directory under a file's name is refused at once, and nobody waits for it."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        store.session("a").add_message({"n": 1})
+    (root / place).unlink()
+    os.mkfifo(root / place) if kind == "pipe" else (root / place).mkdir()
+    with pytest.raises(hansard.UnsafePath):
+        write_everything(root)
+
+
+# -- modes --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """Take the umask away, so that a mode is what the program asked for."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+@pytest.mark.parametrize("durability", ["os", "sync"])
+def test_modes_are_tight_from_the_first_moment(
+    durability: Literal["os", "sync"],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """N-13, F-3: under umask 0 directories are 0700 and files 0600: lock, temporaries, trash and all."""
+    seen: set[str] = set()
+    real = disk.publish, disk.remove, disk.write
+
+    def look(directory: int) -> None:
+        for entry in os.scandir(directory):
+            mode = stat.filemode(entry.stat(follow_symlinks=False).st_mode)
+            assert mode in {"-rw-------", "drwx------"}, entry.name
+            seen.add(entry.name)
+
+    def publish(directory: int, temporary: str, name: str) -> None:
+        look(directory)
+        real[0](directory, temporary, name)
+
+    def remove(directory: int, name: str) -> None:
+        look(directory)
+        real[1](directory, name)
+
+    def write(descriptor: int, data: bytes) -> int:
+        assert stat.filemode(os.fstat(descriptor).st_mode) == "-rw-------"
+        return real[2](descriptor, data)
+
+    monkeypatch.setattr(disk, "publish", publish)
+    monkeypatch.setattr(disk, "remove", remove)
+    monkeypatch.setattr(disk, "write", write)
+    above = tmp_path / "above"
+    root = above / "more" / "store"
+    with hansard.open(root, durability=durability) as store:
+        for name in ("a", "gone", "X" * 900):
+            store.session(name).add_message({"n": 1})
+        store.delete("gone")
+        store.health()
+    assert any(name.startswith(".tmp") for name in seen), "no temporary was looked at"
+    found = modes(above)
+    assert {mode for name, mode in found.items() if mode[0] == "d"} == {"drwx------"}
+    assert {mode for name, mode in found.items() if mode[0] != "d"} == {"-rw-------"}
+    assert "more/store/trash/gone/lock" in found
+
+
+def test_modes_are_never_changed_afterwards() -> None:
+    """N-12: no module of the store calls chmod, chown or umask: modes are given at creation."""
+    sources = Path(inspect.getfile(hansard)).parent
+    calls = {
+        f"{path.relative_to(sources)}:{node.lineno}: {node.attr}"
+        for path in sources.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Attribute)
+        and node.attr.lstrip("fl") in {"chmod", "chmodat", "chown", "umask"}
+    }
+    assert calls == set()
+
+
+# -- nothing half made --------------------------------------------------------------------------
+
+
+def test_publish_never_replaces(tmp_path: Path) -> None:
+    """N-41: a file gets its name only if the name is free; nothing that is there is ever replaced.
+
+    So the question of replacing a file that another process has open, which Windows answers with
+    an error, does not come up: a log is appended to, and a new file is linked to a new name. Where there
+    are no hard links a rename takes their place, under the session's lock.
+    """
+    (tmp_path / "temporary").write_text("new")
+    (tmp_path / "name").write_text("old")
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with open(tmp_path / "name", "rb") as reader:
+            with pytest.raises(FileExistsError):
+                disk.publish(descriptor, "temporary", "name")
+            assert reader.read() == b"old"
+        assert (tmp_path / "name").read_text() == "old"
+        disk.publish(descriptor, "temporary", "free")
+    finally:
+        os.close(descriptor)
+    assert sorted(os.listdir(tmp_path)) == ["free", "name"]
+    used = {
+        node.attr
+        for node in ast.walk(ast.parse(inspect.getsource(disk)))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "os"
+    }
+    assert "rename" in used
+    assert used & {"replace", "renames", "truncate", "ftruncate"} == set()
+
+
+@pytest.mark.parametrize("call", ["create_file", "write", "sync", "publish", "open_file"])
+@pytest.mark.parametrize("how", ["create", "add_message", "set_metadata"])
+def test_a_failed_beginning_is_no_session(
+    call: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-89: if the first append fails at any step, no session is listed or exists, and a retry works."""
+    root = tmp_path / "store"
+    store = hansard.open(root, durability="sync")
+    begin: dict[str, Callable[[], object]] = {
+        "create": lambda: store.create("a", metadata={"title": "T"}),
+        "add_message": lambda: store.session("a").add_message({"n": 1}),
+        "set_metadata": lambda: store.session("a").set_metadata(title="T"),
+    }
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, call, refuse)
+        with pytest.raises(hansard.DiskFailed, match="No space left"):
+            begin[how]()
+    for reader in (store, hansard.open(root, read_only=True)):
+        assert not reader.exists("a")
+        assert reader.sessions().items == []
+        assert reader.session("a").seq == 0
+    assert not list(root.rglob(".tmp-*"))
+    begin[how]()
+    assert store.session("a").seq == 1
+    assert hansard.open(root, read_only=True).session("a").verify().ok
+
+
+def test_a_refused_append_touches_no_file(tmp_path: Path) -> None:
+    """N-89: an event that cannot be stored is refused before anything on the disk is touched."""
+    root = tmp_path / "store"
+    store = hansard.open(root, durability="os")
+    store.session("old").add_message({"n": 1})
+    before = tree(root)
+    for name in ("old", "new"):
+        with pytest.raises(hansard.InvalidEvent):
+            store.session(name).add_messages([{"n": 1}, {"n": {2}}])
+    assert tree(root) == before
+    with pytest.raises(hansard.SeqConflict):
+        store.session("other").add_message({}, expected_seq=4)
+    assert not store.exists("other")
+    assert [info.id for info in store.sessions().items] == ["old"]
+    assert log_of(root, "old").read_bytes() == before["sessions/old/log.jsonl"].content

@@ -1,0 +1,128 @@
+"""What is too large is refused in bounded memory, going in and on the disk."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.log import format
+from tests.unit.evidence import log_of, tree
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.mark.slow
+def test_a_message_of_64_mebibytes_is_the_limit(tmp_path: Path) -> None:
+    """N-74, F-17: a message just below the limit comes back equal; one above it is refused whole."""
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        session = store.session("a")
+        largest = {"content": "x" * (format.MAX_DATA - 32)}
+        for message in ({"n": 1}, largest, {"n": 2}):
+            session.add_message(message)
+        before = tree(tmp_path)
+        with pytest.raises(hansard.InvalidEvent, match="keep large content elsewhere"):
+            session.add_message({"content": "x" * format.MAX_DATA})
+        with pytest.raises(hansard.InvalidEvent, match="67,108,"):
+            session.add_messages([{"n": 3}, {"content": "\u00e9" * (format.MAX_DATA // 2)}])
+        assert tree(tmp_path) == before
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        session = store.session("a")
+        assert session.messages(last=2) == [largest, {"n": 2}]
+        assert session.messages(at=2)[1]["content"] == largest["content"]
+        assert session.add_message({"n": 3}).seq == 4
+
+
+#: Reads a session with no more memory than a few lines of the largest size take.
+CONFINED = f"""
+import resource, sys
+import hansard
+limit = 420 * {MEBIBYTE}
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+store = hansard.open(sys.argv[1], durability="os")
+session = store.session("a")
+calls = {{
+    "messages": session.messages,
+    "last": lambda: session.messages(last=1),
+    "events": lambda: list(session.events()),
+    "seq": lambda: session.seq,
+    "append": lambda: session.add_message({{"n": 3}}),
+    "delete": lambda: store.delete("a"),
+}}
+for name in sys.argv[3].split():
+    try:
+        calls[name]()
+    except hansard.Damaged as error:
+        assert error.offset == int(sys.argv[2]), (name, error)
+        assert "longer than a record can be" in str(error), (name, error)
+    else:
+        raise AssertionError(name)
+report = session.verify()
+assert not report.ok
+print([(finding.offset, finding.length) for finding in report.findings])
+assert [info.id for info in store.sessions().items if info.damaged] == ["a"]
+assert store.session("b").messages() == [{{"n": 1}}]
+assert store.exists("a")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "ends", "calls"),
+    [
+        (70 * MEBIBYTE, False, "messages last events seq append delete"),
+        (70 * MEBIBYTE, True, "messages append"),
+        (512 * MEBIBYTE, True, "messages"),
+    ],
+    ids=["70 MiB", "70 MiB and a newline", "512 MiB"],
+)
+def test_a_line_without_end_is_reported_in_bounded_memory(
+    size: int, ends: bool, calls: str, tmp_path: Path
+) -> None:
+    """N-74, F-13: a line longer than a record can be is `Damaged` at its first byte, for any size."""
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        for name in "ab":
+            store.session(name).add_message({"n": 1})
+    log = log_of(tmp_path / "s", "a")
+    offset = log.stat().st_size
+    with open(log, "ab") as file:
+        file.write(b"x")
+    os.truncate(log, offset + size)  # a hole: the bytes are NUL, and take no space
+    if ends:
+        with open(log, "ab") as file:
+            file.write(b"x\n")
+    length = log.stat().st_size - offset
+    before = log.stat()
+    done = subprocess.run(
+        [sys.executable, "-c", CONFINED, str(tmp_path / "s"), str(offset), calls],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.stdout.strip() == f"[({offset}, {length})]", done.stderr
+    after = log.stat()
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+def test_a_torn_tail_of_many_lines_is_no_line_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-28: what a crash left of a large batch is torn, however long; only a single line is too long."""
+    monkeypatch.setattr(format, "MAX_LINE", 100_000)
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        store.session("a").add_message({"n": 1})
+        whole = log_of(tmp_path / "s", "a").stat().st_size
+        store.session("a").add_messages([{"n": 2, "content": "x" * 90_000}] * 20)
+    log = log_of(tmp_path / "s", "a")
+    full = log.stat().st_size
+    for size in (full - 1, full - 90_010, whole + 500_000, whole + 95_000, whole + 1):
+        os.truncate(log, size)
+        with hansard.open(tmp_path / "s", read_only=True) as store:
+            assert store.session("a").messages() == [{"n": 1}]
+            assert store.session("a").verify().ok
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        assert store.session("a").add_message({"n": 2}).seq == 2
+        assert store.session("a").messages() == [{"n": 1}, {"n": 2}]

@@ -1,0 +1,258 @@
+"""What snapshots, reverts, summaries, redactions and clears do to the views of a session."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hansard
+
+Message = dict[str, Any]
+
+
+def say(session: hansard.Session, *texts: str) -> None:
+    """Append messages, one by one."""
+    for text in texts:
+        session.add_message({"role": "user", "content": text})
+
+
+def texts(session: hansard.Session, **options: Any) -> list[str]:
+    """Return what a view shows."""
+    return [message["content"] for message in session.messages(**options)]
+
+
+@pytest.fixture(params=["memory", "local"])
+def session(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    """Give a fresh session of each backend."""
+    where = "memory:" if request.param == "memory" else tmp_path / "store"
+    with hansard.open(where, durability="os") as store:
+        yield store.session("s")
+
+
+def test_a_revert_goes_back_and_erases_nothing(session: hansard.Session) -> None:
+    """N-49: after a revert the model view ends at its seq, and the history view shows all."""
+    say(session, "a", "b", "c")
+    assert session.revert(1).seq == 4
+    say(session, "d")
+    assert texts(session) == ["a", "d"]
+    assert texts(session, view="history") == ["a", "b", "c", "d"]
+    assert texts(session, last=1) == ["d"]
+    assert texts(session, last=9) == ["a", "d"]
+    assert texts(session, after=1) == ["d"]
+
+
+def test_reverting_the_revert_brings_the_later_turns_back(session: hansard.Session) -> None:
+    """N-49: a revert to a seq before another revert shows what was shown then."""
+    say(session, "a", "b", "c")
+    session.revert(1)
+    say(session, "d")
+    session.revert(3)
+    assert texts(session) == ["a", "b", "c"]
+    session.revert(5)
+    assert texts(session) == ["a", "d"]
+    assert texts(session, at=3) == ["a", "b", "c"]
+    assert texts(session, at=4) == ["a"]
+    assert texts(session, at=5) == ["a", "d"]
+
+
+def test_a_snapshot_is_a_place_to_come_back_to(session: hansard.Session) -> None:
+    """N-48: a revert to a snapshot shows exactly what was there; the later of two labels counts."""
+    say(session, "a")
+    session.snapshot("start")
+    say(session, "b")
+    session.snapshot("middle")
+    say(session, "c")
+    assert session.snapshots == {"start": 1, "middle": 3}
+    session.revert("middle")
+    assert texts(session) == ["a", "b"]
+    session.revert("start")
+    assert texts(session) == ["a"]
+    session.snapshot("middle")
+    assert session.snapshots["middle"] == 7
+    assert session.state().snapshots == session.snapshots
+
+
+def test_a_revert_to_nowhere_is_refused(session: hansard.Session) -> None:
+    """A revert to a seq or label that is not there is an error, and appends nothing."""
+    say(session, "a")
+    for place in (2, -1, True, "nowhere"):
+        with pytest.raises(hansard.InvalidEvent):
+            session.revert(place)
+    assert session.seq == 1
+    session.revert(0)
+    assert texts(session) == []
+
+
+def test_a_summary_stands_for_what_it_sums_up(session: hansard.Session) -> None:
+    """The model view shows the summary and what came after its seq; the history view shows all."""
+    say(session, "a", "b", "c")
+    session.summarize(upto=2, message={"role": "system", "content": "a and b"})
+    say(session, "d")
+    assert texts(session) == ["a and b", "c", "d"]
+    assert texts(session, view="history") == ["a", "b", "c", "d"]
+    assert texts(session, last=2) == ["c", "d"]
+    assert texts(session, last=3) == ["a and b", "c", "d"]
+    assert texts(session, at=3) == ["a", "b", "c"]
+    assert session.messages_json().startswith(b'[{"role":"system","content":"a and b"},')
+    session.summarize(upto=5, message={"role": "system", "content": "all"})
+    assert texts(session) == ["all"]
+    session.revert(5)
+    assert texts(session) == ["a and b", "c", "d"]
+    session.revert(3)
+    assert texts(session) == ["a", "b", "c"]
+
+
+def test_a_clear_begins_anew(session: hansard.Session) -> None:
+    """N-47: after a clear the model view is empty, summaries included, and can be brought back."""
+    say(session, "a", "b")
+    session.summarize(upto=1, message={"role": "system", "content": "sum"})
+    session.clear()
+    assert texts(session) == []
+    say(session, "c")
+    assert texts(session) == ["c"]
+    assert texts(session, view="history") == ["a", "b", "c"]
+    session.revert(3)
+    assert texts(session) == ["sum", "b"]
+
+
+def test_a_redacted_message_is_gone_from_every_view(session: hansard.Session) -> None:
+    """A redaction holds for every view and every time, whatever is reverted."""
+    say(session, "a", "secret", "c")
+    session.redact(2, reason="asked for")
+    assert texts(session) == ["a", "c"]
+    assert texts(session, view="history") == ["a", "c"]
+    assert texts(session, at=2) == ["a"]
+    assert texts(session, last=2) == ["a", "c"]
+    assert b"secret" not in session.messages_json(view="history")
+    session.revert(2)
+    assert texts(session) == ["a"]
+    session.revert(0)
+    session.revert(3)
+    assert texts(session) == ["a", "c"]
+
+
+def test_only_a_message_can_be_redacted(session: hansard.Session) -> None:
+    """To redact what is no message, or is not there, is an error."""
+    say(session, "a")
+    session.set_metadata(title="t")
+    for seq in (0, 2, 3):
+        with pytest.raises(hansard.InvalidEvent):
+            session.redact(seq)
+    session.summarize(upto=1, message={"role": "system", "content": "sum"})
+    session.redact(3)
+    assert texts(session) == ["a"]
+
+
+def test_usage_adds_up_by_model(session: hansard.Session) -> None:
+    """Recorded usage is summed for each model; a revert does not give the tokens back."""
+    session.record_usage(model="m1", input_tokens=10, output_tokens=5, cost=0.25)
+    session.record_usage(model="m1", input_tokens=1, output_tokens=2, cost=0.5, cached_tokens=7)
+    session.record_usage(model="m2", input_tokens=3)
+    session.revert(0)
+    assert session.usage == {
+        "m1": hansard.Usage(calls=2, input_tokens=11, output_tokens=7, cost=0.75),
+        "m2": hansard.Usage(calls=1, input_tokens=3, output_tokens=0, cost=0.0),
+    }
+    with pytest.raises(hansard.InvalidEvent):
+        session.record_usage(model="m1", input_tokens="many")  # type: ignore[arg-type]
+    assert list(session.events())[1].data["cached_tokens"] == 7
+
+
+def test_time_travel_by_the_clock(session: hansard.Session) -> None:
+    """`at` takes a time, and means the last event written by then."""
+    say(session, "a", "b", "c")
+    times = [event.time for event in session.events()]
+    assert texts(session, at=times[-1]) == ["a", "b", "c"]
+    assert texts(session, at=times[0] - timedelta(seconds=1)) == []
+    assert session.state(at=datetime.now(tz=UTC) + timedelta(days=1)).seq == 3
+    assert session.state(at=times[0] - timedelta(days=1)).seq == 0
+    with pytest.raises(ValueError, match="time zone"):
+        session.messages(at=times[0].replace(tzinfo=None))
+
+
+def test_a_window_of_a_session(session: hansard.Session) -> None:
+    """N-55: a window shows the end of the model view and keeps calls with their results."""
+    say(session, "one")
+    session.add_message({"role": "assistant", "tool_calls": [{"id": "c1"}]})
+    session.add_message({"role": "tool", "tool_call_id": "c1", "content": "4"})
+    say(session, "two")
+    assert [m.get("content") for m in session.window(messages=2)] == ["two"]
+    assert [m.get("content") for m in session.window(messages=2, keep_first=True)] == ["one", "two"]
+    assert len(session.window(messages=3)) == 3
+    assert len(session.window(turns=1)) == 1
+    assert session.window(tokens=0) == []
+    with pytest.raises(ValueError, match="turns"):
+        session.window(turns=-1)
+    assert session.pairing() == []
+    session.add_message({"role": "tool", "tool_call_id": "c2", "content": "?"})
+    assert session.pairing() == [hansard.Problem("orphan result", 4, "c2")]
+
+
+# -- any history at all ---------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["say", "say", "say", "revert", "redact", "summarize", "clear", "meta"]),
+        st.integers(0, 100),
+    ),
+    max_size=25,
+)
+
+
+def shown_by_definition(log: list[tuple[str, int]], at: int) -> list[str]:
+    """Say what the model view shows, by running the events one after the other up to a seq.
+
+    What is shown after each event is kept, so a revert is looking it up: not how the code does it.
+    """
+    states: list[list[tuple[int, str]]] = [[]]
+    for seq, (kind, number) in enumerate(log, 1):
+        now = list(states[-1])
+        if kind == "say":
+            now.append((seq, f"m{seq}"))
+        elif kind == "revert":
+            now = list(states[number])
+        elif kind == "summarize":
+            # An older summary goes only if the new one stands for at least as much.
+            covered = max((int(t[3:]) for _, t in now if t.startswith("sum")), default=-1)
+            if number >= covered:
+                rest = [item for item in now if item[0] > number and item[1].startswith("m")]
+                now = [(seq, f"sum{number}"), *rest]
+        elif kind == "clear":
+            now = []
+        states.append(now)
+    redacted = {number for kind, number in log if kind == "redact"}
+    return [text for seq, text in states[at] if seq not in redacted]
+
+
+@given(STEPS)
+def test_any_history_shows_what_it_should(steps: list[tuple[str, int]]) -> None:
+    """N-47, N-49: for random histories the model view at each seq is what the events say."""
+    session = hansard.open("memory:").session("s")
+    log: list[tuple[str, int]] = []
+    said: list[int] = []
+    for kind, number in steps:
+        seq = len(log)
+        place = number % (seq + 1)
+        if kind == "say":
+            say(session, f"m{seq + 1}")
+            said.append(seq + 1)
+        elif kind == "revert":
+            session.revert(place)
+        elif kind == "redact":
+            if not said:
+                continue
+            place = said[number % len(said)]
+            session.redact(place)
+        elif kind == "summarize":
+            session.summarize(upto=place, message={"role": "system", "content": f"sum{place}"})
+        elif kind == "clear":
+            session.clear()
+        else:
+            session.set_metadata(n=seq)
+        log.append((kind, place))
+    for at in range(len(log) + 1):
+        expected = shown_by_definition(log, at)
+        assert texts(session, at=at) == expected
+        assert texts(session, at=at, last=2) == expected[-2:]
