@@ -13,6 +13,7 @@ import hansard
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "library.md"
 
 _MODULE = re.compile(r"\b(?:hansard|typing|collections\.abc|datetime)\.(?:[a-z_]+\.)*")
+_FUNCTION = re.compile(r"<function (\w+) at 0x[0-9a-f]+>")
 _QUOTED = re.compile(r"'([A-Z]\w+)'")
 
 HEAD = """# Reference: the library
@@ -28,8 +29,10 @@ def page() -> str:
     plain = {n: o for n, o in public.items() if inspect.isfunction(o)}
     errors = {n: o for n, o in public.items() if inspect.isclass(o) and issubclass(o, Exception)}
     classes = {n: o for n, o in public.items() if n not in plain and n not in errors}
-    for name, thing in plain.items():
-        parts.append(f"## `hansard.{name}{_signature(thing)}`\n\n{_doc(thing)}\n")
+    parts += [
+        f"## `hansard.{name}{_signature(thing)}`\n\n{_doc(thing)}\n"
+        for name, thing in plain.items()
+    ]
     for name in ("Store", "Session", *sorted(set(classes) - {"Store", "Session"})):
         parts.append(_class(name, classes[name]))
     parts.append("## Errors\n")
@@ -57,7 +60,7 @@ def _signature(function: object) -> str:
     kept = [p for p in signature.parameters.values() if p.name != "self"]
     text = str(signature.replace(parameters=kept))
     # Modules say where a name lives, not what it is; and a quoted class is a class.
-    return _QUOTED.sub(r"\1", _MODULE.sub("", text))
+    return _QUOTED.sub(r"\1", _MODULE.sub("", _FUNCTION.sub(r"\1", text)))
 
 
 def _doc(thing: object) -> str:

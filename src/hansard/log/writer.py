@@ -389,6 +389,8 @@ class Writer:
         # If the disk takes nothing at all, this process remembers, and others meet the same disk.
         with contextlib.suppress(HansardError, OSError):
             self._add_note("failed", adds=FAILED)
+            # From here on the log says it, and will say when it is over, whoever verifies it.
+            handle.root.failed.discard(handle.session_id)
         return SyncFailed(
             "sync",
             handle.path,
