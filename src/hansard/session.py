@@ -46,6 +46,9 @@ _PATIENCE = 1.0
 
 _LONGEST_KEY = 1024
 
+#: How many messages `window` looks at before it looks at more.
+_WINDOW = 64
+
 #: Reading more messages than this pauses the garbage collector: 100,000 decode in 60 % of the time.
 _MANY = 2_000
 
@@ -299,14 +302,25 @@ class Session:
         for name, value in (("turns", turns), ("messages", messages), ("tokens", tokens)):
             if value is not None:
                 _check_seq(name, value)
-        return windows.window(
-            self.messages(),
-            turns=turns,
-            count=messages,
-            tokens=tokens,
-            keep_first=keep_first,
-            counter=counter,
-        )
+        limits = windows.Limits(turns, messages, tokens, counter)
+        # The end of the view is enough, unless a limit reaches further back: then more of it.
+        size = _WINDOW
+        while True:
+            tail = views.show_last(self._log, views.decoded, size)
+            whole = len(tail) < size
+            first = self._first_user(tail, whole=whole) if keep_first else None
+            found = windows.window(tail, limits, first=first, partial=not whole)
+            if found is not None:
+                return found
+            size *= 4
+
+    def _first_user(self, tail: list[dict[str, Any]], *, whole: bool) -> dict[str, Any] | None:
+        """Return what a person said first, as the object in the tail if it is there."""
+        if not whole:
+            for message in views.each(self._log):
+                if windows.is_user(message):
+                    return message
+        return next((message for message in tail if windows.is_user(message)), None)
 
     def pairing(self) -> list[Problem]:
         """Return the tool calls without a result, and results without a call, of the model view."""

@@ -144,6 +144,7 @@ def write_until_killed(
     `sessions`: where to; with none, each append begins a session. `retries`: keyed appends of a killed
     writer, of which nobody knows whether they were made: made again, with the same key.
     """
+    wire.narrow()
     store = open_store(path, durability)
     failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
 

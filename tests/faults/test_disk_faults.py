@@ -131,6 +131,13 @@ class Struck:
         self.store = self.error = None
 
 
+def refused(fault: faults.Faults, number: int) -> bool:
+    """Say whether a call was refused that matters."""
+    # To list a directory it is opened once more. Here only the sweep of old temporaries lists, and
+    # does not insist.
+    return any(call.error == number and not call.place.endswith("/.") for call in fault.calls)
+
+
 def strike_every_call(
     templates: Path, scene: Scene, tmp_path: Path, make: Callable[[int], faults.Faults], number: int
 ) -> int:
@@ -138,7 +145,7 @@ def strike_every_call(
     for at, stage in stages(templates, scene, tmp_path):
         leftovers = Leftovers()
         struck = Struck(scene, stage, make(at))
-        if struck.error is not None or any(call.error == number for call in struck.fault.calls):
+        if struck.error is not None or refused(struck.fault, number):
             struck.check_error(number)
         seen = struck.check_state()
         if struck.error is not None:
@@ -186,7 +193,6 @@ def test_a_look_that_is_refused_is_an_error(templates: Path, scene: Scene, tmp_p
     """N-29, N-32: a call that only looks, and is refused, is an error of ours and never an absence."""
 
     def make(at: int) -> faults.Faults:
-        # Listing is left out: here only the sweep of old temporaries lists, and does not insist.
         return faults.fail(errno.EIO, at=at, only=set(faults.READING) - {"names"})
 
     assert strike_every_call(templates, scene, tmp_path, make, errno.EIO) >= 3
@@ -335,4 +341,5 @@ def test_a_real_full_disk_is_an_error_until_there_is_room(tmp_path: Path) -> Non
             assert session.messages() == [*expected, THIRD]
             assert session.verify().findings == []
     finally:
-        subprocess.run(["umount", str(tmp_path)], check=True, timeout=20)
+        # Lazily: an error's frames may still hold files of the store.
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True, timeout=20)

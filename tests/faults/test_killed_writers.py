@@ -70,14 +70,21 @@ class Siege:
         self._own_counts = itertools.count()
         self.checker = Checker(str(self.path), str(self._journals))
 
-    def run(self, kills: int, sessions: list[str], deaths: list[tuple[str, str]]) -> Iterator[str]:
-        """Kill so many writers, every third by its own hand at the next of the `deaths`; name each."""
+    def run(
+        self, kills: int, sessions: list[str], deaths: list[tuple[str, str]], *, pace: int
+    ) -> Iterator[str]:
+        """Kill so many writers, every third by its own hand at the next of the `deaths`; name each.
+
+        Between two kills, everyone makes about as many appends as `pace` says.
+        """
         planned = itertools.cycle(deaths)
         for _ in range(4):
             self._start(sessions)
         while self.kills < kills:
             place = self._rng.randrange(len(self._living))
             name, worker, death = self._living.pop(place)
+            for _, other, _ in self._living:
+                other.hear_what_was_told(pace)
             if death is None:
                 self._kill_at_some_moment(worker)
             worker.hear_it_die()
@@ -112,8 +119,7 @@ class Siege:
         self._living.append((name, worker, death))
 
     def _kill_at_some_moment(self, worker: Worker) -> None:
-        while worker.has_told():
-            worker.hear()
+        worker.hear_what_was_told()
         for _ in range(self._rng.randrange(1, 8)):
             worker.hear()
         # Microseconds lie between two appends, and milliseconds between two syncs.
@@ -160,7 +166,7 @@ def siege(tmp_path: Path, rng: random.Random) -> Iterator[Siege]:
 @pytest.mark.slow
 def test_180_killed_writers_lose_and_double_nothing(siege: Siege, rng: random.Random) -> None:
     """N-39, F-27 to F-31: whoever is killed, what was acknowledged is there once, batches whole, in order."""
-    for name in siege.run(180, SESSIONS, APPENDING):
+    for name in siege.run(180, SESSIONS, APPENDING, pace=8):
         siege.append(rng.choice(SESSIONS))
         siege.checker.look(SESSIONS)
         for thread in range(2):
@@ -180,7 +186,7 @@ def test_120_writers_killed_while_they_begin_sessions_damage_none(
     """N-27, N-38, N-39, F-25: a session whose beginning was killed is there whole, or not; then it begins."""
     swept = 0
     begun: set[str] = set()
-    for name in siege.run(120, [], BEGINNING):
+    for name in siege.run(120, [], BEGINNING, pace=3):
         attempts = siege.attempts(name)
         # The last one of each thread is the one that may have been under way.
         for session in {attempt.writer: attempt.session for attempt in attempts}.values():

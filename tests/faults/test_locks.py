@@ -222,8 +222,7 @@ def test_deleting_the_lock_file_under_writers_loses_and_doubles_nothing(tmp_path
         for _ in range(20):
             lock_of(path).unlink()
             for worker in workers:
-                while worker.has_told():
-                    worker.hear()
+                worker.hear_what_was_told()
                 # The first may have been under way; the third began after the lock was gone.
                 for _ in range(3):
                     worker.hear()

@@ -8,6 +8,7 @@ server that has imported what they need, so one costs milliseconds and inherits 
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import time
 import traceback
@@ -43,6 +44,11 @@ class Wire:
     def tell(self, what: object) -> None:
         """Say something that the test waits to hear."""
         self._send("told", what)
+
+    def narrow(self) -> None:
+        """Let `tell` wait until the test has heard almost all: nobody runs far ahead of it."""
+        with socket.socket(fileno=os.dup(self._connection.fileno())) as line:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
 
     def wait(self) -> None:
         """Wait until the test says `go`."""
@@ -98,9 +104,14 @@ class Worker:
         self.wait()
         return what
 
-    def has_told(self) -> bool:
-        """Say whether there is something to hear."""
-        return self._connection.poll(0)
+    def hear_what_was_told(self, most: int = 100) -> None:
+        """Hear what was told by now, or so much of it."""
+        while most > 0 and self._connection.poll(0):
+            try:
+                self.hear()
+            except (EOFError, ConnectionResetError):
+                return  # it died meanwhile, as it was told to
+            most -= 1
 
     def _receive(self) -> tuple[str, Any]:
         if not self._connection.poll(PATIENCE):

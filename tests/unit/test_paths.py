@@ -256,3 +256,22 @@ def test_any_history_shows_what_it_should(steps: list[tuple[str, int]]) -> None:
         expected = shown_by_definition(log, at)
         assert texts(session, at=at) == expected
         assert texts(session, at=at, last=2) == expected[-2:]
+
+
+def test_a_window_of_a_long_session_is_cut_from_its_end(session: hansard.Session) -> None:
+    """A window of a long session is that of the whole view, whether or not the end is enough."""
+    session.add_message({"role": "system", "content": "be kind"})
+    say(session, "first")
+    session.add_message({"role": "assistant", "tool_calls": [{"id": "long"}]})
+    say(session, *[f"{number}" for number in range(400)])
+    session.add_message({"role": "tool", "tool_call_id": "long", "content": "done"})
+    say(session, "last")
+
+    def shown(**limits: Any) -> list[Any]:
+        return [message.get("content") for message in session.window(**limits)]
+
+    assert shown(messages=2) == ["last"]
+    assert shown(messages=2, keep_first=True) == ["first", "last"]
+    assert len(shown(messages=500)) == 405
+    assert len(shown(turns=402, keep_first=True)) == 404
+    assert shown(turns=402)[0] == "first"

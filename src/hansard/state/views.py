@@ -58,6 +58,15 @@ def show(
     ]
 
 
+def each(log: Log) -> Iterator[dict[str, Any]]:
+    """Yield the messages of the model view one by one, reading no further than asked."""
+    way = path_of(log)
+    for chunk in _forwards(log, way, 0):
+        for seq, message in chunk.messages():
+            if seq not in way.hidden:
+                yield message
+
+
 def show_last(
     log: Log,
     take: Take[Shown],

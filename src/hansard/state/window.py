@@ -6,7 +6,7 @@ one, so that a limit stays a limit; only if nothing would be left does it move b
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,54 +25,64 @@ def estimate_tokens(message: Message) -> int:
     return -(-len(_encode(message)) // _BYTES_PER_TOKEN)
 
 
+class Limits(NamedTuple):
+    """How much may be kept; None is no limit. `counter` says how many tokens a message takes."""
+
+    turns: int | None = None
+    messages: int | None = None
+    tokens: int | None = None
+    counter: Callable[[Message], int] = estimate_tokens
+
+    def less(self, message: Message) -> "Limits":
+        """Return what is left when a message is kept outside the window."""
+        return self._replace(
+            messages=None if self.messages is None else max(self.messages - 1, 0),
+            tokens=None if self.tokens is None else self.tokens - self.counter(message),
+        )
+
+
 def window(
     messages: Sequence[Message],
+    limits: Limits,
     *,
-    turns: int | None = None,
-    count: int | None = None,
-    tokens: int | None = None,
-    keep_first: bool = False,
-    counter: Callable[[Message], int] = estimate_tokens,
-) -> list[Message]:
-    """Return the last messages that fit every limit that is given.
+    first: Message | None = None,
+    partial: bool = False,
+) -> list[Message] | None:
+    """Return the last messages that fit every limit.
 
     Args:
-        messages: what to cut.
-        turns: at most so many turns; a turn begins with a message of the user.
-        count: at most so many messages.
-        tokens: at most so many tokens, as `counter` counts them.
-        keep_first: begin with the first message of the user, even if it is older; it counts.
-        counter: how many tokens a message takes.
+        messages: what to cut: a view, or the end of one.
+        limits: how much may be kept.
+        first: a message to begin with if it is not kept anyway; it counts.
+        partial: there are more messages before these. None is returned if they must be seen too.
     """
-    first = _first_user(messages) if keep_first else None
-    for_first = 0 if first is None else 1
-    cut = 0
-    if turns is not None:
-        cut = max(cut, _turn_cut(messages, turns))
-    if count is not None:
-        cut = max(cut, len(messages) - count)
-        if first is not None and first < cut:
-            cut = max(cut, len(messages) - (count - for_first))
-    if tokens is not None:
-        left = tokens
-        if first is not None:
-            left -= counter(messages[first])
-        cut = max(cut, _token_cut(messages, left, counter))
-    cut = _whole_cut(messages, min(cut, len(messages)))
-    kept = list(messages[cut:])
-    if first is not None and first < cut:
-        kept.insert(0, messages[first])
-    return kept
+    cut = _cut(messages, limits, partial=partial)
+    if cut is None or first is None or any(kept is first for kept in messages[cut:]):
+        return None if cut is None else list(messages[cut:])
+    cut = _cut(messages, limits.less(first), partial=partial)
+    return None if cut is None else [first, *messages[cut:]]
 
 
-def _first_user(messages: Sequence[Message]) -> int | None:
-    for place, message in enumerate(messages):
-        if _is_user(message):
-            return place
-    return None
+def _cut(messages: Sequence[Message], limits: Limits, *, partial: bool) -> int | None:
+    """Return where the window begins; None if that cannot be said from these messages alone."""
+    wanted = 0
+    if limits.turns is not None:
+        wanted = max(wanted, _turn_cut(messages, limits.turns))
+    if limits.messages is not None:
+        wanted = max(wanted, len(messages) - limits.messages)
+    if limits.tokens is not None:
+        wanted = max(wanted, _token_cut(messages, limits.tokens, limits.counter))
+    if partial and wanted == 0:
+        return None
+    legal = _legal_cuts(messages, partial=partial)
+    later = [place for place in legal if place >= wanted]
+    if wanted >= len(messages) or (later and later[0] < len(messages)):
+        return later[0]
+    earlier = [place for place in legal if place <= wanted]
+    return earlier[-1] if earlier else None
 
 
-def _is_user(message: Message) -> bool:
+def is_user(message: Message) -> bool:
     """Say whether a person speaks: results of tools come in messages of the user's too."""
     if pairing.results(message):
         return False
@@ -85,7 +95,7 @@ def _is_user(message: Message) -> bool:
 
 
 def _turn_cut(messages: Sequence[Message], turns: int) -> int:
-    starts = [place for place, message in enumerate(messages) if _is_user(message)]
+    starts = [place for place, message in enumerate(messages) if is_user(message)]
     if turns <= 0:
         return len(messages)
     return starts[-turns] if len(starts) > turns else 0
@@ -99,25 +109,21 @@ def _token_cut(messages: Sequence[Message], left: int, counter: Callable[[Messag
     return 0
 
 
-def _whole_cut(messages: Sequence[Message], wanted: int) -> int:
-    """Return the first place from `wanted` on that splits no call from its result, or the last before."""
-    legal = _legal_cuts(messages)
-    later = [place for place in legal if place >= wanted]
-    if later and later[0] < len(messages):
-        return later[0]
-    if wanted >= len(messages):
-        return len(messages)
-    return max(place for place in legal if place <= wanted)
+def _legal_cuts(messages: Sequence[Message], *, partial: bool) -> list[int]:
+    """Return the places between messages over which no call waits for its result.
 
-
-def _legal_cuts(messages: Sequence[Message]) -> list[int]:
-    """Return the places between messages over which no call waits for its result."""
+    In the end of a view, a result whose call is not there has it before: no cut up to it is legal.
+    """
     last_result: dict[str, int] = {}
+    called: set[str] = set()
+    reach = -1
     for place, message in enumerate(messages):
         for call_id in pairing.results(message):
             last_result[call_id] = place
+            if partial and call_id not in called:
+                reach = place
+        called.update(pairing.calls(message))
     legal = []
-    reach = -1
     for place, message in enumerate(messages):
         if reach < place:
             legal.append(place)

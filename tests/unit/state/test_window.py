@@ -7,9 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.state.pairing import problems
-from hansard.state.window import estimate_tokens, window
+from hansard.state.window import Limits, estimate_tokens, is_user
+from hansard.state.window import window as cut_window
 
 Message = dict[str, Any]
+
+
+def window(talk: list[Message], *, keep_first: bool = False, **limits: Any) -> list[Message]:
+    """Cut a whole view."""
+    first = next((message for message in talk if is_user(message)), None)
+    found = cut_window(talk, Limits(**limits), first=first if keep_first else None)
+    assert found is not None, "a whole view always has a window"
+    return found
 
 
 def user(text: str) -> Message:
@@ -49,12 +58,12 @@ TALK = [
 )
 def test_a_cut_moves_on_to_a_place_that_splits_nothing(limit: int, first: int) -> None:
     """N-55: a window of n messages has at most n, and begins where no call waits for its result."""
-    assert window(TALK, count=limit) == TALK[first:]
+    assert window(TALK, messages=limit) == TALK[first:]
 
 
 def test_a_pair_larger_than_the_window_is_kept_whole() -> None:
     """N-55: if the only messages that would fit are halves, the window goes back past the call."""
-    assert window(TALK[:4], count=2) == TALK[1:4]
+    assert window(TALK[:4], messages=2) == TALK[1:4]
 
 
 @pytest.mark.parametrize(("turns", "first"), [(0, 7), (1, 5), (2, 0), (5, 0)])
@@ -84,10 +93,10 @@ def test_tokens_are_counted_by_the_caller_or_guessed() -> None:
 
 def test_the_first_message_of_the_user_can_be_kept() -> None:
     """With keep_first the window begins with what the user said first, and it counts."""
-    assert window(TALK, count=3, keep_first=True) == [TALK[0], *TALK[5:]]
-    assert window(TALK, count=9, keep_first=True) == TALK
+    assert window(TALK, messages=3, keep_first=True) == [TALK[0], *TALK[5:]]
+    assert window(TALK, messages=9, keep_first=True) == TALK
     assert window(TALK, tokens=3, keep_first=True, counter=lambda _: 1) == [TALK[0], *TALK[5:]]
-    assert window([answer("hi")], count=1, keep_first=True) == [answer("hi")]
+    assert window([answer("hi")], messages=1, keep_first=True) == [answer("hi")]
 
 
 @st.composite
@@ -112,6 +121,16 @@ def test_no_window_of_a_whole_conversation_has_half_a_pair(
     talk: list[Message], limit: int, keep: bool
 ) -> None:
     """N-55: whatever the limit, a window of a conversation without problems has none."""
-    assert problems(window(talk, count=limit, keep_first=keep)) == []
+    assert problems(window(talk, messages=limit, keep_first=keep)) == []
     assert problems(window(talk, turns=limit, keep_first=keep)) == []
     assert problems(window(talk, tokens=limit, keep_first=keep, counter=lambda _: 1)) == []
+
+
+@given(talks(), st.integers(0, 14), st.integers(1, 14))
+def test_the_end_of_a_view_is_enough(talk: list[Message], limit: int, size: int) -> None:
+    """A window cut from the end of a view is the one cut from all of it, or says that it needs more."""
+    for limits in (Limits(messages=limit), Limits(turns=limit), Limits(tokens=limit * 9)):
+        found = cut_window(talk[-size:], limits, partial=len(talk) > size)
+        assert found is None or found == cut_window(talk, limits)
+    if limit < size <= len(talk) and not any(problems(talk[-size:])):
+        assert cut_window(talk[-size:], Limits(messages=limit), partial=True) is not None
