@@ -224,6 +224,9 @@ def test_one_of_many_creates(tmp_path: Path) -> None:
                 store.create(f"s{number}", metadata={"by": id(store)})
             except hansard.SessionExists:
                 continue
+            except BaseException:
+                barrier.abort()
+                raise
             made.append(f"s{number}")
 
     threads = [threading.Thread(target=create, args=(store,)) for store in stores]

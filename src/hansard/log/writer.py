@@ -262,6 +262,8 @@ class Writer:
         for order in batch:
             self._frame(order, draft, now)
         if not draft.lines:
+            # The header was not written, and another's will not be the same.
+            self._keys.forget()
             return Touched(None, None)
         # Housekeeping: no append fails for old rubbish.
         with contextlib.suppress(OSError):

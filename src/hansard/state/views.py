@@ -79,9 +79,9 @@ def show_last(
     """Return the last `count` of those messages, in order, reading no more than they need."""
     pieces: list[list[Shown]] = []
     missing = count
+    way = path_of(log, view=view, upto=upto)
     if missing == 0:
         return []
-    way = path_of(log, view=view, upto=upto)
     for chunk in _backwards(log, way, after):
         found = [message for seq, message in take(chunk) if seq > after and seq not in way.hidden]
         pieces.append(found[-missing:])

@@ -160,6 +160,7 @@ class Faults:
         self._mutex = threading.RLock()
         self._real: dict[str, Any] = {}
         self._files: dict[tuple[int, int], _File] = {}
+        self._published: dict[tuple[int, int], str] = {}
 
     def __enter__(self) -> Self:
         for name in (*MUTATING, *READING):
@@ -196,7 +197,7 @@ class Faults:
 
         def call(*arguments: Any, **options: Any) -> Any:
             asked = _Asked(operation, real, arguments, options)
-            place = _place(operation, arguments)
+            place = self._place(operation, arguments)
             with self._mutex:
                 strikes = self._strikes(operation)
             if operation in {"write", "sync"}:
@@ -206,6 +207,9 @@ class Faults:
             except OSError as error:
                 self.calls.append(Call(operation, place, error.errno or 0))
                 raise
+            if operation == "publish":
+                # The system still calls the open file by its temporary name.
+                self._published[_key(os.stat(arguments[2], dir_fd=arguments[0]))] = place
             done = Call(operation, place)
             self.calls.append(done)
             if self._watch is not None:
@@ -244,9 +248,31 @@ class Faults:
         if asked.operation in _OPENING:
             disk.close(result)
 
+    def _place(self, operation: str, arguments: tuple[Any, ...]) -> str:
+        """Return the path that a call is about."""
+        match operation, arguments:
+            case (("make_root" | "open_root"), (path,)):
+                return str(path)
+            case "move", (_, _, int(directory), str(name)):
+                return f"{self._path(directory)}/{name}"
+            case "publish", (int(directory), _, str(name)):
+                return f"{self._path(directory)}/{name}"
+            case _, (int(directory), str(name), *_):
+                return f"{self._path(directory)}/{name}"
+            case _, (int(descriptor), *_):
+                return self._path(descriptor)
+            case _:
+                return ""
+
+    def _path(self, descriptor: int) -> str:
+        try:
+            known = self._published.get(_key(os.fstat(descriptor)))
+            return known or os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            return str(descriptor)  # no /proc, as on a Mac
+
     def _track(self, descriptor: int) -> _File:
-        status = os.fstat(descriptor)
-        key = status.st_dev, status.st_ino
+        key = _key(os.fstat(descriptor))
         with self._mutex:
             if key not in self._files:
                 # What was there before this block counts as being on the disk.
@@ -411,25 +437,5 @@ def _error(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-def _place(operation: str, arguments: tuple[Any, ...]) -> str:
-    """Return the path that a call is about."""
-    match operation, arguments:
-        case (("make_root" | "open_root"), (path,)):
-            return str(path)
-        case "move", (_, _, int(directory), str(name)):
-            return f"{_path(directory)}/{name}"
-        case "publish", (int(directory), _, str(name)):
-            return f"{_path(directory)}/{name}"
-        case _, (int(directory), str(name), *_):
-            return f"{_path(directory)}/{name}"
-        case _, (int(descriptor), *_):
-            return _path(descriptor)
-        case _:
-            return ""
-
-
-def _path(descriptor: int) -> str:
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        return str(descriptor)  # no /proc, as on a Mac
+def _key(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

@@ -109,3 +109,20 @@ def test_foreign_files_are_no_sessions(tmp_path: Path) -> None:
         assert tree(root) == before
         # A lock without a log is a creation that was interrupted: the next writer goes on.
         assert store.session("only-a-lock").add_message({"n": 1}).seq == 1
+
+
+def test_a_refused_beginning_is_forgotten(tmp_path: Path) -> None:
+    """N-22, N-34: who was refused as a session's first writer takes another's log as it is.
+
+    A handle whose first append met a conflict had framed a header that was never written; what it
+    then believed of the log's beginning made a healthy log look damaged to its next keyed append.
+    """
+    mine, theirs = (hansard.open(tmp_path / "store", durability="os") for _ in range(2))
+    with pytest.raises(hansard.SeqConflict):
+        mine.session("a").add_message({"n": 0}, key="k", expected_seq=7)
+    theirs.session("a").add_message({"n": 1}, key="theirs")
+    assert mine.session("a").add_message({"n": 2}, key="k").seq == 2
+    assert mine.session("a").add_message({"n": 9}, key="theirs").seq == 1
+    assert theirs.session("a").messages() == [{"n": 1}, {"n": 2}]
+    mine.close()
+    theirs.close()

@@ -16,14 +16,14 @@ NAMES = {
 
 
 def test_the_names_never_change() -> None:
-    """F-46: the kinds that version 1 knows are these."""
-    assert set(KINDS) == NAMES
+    """F-46: a kind that was ever written is known for ever; new ones may come."""
+    assert set(KINDS) >= NAMES
 
 
 def test_messages_parts_and_usage_are_not_control() -> None:
     """F-19: what is many is not in the chain of control records; all else that we know is."""
     assert {"message.added", "message.part", "usage.recorded"} == NAMES - CONTROL
-    assert CONTROL <= NAMES
+    assert set(KINDS) >= CONTROL
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
@@ -40,9 +40,7 @@ def test_a_kind_reads_data_of_the_future(name: str) -> None:
     assert isinstance(value, struct)
 
 
-@pytest.mark.parametrize(
-    "good", ["x.a", "a", "X" * 100, "!#[]~", "session.created", "x.{}", "-"]
-)
+@pytest.mark.parametrize("good", ["x.a", "a", "X" * 100, "!#[]~", "session.created", "x.{}", "-"])
 def test_names_that_a_record_can_carry(good: str) -> None:
     """F-13: a kind is 1 to 100 printable ASCII characters without space, quote and backslash."""
     assert check_kind(good) == good

@@ -1,0 +1,403 @@
+"""What "sync" promises, shown by the calls that are made, and by every state a power cut may leave."""
+
+import errno
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import pytest
+
+import hansard
+from hansard.log import disk, segment
+from hansard.log.root import Root
+from hansard.log.writer import Writer
+from hansard.testing import faults
+from tests.faults.crash_states import Recorder, build, crash_states
+from tests.faults.scenes import do_not_wait_for_the_disk
+
+ID = "s"
+
+Durability = Literal["sync", "os"]
+
+#: What a stranger finds where there is no store; where there is one and no session, None.
+NO_STORE = "no store"
+
+
+class Trace:
+    """The calls that change something, with paths seen from the store's root."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._fault = faults.record()
+
+    def __enter__(self) -> Self:
+        self._fault.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._fault.__exit__(None, None, None)
+
+    def of(self, act: Callable[[], object]) -> list[str]:
+        """Return the calls that an act makes, as text: `sync sessions/s/log.jsonl`."""
+        self._fault.calls.clear()
+        act()
+        shown = []
+        for call in self._fault.calls:
+            place = Path(call.place)
+            if call.operation in faults.MUTATING and not call.error:
+                inside = place.is_relative_to(self._store)
+                name = str(place.relative_to(self._store)) if inside else str(place)
+                shown.append(f"{call.operation} {name}")
+        return shown
+
+
+def order(calls: list[str], *wanted: str) -> None:
+    """Fail unless calls that begin so are made in this order, others between them or not."""
+    left = iter(calls)
+    for start in wanted:
+        assert any(call.startswith(start) for call in left), f"no {start!r} in its place in {calls}"
+
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="needs /proc to tell what a descriptor is"
+)
+
+
+@needs_proc
+def test_sync_appends_are_written_and_synced_before_they_return(tmp_path: Path) -> None:
+    """N-37, F-31: with "sync", the default, each append is one write and then one sync of the log."""
+    log = f"sessions/{ID}/log.jsonl"
+    with Trace(tmp_path / "store") as trace, hansard.open(tmp_path / "store") as store:
+        session = store.session(ID)
+        session.add_message({"n": 0})
+        for append in (
+            lambda: session.add_message({"n": 1}),
+            lambda: session.add_messages([{"n": 2}, {"n": 3}], key="k"),
+            lambda: session.set_metadata(title="T"),
+            lambda: session.append("x.todo", {}),
+        ):
+            assert trace.of(append) == [f"write {log}", f"sync {log}"]
+        # A retry is acknowledged too: the first try may not have been synced.
+        again = trace.of(lambda: session.add_messages([{"n": 2}, {"n": 3}], key="k"))
+        assert again == [f"sync {log}"]
+
+
+@needs_proc
+def test_a_new_session_and_its_names_are_synced_before_it_is_acknowledged(tmp_path: Path) -> None:
+    """N-37, F-25, F-31: create, write, sync, publish, sync the session's directory, sync its parent."""
+    with Trace(tmp_path / "store") as trace:
+        with hansard.open(tmp_path / "store") as store:
+            order(
+                trace.of(lambda: store.create(ID)),
+                f"make_directory sessions/{ID}",
+                f"create_file sessions/{ID}/.tmp-",
+                f"write sessions/{ID}/.tmp-",
+                f"sync sessions/{ID}/.tmp-",
+                f"publish sessions/{ID}/log.jsonl",
+                f"sync_directory sessions/{ID}",
+                "sync_directory sessions",
+            )
+        # Another process may have made the names, and died before it synced them.
+        with hansard.open(tmp_path / "store") as store:
+            calls = trace.of(lambda: store.session(ID).add_message({"n": 1}))
+        order(calls, "write", "sync", f"sync_directory sessions/{ID}", "sync_directory sessions")
+        order(calls, "sync_directory .", f"sync_directory {tmp_path}", "write")
+
+
+@needs_proc
+def test_a_new_store_is_durable_up_to_the_directory_that_was_there(tmp_path: Path) -> None:
+    """N-37, F-31: the marker is synced before its name, and each new directory's entry in its parent."""
+    path = tmp_path / "a" / "b" / "store"
+    with Trace(path) as trace:
+        calls = trace.of(lambda: hansard.open(path).close())
+    order(calls, f"sync_directory {tmp_path}", f"sync_directory {tmp_path}/a", "make_root .")
+    order(
+        calls,
+        "make_directory sessions",
+        "make_directory trash",
+        "create_file .tmp-hansard.json",
+        "write .tmp-hansard.json",
+        "sync .tmp-hansard.json",
+        "publish hansard.json",
+        "sync_directory .",
+        f"sync_directory {tmp_path}/a/b",
+    )
+
+
+@needs_proc
+def test_deleting_and_restoring_are_durable(tmp_path: Path) -> None:
+    """N-37, F-36: the note is synced before the directory moves, and both directories after it."""
+    with Trace(tmp_path / "store") as trace, hansard.open(tmp_path / "store") as store:
+        store.session(ID).add_message({"n": 0})
+        calls = trace.of(lambda: store.delete(ID))
+        order(calls, "write", "sync", f"move trash/{ID}", "sync_directory trash")
+        order(calls, f"move trash/{ID}", "sync_directory sessions")
+        calls = trace.of(lambda: store.restore(ID))
+        order(calls, f"move sessions/{ID}", "sync_directory sessions", "write", "sync ")
+
+
+@needs_proc
+def test_os_appends_are_not_synced(tmp_path: Path) -> None:
+    """N-37: with "os", an append is one write, and no sync; a new session is whole all the same."""
+    with (
+        Trace(tmp_path / "store") as trace,
+        hansard.open(tmp_path / "store", durability="os") as store,
+    ):
+        session = store.session(ID)
+        calls = trace.of(lambda: session.add_message({"n": 0}))
+        # Not for durability: a name must never lead to a log without a header (F-25).
+        order(calls, "write", "sync sessions/s/.tmp-", "publish")
+        assert [call for call in calls if call.startswith("sync_directory")] == []
+        for _ in range(3):
+            calls = trace.of(lambda: session.add_message({"n": 1}))
+            assert calls == [f"write sessions/{ID}/log.jsonl"]
+
+
+UNDER_STRACE = """
+import os, sys, hansard
+with hansard.open(sys.argv[1], durability=sys.argv[2]) as store:
+    session = store.session("s")
+    session.add_message({"n": 0})
+    for n in range(1, 4):
+        session.add_message({"n": n, "mark": "needle"})
+        os.write(1, b"acknowledged %d\\n" % n)
+"""
+
+
+def system_calls(tmp_path: Path, durability: str) -> list[str]:
+    """Return the system calls of three appends, in order: write, sync, or the acknowledgement."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    log = tmp_path / "calls"
+    command = ["strace", "-f", "-s", "400", "-o", str(log), "-e", "trace=write,fdatasync,fsync"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", UNDER_STRACE, str(tmp_path / "store"), durability],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    if done.returncode != 0 and "ptrace" in done.stderr.lower():
+        pytest.skip("this system does not allow strace")
+    assert done.returncode == 0, done.stderr
+    found = []
+    for line in log.read_text().splitlines():
+        if "needle" in line:
+            found.append("write")
+        elif "acknowledged" in line:
+            found.append("acknowledge")
+        elif found and ("fdatasync(" in line or "fsync(" in line) and line.endswith("= 0"):
+            found.append("sync")
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="strace is a program of Linux")
+def test_the_system_calls_of_a_sync_append(tmp_path: Path) -> None:
+    """N-37: as the kernel sees it, each append is written, then synced, then acknowledged."""
+    assert system_calls(tmp_path, "sync") == ["write", "sync", "acknowledge"] * 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="strace is a program of Linux")
+def test_the_system_calls_of_an_os_append(tmp_path: Path) -> None:
+    """N-37: as the kernel sees it, an append with "os" is written and acknowledged."""
+    assert system_calls(tmp_path, "os") == ["write", "acknowledge"] * 3
+
+
+# -- power cuts ------------------------------------------------------------------------------------
+
+MESSAGES = [{"n": n} for n in range(1, 6)]
+
+
+class Run:
+    """A run that is recorded: its steps, and what a stranger sees before and after each."""
+
+    def __init__(self, base: Path, durability: Durability = "sync") -> None:
+        self._path = base / "store"
+        self._durability: Durability = durability
+        self._stores: list[hansard.Store] = []
+        self.steps: list[Callable[[], object]] = []
+        #: What may be seen after so many steps have been acknowledged, and before the next has begun.
+        self.states: list[tuple[object, ...]] = [(NO_STORE,)]
+        self.recorder = Recorder(base)
+
+    def open(self) -> None:
+        """Open the store, once more if it is open."""
+        self._stores.append(hansard.open(self._path, durability=self._durability))
+
+    def open_and_be_refused(self) -> None:
+        """Make a store whose names are not synced, and hear so."""
+        with (
+            faults.fail(errno.EIO, only=("sync_directory",)),
+            pytest.raises(hansard.DiskFailed),
+        ):
+            hansard.open(self._path)
+
+    def step(self, step: Callable[[], object], *states: object) -> None:
+        """Add a step, and what may be seen once it is acknowledged."""
+        self.steps.append(step)
+        self.states.append(states)
+
+    def append(self, *messages: dict[str, Any], store: int = 0) -> None:
+        """Add an append through one of the stores."""
+        before = self.states[-1][0] or []
+        assert isinstance(before, list)
+        self.step(
+            lambda: self._stores[store].session(ID).add_messages(messages), [*before, *messages]
+        )
+
+    def record(self) -> Recorder:
+        """Take the steps, and return what was recorded."""
+        self.recorder.run(self.steps)
+        for store in self._stores:
+            store.close()
+        return self.recorder
+
+    @property
+    def store(self) -> hansard.Store:
+        """The store that was opened first."""
+        return self._stores[0]
+
+
+def whole_life(run: Run) -> None:
+    """Open, create, append three times, delete, restore, append."""
+    run.step(run.open, None)
+    run.step(lambda: run.store.create(ID), [])
+    run.append(MESSAGES[0])
+    run.append(*MESSAGES[1:3])
+    run.append(MESSAGES[3])
+    run.step(lambda: run.store.delete(ID), None)
+    run.step(lambda: run.store.restore(ID), MESSAGES[:4])
+    run.append(MESSAGES[4])
+
+
+def two_writers(run: Run) -> None:
+    """Let two stores, as two processes would, append in turn to one session."""
+    run.step(run.open, None)
+    run.step(run.open, None)
+    for number, message in enumerate(MESSAGES):
+        run.append(message, store=number % 2)
+
+
+def second_try(run: Run) -> None:
+    """Make a store whose names were not synced, open it again, and use it."""
+    # What was refused may be there or not. To open what is there promises nothing; an append does.
+    run.step(run.open_and_be_refused, None, NO_STORE)
+    run.step(run.open, None, NO_STORE)
+    run.append(MESSAGES[0])
+
+
+def seen_after_the_cut(path: Path) -> object:
+    """Return what a stranger finds, and fail unless the store can be used."""
+    try:
+        store = hansard.open(path, create=False)
+    except hansard.StoreNotFound:
+        hansard.open(path).close()
+        return NO_STORE
+    with store:
+        if not store.exists(ID):
+            return None
+        session = store.session(ID)
+        found = session.messages()
+        assert session.verify().ok
+        session.add_message({"after": True})
+        assert session.messages() == [*found, {"after": True}]
+        return found
+
+
+def violations(
+    tmp_path: Path, plan: Callable[[Run], None], durability: Durability = "sync"
+) -> tuple[int, list[str]]:
+    """Rebuild every state that a power cut may leave of a run; return their number, and the wrong ones."""
+    base = tmp_path / "run"
+    base.mkdir()
+    run = Run(base, durability)
+    plan(run)
+    wrong = []
+    count = 0
+    for acknowledged, tree in crash_states(run.record()):
+        count += 1
+        place = tmp_path / f"state-{count}"
+        build(tree, place)
+        # With "os" a prefix of what was written; what was acknowledged may be gone.
+        first = acknowledged if durability == "sync" else 0
+        allowed = [state for states in run.states[first : acknowledged + 2] for state in states]
+        try:
+            seen = seen_after_the_cut(place / "store")
+        except hansard.HansardError as error:
+            seen = repr(error)
+        if seen not in allowed:
+            wrong.append(f"after {acknowledged} steps: {seen}")
+        shutil.rmtree(place)
+    return count, wrong
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Let syncs return at once: that they are asked for is what counts."""
+    do_not_wait_for_the_disk(monkeypatch)
+    return monkeypatch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", [whole_life, two_writers, second_try])
+def test_after_any_power_cut_all_that_was_acknowledged_is_there(
+    tmp_path: Path, quick: pytest.MonkeyPatch, plan: Callable[[Run], None]
+) -> None:
+    """N-37, N-39, F-31: in each legal crash state, acknowledged steps are there, and at most one more."""
+    count, wrong = violations(tmp_path, plan)
+    assert wrong == []
+    assert count > 40
+
+
+@pytest.mark.slow
+def test_after_any_power_cut_an_os_store_is_a_prefix(
+    tmp_path: Path, quick: pytest.MonkeyPatch
+) -> None:
+    """N-39, F-28: with "os", a power cut leaves a prefix of what was written, and nothing damaged."""
+    count, wrong = violations(tmp_path, whole_life, "os")
+    assert wrong == []
+    assert count > 100
+
+
+def _no_directory_sync(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Root, "sync_session", lambda *_: None)
+
+
+def _no_sync_of_the_roots_names(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Root, "sync_names", lambda *_: None)
+
+
+def _no_sync_of_records(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Writer, "_sync", lambda *_: None)
+
+
+def _no_sync_before_the_name(patch: pytest.MonkeyPatch) -> None:
+    class Careless:
+        """The disk as the segment sees it, but for one sync."""
+
+        def __getattr__(self, name: str) -> Any:
+            return (lambda _: None) if name == "sync" else getattr(disk, name)
+
+    patch.setattr(segment, "disk", Careless())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        _no_directory_sync,
+        _no_sync_of_the_roots_names,
+        _no_sync_of_records,
+        _no_sync_before_the_name,
+    ],
+)
+def test_a_store_that_forgets_a_sync_is_found_out(
+    tmp_path: Path, quick: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    """N-17, N-37: with any one of its syncs taken out, the store is caught losing what it acknowledged."""
+    mutate(quick)
+    wrong = violations(tmp_path, whole_life)[1] or violations(tmp_path / "again", second_try)[1]
+    assert wrong != []
