@@ -27,30 +27,20 @@ class ModelSession:
     def __init__(self) -> None:
         self.facts: list[Fact] = []
         self.deleted = False
+        #: The last seq of each append, by its first.
+        self._ends: dict[int, int] = {}
 
     def with_key(self, key: str) -> list[tuple[int, Fact]]:
         """Return seq and fact of the append with this key."""
         for seq, fact in enumerate(self.facts, 1):
             if fact.key == key:
-                return [(seq, fact), *self._rest_of_batch(seq)]
+                whole = range(seq, self._ends[seq] + 1)
+                return [(part, self.facts[part - 1]) for part in whole]
         return []
-
-    def _rest_of_batch(self, seq: int) -> list[tuple[int, Fact]]:
-        end = self.batches[seq]
-        return [(later, self.facts[later - 1]) for later in range(seq + 1, end + 1)]
-
-    @property
-    def batches(self) -> dict[int, int]:
-        """The last seq of each append, by its first."""
-        return self._batches
-
-    _batches: dict[int, int]
 
     def append(self, facts: list[Fact]) -> None:
         """Append all facts."""
-        if not self.facts:
-            self._batches = {}
-        self._batches[len(self.facts) + 1] = len(self.facts) + len(facts)
+        self._ends[len(self.facts) + 1] = len(self.facts) + len(facts)
         self.facts += facts
 
     def messages(

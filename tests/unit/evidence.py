@@ -66,9 +66,9 @@ class Traffic:
         #: Offset and length of each read; the largest that was asked for.
         self.reads: list[tuple[int, int]] = []
         self.largest = 0
-        #: The length of each write, and the files that were written to.
+        #: The length of each write, and the inodes of the files that were written to.
         self.writes: list[int] = []
-        self.files: set[str] = set()
+        self.files: set[int] = set()
         read_at, write = disk.read_at, disk.write
 
         def counted_read(descriptor: int, length: int, offset: int) -> bytes:
@@ -78,7 +78,7 @@ class Traffic:
             return data
 
         def counted_write(descriptor: int, data: Any) -> int:
-            self.files.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+            self.files.add(os.fstat(descriptor).st_ino)
             done = write(descriptor, data)
             self.writes.append(done)
             return done

@@ -118,7 +118,7 @@ def test_an_append_touches_its_own_session_only(tmp_path: Path, traffic: Traffic
     with hansard.open(root, durability="os") as store:
         session = store.session("s7")
         session.add_message(MESSAGE)
-        assert traffic.files == {str(log_of(root, "s7"))}
+        assert traffic.files == {log_of(root, "s7").stat().st_ino}
         assert traffic.read <= COLD
         before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
         traffic.clear()
@@ -198,7 +198,7 @@ def test_a_listing_reads_no_transcript(long_store: Path, traffic: Traffic) -> No
 
 def descriptors() -> int:
     """Return how many files this process has open."""
-    return len(os.listdir("/proc/self/fd"))
+    return len(os.listdir("/dev/fd"))
 
 
 @pytest.mark.slow

@@ -251,7 +251,14 @@ def test_a_deleted_session_comes_back_whole(store: Store) -> None:
     assert not store.exists("a")
     assert store.sessions().items == []
     assert store.verify().sessions == []
-    for call in (session.messages, session.state, lambda: session.add_message({"n": 3})):
+    calls: list[Callable[[], object]] = [
+        session.messages,
+        lambda: session.messages(last=0),
+        lambda: session.messages_json(at=0),
+        session.state,
+        lambda: session.add_message({"n": 3}),
+    ]
+    for call in calls:
         with pytest.raises(hansard.SessionDeleted):
             call()
     with pytest.raises(hansard.SessionDeleted):

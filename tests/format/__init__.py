@@ -1,0 +1,1 @@
+"""The format on disk: frozen stores, the worked example, the grammar, versions."""

@@ -1,0 +1,142 @@
+"""Stores that an earlier version wrote are read as they were written, and can be appended to."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.format import hand, make_samples
+
+FROZEN = sorted(path.parent for path in Path(__file__).parent.glob("v*/*/expected.json"))
+NEW = {"role": "user", "content": "a later version"}
+
+
+def name(sample: Path) -> str:
+    """Return the name of a sample, for people."""
+    return f"{sample.parent.name}/{sample.name}"
+
+
+def expected_of(sample: Path) -> dict[str, Any]:
+    """Return what was put into a sample."""
+    found: dict[str, Any] = json.loads((sample / "expected.json").read_text(encoding="utf-8"))
+    return found
+
+
+def shown(event: hansard.Event) -> dict[str, Any]:
+    """Return an event in the words of `expected.json`."""
+    facts = {"seq": event.seq, "time": event.stamp, "kind": event.kind, "key": event.key}
+    return {**facts, "data": event.data}
+
+
+def check(store: hansard.Store, expected: dict[str, Any]) -> None:
+    """Fail unless a store holds exactly what was put in."""
+    alive = {
+        key: value for key, value in expected["sessions"].items() if key not in expected["trash"]
+    }
+    assert [info.id for info in store.sessions().items] == sorted(alive)
+    for session_id, facts in alive.items():
+        session = store.session(session_id)
+        assert [shown(event) for event in session.events()] == facts["events"]
+        assert session.messages(view="history") == facts["messages"]
+        assert session.messages(last=2, view="history") == facts["messages"][-2:]
+        assert session.metadata == facts["metadata"]
+        assert session.seq == len(facts["events"])
+        report = session.verify()
+        assert report.ok
+        assert [finding.length for finding in report.findings] == [facts["torn"]] * bool(
+            facts["torn"]
+        )
+    for session_id in expected["trash"]:
+        assert not store.exists(session_id)
+        with pytest.raises(hansard.SessionDeleted):
+            store.session(session_id).messages()
+
+
+def test_there_are_samples_of_every_sort() -> None:
+    """F-47: each sample that the tool knows of is frozen in the repository."""
+    assert {sample.name for sample in FROZEN} >= set(make_samples.SAMPLES)
+
+
+@pytest.mark.parametrize("sample", FROZEN, ids=name)
+def test_a_frozen_sample_has_not_changed(sample: Path) -> None:
+    """F-47: the bytes of a sample are those that were frozen."""
+    assert make_samples.checksums(sample / "store") == expected_of(sample)["files"]
+
+
+@pytest.mark.parametrize("sample", FROZEN, ids=name)
+def test_a_frozen_sample_is_read_as_it_was_written(sample: Path) -> None:
+    """N-43, N-62, F-45: today's code reads every event of an old store, and changes none of its files."""
+    with hansard.open(sample / "store", read_only=True) as store:
+        check(store, expected_of(sample))
+    assert make_samples.checksums(sample / "store") == expected_of(sample)["files"]
+
+
+@pytest.mark.parametrize("sample", FROZEN, ids=name)
+def test_a_frozen_sample_can_be_appended_to(sample: Path, tmp_path: Path) -> None:
+    """F-26, F-45: today's code goes on where an old store ended, and what it held stays as it was."""
+    path = tmp_path / "store"
+    shutil.copytree(sample / "store", path)
+    before = {file: file.read_bytes() for file in path.rglob("log.jsonl")}
+    expected = expected_of(sample)
+    with hansard.open(path) as store:
+        for session_id in expected["trash"]:
+            store.restore(session_id)
+        for session_id, facts in expected["sessions"].items():
+            session = store.session(session_id)
+            if facts["shut"]:
+                with pytest.raises(hansard.SyncFailed):
+                    session.add_message(NEW)
+                assert session.verify().ok
+            for event in facts["events"]:
+                if event["key"] is not None:
+                    again = session.add_message(NEW, key=event["key"])
+                    assert shown(again) == event, "a key of an old append was not found"
+            added = session.add_messages([NEW, NEW])
+            assert [event.seq for event in added] == [session.seq - 1, session.seq]
+            facts["messages"] += [NEW, NEW]
+            facts["events"] += [shown(event) for event in added]
+            facts["torn"] = 0
+    expected["trash"] = []
+    with hansard.open(path, read_only=True) as store:
+        check(store, expected)
+    for file, data in before.items():
+        there = file if file.exists() else path / "sessions" / file.parent.name / file.name
+        assert there.read_bytes().startswith(data)
+
+
+@pytest.mark.parametrize("sample", FROZEN, ids=name)
+def test_every_checksum_of_a_sample_is_that_of_the_format_page(sample: Path) -> None:
+    """F-20: each line's checksum is the CRC-32 of all before it, computed here from the page alone."""
+    for log in (sample / "store").rglob("log.jsonl"):
+        data = log.read_bytes()
+        whole = data[: data.rindex(b"\n") + 1]
+        records = [line for line in hand.lines(whole) if "seq" in line and "log" not in line]
+        assert records
+        assert hand.lines(whole)[0]["data"]["version"] == 1
+
+
+@pytest.mark.parametrize("sample", list(make_samples.SAMPLES))
+def test_the_tool_makes_each_sample(sample: str, tmp_path: Path) -> None:
+    """F-47: the tool that froze the samples still makes them, and what it makes is what it says."""
+    made = make_samples.write(sample, tmp_path)
+    with hansard.open(made / "store", read_only=True) as store:
+        check(store, expected_of(made))
+    assert make_samples.checksums(made / "store") == expected_of(made)["files"]
+
+
+def test_the_tool_refuses_to_touch_a_frozen_sample() -> None:
+    """F-47: a sample that is there is not made anew, and not one byte of it changes."""
+    frozen = FROZEN[0]
+    before = make_samples.checksums(frozen)
+    with pytest.raises(FileExistsError, match="never touched"):
+        make_samples.write(frozen.name, frozen.parent)
+    tool = [sys.executable, make_samples.__file__, "--write", frozen.name]
+    done = subprocess.run(tool, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "never touched" in done.stderr
+    assert make_samples.checksums(frozen) == before
