@@ -212,13 +212,6 @@ class Session:
                 f"cannot {action} {seq!r}: session {self.id!r} has the seqs 0 to {last}"
             )
 
-    def create(self, metadata: dict[str, Any]) -> Event:
-        """Append the first event of a session that must not exist. Called by `store.create`."""
-        raw = codec.encode(metadata, "metadata", wrapped=True)
-        data = b'{"metadata":%b}' % raw if metadata else raw
-        draft = Draft(SESSION_CREATED, data, SESSION_CREATED in CONTROL)
-        return self._log.append([draft], new_only=True)[0]
-
     def _append(
         self,
         drafts: Sequence[Draft],
@@ -397,6 +390,16 @@ class Session:
         If an earlier sync has failed and nothing is wrong, the session can be appended to again.
         """
         return verify_session(self._backend, self.id)
+
+
+def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Session:
+    """Append the first event of a session that must not exist, and return a handle on it."""
+    raw = codec.encode(metadata, "metadata", wrapped=True)
+    data = b'{"metadata":%b}' % raw if metadata else raw
+    draft = Draft(SESSION_CREATED, data, SESSION_CREATED in CONTROL)
+    session = Session(backend, session_id)
+    backend.log(session_id).append([draft], new_only=True)
+    return session
 
 
 def _message(message: dict[str, Any]) -> Draft:

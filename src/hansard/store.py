@@ -17,7 +17,7 @@ from hansard.errors import (
     UnknownFormat,
     UnsafePath,
 )
-from hansard.session import Session
+from hansard.session import Session, create
 from hansard.upkeep.verify import StoreReport, verify_store
 
 
@@ -137,9 +137,7 @@ class Store:
 
     def create(self, id: str, *, metadata: dict[str, Any] | None = None) -> Session:
         """Make a session that must not exist yet, or raise `SessionExists`."""
-        session = Session(self._backend, id)
-        session.create({} if metadata is None else metadata)
-        return session
+        return create(self._backend, id, {} if metadata is None else metadata)
 
     def exists(self, id: str) -> bool:
         """Say whether a session has an event and is not deleted; one that cannot be read exists."""

@@ -50,6 +50,37 @@ def test_a_broken_backend_is_found_out_without_asserts() -> None:
     assert done.stdout.split() == ["True", "False"]
 
 
+LOCKLESS = """
+import sys, tempfile
+from hansard.backend.local import LocalBackend
+from hansard.log.lock import Lock
+from hansard.testing.contract import CHECKS
+(check,) = [check for check in CHECKS if check.name == "handles_write_at_the_same_time"]
+with tempfile.TemporaryDirectory() as place:
+    def run(name):
+        check(
+            lambda: LocalBackend(f"{place}/{name}", durability="os"),
+            lambda old: LocalBackend(old.where, durability="os"),
+        )
+    run("locked")
+    Lock.acquire = lambda self, timeout: None
+    for attempt in range(20):
+        try:
+            run(attempt)
+        except Exception as error:
+            print("noticed")
+            break
+"""
+
+
+def test_a_store_without_its_lock_is_found_out() -> None:
+    """N-17: the check of writers at the same time passes with the lock, and fails when it is taken out."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOCKLESS], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert done.stdout.strip() == "noticed"
+
+
 def test_capabilities_are_data() -> None:
     """Every capability has a check, every check a capability, a name of its own and a sentence."""
     assert {check.capability for check in CHECKS} == set(CAPABILITIES)

@@ -203,18 +203,18 @@ def descriptors() -> int:
 
 @pytest.mark.slow
 def test_a_thousand_handles_keep_a_bounded_number_of_files_open(tmp_path: Path) -> None:
-    """N-79: handles of 1,000 sessions, all in use, keep fewer than 1,024 files open, and then none."""
+    """N-79: handles of 1,000 sessions, all in use, keep some hundred files open, and then none."""
     before = descriptors()
     store = hansard.open(tmp_path / "s", durability="os")
     sessions = [store.session(f"s{number}") for number in range(1_000)]
     for session in sessions:
         session.add_message({"n": 1})
-    assert descriptors() - before < 900
+    assert descriptors() - before < 600
     for session in reversed(sessions):
         assert session.messages() == [{"n": 1}]
         session.add_message({"n": 2})
         session.set_metadata(n=3)
-    assert descriptors() - before < 900
+    assert descriptors() - before < 600
     assert all(session.seq == 3 for session in sessions)
     store.close()
     assert descriptors() == before
