@@ -5,7 +5,6 @@ The first room on an event's way: a message comes in as a dict here, becomes a d
 goes to the backend. A handle is cheap, safe to share between threads, and sees at once what others append.
 """
 
-import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -48,9 +47,6 @@ _LONGEST_KEY = 1024
 
 #: How many messages `window` looks at before it looks at more.
 _WINDOW = 64
-
-#: Reading more messages than this pauses the garbage collector: 100,000 decode in 60 % of the time.
-_MANY = 2_000
 
 
 class Session:
@@ -251,8 +247,7 @@ class Session:
             return views.show_last(
                 self._log, views.decoded, last, after=after, upto=upto, view=view
             )
-        with _QuietCollector(self._log, after):
-            return views.show(self._log, views.decoded, after=after, upto=upto, view=view)
+        return views.show(self._log, views.decoded, after=after, upto=upto, view=view)
 
     def messages_json(
         self,
@@ -405,27 +400,6 @@ def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Sessi
 def _message(message: dict[str, Any]) -> Draft:
     raw = codec.encode(message, "message", wrapped=True)
     return Draft(MESSAGE_ADDED, b'{"message":%b}' % raw, control=False)
-
-
-class _QuietCollector:
-    """Pauses the garbage collector while many messages are decoded: none of them is garbage."""
-
-    __slots__ = ("_log", "_paused", "_start")
-
-    def __init__(self, log: Log, after: int) -> None:
-        self._log = log
-        self._start = after
-        self._paused = False
-
-    def __enter__(self) -> None:
-        head = self._log.head()
-        if head is not None and head.seq - self._start > _MANY and gc.isenabled():
-            gc.disable()
-            self._paused = True
-
-    def __exit__(self, *_: object) -> None:
-        if self._paused:
-            gc.enable()
 
 
 def _check_key(key: object) -> None:
