@@ -1,4 +1,4 @@
-"""Claims about many processes that write at the same time: N-16 to N-19, N-22 and N-26 to N-28."""
+"""Claims about many processes that write at the same time: N-16 to N-19, N-22, N-26 and N-27."""
 
 import os
 from multiprocessing.synchronize import Barrier
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.errors import Damaged, HansardError, SeqConflict, SessionDeleted, SessionExists
+from hansard.errors import Damaged, HansardError, SeqConflict, SessionExists
 from hansard.log import format, names
 from tests.faults.workers import (
     PATIENCE,
@@ -17,7 +17,6 @@ from tests.faults.workers import (
     append_one,
     context,
     open_store,
-    until,
 )
 
 
@@ -242,7 +241,7 @@ def check_damaged(path: Path, offset: int) -> None:
     assert log_of(path, "s").read_bytes() == before
 
 
-# ------------------------------------------------------------------ beginnings and ends
+# ------------------------------------------------------------------ beginnings
 
 
 def begin_sessions(
@@ -286,70 +285,3 @@ def test_two_processes_that_begin_the_same_session_make_one_whole_file(tmp_path:
             for log in (log_of(path, session.id), log_of(path, created.id)):
                 assert log.read_bytes().count(b'{"log":"header"') == 1
                 assert {entry.name for entry in log.parent.iterdir()} == {names.LOG, names.LOCK}
-
-
-def append_until_told(wire: Wire, path: str, writer: int, *, warm: bool) -> list[tuple[int, int]]:
-    """Append over and over; return number and seq of what was acknowledged.
-
-    A cold writer opens the store anew for each append, and so looks for the session's files each time.
-    """
-    acknowledged: list[tuple[int, int]] = []
-    number = 0
-    store = open_store(path, "os")
-    try:
-        while not wire.told_to_go():
-            if not warm:
-                store.close()
-                store = open_store(path, "os")
-            try:
-                event = store.session("s").add_message({"writer": writer, "number": number})
-                acknowledged.append((number, event.seq))
-            except SessionDeleted:
-                pass
-            number += 1
-            if number == 1:
-                wire.tell("begun")
-    finally:
-        store.close()
-    return acknowledged
-
-
-@pytest.mark.slow
-def test_a_session_deleted_in_the_middle_of_appends_is_deleted_whole(tmp_path: Path) -> None:
-    """N-28, F-36: deleted under four writers, it stays away; restored, it has all that was acknowledged."""
-    path = tmp_path / "store"
-    with open_store(str(path), "os") as store, Crew() as crew:
-        session = store.session("s")
-        session.append("x.begun", {})
-        workers = [
-            crew.start(append_until_told, str(path), writer, warm=writer < 2) for writer in range(4)
-        ]
-        for worker in workers:
-            worker.hear()
-        trash = path / names.TRASH / "s" / names.LOG
-        for _ in range(60):
-            store.delete("s")
-            shut = trash.read_bytes()
-            assert not store.exists("s")
-            assert store.sessions().items == []
-            with pytest.raises(SessionDeleted):
-                session.add_message({"writer": -1})
-            assert not log_of(path, "s").parent.exists()
-            assert shut.startswith(b'{"log":"header"')
-            # Not one byte comes behind the note that says it is deleted.
-            assert trash.read_bytes() == shut
-            store.restore("s")
-            # Not before somebody has appended again: else nothing would be going on.
-            before = session.seq
-            until(lambda before=before: session.seq > before)  # type: ignore[misc]
-        for worker in workers:
-            worker.go()
-        acknowledged = [worker.result() for worker in workers]
-        events = list(session.events())
-        assert [event.seq for event in events] == list(range(1, len(events) + 1))
-        found: list[list[tuple[int, int]]] = [[], [], [], []]
-        for event in events:
-            if event.message is not None:
-                found[event.message["writer"]].append((event.message["number"], event.seq))
-        assert found == acknowledged
-        assert session.verify().ok

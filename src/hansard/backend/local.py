@@ -9,20 +9,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
-import msgspec
-
 from hansard.backend.contract import Backend, Chunk, Finding, Head, Health, Log
+from hansard.backend.records import LocalChunk, event_of
 from hansard.errors import Closed, Damaged, HansardError, SessionDeleted, SessionNotFound
 from hansard.event.envelope import Draft, Event
-from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk, format, inspection, names
 from hansard.log.draft import Order
-from hansard.log.format import Line, Mark
+from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, Handle
-from hansard.log.reader import Piece, Reader, Tail
+from hansard.log.reader import Reader, Tail
 from hansard.log.root import Root, deleted
 from hansard.log.segment import open_segment
 from hansard.log.writer import Durability, Writer
@@ -37,65 +35,6 @@ LOCK_TIMEOUT: Final = 10.0
 #: `wait` looks for another process's events after this long, then after longer, up to the second.
 _FIRST_LOOK: Final = 0.001
 _LATEST_LOOK: Final = 0.05
-
-
-class _MessageData(msgspec.Struct, gc=False):
-    message: Any = None
-
-
-class _MessageLine(msgspec.Struct, gc=False):
-    """As much of a line as reading messages needs; all else is passed over by the decoder."""
-
-    seq: int
-    data: _MessageData
-    kind: str = ""
-    more: int = 0
-    log: str | None = None
-
-
-class _RawMessageData(msgspec.Struct, gc=False):
-    message: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _RawMessageLine(msgspec.Struct, gc=False):
-    seq: int
-    data: _RawMessageData
-    kind: str = ""
-    more: int = 0
-    log: str | None = None
-
-
-_messages = msgspec.json.Decoder(_MessageLine).decode_lines
-_raw_messages = msgspec.json.Decoder(_RawMessageLine).decode_lines
-
-
-class LocalChunk(Chunk):
-    """The records of a piece that lie between two seqs."""
-
-    __slots__ = ("_after", "_piece", "_upto")
-
-    def __init__(self, piece: Piece, after: int, upto: int) -> None:
-        self._piece = piece
-        self._after = after
-        self._upto = upto
-
-    def events(self) -> list[Event]:
-        lines = self._piece.lines(format.decode_lines)
-        return [_event(line) for line in lines if self._after < line.seq <= self._upto]
-
-    def messages(self) -> list[tuple[int, dict[str, Any]]]:
-        return [
-            (line.seq, line.data.message)
-            for line in self._piece.lines(_messages)
-            if line.kind == MESSAGE_ADDED and self._after < line.seq <= self._upto
-        ]
-
-    def messages_json(self) -> list[tuple[int, bytes]]:
-        return [
-            (line.seq, bytes(line.data.message))
-            for line in self._piece.lines(_raw_messages)
-            if line.kind == MESSAGE_ADDED and self._after < line.seq <= self._upto
-        ]
 
 
 class LocalLog(Log):
@@ -197,7 +136,7 @@ class LocalLog(Log):
         if known_reader is not reader:
             offset, events = 0, []
         if tail.ctl > offset:
-            events = events + [_event(line) for line in reader.controls(tail.ctl, offset)]
+            events = events + [event_of(line) for line in reader.controls(tail.ctl, offset)]
             self._controls = (reader, tail.ctl, events)
         if upto is None:
             upto = tail.mark.seq
@@ -316,10 +255,6 @@ class LocalLog(Log):
             if piece.end.seq >= upto:
                 return piece.end
         return end
-
-
-def _event(line: Line) -> Event:
-    return Event(line.seq, line.time, line.kind, bytes(line.data), line.key)
 
 
 class LocalBackend(Backend):

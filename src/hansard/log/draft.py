@@ -1,6 +1,6 @@
 """Frame an append: what is asked for, the lines it becomes, and where the log ends after them.
 
-Above: `writer`.  Below: `format`, `reader` (for the shape of a tail).
+Above: `writer`.  Below: `format`, `reader`, `segment`.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,8 @@ import msgspec
 
 from hansard.log import format
 from hansard.log.format import Mark
-from hansard.log.reader import Tail
+from hansard.log.reader import PIECE, Tail
+from hansard.log.segment import Segment
 
 
 class Entry(Protocol):
@@ -103,6 +104,21 @@ class Draft:
         self.offset += len(line)
         self.lines.append(line)
         self.time = ""
+
+    def end_torn_tail(self, segment: Segment, tail: Tail) -> None:
+        """End what a crash left unfinished, so that nothing is glued to it (F-29)."""
+        data = b""
+        while self.offset < tail.size:
+            data = segment.read(self.offset, min(PIECE, tail.size - self.offset))
+            self.skip(data)
+        if not data.endswith(b"\n"):
+            self.lines.append(format.TORN)
+            self.skip(format.TORN)
+        length = self.offset - tail.mark.offset
+        facts: dict[str, Any] = {"offset": tail.mark.offset, "bytes": length}
+        if tail.shut:
+            facts["shut"] = list(tail.shut)
+        self.note("recovered", facts)
 
     def skip(self, data: bytes) -> None:
         """Take bytes that stand in the segment already into offset and checksum."""

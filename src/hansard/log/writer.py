@@ -13,7 +13,7 @@ import errno
 import time
 from collections.abc import Callable
 from copy import copy
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from hansard.errors import (
     DiskFailed,
@@ -29,7 +29,7 @@ from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.keys import Keys
 from hansard.log.lock import Lock
-from hansard.log.reader import PIECE, Reader, Tail
+from hansard.log.reader import Reader, Tail
 from hansard.log.root import deleted, sweep
 from hansard.log.segment import Segment, create_segment, header
 from hansard.log.turns import Turns
@@ -237,7 +237,8 @@ class Writer:
             raise self._shut()
         draft = Draft(tail.mark, tail.ctl)
         if tail.size > tail.mark.offset:
-            self._end_torn_tail(draft, tail)
+            assert handle.reader is not None  # the tail is its
+            draft.end_torn_tail(handle.reader.segment, tail)
         if any(order.key is not None for order in batch):
             assert handle.reader is not None
             self._keys.learn(handle.reader, tail.mark)
@@ -335,27 +336,6 @@ class Writer:
             return None
         return tail
 
-    def _end_torn_tail(self, draft: Draft, tail: Tail) -> None:
-        """End what a crash left unfinished, so that nothing is glued to it (F-29)."""
-        handle = self._handle
-        assert handle.reader is not None  # callers have opened it
-        segment = handle.reader.segment
-        offset = tail.mark.offset
-        while offset < tail.size:
-            data = segment.read(offset, min(PIECE, tail.size - offset))
-            draft.skip(data)
-            offset += len(data)
-        if not data.endswith(b"\n"):
-            draft.lines.append(format.TORN)
-            draft.skip(format.TORN)
-        facts: dict[str, Any] = {
-            "offset": tail.mark.offset,
-            "bytes": draft.offset - tail.mark.offset,
-        }
-        if tail.shut:
-            facts["shut"] = list(tail.shut)
-        draft.note("recovered", facts)
-
     # -- sync -----------------------------------------------------------------------------------
 
     def _sync(self, touched: "Touched") -> None:
@@ -435,7 +415,8 @@ class Writer:
             return self._touched()
         draft = Draft(tail.mark, tail.ctl)
         if tail.size > tail.mark.offset:
-            self._end_torn_tail(draft, tail)
+            assert handle.reader is not None  # the tail is its
+            draft.end_torn_tail(handle.reader.segment, tail)
         shut = [reason for reason in tail.shut if reason != removes] + ([adds] if adds else [])
         draft.note(word, {"shut": shut})
         draft.shut = tuple(shut)

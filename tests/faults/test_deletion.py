@@ -1,0 +1,249 @@
+"""Claims about a session that is deleted or restored while others use it: N-28, F-36."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.errors import LockTimeout, SessionDeleted, SessionNotFound
+from hansard.log import disk, names
+from tests.faults.workers import PATIENCE, Crew, Wire, open_store, replaced, until
+
+
+def log_of(path: Path) -> Path:
+    """Return the file that holds the records of `s`, unless it is deleted."""
+    return path / names.SESSIONS / "s" / names.LOG
+
+
+def once(
+    call: Callable[..., object], *, before: Callable[[], object], after: Callable[[], object]
+) -> Callable[..., object]:
+    """Return a call of which the first, and only the first, has something happen before and after it."""
+    left = [True]
+
+    def call_between(*arguments: object) -> object:
+        if not left:
+            return call(*arguments)
+        left.clear()
+        before()
+        result = call(*arguments)
+        after()
+        return result
+
+    return call_between
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+# ------------------------------------------------------------------ in the middle of appends
+
+
+def append_until_told(wire: Wire, path: str, writer: int, *, warm: bool) -> list[tuple[int, int]]:
+    """Append over and over; return number and seq of what was acknowledged.
+
+    A cold writer opens the store anew for each append, and so looks for the session's files each time.
+    """
+    acknowledged: list[tuple[int, int]] = []
+    number = 0
+    store = open_store(path, "os")
+    try:
+        while not wire.told_to_go():
+            if not warm:
+                store.close()
+                store = open_store(path, "os")
+            try:
+                event = store.session("s").add_message({"writer": writer, "number": number})
+                acknowledged.append((number, event.seq))
+            except SessionDeleted:
+                pass
+            number += 1
+            if number == 1:
+                wire.tell("begun")
+    finally:
+        store.close()
+    return acknowledged
+
+
+@pytest.mark.slow
+def test_a_session_deleted_in_the_middle_of_appends_is_deleted_whole(tmp_path: Path) -> None:
+    """N-28, F-36: deleted under four writers, it stays away; restored, it has all that was acknowledged."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store, Crew() as crew:
+        session = store.session("s")
+        session.append("x.begun", {})
+        workers = [
+            crew.start(append_until_told, str(path), writer, warm=writer < 2) for writer in range(4)
+        ]
+        for worker in workers:
+            worker.hear()
+        trash = path / names.TRASH / "s" / names.LOG
+        for _ in range(60):
+            store.delete("s")
+            shut = trash.read_bytes()
+            assert not store.exists("s")
+            assert store.sessions().items == []
+            with pytest.raises(SessionDeleted):
+                session.add_message({"writer": -1})
+            assert not log_of(path).parent.exists()
+            assert shut.startswith(b'{"log":"header"')
+            # Not one byte comes behind the note that says it is deleted.
+            assert trash.read_bytes() == shut
+            store.restore("s")
+            # Not before somebody has appended again: else nothing would be going on.
+            before = session.seq
+            until(lambda before=before: session.seq > before)  # type: ignore[misc]
+        for worker in workers:
+            worker.go()
+        check_all_there(session, [worker.result() for worker in workers])
+
+
+def check_all_there(session: hansard.Session, acknowledged: list[list[tuple[int, int]]]) -> None:
+    """Check that a session holds what its writers were told, each once, and nothing else of theirs."""
+    events = list(session.events())
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    found: list[list[tuple[int, int]]] = [[] for _ in acknowledged]
+    for event in events:
+        if event.message is not None:
+            found[event.message["writer"]].append((event.message["number"], event.seq))
+    assert found == acknowledged
+    assert session.verify().ok
+
+
+def delete_and_restore(wire: Wire, path: str, rounds: int) -> int:
+    """Delete and restore in turn, beside others who do the same; return how often it came to pass."""
+    done = 0
+    with open_store(path, "os") as store:
+        for _ in range(rounds):
+            try:
+                store.delete("s")
+                done += 1
+            except SessionDeleted:
+                pass
+            try:
+                store.restore("s")
+                done += 1
+            except (SessionNotFound, SessionDeleted):
+                pass
+    return done
+
+
+@pytest.mark.slow
+def test_three_who_delete_and_restore_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    """N-28, F-36: whoever wins, the session is there or in the trash, whole, with all that was acknowledged."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store, Crew() as crew:
+        session = store.session("s")
+        session.append("x.begun", {})
+        writers = [
+            crew.start(append_until_told, str(path), writer, warm=writer < 1) for writer in range(2)
+        ]
+        for worker in writers:
+            worker.hear()
+        others = [crew.start(delete_and_restore, str(path), 40) for _ in range(3)]
+        assert sum(other.result() for other in others) > 3
+        if not store.exists("s"):
+            store.restore("s")
+        for worker in writers:
+            worker.go()
+        check_all_there(session, [worker.result() for worker in writers])
+        assert not (path / names.TRASH / "s").exists()
+
+
+# ------------------------------------------------------------------ in between two steps
+
+
+def test_a_name_in_the_trash_is_not_given_to_a_new_session(tmp_path: Path) -> None:
+    """N-28, F-36: a writer that looks for a session while it is restored and deleted again begins no other."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store, open_store(str(path), "os") as other:
+        other.session("s").add_message({"by": "other"})
+        other.delete("s")
+        # It is not in its place when the writer looks there, and not in the trash when it looks there.
+        present = once(
+            disk.present,
+            before=lambda: other.restore("s"),
+            after=lambda: other.delete("s"),
+        )
+        with replaced("present", present), pytest.raises(SessionDeleted):
+            store.session("s").add_message({"by": "us"})
+        assert store.sessions().items == []
+        assert not log_of(path).exists()
+        with pytest.raises(SessionDeleted):
+            store.session("s").add_message({"by": "us"})
+        store.restore("s")
+        assert store.session("s").messages() == [{"by": "other"}]
+        assert store.session("s").add_message({"by": "us"}).seq == 2
+        assert other.session("s").add_message({"by": "other"}).seq == 3
+        assert store.verify().ok
+
+
+def test_nobody_restores_between_the_two_steps_of_a_deletion(tmp_path: Path) -> None:
+    """N-28, F-36: what `delete` has deleted stays so, for warm handles too, until somebody restores it."""
+    path = tmp_path / "store"
+    with (
+        open_store(str(path), "os") as store,
+        open_store(str(path), "os", lock_timeout=0.02) as other,
+    ):
+        warm = other.session("s")
+        warm.add_message({"by": "other"})
+
+        def restore() -> None:
+            with pytest.raises(LockTimeout):
+                other.restore("s")
+
+        with replaced("move", once(disk.move, before=restore, after=nothing)):
+            store.delete("s")
+        with pytest.raises(SessionDeleted):
+            warm.add_message({"by": "other"})
+        with pytest.raises(SessionDeleted):
+            warm.messages()
+        other.restore("s")
+        assert warm.add_message({"by": "other"}).seq == 2
+        assert store.verify().ok
+
+
+def test_nobody_deletes_between_the_two_steps_of_a_restoration_unnoticed(tmp_path: Path) -> None:
+    """N-28, F-36: a session deleted again while it is being restored is deleted, also for warm handles."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store, open_store(str(path), "os") as other:
+        warm = store.session("s")
+        warm.add_message({"by": "us"})
+        other.delete("s")
+        move = once(disk.move, before=nothing, after=lambda: other.delete("s"))
+        with replaced("move", move), pytest.raises(SessionDeleted):
+            store.restore("s")
+        assert not store.exists("s")
+        with pytest.raises(SessionDeleted):
+            warm.add_message({"by": "us"})
+        other.restore("s")
+        assert warm.add_message({"by": "us"}).seq == 2
+        assert store.verify().ok
+
+
+def test_of_many_threads_that_delete_one_succeeds(tmp_path: Path) -> None:
+    """N-28: a session is deleted once; the others are told that it was deleted already."""
+    with open_store(str(tmp_path / "store"), "os") as store:
+        store.session("s").add_message({"by": "us"})
+        barrier = threading.Barrier(8)
+        told: list[type[BaseException] | None] = []
+
+        def delete() -> None:
+            barrier.wait(PATIENCE)
+            try:
+                store.delete("s")
+                told.append(None)
+            except hansard.HansardError as error:
+                told.append(type(error))
+
+        threads = [threading.Thread(target=delete) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert sorted(map(str, told)) == sorted(map(str, [None] + [SessionDeleted] * 7))
+        store.restore("s")
+        assert store.session("s").messages() == [{"by": "us"}]
