@@ -1,126 +1,18 @@
-"""Claims about threads that share a store: group commit, errors and interrupts in it, readers beside writers."""
+"""Claims about threads that share a store: writers, readers beside them, listings, and open files."""
 
-import errno
 import gc
 import os
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import hansard
-from hansard.backend.local import MAX_OPEN, LocalLog
-from hansard.errors import DiskFailed, SyncFailed
-from hansard.log import disk
-from hansard.log.turns import Turns
+from hansard.backend.local import MAX_OPEN
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store, until
 
-
-class Appending(threading.Thread):
-    """A thread that appends one message and keeps what became of it."""
-
-    def __init__(self, session: hansard.Session, by: str) -> None:
-        super().__init__(name=by, daemon=True)
-        self._session = session
-        self.seq = 0
-        self.error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.seq = self._session.add_message({"by": self.name}).seq
-        except BaseException as error:  # noqa: BLE001 - kept, and looked at by the test
-            self.error = error
-
-    def end(self) -> None:
-        """Wait for the thread, which must end."""
-        self.join(PATIENCE)
-        assert not self.is_alive(), f"{self.name} hangs"
-
-
-class Stay:
-    """Keeps the thread that makes a call in it, until it is told to go on. Counts the calls."""
-
-    def __init__(self, call: Callable[..., object]) -> None:
-        self._call = call
-        self._inside = threading.Event()
-        self._go = threading.Event()
-        self.count = 0
-
-    def __call__(self, *arguments: object) -> object:
-        self.count += 1
-        if self.count == 1:
-            self._inside.set()
-            assert self._go.wait(PATIENCE)
-        return self._call(*arguments)
-
-    def wait(self) -> None:
-        """Return when a thread is inside."""
-        assert self._inside.wait(PATIENCE)
-
-    def go(self) -> None:
-        """Let it out."""
-        self._go.set()
-
-
-def turns_of(session: hansard.Session) -> "Turns[object]":
-    """Return where the threads that append to a session queue."""
-    log = session._log
-    assert isinstance(log, LocalLog)
-    return log._writer._turns  # type: ignore[return-value]
-
-
-def queued(session: hansard.Session) -> int:
-    """Return how many threads wait for the one that leads."""
-    return len(turns_of(session)._queue)
-
-
-@contextmanager
-def fifteen_behind_one(
-    store: hansard.Store, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Stay, list[Appending]]]:
-    """Let one thread stay in its sync until 15 others queue behind it; let it go on at the end."""
-    session = store.session("s")
-    session.add_message({"by": "the first"})
-    sync = Stay(disk.sync)
-    with monkeypatch.context() as patch:
-        patch.setattr(disk, "sync", sync)
-        threads = [Appending(session, "the leader")]
-        sync.wait()
-        for number in range(15):
-            threads.append(Appending(session, f"thread {number}"))
-            until(lambda number=number: queued(session) == number + 1)  # type: ignore[misc]
-        yield sync, threads
-        sync.go()
-        for thread in threads:
-            thread.end()
-
-
-def said(store: hansard.Store) -> list[str]:
-    """Return who said something, in order, having checked all of it."""
-    session = store.session("s")
-    assert session.verify().ok
-    return [message["by"] for message in session.messages()]
-
-
-# ------------------------------------------------------------------ group commit
-
-
-def test_threads_that_queue_behind_a_sync_share_one_write_and_one_sync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """F-31: 15 appends that come while one is being synced cost one write and one sync more, not 15."""
-    with open_store(str(tmp_path / "store"), "sync") as store:
-        writes = Stay(disk.write)
-        writes.go()
-        with fifteen_behind_one(store, monkeypatch) as (sync, threads):
-            monkeypatch.setattr(disk, "write", writes)
-        assert (writes.count, sync.count) == (1, 2)
-        assert [thread.seq for thread in threads] == list(range(2, 18))
-        assert said(store) == ["the first", *(thread.name for thread in threads)]
+# ------------------------------------------------------------------ writers
 
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
@@ -141,205 +33,12 @@ def test_sixteen_threads_append_fifty_times_and_every_event_is_there_once(
             thread.start()
         for thread in threads:
             thread.join(PATIENCE)
-        found = said(store)
+        assert session.verify().ok
+        found = [message["by"] for message in session.messages()]
         assert session.seq == len(found) == 800
         for writer, seqs in enumerate(given):
             assert [found[seq - 1] for seq in seqs] == [f"{writer} {n}" for n in range(50)]
             assert seqs == sorted(set(seqs))
-
-
-def test_an_order_of_a_group_that_cannot_be_met_fails_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-22, N-16: in one group, a wrong expected seq is refused and a known key adds nothing; others go in."""
-    with open_store(str(tmp_path / "store"), "sync") as store:
-        session = store.session("s")
-        session.add_message({"by": "keyed"}, key="k")
-        outcomes: dict[str, object] = {}
-
-        def append(name: str, **options: int | str) -> None:
-            try:
-                outcomes[name] = session.add_message({"by": name}, **options).seq  # type: ignore[arg-type]
-            except hansard.SeqConflict as error:
-                outcomes[name] = (error.expected, error.actual)
-
-        more = [
-            threading.Thread(target=append, args=("too early",), kwargs={"expected_seq": 3}),
-            threading.Thread(target=append, args=("in time",), kwargs={"expected_seq": 18}),
-            threading.Thread(target=append, args=("known",), kwargs={"key": "k"}),
-            threading.Thread(target=append, args=("twice",), kwargs={"key": "l"}),
-            threading.Thread(target=append, args=("twice",), kwargs={"key": "l"}),
-        ]
-        with fifteen_behind_one(store, monkeypatch) as (sync, threads):
-            for number, thread in enumerate(more):
-                thread.start()
-                until(lambda number=number: queued(session) == 16 + number)  # type: ignore[misc]
-        for thread in more:
-            thread.join(PATIENCE)
-        assert sync.count == 2
-        assert outcomes == {"too early": (3, 18), "in time": 19, "known": 1, "twice": 20}
-        assert all(thread.error is None for thread in threads)
-        assert said(store)[-2:] == ["in time", "twice"]
-        assert session.seq == 20
-
-
-# ------------------------------------------------------------------ errors and interrupts in a group
-
-
-def fail_once(call: Callable[..., object], error: BaseException) -> Callable[..., object]:
-    """Return a call that fails the first time and then works."""
-    failed: list[bool] = []
-
-    def fail_or_call(*arguments: object) -> object:
-        if failed:
-            return call(*arguments)
-        failed.append(True)
-        raise error
-
-    return fail_or_call
-
-
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), MemoryError("none left")])
-def test_a_failed_write_of_a_group_is_each_ones_own_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    """N-29: when the write of a group fails, each thread gets an error object of its own, and none hangs."""
-    with open_store(str(tmp_path / "store"), "sync") as store:
-        with fifteen_behind_one(store, monkeypatch) as (_, threads):
-            monkeypatch.setattr(disk, "write", fail_once(disk.write, error))
-        assert threads[0].error is None
-        errors = [thread.error for thread in threads[1:]]
-        expected = DiskFailed if isinstance(error, OSError) else MemoryError
-        assert [type(each) for each in errors] == [expected] * 15
-        assert len({id(each) for each in errors}) == 15
-        store.session("s").add_message({"by": "after"})
-        assert said(store) == ["the first", "the leader", "after"]
-
-
-def test_a_failed_sync_of_a_group_is_each_ones_own_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-29, F-35: when the sync of a group fails, each thread is told so, and so is whoever comes next."""
-    with open_store(str(tmp_path / "store"), "sync") as store:
-        with fifteen_behind_one(store, monkeypatch) as (sync, threads):
-            failing = fail_once(sync, OSError(errno.EIO, "gone"))
-            monkeypatch.setattr(disk, "sync", failing)
-        errors = [thread.error for thread in threads[1:]]
-        assert threads[0].error is None
-        assert [type(each) for each in errors] == [SyncFailed] * 15
-        assert len({id(each) for each in errors}) == 15
-        with pytest.raises(SyncFailed):
-            store.session("s").add_message({"by": "after"})
-        assert store.session("s").verify().ok
-        store.session("s").add_message({"by": "after"})
-        assert said(store)[-1] == "after"
-
-
-@pytest.mark.parametrize("call", ["write", "sync"])
-def test_an_interrupted_leader_leaves_nobody_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    """N-23: the thread that was interrupted gets the interrupt; the others of its group learn of it."""
-    with open_store(str(tmp_path / "store"), "sync") as store:
-        with fifteen_behind_one(store, monkeypatch) as (sync, threads):
-            real = sync if call == "sync" else disk.write
-            monkeypatch.setattr(disk, call, fail_once(real, KeyboardInterrupt()))
-        kinds = [type(thread.error) for thread in threads]
-        assert kinds == [type(None), KeyboardInterrupt, *[DiskFailed] * 14]
-        store.session("s").add_message({"by": "after"})
-        found = said(store)
-        # Not acknowledged: all there, if the interrupt came after the write, or not at all.
-        group = [] if call == "write" else [thread.name for thread in threads[1:]]
-        assert found == ["the first", "the leader", *group, "after"]
-
-
-def test_an_interrupted_lone_append_leaves_the_session_usable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-23: an interrupt in the write or in the sync of a single append frees the lock for all others."""
-    with open_store(str(tmp_path / "store"), "sync", lock_timeout=1) as store:
-        session = store.session("s")
-        session.add_message({"by": "the first"})
-        for call in ("write", "sync"):
-            with monkeypatch.context() as patch:
-                patch.setattr(disk, call, fail_once(getattr(disk, call), KeyboardInterrupt()))
-                with pytest.raises(KeyboardInterrupt):
-                    session.add_message({"by": f"interrupted in {call}"})
-            session.add_message({"by": "the same handle"})
-            with open_store(str(tmp_path / "store"), "sync", lock_timeout=1) as other:
-                other.session("s").add_message({"by": "another"})
-        assert said(store) == [
-            "the first",
-            "the same handle",
-            "another",
-            "interrupted in sync",
-            "the same handle",
-            "another",
-        ]
-
-
-def be_interrupted(wire: Wire, path: str, place: int, *, taken: bool) -> list[str]:
-    """Interrupt a thread that waits behind a leader; return what was said in the end.
-
-    Five threads wait, the interrupted one at a given place. `taken`: its order has been taken by
-    the next leader, who is in the middle of its sync; otherwise it still stands in the queue.
-    """
-    # Only a program's main thread gets the interrupt of the keyboard, so it is the one that waits.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with open_store(path, "sync") as store:
-        session = store.session("s")
-        session.add_message({"by": "the first"})
-        first, second = Stay(disk.sync), Stay(disk.sync)
-        disk.sync = first  # type: ignore[assignment]
-        threads = [Appending(session, "the leader")]
-        first.wait()
-        for number in range(place):
-            threads.append(Appending(session, f"thread {number}"))
-            until(lambda number=number: queued(session) == number + 1)  # type: ignore[misc]
-
-        def complete_and_interrupt() -> None:
-            until(lambda: queued(session) == place + 1)
-            for number in range(place, 4):
-                threads.append(Appending(session, f"thread {number}"))
-                until(lambda number=number: queued(session) == number + 2)  # type: ignore[misc]
-            if taken:
-                disk.sync = second  # type: ignore[assignment]
-                first.go()
-                second.wait()
-            os.kill(os.getpid(), signal.SIGINT)
-
-        interrupter = threading.Thread(target=complete_and_interrupt, daemon=True)
-        interrupter.start()
-        try:
-            session.add_message({"by": "the interrupted"})
-        except KeyboardInterrupt:
-            threads[0].name += " (and an interrupt)"
-        first.go()
-        second.go()
-        interrupter.join(PATIENCE)
-        for thread in threads:
-            thread.end()
-            assert thread.error is None, thread.error
-        session.add_message({"by": "after"})
-        assert "interrupt" in threads[0].name
-        return said(store)
-
-
-# The first of the queue is never taken by another: it leads, and is interrupted as a leader.
-@pytest.mark.parametrize(
-    ("place", "taken"), [(0, False), (2, False), (4, False), (1, True), (2, True), (4, True)]
-)
-def test_an_interrupted_follower_leaves_nobody_waiting(
-    tmp_path: Path, place: int, taken: bool
-) -> None:
-    """N-23: an interrupt in a thread that waits keeps no other from being appended and acknowledged."""
-    with Crew() as crew:
-        path = str(tmp_path / "store")
-        found = crew.start(be_interrupted, path, place, taken=taken).result()
-    others = ["the first", "the leader", *(f"thread {n}" for n in range(4)), "after"]
-    assert [by for by in found if by != "the interrupted"] == others
-    # Not acknowledged: there if it had been taken by then, and only once.
-    assert found.count("the interrupted") == (1 if taken else 0)
 
 
 # ------------------------------------------------------------------ readers beside writers
@@ -367,6 +66,7 @@ class Reading(threading.Thread):
         self.start()
 
     def run(self) -> None:
+        """Read until told to stop, or until something is older than it was."""
         try:
             while not self._done.is_set():
                 for call, facts in self._look():
@@ -442,8 +142,7 @@ def test_threads_that_list_at_the_same_time_all_see_every_session(tmp_path: Path
 
         def list_often() -> None:
             barrier.wait(PATIENCE)
-            for _ in range(10):
-                found.append([item.id for item in store.sessions().items])
+            found.extend([item.id for item in store.sessions().items] for _ in range(10))
 
         threads = [threading.Thread(target=list_often) for _ in range(4)]
         for thread in threads:
@@ -487,9 +186,14 @@ def test_more_sessions_than_may_be_open_share_a_bounded_number_of_files(
         assert [message["turn"] for message in session.messages()] == [0, 1]
     assert descriptors() <= base + 2 * MAX_OPEN + 1
     # Handles stay good when their files were taken from them, in threads as well.
-    threads = [Appending(session, "a thread") for session in sessions[:32]]
+    threads = [
+        threading.Thread(target=session.add_message, args=({"turn": 2},))
+        for session in sessions[:32]
+    ]
     for thread in threads:
-        thread.end()
-        assert thread.seq == 3, thread.error
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert [session.seq for session in sessions] == [3] * 32 + [2] * (count - 32)
     store.close()
     assert descriptors() <= before

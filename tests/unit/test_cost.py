@@ -1,6 +1,7 @@
 """What a call costs does not grow with what is stored: counted in bytes, not in seconds."""
 
 import copy
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -197,7 +198,8 @@ def test_a_listing_reads_no_transcript(long_store: Path, traffic: Traffic) -> No
 
 
 def descriptors() -> int:
-    """Return how many files this process has open."""
+    """Return how many files this process has open, without those that nobody holds any more."""
+    gc.collect()
     return len(os.listdir("/dev/fd"))
 
 
@@ -217,7 +219,7 @@ def test_a_thousand_handles_keep_a_bounded_number_of_files_open(tmp_path: Path) 
     assert descriptors() - before < 600
     assert all(session.seq == 3 for session in sessions)
     store.close()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_probes_do_not_disturb_one_another(tmp_path: Path) -> None:

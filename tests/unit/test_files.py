@@ -293,3 +293,18 @@ def test_a_refused_append_touches_no_file(tmp_path: Path) -> None:
     assert not store.exists("other")
     assert [info.id for info in store.sessions().items] == ["old"]
     assert log_of(root, "old").read_bytes() == before["sessions/old/log.jsonl"].content
+
+
+def test_a_session_replaced_by_a_link_to_nowhere_is_listed_and_flagged(tmp_path: Path) -> None:
+    """N-11, N-35, F-4: a session whose directory has become a dangling link does not vanish."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        store.session("a").add_message({"n": 1})
+        store.session("b").add_message({"n": 2})
+    directory = tmp_path / "store" / "sessions" / "a"
+    directory.rename(tmp_path / "taken")
+    directory.symlink_to(tmp_path / "nowhere")
+    with hansard.open(tmp_path / "store") as store:
+        assert {info.id: bool(info.damaged) for info in store.sessions().items} == {
+            "a": True,
+            "b": False,
+        }

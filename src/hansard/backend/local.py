@@ -9,6 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -28,6 +29,9 @@ from hansard.log.writer import Durability, Writer
 #: So many sessions keep their files open; the least recently used of more let go of theirs.
 #: Two descriptors each, below the usual limit of 1,024.
 MAX_OPEN: Final = 256
+
+#: So many findings are listed for one session: what has more is past reading them.
+MAX_FINDINGS: Final = 1_000
 
 #: How long a writer waits for the lock before it names the holder and gives up.
 LOCK_TIMEOUT: Final = 10.0
@@ -203,7 +207,8 @@ class LocalLog(Log):
             findings = inspection.findings(Mark(0, 0, 0), self._handle.raw())
         else:
             findings = inspection.all_findings(reader.segment)
-        found = [Finding("damage", error.path, *finding) for finding in findings]
+        listed = islice(findings, MAX_FINDINGS)
+        found = [Finding("damage", error.path, *finding) for finding in listed]
         return found or [Finding("damage", error.path, error.offset, 0, error.reason)]
 
     def let_go(self) -> None:
@@ -213,20 +218,29 @@ class LocalLog(Log):
 
     def delete(self) -> None:
         """Shut the log with a note, then move the directory (F-36)."""
+        root = self._handle.root
+        name = self._handle.name
+        moved = []
         try:
             self._writer.note("deleted", adds=DELETED)
-            moved = self._handle.root.to_trash(self._handle.name)
+            # Somebody may have restored it since, and be writing: then it stays where it is.
+            self._writer.while_shut(DELETED, lambda: moved.append(root.to_trash(name)))
+            root.sync_move(name)
         finally:
             # Also after an error: the directory may have moved away from under these files.
             self.let_go()
-        if not moved:
+        if moved == [False]:
             raise deleted(self.session_id)
 
     def restore(self) -> None:
         """Move the directory back, then open the log with a note."""
         handle = self._handle
         root = handle.root
-        found = root.from_trash(handle.name) if root.in_trash(handle.name) else self._is_deleted()
+        if root.in_trash(handle.name):
+            found = root.from_trash(handle.name)
+            root.sync_move(handle.name)
+        else:
+            found = self._is_deleted()
         if not found:
             raise SessionNotFound(f"no session {self.session_id!r} in the trash")
         self._writer.note("restored", removes=DELETED)

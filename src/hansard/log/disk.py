@@ -234,6 +234,14 @@ def present(directory: int, name: str) -> bool:
     return True
 
 
+def is_link(directory: int, name: str) -> bool:
+    """Say whether a name is a symbolic link."""
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def modified(directory: int, name: str) -> float:
     """Return the time, in seconds since 1970, at which a file was last written."""
     return os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime

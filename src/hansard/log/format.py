@@ -15,7 +15,7 @@ VERSION: Final = 1
 
 #: Limits of F-13 and F-17.
 MAX_DATA: Final = 64 * 1024 * 1024
-MAX_LINE: Final = MAX_DATA + 4096
+MAX_LINE: Final = MAX_DATA + 16 * 1024
 
 #: `,"crc":"01234567"}` and the newline (F-20).
 TRAILER: Final = len(b',"crc":"01234567"}\n')

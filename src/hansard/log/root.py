@@ -3,11 +3,19 @@
 Above: `handle`, `backend.local`.  Below: `disk`, `names`.
 """
 
+import errno
 from collections.abc import Iterator
 
 import msgspec
 
-from hansard.errors import ReadOnly, SessionDeleted, StoreNotFound, UnknownFormat, UnsafePath
+from hansard.errors import (
+    DiskFailed,
+    ReadOnly,
+    SessionDeleted,
+    StoreNotFound,
+    UnknownFormat,
+    UnsafePath,
+)
 from hansard.log import disk, format, names
 
 _MARKER_LIMIT = 64 * 1024
@@ -188,26 +196,49 @@ class Root:
             raise disk.explain(error, "open", f"{self.path}/{names.TRASH}/{name}") from error
 
     def to_trash(self, name: str) -> bool:
-        """Move a session's directory into the trash, durably; False if another was faster."""
+        """Move a session's directory into the trash; False if another was faster. Not yet durable."""
         return self._move(self._sessions, name, self._trash)
 
     def from_trash(self, name: str) -> bool:
-        """Move a session's directory back, durably; False if another was faster."""
-        return self._move(self._trash, name, self._sessions)
+        """Move a session's directory back; False if another was faster. Not yet durable."""
+        try:
+            return self._move(self._trash, name, self._sessions)
+        except DiskFailed as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+            self._clear(name)
+            return self._move(self._trash, name, self._sessions)
 
     def _move(self, source: int, name: str, target: int) -> bool:
         self.check_writable()
         try:
-            try:
-                disk.move(source, name, target, name)
-            except FileNotFoundError:
-                return False
-            # Both: a crash between them may show the directory in two places, never in none.
-            disk.sync_directory(target)
-            disk.sync_directory(source)
+            disk.move(source, name, target, name)
+        except FileNotFoundError:
+            return False
         except OSError as error:
             raise disk.explain(error, "move", self.path_of(name)) from error
         return True
+
+    def sync_move(self, name: str) -> None:
+        """Make a move into the trash, or out of it, durable."""
+        try:
+            # Both: a crash between them may show the directory in two places, never in none.
+            disk.sync_directory(self._trash)
+            disk.sync_directory(self._sessions)
+        except OSError as error:
+            raise disk.explain(error, "move", self.path_of(name)) from error
+
+    def _clear(self, name: str) -> None:
+        """Empty a directory in which a session was about to begin when its name went to the trash."""
+        try:
+            directory = disk.open_directory(self._sessions, name)
+            try:
+                if not disk.present(directory, names.LOG):
+                    disk.remove(directory, names.LOCK)
+            finally:
+                disk.close(directory)
+        except OSError as error:
+            raise disk.explain(error, "move", self.path_of(name)) from error
 
     def sync_session(self, directory: int) -> None:
         """Make the entry of a session's directory, and those in it, durable."""
@@ -229,7 +260,10 @@ class Root:
     def holds_log(self, name: str) -> bool:
         """Say whether there is a log under this name, be it one that cannot be read."""
         try:
-            return disk.present(self._sessions, f"{name}/{names.LOG}")
+            # A link that leads nowhere is a session that somebody took away, not none.
+            return disk.present(self._sessions, f"{name}/{names.LOG}") or disk.is_link(
+                self._sessions, name
+            )
         except NotADirectoryError:
             return False  # a file: not ours
         except OSError:

@@ -256,6 +256,9 @@ class Writer:
         handle = self._handle
         assert handle.directory is not None  # kept open until the first sync
         directory = handle.directory.descriptor
+        if handle.root.in_trash(handle.name):
+            # Deleted since this directory was made, or looked for: the name is taken (F-36).
+            raise deleted(handle.session_id)
         now = format.now()
         head, start = header(handle.session_id, before=0, time=now)
         draft = Draft(start, 0, fresh=True)
@@ -400,6 +403,21 @@ class Writer:
             self._handle.root.sync_names()
             self._sync(self._add_note(word, adds=adds, removes=removes))
 
+    def while_shut(self, reason: str, do: Callable[[], object]) -> None:
+        """Do something with the lock held, if the log is still shut for a reason."""
+        self._check_process()
+        with self._turns.alone():
+            self._locked(lambda _: self._do_if_shut(reason, do), create=False)
+
+    def _do_if_shut(self, reason: str, do: Callable[[], object]) -> "Touched":
+        handle = self._handle
+        if handle.reader is not None or handle.adopt():
+            assert handle.reader is not None  # `adopt` has set it
+            handle.tail = handle.reader.tail(handle.tail)
+            if reason in handle.tail.shut:
+                do()
+        return self._touched()
+
     def _add_note(self, word: str, *, adds: str = "", removes: str = "") -> "Touched":
         return self._locked(
             lambda _: self._write_note(word, adds=adds, removes=removes), create=False
@@ -410,6 +428,9 @@ class Writer:
         if handle.reader is None and not handle.adopt():
             raise SessionNotFound(f"no session {handle.session_id!r} in this store")
         assert handle.reader is not None  # `adopt` has set it
+        if removes and handle.root.in_trash(handle.name):
+            # Deleted through files that this handle still has open: nothing opens it there.
+            raise deleted(handle.session_id)
         tail = handle.tail = handle.reader.tail(handle.tail)
         if (adds and adds in tail.shut) or (removes and removes not in tail.shut):
             return self._touched()

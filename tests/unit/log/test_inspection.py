@@ -1,0 +1,172 @@
+"""The rules between the lines: a log whose every checksum is right can still be wrong.
+
+The logs here are written by hand with valid checksums, so only the rules of F-15 and F-27 to F-32 can
+find what is wrong with them.
+"""
+
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.log import format, inspection
+from hansard.log.format import Mark
+from tests.format.hand import HandLog
+
+ID = "s"
+
+
+def findings(log: HandLog) -> list[inspection.Finding]:
+    """Return all damage behind a log's header."""
+    start = len(HandLog().data)
+    mark = Mark(start, 0, format.crc32(log.data[:start]))
+    return list(inspection.findings(mark, log.data[start:]))
+
+
+def begun() -> HandLog:
+    """Return a log with one record."""
+    return HandLog().message({"n": 1})
+
+
+def unfinished() -> HandLog:
+    """Return a log whose last batch lacks its last record."""
+    return begun().message({"n": 2}, ',"more":2').message({"n": 3}, ',"more":1')
+
+
+def abandoned() -> HandLog:
+    """Return a log with an abandoned line at its end."""
+    log = begun()
+    log.data += b'{"seq":2,"ti~torn\n'
+    return log
+
+
+def recovered(log: HandLog, *, offset: int = 0, length: int = 0) -> HandLog:
+    """End what is unfinished behind the first record, with a note that may be off by some bytes."""
+    edge = len(begun().data)
+    log.seq = 1
+    torn = {"offset": edge + offset, "bytes": len(log.data) - edge + length}
+    return log.note("recovered", torn)
+
+
+RIGHT = {
+    "records": begun().message({"n": 2}),
+    "a batch": begun().message({"n": 2}, ',"more":1').message({"n": 3}),
+    "two batches": begun()
+    .message({}, ',"more":1')
+    .message({})
+    .message({}, ',"more":1')
+    .message({}),
+    "a torn batch at the end": unfinished(),
+    "an abandoned line at the end": abandoned(),
+    "a recovery": recovered(abandoned()).message({"n": 2}),
+    "a recovery of whole records": recovered(unfinished()).message({"n": 2}),
+    "a recovery of NUL bytes": begun().torn(bytes(100)).message({"n": 2}),
+    "two recoveries": begun().torn(b"{").torn(b"{").message({"n": 2}),
+    "notes": begun().note("verified", {}).note("what", {}).message({"n": 2}),
+}
+
+WRONG = {
+    "a seq twice": (begun().record({}, seq=1), "seq 1 where 2 should be"),
+    "a seq left out": (begun().record({}, seq=3), "seq 3 where 2 should be"),
+    "a seq that goes back": (begun().record({}, seq=0), "seq 0 where 2 should be"),
+    "a batch that another append follows": (
+        unfinished().message({"n": 4}, ',"more":4').message({"n": 5}),
+        "never finished",
+    ),
+    "a batch that goes on for too long": (
+        begun().message({}, ',"more":1').message({}, ',"more":1').message({}),
+        "never finished",
+    ),
+    "a batch that a note interrupts": (
+        unfinished().line('{"log":"verified","seq":1,"time":"2026","data":{}').message({}),
+        "an unfinished append before a note",
+    ),
+    "an abandoned line that a record follows": (
+        abandoned().message({"n": 2}),
+        "an unfinished line inside the log",
+    ),
+    "an abandoned line that a note follows": (
+        abandoned().note("verified", {}),
+        "an unfinished append before a note",
+    ),
+    "a recovery that begins too early": (
+        recovered(abandoned(), offset=-1, length=1).message({}),
+        "which is not so",
+    ),
+    "a recovery that begins too late": (
+        recovered(abandoned(), offset=1, length=-1).message({}),
+        "which is not so",
+    ),
+    "a recovery that ends elsewhere": (
+        recovered(abandoned(), length=5).message({}),
+        "which is not so",
+    ),
+    "a recovery of nothing": (
+        begun().note("recovered", {"offset": 0, "bytes": 9}).message({}),
+        "which is not so",
+    ),
+    "a recovery that does not say of what": (
+        abandoned().note("recovered", {"offset": "here", "bytes": 1}),
+        "not a note",
+    ),
+    "a note with another seq": (
+        begun().line('{"log":"verified","seq":7,"time":"2026","data":{}').message({}),
+        "the note says seq 7, but 1 stands before it",
+    ),
+    "a line that is no record": (begun().line('{"seq":2').message({}), "not a record"),
+    "a line of another shape": (begun().line("[1,2").message({}), "not a record"),
+}
+
+
+@pytest.mark.parametrize("log", RIGHT.values(), ids=list(RIGHT))
+def test_a_log_that_keeps_the_rules_is_whole(log: HandLog) -> None:
+    """F-27 to F-33: finished appends, notes, recoveries and what a crash leaves at the end are no damage."""
+    assert findings(log) == []
+
+
+@pytest.mark.parametrize(("log", "reason"), WRONG.values(), ids=list(WRONG))
+def test_a_log_that_breaks_a_rule_is_damaged_in_spite_of_its_checksums(
+    log: HandLog, reason: str, tmp_path: Path
+) -> None:
+    """N-26, F-15, F-30, F-32: what no writer writes is found by `verify`, with its place and reason."""
+    found = findings(log)
+    assert [finding for finding in found if reason in finding.reason]
+    assert all(len(HandLog().data) <= finding.offset < len(log.data) for finding in found)
+    with hansard.open(tmp_path / "store") as store:
+        store.session(ID).add_message({})
+        (tmp_path / "store" / "sessions" / ID / "log.jsonl").write_bytes(log.data)
+    with hansard.open(tmp_path / "store") as store:
+        assert not store.session(ID).verify().ok
+
+
+def test_one_damaged_line_spoils_no_other() -> None:
+    """F-21: damage in a body, in a checksum, and a line that does not belong there are one finding each."""
+    log = HandLog()
+    for number in range(6):
+        log.message({"n": number})
+    lines = log.data.splitlines(keepends=True)
+    body = lines[2].replace(b'"n":1', b'"n":7')
+    digits = lines[4][:-5] + bytes([lines[4][-5] ^ 1]) + lines[4][-4:]
+    upper = lines[4][:-11] + lines[4][-11:].upper()
+    for bad in (digits, upper):
+        damaged = HandLog()
+        damaged.data = b"".join([*lines[:2], body, lines[3], bad, b"{}\n", *lines[5:]])
+        expected = [len(b"".join(lines[:2])), len(b"".join(lines[:4]))]
+        found = [finding.offset for finding in findings(damaged)]
+        # Upper case leaves a line alone whose digits have no letters.
+        assert found[:1] == expected[:1]
+        assert found[1:] in ([expected[1], expected[1] + len(bad)], [expected[1] + len(bad)])
+
+
+def test_only_whole_appends_are_committed() -> None:
+    """F-27: of an unfinished batch nothing is there; what was recovered is passed over."""
+    log = recovered(unfinished()).message({"n": "a"}, ',"more":1').message({"n": "b"})
+    start = len(HandLog().data)
+    whole = Mark(start, 0, format.crc32(log.data[:start]))
+    kept = [
+        item.raw
+        for item in inspection._settled(whole, inspection._split(log.data[start:]), final=True)
+        if isinstance(item, inspection.Seen)
+    ]
+    assert [b'"n":1}' in kept[0], b'"n":"a"' in kept[1], b'"n":"b"' in kept[2]] == [True] * 3
+    assert len(kept) == 3

@@ -1,0 +1,203 @@
+"""Reading from either end, in pieces of any size, gives the same records, and no more than is asked for."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.log import format, names, reader
+from hansard.log.reader import Reader
+from hansard.log.segment import open_segment
+from hansard.testing import faults
+from tests.format.hand import HandLog
+
+
+class Written:
+    """A log made by chance, and what is in it."""
+
+    def __init__(self, rng: random.Random, length: int) -> None:
+        self.log = HandLog()
+        self.events: list[int] = []
+        self.controls: list[int] = []
+        #: The offsets between two appends.
+        self.marks = [len(self.log.data)]
+        self._ctl = 0
+        for _ in range(length):
+            self._step(rng)
+
+    def _extra(self, more: int = 0) -> str:
+        batch = f',"more":{more}' if more else ""
+        return batch + (f',"ctl":{self._ctl}' if self._ctl else "")
+
+    def _step(self, rng: random.Random) -> None:
+        log = self.log
+        kind = rng.choice(["one", "one", "one", "batch", "control", "note", "torn", "large"])
+        if kind == "control":
+            offset = len(log.data)
+            log.record({"n": 1}, extra=',"control":true' + self._extra())
+            self._ctl = offset
+            self.controls.append(log.seq)
+        elif kind == "note":
+            log.note("word", {}, extra=self._extra())
+        elif kind == "torn":
+            log.data += b""
+            self._tear(rng)
+        else:
+            size = rng.randrange(1, 6) if kind == "batch" else 1
+            text = "x" * (rng.randrange(400) if kind == "large" else 3)
+            for more in reversed(range(size)):
+                log.record({"n": log.seq, "text": text}, extra=self._extra(more))
+        self.events = list(range(1, log.seq + 1))
+        self.marks.append(len(log.data))
+
+    def _tear(self, rng: random.Random) -> None:
+        offset, seq = len(self.log.data), self.log.seq
+        if rng.random() < 0.5:
+            self.log.record({"lost": 1}, extra=self._extra(1))
+        self.log.data += b'{"seq":99' + bytes(rng.randrange(30)) + b"~torn\n"
+        self.log.seq = seq
+        torn = {"offset": offset, "bytes": len(self.log.data) - offset}
+        self.log.note("recovered", torn, extra=self._extra())
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[int]:
+    """Return the descriptor of an empty session directory."""
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def read(tmp_path: Path, directory: int, data: bytes) -> Reader:
+    """Return a reader of these bytes."""
+    (tmp_path / names.LOG).write_bytes(data)
+    segment = open_segment(directory, str(tmp_path / names.LOG), "s", writable=False)
+    assert segment is not None
+    return Reader(segment)
+
+
+@pytest.fixture(params=[64, 300, 1 << 16], ids="windows of {} bytes".format)
+def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Read in pieces of this size: the logs of these tests are short."""
+    size: int = request.param
+    monkeypatch.setattr(reader, "WINDOW", size)
+    monkeypatch.setattr(reader, "PIECE", 2 * size)
+    monkeypatch.setattr(reader, "_NEAR", 2 * size)
+    return size
+
+
+def test_both_directions_give_all_events(
+    tmp_path: Path, directory: int, rng: random.Random, window: int
+) -> None:
+    """F-42, F-43, N-77: forwards and backwards, in pieces of any size, every event comes once, in order."""
+    for length in (1, 5, 60, 60):
+        written = Written(rng, length)
+        found = read(tmp_path, directory, written.log.data)
+        tail = found.tail()
+        assert (tail.mark.seq, tail.mark.offset) == (written.log.seq, len(written.log.data))
+        assert tail.mark.crc == format.crc32(written.log.data)
+        forwards = [
+            line.seq
+            for piece in found.forwards(found.segment.start, tail.mark)
+            for line in piece.lines(format.decode_lines)
+        ]
+        assert forwards == written.events
+        backwards: list[int] = []
+        for piece in found.backwards(tail.mark):
+            backwards[:0] = [line.seq for line in piece.lines(format.decode_lines)]
+        assert backwards == written.events
+
+
+def test_the_end_is_the_same_for_those_who_know_nothing_and_those_who_watched(
+    tmp_path: Path, directory: int, rng: random.Random, window: int
+) -> None:
+    """F-39, F-42, N-18: what the end says does not depend on what was known before."""
+    written = Written(rng, 40)
+    data = written.log.data
+    watching = read(tmp_path, directory, data[: written.marks[0]])
+    known = watching.tail()
+    for mark in written.marks[1:]:
+        (tmp_path / names.LOG).write_bytes(data[:mark])
+        known = watching.tail(known)
+        fresh = read(tmp_path, directory, data[:mark]).tail()
+        assert known == fresh
+        assert known.mark.offset == mark == known.size
+
+
+def test_the_control_records_are_found_from_the_end(
+    tmp_path: Path, directory: int, rng: random.Random, window: int
+) -> None:
+    """F-19: the last line leads to all control records, and each costs one read."""
+    for _ in range(5):
+        written = Written(rng, 50)
+        found = read(tmp_path, directory, written.log.data)
+        tail = found.tail()
+        with faults.record() as trace:
+            controls = found.controls(tail.ctl)
+        assert [line.seq for line in controls] == written.controls
+        reads = [call for call in trace.calls if call.operation == "read_at"]
+        assert len(reads) <= 2 * len(controls)
+
+
+def test_a_place_is_found_for_every_seq(
+    tmp_path: Path, directory: int, rng: random.Random, window: int
+) -> None:
+    """F-44: for each seq there is a mark at or before it, from which reading on finds it."""
+    written = Written(rng, 80)
+    found = read(tmp_path, directory, written.log.data)
+    end = found.tail().mark
+    for seq in rng.sample(written.events, len(written.events)):
+        mark = found.locate(seq, end)
+        assert mark.seq <= seq
+        piece = next(found.forwards(mark, end), None)
+        lines = [] if piece is None else piece.lines(format.decode_lines)
+        assert [line.seq for line in lines] == list(range(mark.seq + 1, mark.seq + len(lines) + 1))
+
+
+def test_a_log_that_became_shorter_is_damage(tmp_path: Path, directory: int) -> None:
+    """F-26: a reader that saw a longer log than there is now says so, and does not start over."""
+    log = HandLog().message({"n": 1})
+    shorter = len(log.data)
+    log.message({"n": 2})
+    found = read(tmp_path, directory, log.data)
+    known = found.tail()
+    os.truncate(tmp_path / names.LOG, shorter)
+    with pytest.raises(hansard.Damaged, match="has been cut"):
+        found.tail(known)
+
+
+def test_a_control_chain_that_leads_astray_is_damage(tmp_path: Path, directory: int) -> None:
+    """F-19, F-32: a `ctl` that points to no control record is damage, and never a loop."""
+    log = HandLog()
+    first = len(log.data)
+    log.message({"n": 1}).message({"n": 2}, f',"ctl":{first}')
+    found = read(tmp_path, directory, log.data)
+    with pytest.raises(hansard.Damaged, match="leads astray"):
+        found.controls(found.tail().ctl)
+    log = HandLog()
+    log.record({}, extra=f',"control":true,"ctl":{len(log.data)}')
+    found = read(tmp_path, directory, log.data)
+    with pytest.raises(hansard.Damaged, match="leads astray"):
+        found.controls(found.tail().ctl)
+
+
+def test_the_last_messages_cost_the_end_of_the_log_only(tmp_path: Path) -> None:
+    """N-77, F-42: to read the last message of three megabytes, a few windows are read."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        session = store.session("s")
+        for _ in range(30):
+            session.add_messages([{"text": "x" * 1000}] * 100)
+        session.add_message({"last": True})
+    with hansard.open(tmp_path / "store", read_only=True) as store:
+        asked: list[int] = []
+
+        def watch(call: faults.Call, arguments: tuple[int, ...], _: object) -> None:
+            if call.operation == "read_at":
+                asked.append(arguments[1])
+
+        with faults.record(watch=watch):
+            assert store.session("s").messages(last=1) == [{"last": True}]
+        assert sum(asked) < 300_000

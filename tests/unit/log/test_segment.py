@@ -1,0 +1,139 @@
+"""A segment appears whole or not at all, and is asked three questions before it is believed."""
+
+import gc
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.log import disk, format, names
+from hansard.log.segment import Segment, create_segment, header, open_segment
+from tests.format.hand import HandLog
+
+TIME = b"2026-01-01T12:00:00.000000Z"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[int]:
+    """Return the descriptor of an empty session directory."""
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def opened(directory: int, session_id: str | None = "s") -> Segment:
+    """Open the segment that is there."""
+    segment = open_segment(directory, "log", session_id, writable=False)
+    assert segment is not None
+    return segment
+
+
+def test_the_header_says_version_and_session() -> None:
+    """F-23: a header is a note with the format's version and the true id, and the mark behind it is right."""
+    line, mark = header("é/✓", before=0, time=TIME)
+    assert line == HandLog("é/✓").data
+    assert (mark.offset, mark.seq, mark.crc) == (len(line), 0, format.crc32(line))
+
+
+def test_a_new_segment_is_whole_and_private(tmp_path: Path, directory: int) -> None:
+    """F-3, F-25, N-13: the file has its name with header and records, mode 0600, and no temporary left."""
+    content = HandLog().message({"n": 1}).data
+    segment = create_segment(directory, "log", "s", content)
+    assert os.listdir(tmp_path) == [names.LOG]
+    assert (tmp_path / names.LOG).read_bytes() == content
+    assert stat.S_IMODE((tmp_path / names.LOG).stat().st_mode) == 0o600
+    assert segment.start == opened(directory).start
+    assert segment.session_id == "s"
+
+
+def test_a_name_that_is_taken_is_not_taken_again(tmp_path: Path, directory: int) -> None:
+    """F-25, N-27, N-30: a segment that is there is never replaced, and the attempt leaves nothing."""
+    (tmp_path / names.LOG).write_bytes(b"mine")
+    with pytest.raises(hansard.DiskFailed):
+        create_segment(directory, "log", "s", HandLog().data)
+    assert os.listdir(tmp_path) == [names.LOG]
+    assert (tmp_path / names.LOG).read_bytes() == b"mine"
+
+
+def test_no_segment_is_no_error(directory: int) -> None:
+    """F-25: where there is no segment yet, there is none to open."""
+    assert open_segment(directory, "log", "s", writable=True) is None
+
+
+def test_the_version_is_asked_before_the_checksum(tmp_path: Path, directory: int) -> None:
+    """F-45, N-44: a newer version may have another checksum, and is refused as unknown, not as damaged."""
+    data = HandLog(version=2).data
+    (tmp_path / names.LOG).write_bytes(data[:-5] + b"x" + data[-4:])
+    with pytest.raises(hansard.UnknownFormat, match="version 2"):
+        opened(directory)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty file"),
+        (b"{", "no whole header"),
+        (b"{}\n", "not a header"),
+        (HandLog().message({}).data[len(HandLog().data) :], "not a header"),
+        (HandLog().note("verified", {}).data[len(HandLog().data) :], "not a header"),
+        (HandLog().data.replace(b'"s"', b'"t"'), "checksum mismatch"),
+        (HandLog("other").data, "session 'other'"),
+    ],
+)
+def test_a_header_that_is_not_ours_is_damage(
+    tmp_path: Path, directory: int, data: bytes, reason: str
+) -> None:
+    """N-8, N-31, F-24, F-25: without a whole header of this session the file is damaged, and says why."""
+    (tmp_path / names.LOG).write_bytes(data)
+    with pytest.raises(hansard.Damaged, match=reason) as caught:
+        opened(directory)
+    assert caught.value.offset == 0
+    assert caught.value.path == "log"
+
+
+def test_whoever_asks_for_no_session_gets_any(tmp_path: Path, directory: int) -> None:
+    """F-11, F-23: a log under a hashed name tells its own id."""
+    (tmp_path / names.LOG).write_bytes(HandLog("x" * 900).data)
+    assert opened(directory, None).session_id == "x" * 900
+
+
+def test_reading_goes_on_after_a_short_read(
+    tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-42: a read that brings fewer bytes than asked for is continued, and only the end is the end."""
+    content = HandLog().message({"n": 1}).data
+    (tmp_path / names.LOG).write_bytes(content)
+    monkeypatch.setattr(disk, "read_at", lambda fd, length, at: os.pread(fd, min(length, 7), at))
+    segment = opened(directory)
+    assert segment.read(0, len(content)) == content
+    assert segment.read_some(10, 10**6) == content[10:]
+
+
+def test_a_file_that_became_shorter_is_damage(tmp_path: Path, directory: int) -> None:
+    """F-26: bytes that were there and are gone are damage, at the place where the file now ends."""
+    content = HandLog().message({"n": 1}).data
+    (tmp_path / names.LOG).write_bytes(content)
+    segment = opened(directory)
+    os.truncate(tmp_path / names.LOG, 50)
+    with pytest.raises(hansard.Damaged, match="has been cut") as caught:
+        segment.read(20, len(content) - 20)
+    assert caught.value.offset == 50
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs /proc to count descriptors")
+def test_a_segment_closes_its_file_when_the_last_user_is_gone(
+    tmp_path: Path, directory: int
+) -> None:
+    """N-79: neither a segment that was let go of nor one that was refused keeps its descriptor."""
+    (tmp_path / names.LOG).write_bytes(HandLog().data)
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        assert opened(directory).session_id == "s"
+        with pytest.raises(hansard.Damaged):
+            opened(directory, "other")
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
