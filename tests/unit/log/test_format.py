@@ -118,7 +118,7 @@ def test_the_constants_agree_with_the_page() -> None:
     assert "version 1" in page.splitlines()[0]
     assert format.VERSION == 1
     assert "It is at most 64 MiB + 16 KiB long" in page
-    assert format.MAX_LINE == 64 * 2**20 + 4 * 2**10
+    assert format.MAX_LINE == 64 * 2**20 + 16 * 2**10
     assert "at most 64 MiB long" in page
     assert format.MAX_DATA == 64 * 2**20
     assert "19-byte trailer" in page
