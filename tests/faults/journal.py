@@ -14,6 +14,7 @@ import queue
 import random
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -232,21 +233,28 @@ class Checker:
         )
         return [self._found[place] for place in places if place in self._found]
 
-    def check_all(self) -> None:
-        """Check all journals, and that nothing is there that nobody wrote."""
+    def check_all(self) -> "Counter[str]":
+        """Check all journals, and that nothing is there that nobody wrote.
+
+        Return how many appends were acknowledged, were not but are there, and are not there.
+        """
         written: set[tuple[str, str, int, int]] = set()
+        fates: Counter[str] = Counter()
         for journal in self._folder.iterdir():
             self.check(journal.name)
-            for attempt, _ in read_journal(journal):
+            for attempt, told in read_journal(journal):
                 written.update(
                     (attempt.session, attempt.writer, attempt.number, place)
                     for place in range(attempt.size)
                 )
+                there = "there" if self._seqs_of(attempt) else "not there"
+                fates[there if told is None else "acknowledged"] += 1
         assert self._found.keys() <= written, self._found.keys() - written
         # In a session, what one writer wrote stands in the order in which it wrote it.
         order = sorted((place[:2], seq, place[2:]) for place, seq in self._found.items())
         for (one, _, earlier), (other, _, later) in itertools.pairwise(order):
             assert one != other or earlier < later, f"{one}: {later} before {earlier}"
+        return fates
 
 
 def leftovers(directory: Path) -> list[Path]:

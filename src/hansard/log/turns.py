@@ -79,6 +79,8 @@ class Turns(Generic[Asked]):
 
     def claim(self) -> bool:
         """Lead if nobody does; whoever is told True must call `free`, again if that is interrupted."""
+        if self._leader:
+            return False
         claimed = False
         try:
             with self._gate:

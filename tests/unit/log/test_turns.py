@@ -36,6 +36,7 @@ class Work:
         self.inside = threading.Event()
 
     def __call__(self, orders: list[str]) -> None:
+        """Do the work."""
         assert self._busy.acquire(blocking=False), "two threads work at the same time"
         try:
             self.groups.append(list(orders))
