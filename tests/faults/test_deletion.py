@@ -143,7 +143,7 @@ def test_three_who_delete_and_restore_at_the_same_time_lose_nothing(tmp_path: Pa
         ]
         for worker in writers:
             worker.hear()
-        others = [crew.start(delete_and_restore, str(path), 40) for _ in range(3)]
+        others = [crew.start(delete_and_restore, str(path), 12) for _ in range(3)]
         assert sum(other.result() for other in others) > 3
         if not store.exists("s"):
             store.restore("s")
@@ -179,6 +179,32 @@ def test_a_name_in_the_trash_is_not_given_to_a_new_session(tmp_path: Path) -> No
         assert store.session("s").add_message({"by": "us"}).seq == 2
         assert other.session("s").add_message({"by": "other"}).seq == 3
         assert store.verify().ok
+
+
+def test_a_session_never_looks_absent_while_it_is_restored(tmp_path: Path) -> None:
+    """N-28, N-31: whoever looks for a session while it leaves the trash finds it, and not an empty one."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        store.session("s").add_message({"by": "us"})
+
+        def delete(other: hansard.Store) -> bool:
+            other.delete("s")
+            return True
+
+        looks: list[Callable[[hansard.Store], object]] = [
+            lambda other: other.session("s").messages() == [{"by": "us"}],
+            lambda other: other.session("s").seq == 1,
+            lambda other: other.exists("s"),
+            delete,
+        ]
+        for look in looks:
+            store.delete("s")
+            # Not in its place when it is looked for there, and not in the trash when looked for there.
+            present = once(disk.present, before=lambda: store.restore("s"), after=nothing)
+            with open_store(str(path), "os") as other, replaced("present", present):
+                assert look(other)
+            if not store.exists("s"):
+                store.restore("s")
 
 
 def test_nobody_restores_between_the_two_steps_of_a_deletion(tmp_path: Path) -> None:

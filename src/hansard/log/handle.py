@@ -7,12 +7,13 @@ time (after a fork, when many sessions are open, when the session was deleted) a
 """
 
 import threading
+import time
 from typing import Final
 
 from hansard.log import disk, names
 from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
-from hansard.log.root import Root, deleted
+from hansard.log.root import STALE_SECONDS, Root, deleted, sweep
 from hansard.log.segment import open_segment, read_raw
 
 FAILED: Final = "failed"
@@ -165,7 +166,9 @@ class Handle:
             except OSError as error:
                 raise disk.explain(error, "open", path, "nothing was appended") from error
             lock = Lock(file, path)
-            self._adopt(descriptor)
+            if self._adopt(descriptor):
+                # What a kill left over when the session was begun: nothing else makes temporaries.
+                sweep(descriptor, older_than=STALE_SECONDS, now=time.time())
             self.directory = directory
             self.lock = lock
             return lock

@@ -4,7 +4,9 @@ Above: `handle`, `backend.local`.  Below: `disk`, `names`.
 """
 
 import errno
+import time
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -17,6 +19,9 @@ from hansard.errors import (
     UnsafePath,
 )
 from hansard.log import disk, format, names
+
+#: A temporary file whose maker's process id lives on is still left over after this long.
+STALE_SECONDS: Final = 3600.0
 
 _MARKER_LIMIT = 64 * 1024
 _MARKER_TEXT = b'{"hansard":"store","version":%d}\n' % format.VERSION
@@ -175,6 +180,7 @@ class Root:
         """Open a session's directory; None if there is none. Raises if it is in the trash."""
         if self._sessions < 0 <= self._descriptor:
             return None  # read-only, and the directory of sessions is missing
+        looked = False
         try:
             while True:
                 try:
@@ -182,9 +188,12 @@ class Root:
                 except FileNotFoundError:
                     if self.in_trash(name):
                         raise deleted(session_id) from None
-                    if not create:
+                    if create:
+                        disk.make_directory(self._sessions, name)
+                    elif looked:
                         return None
-                    disk.make_directory(self._sessions, name)
+                    # It may have been restored between the two looks: once more, or it would seem absent.
+                    looked = True
         except OSError as error:
             raise disk.explain(error, "open", self.path_of(name)) from error
 
@@ -276,6 +285,7 @@ class Root:
         temporary = names.temporary("probe")
         try:
             if not self.read_only:
+                sweep(self._descriptor, older_than=STALE_SECONDS, now=time.time())
                 descriptor = disk.create_file(self._descriptor, temporary)
                 try:
                     disk.write_all(descriptor, b"hansard\n")
@@ -293,8 +303,12 @@ def sweep(directory: int, *, older_than: float, now: float) -> list[str]:
 
     A temporary of a living process that is younger is somebody's work.
     """
-    swept = []
-    for name in list(disk.names(directory)):
+    swept: list[str] = []
+    try:
+        found = list(disk.names(directory))
+    except OSError:
+        return swept  # it is only tidying up: what it was called on goes on, or says what is wrong
+    for name in found:
         if not names.is_temporary(name):
             continue
         pid = names.temporary_pid(name)

@@ -22,6 +22,7 @@ from hansard.errors import (
     SessionExists,
     SessionNotFound,
     SyncFailed,
+    UnknownFormat,
 )
 from hansard.log import disk, format
 from hansard.log.draft import Appended, Draft, Order
@@ -30,7 +31,7 @@ from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.keys import Keys
 from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
-from hansard.log.root import deleted, sweep
+from hansard.log.root import STALE_SECONDS, deleted, sweep
 from hansard.log.segment import Segment, create_segment, header
 from hansard.log.turns import Turns
 
@@ -40,9 +41,6 @@ Durability = Literal["sync", "os"]
 _TRIES: Final = 5
 
 _NOT_WRITTEN: Final = "this append was not acknowledged; it works again once the cause is gone"
-
-#: A temporary file whose maker's process id lives on is still left over after this long.
-_STALE_SECONDS: Final = 3600.0
 
 
 class Writer:
@@ -234,7 +232,7 @@ class Writer:
         if tail is None:
             return None
         if tail.shut or handle.session_id in handle.root.failed:
-            raise self._shut()
+            raise self._shut(tail.shut)
         draft = Draft(tail.mark, tail.ctl)
         if tail.size > tail.mark.offset:
             assert handle.reader is not None  # the tail is its
@@ -271,7 +269,7 @@ class Writer:
             return Touched(None, None)
         # Housekeeping: no append fails for old rubbish.
         with contextlib.suppress(OSError):
-            sweep(directory, older_than=_STALE_SECONDS, now=time.time())
+            sweep(directory, older_than=STALE_SECONDS, now=time.time())
         content = head + b"".join(draft.lines)
         handle.reader = Reader(create_segment(directory, handle.path, handle.session_id, content))
         handle.tail = draft.tail()
@@ -384,7 +382,13 @@ class Writer:
             "`session.verify()` has found it whole",
         )
 
-    def _shut(self) -> SyncFailed:
+    def _shut(self, reasons: tuple[str, ...]) -> HansardError:
+        unknown = ", ".join(reason for reason in reasons if reason != FAILED)
+        if unknown:
+            return UnknownFormat(
+                f"{self._handle.path}: shut for a reason that this hansard does not know ({unknown}); "
+                "use a newer one: nothing was appended"
+            )
         cause = OSError(errno.EIO, "an earlier sync failed")
         return SyncFailed(
             "append",
