@@ -47,17 +47,17 @@ class Writer:
     """Appends to one session, for all threads of this process."""
 
     __slots__ = (
-        "_durability",
         "_generation",
         "_handle",
         "_keys",
+        "_syncs",
         "_turns",
         "_wait",
     )
 
     def __init__(self, handle: Handle, *, durability: Durability, lock_timeout: float) -> None:
         self._handle = handle
-        self._durability = durability
+        self._syncs = durability == "sync"
         self._wait = lock_timeout
         self._reset()
 
@@ -104,10 +104,10 @@ class Writer:
                     lock.acquire(self._wait)
                     with self._handle.mutex:
                         done = self._write_one(lock, kind, data)
-                        touched = self._touched()
+                        touched = self._touched() if self._syncs else None
                 finally:
                     lock.release()
-                if done is not None and self._durability == "sync":
+                if done is not None and touched is not None:
                     self._sync(touched)
             self._turns.free()
         except BaseException:
@@ -178,13 +178,13 @@ class Writer:
         try:
             if any(order.key is not None for order in batch):
                 self._learn_keys()
-            if self._durability == "sync":
+            if self._syncs:
                 self._handle.root.sync_names()
             touched = self._locked(lambda again: self._write(batch, again=again), create=True)
         except BaseException:
             self._keys.forget()
             raise
-        if self._durability == "sync":
+        if self._syncs:
             self._sync(touched)
         elif touched.segment is not None:
             self._close_directory(touched)
