@@ -3,12 +3,15 @@
 Above: `writer`.  Below: `format`, `reader`, `segment`.
 """
 
+import errno
 from collections.abc import Sequence
-from typing import Any, Protocol
+from copy import copy
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from hansard.log import format
+from hansard.errors import DiskFailed
+from hansard.log import disk, format
 from hansard.log.format import Mark
 from hansard.log.reader import PIECE, Tail
 from hansard.log.segment import Segment
@@ -55,6 +58,34 @@ class Order:
         self.new_only = new_only
         self.result: Appended | None = None
         self.error: BaseException | None = None
+
+    def refuse(self, error: BaseException, path: str) -> None:
+        """Say that the append was not acknowledged, and why, unless there is an answer already.
+
+        With a copy: an exception raised in two threads mixes up their tracebacks. And an interrupt is for
+        the thread that got it; the others learn that their append was not acknowledged.
+        """
+        if self.error is not None:
+            return
+        self.result = None
+        if isinstance(error, Exception):
+            self.error = copy(error)
+            self.error.__cause__ = error.__cause__
+        else:
+            self.error = interrupted(path)
+
+
+class Touched(NamedTuple):
+    """What a sync must cover: the segment, and its directory while its entry is not durable."""
+
+    segment: Segment | None
+    directory: disk.Open | None
+
+
+def interrupted(path: str) -> DiskFailed:
+    """Return the error for an append whose writing thread was interrupted."""
+    cause = InterruptedError(errno.EINTR, "the writing thread was interrupted")
+    return DiskFailed("append", path, cause, "this append was not acknowledged")
 
 
 class Draft:

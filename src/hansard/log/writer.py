@@ -12,11 +12,9 @@ import contextlib
 import errno
 import time
 from collections.abc import Callable
-from copy import copy
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from hansard.errors import (
-    DiskFailed,
     HansardError,
     SeqConflict,
     SessionExists,
@@ -25,14 +23,14 @@ from hansard.errors import (
     UnknownFormat,
 )
 from hansard.log import disk, format
-from hansard.log.draft import Appended, Draft, Order
+from hansard.log.draft import Appended, Draft, Order, Touched, interrupted
 from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.keys import Keys
 from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import STALE_SECONDS, deleted, sweep
-from hansard.log.segment import Segment, create_segment, header
+from hansard.log.segment import create_segment, header
 from hansard.log.turns import Turns
 
 Durability = Literal["sync", "os"]
@@ -76,7 +74,7 @@ class Writer:
             raise order.error
         if order.result is None:
             # Neither: the thread that was to write it was interrupted before it began.
-            raise _interrupted(self._handle.path)
+            raise interrupted(self._handle.path)
         return order.result
 
     def _check_process(self) -> None:
@@ -168,9 +166,7 @@ class Writer:
             self._commit(orders)
         except BaseException as error:
             for order in orders:
-                if order.error is None:
-                    order.result = None
-                    order.error = _own_copy(error, self._handle.path)
+                order.refuse(error, self._handle.path)
             if not isinstance(error, Exception):
                 raise
 
@@ -196,7 +192,7 @@ class Writer:
             reader, tail = found
             self._keys.learn(reader, tail.mark)
 
-    def _locked(self, action: Callable[[bool], "Touched | None"], *, create: bool) -> "Touched":
+    def _locked(self, action: Callable[[bool], Touched | None], *, create: bool) -> Touched:
         """Run an action with the session's lock held. The caller leads.
 
         An action that returns None has found that these files are no longer the session's; it is
@@ -223,7 +219,7 @@ class Writer:
                 lock.release()
         raise SessionNotFound(f"no session {handle.session_id!r} in this store")
 
-    def _write(self, batch: list[Order], *, again: bool) -> "Touched | None":
+    def _write(self, batch: list[Order], *, again: bool) -> Touched | None:
         """Frame and write the records of all orders."""
         handle = self._handle
         if handle.reader is None and not handle.adopt():
@@ -249,7 +245,7 @@ class Writer:
         # A duplicate is acknowledged too, and its first append may be another process's, not synced yet.
         return self._touched()
 
-    def _begin(self, batch: list[Order]) -> "Touched":
+    def _begin(self, batch: list[Order]) -> Touched:
         """Begin the session: the first append makes the segment."""
         handle = self._handle
         assert handle.directory is not None  # kept open until the first sync
@@ -276,7 +272,7 @@ class Writer:
         self._keys.advance(start, handle.tail.mark)
         return self._touched()
 
-    def _touched(self) -> "Touched":
+    def _touched(self) -> Touched:
         """Return the files to sync: the handle may let go of them as soon as the lock is free."""
         reader = self._handle.reader
         return Touched(reader.segment if reader else None, self._handle.directory)
@@ -339,7 +335,7 @@ class Writer:
 
     # -- sync -----------------------------------------------------------------------------------
 
-    def _sync(self, touched: "Touched") -> None:
+    def _sync(self, touched: Touched) -> None:
         """Make all that was written durable. The lock is not held (F-38)."""
         handle = self._handle
         segment, directory = touched
@@ -354,7 +350,7 @@ class Writer:
             raise self._fail(error) from error
         self._close_directory(touched)
 
-    def _close_directory(self, touched: "Touched") -> None:
+    def _close_directory(self, touched: Touched) -> None:
         """Let go of the session's directory: it need not be synced again, or not at all."""
         handle = self._handle
         if touched.directory is not None:
@@ -413,7 +409,7 @@ class Writer:
         with self._turns.alone():
             self._locked(lambda _: self._do_if_shut(reason, do), create=False)
 
-    def _do_if_shut(self, reason: str, do: Callable[[], object]) -> "Touched":
+    def _do_if_shut(self, reason: str, do: Callable[[], object]) -> Touched:
         handle = self._handle
         if handle.reader is not None or handle.adopt():
             assert handle.reader is not None  # `adopt` has set it
@@ -422,12 +418,12 @@ class Writer:
                 do()
         return self._touched()
 
-    def _add_note(self, word: str, *, adds: str = "", removes: str = "") -> "Touched":
+    def _add_note(self, word: str, *, adds: str = "", removes: str = "") -> Touched:
         return self._locked(
             lambda _: self._write_note(word, adds=adds, removes=removes), create=False
         )
 
-    def _write_note(self, word: str, *, adds: str, removes: str) -> "Touched":
+    def _write_note(self, word: str, *, adds: str, removes: str) -> Touched:
         handle = self._handle
         if handle.reader is None and not handle.adopt():
             raise SessionNotFound(f"no session {handle.session_id!r} in this store")
@@ -447,28 +443,3 @@ class Writer:
         draft.shut = tuple(shut)
         self._put(draft)
         return self._touched()
-
-
-class Touched(NamedTuple):
-    """What a sync must cover: the segment, and its directory while its entry is not durable."""
-
-    segment: Segment | None
-    directory: disk.Open | None
-
-
-def _own_copy(error: BaseException, path: str) -> BaseException:
-    """Return an error for one of several callers.
-
-    A copy: an exception raised in two threads mixes up their tracebacks. And an interrupt is
-    for the thread that got it; the others learn that their append was not acknowledged.
-    """
-    if isinstance(error, Exception):
-        own = copy(error)
-        own.__cause__ = error.__cause__
-        return own
-    return _interrupted(path)
-
-
-def _interrupted(path: str) -> DiskFailed:
-    cause = InterruptedError(errno.EINTR, "the writing thread was interrupted")
-    return DiskFailed("append", path, cause, "this append was not acknowledged")
