@@ -18,7 +18,8 @@ import pytest
 
 import hansard
 from hansard.log import disk
-from hansard.log.writer import Touched, Writer
+from hansard.log.draft import Touched
+from hansard.log.writer import Writer
 from hansard.testing import faults
 
 ID = "s"
