@@ -129,7 +129,6 @@ def test_a_segment_closes_its_file_when_the_last_user_is_gone(
 ) -> None:
     """N-79: neither a segment that was let go of nor one that was refused keeps its descriptor."""
     (tmp_path / names.LOG).write_bytes(HandLog().data)
-    gc.collect()
     gc.collect()  # what earlier tests left is not what this one counts
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
