@@ -204,9 +204,8 @@ class Leftovers:
     def check(self) -> None:
         """Fail if there is more than there was."""
         gc.collect()
-        # Fewer is no fault: garbage of earlier tests may have held some.
-        assert self._count() <= self._descriptors
-        assert threading.active_count() <= self._threads
+        assert self._count() == self._descriptors
+        assert threading.active_count() == self._threads
 
 
 def temporaries(path: str | Path) -> list[Path]:
