@@ -3,6 +3,7 @@
     HansardError
     ├── InvalidSessionId      the id can be no session's name           (before anything is touched)
     ├── InvalidEvent          the event cannot be stored as it is
+    │   └── SecretRefused     … for it holds what looks like a credential
     ├── StoreNotFound         there is no store at this path            (opening)
     ├── UnknownFormat         a store or log of a version not known here
     ├── UnsafePath            a link or a foreign file stands where the store's own should be
@@ -50,6 +51,18 @@ class InvalidSessionId(HansardError, ValueError):
 
 class InvalidEvent(HansardError, ValueError):
     """The event cannot be stored so that it comes back equal: nothing of it was written."""
+
+
+class SecretRefused(InvalidEvent):
+    """Metadata or settings hold what looks like a credential: nothing of them was written.
+
+    Attributes:
+        place: where it stands, by its keys; never the value.
+    """
+
+    def __init__(self, message: str, *, place: str) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 class StoreNotFound(HansardError, FileNotFoundError):

@@ -6,11 +6,10 @@ goes to the backend. A handle is cheap, safe to share between threads, and sees 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from hansard.backend.contract import Backend, Log
-from hansard.errors import InvalidEvent
+from hansard.backend.contract import Backend
+from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import (
@@ -18,11 +17,13 @@ from hansard.event.kinds import (
     CONTROL,
     KINDS,
     MESSAGE_ADDED,
-    MESSAGE_REDACTED,
+    MESSAGE_PART,
     METADATA_SET,
     SESSION_ARCHIVED,
     SESSION_CLEARED,
+    SESSION_CLOSED,
     SESSION_CREATED,
+    SESSION_FORKED,
     SESSION_REVERTED,
     SESSION_SNAPSHOTTED,
     SUMMARY_ADDED,
@@ -30,26 +31,17 @@ from hansard.event.kinds import (
     check_kind,
     read,
 )
-from hansard.state import fold, pairing, path, replay, views
-from hansard.state import window as windows
-from hansard.state.fold import State, Usage
-from hansard.state.pairing import Problem
-from hansard.state.views import View
-from hansard.upkeep.verify import SessionReport, verify_session
-
-#: A place in a session: a seq, or a time with its zone.
-At = int | datetime
-
-#: How long `events(follow=True)` waits before it looks whether it was closed.
-_PATIENCE = 1.0
+from hansard.reading import At, Reading
+from hansard.state import fold
+from hansard.stream import Stream
 
 _LONGEST_KEY = 1024
 
-#: How many messages `window` looks at before it looks at more.
-_WINDOW = 64
+#: The last characters of a fresh id are random; so many tell the streams of a session apart.
+_STREAM_ID = 12
 
 
-class Session:
+class Session(Reading):
     """A handle on one session of a store.
 
     The session exists from its first event on; until then it reads as empty. Made by `store.session(id)`.
@@ -58,16 +50,7 @@ class Session:
         id: the session's id.
     """
 
-    __slots__ = ("_backend", "_log", "_state", "id")
-
-    def __init__(self, backend: Backend, session_id: str) -> None:
-        self.id = session_id
-        self._backend = backend
-        self._log: Log = backend.log(session_id)
-        self._state = fold.EMPTY
-
-    def __repr__(self) -> str:
-        return f"<hansard.Session {self.id!r} in {self._backend.where!r}>"
+    __slots__ = ()
 
     # -- saying something -----------------------------------------------------------------------
 
@@ -117,20 +100,61 @@ class Session:
         draft = Draft(kind, codec.encode(data), control=False)
         return self._append([draft], key=key, expected_seq=expected_seq)[0]
 
+    def stream(self, *, role: str = "assistant", **fields: Any) -> Stream:
+        """Begin a message that is said bit by bit.
+
+        A killed process leaves what was written, and views show it, marked as partial.
+
+        Args:
+            role: whose message it is.
+            fields: whatever else the message has, but for its content.
+        """
+        from hansard.log.names import new_id
+
+        stream_id = new_id().replace("-", "")[-_STREAM_ID:]
+        return Stream(self._log, stream_id, {"role": role, **fields})
+
     def set_metadata(self, **changes: Any) -> Event | None:
         """Merge keys into the metadata; None removes one, and dicts are merged in turn.
 
-        Returns None, and appends nothing, if the metadata say so already.
+        Returns None, and appends nothing, if the metadata say so already. What looks like a credential is
+        refused with `SecretRefused`.
         """
         return self.patch_metadata(changes)
 
     def patch_metadata(self, changes: dict[str, Any]) -> Event | None:
         """Do as `set_metadata` does, for keys that are no Python names."""
-        raw = b'{"metadata":%b}' % codec.encode(changes, "metadata", wrapped=True)
-        before = self.metadata
-        if codec.equal(fold.merge(before, changes), before):
+        return self._set_metadata(changes, automatic=False)
+
+    def set_title(self, title: str, *, automatic: bool = False) -> Event | None:
+        """Give the session a title. It counts as no activity.
+
+        Args:
+            title: the title, kept as `title` among the metadata.
+            automatic: a program made it up. A title that a person gave is not overwritten by it, also if
+                the person was faster by a moment.
+        """
+        if not isinstance(title, str):
+            raise InvalidEvent(f"a title must be text, not {type(title).__name__}")
+        return self._set_metadata({"title": title}, automatic=automatic)
+
+    def _set_metadata(self, changes: dict[str, Any], *, automatic: bool) -> Event | None:
+        encoded = codec.encode(changes, "metadata", wrapped=True)
+        _refuse_secrets(changes, "metadata")
+        raw = (b'{"metadata":%b,"automatic":true}' if automatic else b'{"metadata":%b}') % encoded
+        controls = self._controls()
+        draft = Draft(METADATA_SET, raw, METADATA_SET in CONTROL)
+        before = fold.metadata_of(controls)
+        after = fold.metadata_of([*controls, Event(0, "", draft.kind, draft.data)])
+        # The same title from a person as from a program is news: from now on it is the person's.
+        taken_over = "title" in changes and not automatic and not self._named(controls)
+        if codec.equal(before, after) and not taken_over:
             return None
-        return self._append([Draft(METADATA_SET, raw, METADATA_SET in CONTROL)])[0]
+        return self._append([draft])[0]
+
+    @staticmethod
+    def _named(controls: list[Event]) -> bool:
+        return fold.apply_all(fold.EMPTY, controls).named
 
     def record_usage(
         self,
@@ -145,6 +169,7 @@ class Session:
         data = {"model": model, "input_tokens": input_tokens, "output_tokens": output_tokens}
         if cost is not None:
             more["cost"] = cost
+        _refuse_secrets(more, "usage")
         return self._record(USAGE_RECORDED, {**data, **more})
 
     # -- changing what is shown -----------------------------------------------------------------
@@ -160,13 +185,7 @@ class Session:
         before this event, brings the later turns back. Metadata and usage are not reverted.
         """
         if isinstance(to, str):
-            known = self.snapshots
-            if to not in known:
-                raise InvalidEvent(
-                    f"session {self.id!r} has no snapshot {to!r}; it has "
-                    + (", ".join(map(repr, known)) or "none")
-                )
-            to = known[to]
+            to = self._labelled(to)
         self._check_place("revert to", to)
         return self._record(SESSION_REVERTED, {"seq": to})
 
@@ -178,21 +197,98 @@ class Session:
     def redact(self, seq: int, *, reason: str = "") -> Event:
         """Remove the message at a seq from every view, for good, also from views of earlier times.
 
-        Its bytes stay in the log until compaction, which this version does not have yet.
+        A redaction holds for the sessions that were forked from this one too. The bytes stay in the log until
+        compaction, which this version does not have yet.
         """
         self._check_place("redact", seq)
         event = next(self.events(after=seq - 1), None) if seq else None
-        if event is None or event.kind not in {MESSAGE_ADDED, SUMMARY_ADDED}:
+        if event is None or event.kind not in {MESSAGE_ADDED, SUMMARY_ADDED, MESSAGE_PART}:
             raise InvalidEvent(f"session {self.id!r} has no message at seq {seq}")
-        return self._record(MESSAGE_REDACTED, {"seq": seq, "reason": reason})
+        from hansard.upkeep import scrub
+
+        return self._append([scrub.redaction(event, reason)])[0]
+
+    def scrub(self, *texts: str, reason: str = "scrubbed") -> list[Event]:
+        """Take secrets out of everything that is stored, for good; return the events that do it.
+
+        What looks like a credential is replaced by a word that says so, in messages, summaries, metadata
+        and the application's own events, in all views and at all times. **This cannot be undone**: once
+        compaction has removed the bytes, nobody can bring them back. Everything else stays as it was said.
+
+        Args:
+            texts: further texts to take out, wherever they stand.
+            reason: kept with the redactions.
+        """
+        if not all(texts):
+            raise InvalidEvent("what is to be scrubbed must be texts that are not empty")
+        from hansard.upkeep import scrub
+
+        return self._append(list(scrub.scrub(self.events(), texts, reason)))
 
     def clear(self) -> Event:
         """Let the model view start anew; the history view still shows all."""
         return self._record(SESSION_CLEARED, {})
 
     def archive(self) -> Event:
-        """Put the session out of the way; it can be read as before."""
+        """Put the session out of the way; it can be read and appended to as before."""
         return self._record(SESSION_ARCHIVED, {})
+
+    def unarchive(self) -> Event:
+        """Undo `archive`."""
+        return self._record(SESSION_ARCHIVED, {"archived": False})
+
+    def close(self) -> Event:
+        """Say that the conversation is over. A mark for people: it can be appended to as before."""
+        return self._record(SESSION_CLOSED, {})
+
+    def reopen(self) -> Event:
+        """Undo `close`."""
+        return self._record(SESSION_CLOSED, {"closed": False})
+
+    def fork(self, id: str | None = None, *, at: At | None = None) -> "Session":
+        """Begin another session where this one is, or was; nothing is copied.
+
+        The child has all events up to there, under the same seqs, and goes on from them. What happens in
+        one of the two from now on does not reach the other, but for redactions of what the child inherited.
+
+        Args:
+            id: the child's id; a fresh one if it is not given. `SessionExists` if there is such a session.
+            at: a seq, the label of a snapshot, or a time (a datetime with a time zone).
+        """
+        head = self._log.head()
+        if head is None:
+            raise SessionNotFound(f"no session {self.id!r} in this store, so none to fork from")
+        seq = self._seq_at(at)
+        if seq is None:
+            seq = head.seq
+        self._check_place("fork at", seq)
+        if id is None:
+            from hansard.log.names import new_id
+
+            id = self._backend.prefix + new_id()
+        child = Session(self._backend, id)
+        # First what the child stands on: after a power cut the parent must not have less than it.
+        self._log.sync()
+        data = {"parent": self.id, "seq": seq, "created": head.created}
+        draft = Draft(SESSION_FORKED, codec.encode(data), SESSION_FORKED in CONTROL)
+        child._log.append([draft], new_only=True, before=seq)
+        return child
+
+    def share(
+        self,
+        *,
+        redact: bool = True,
+        hook: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the session as JSON objects that can be given away, a head and then every event.
+
+        Args:
+            redact: replace what looks like a credential. What was redacted from the views is never in it.
+            hook: called with each object at last; returns what to yield instead, or None to leave it out.
+        """
+        from hansard.upkeep.share import share
+
+        return share(self._whole(), self.id, redact=redact, hook=hook)
 
     def _record(self, kind: str, data: dict[str, Any]) -> Event:
         """Append an event of hansard's own, whose data must have the shape of its kind."""
@@ -223,173 +319,11 @@ class Session:
             return []
         return self._log.append(drafts, key=key, expected_seq=expected_seq)
 
-    # -- reading --------------------------------------------------------------------------------
-
-    def messages(
-        self,
-        *,
-        last: int | None = None,
-        after: int = 0,
-        at: At | None = None,
-        view: View = "model",
-    ) -> list[dict[str, Any]]:
-        """Return messages as dicts, which are the caller's to change.
-
-        Args:
-            last: only so many, the latest. Reads the end of the log only.
-            after: only those with a higher seq.
-            at: as it was at this seq, or at this time (a datetime with a time zone).
-            view: "model", what a model should be given, or "history", all that was said.
-        """
-        _check_range(last, after, view)
-        upto = self._seq_at(at)
-        if last is not None:
-            return views.show_last(
-                self._log, views.decoded, last, after=after, upto=upto, view=view
-            )
-        return views.show(self._log, views.decoded, after=after, upto=upto, view=view)
-
-    def messages_json(
-        self,
-        *,
-        last: int | None = None,
-        after: int = 0,
-        at: At | None = None,
-        view: View = "model",
-    ) -> bytes:
-        """Return the same as a JSON array, in the stored bytes, without decoding the messages."""
-        _check_range(last, after, view)
-        upto = self._seq_at(at)
-        if last is not None:
-            found = views.show_last(
-                self._log, views.encoded, last, after=after, upto=upto, view=view
-            )
-        else:
-            found = views.show(self._log, views.encoded, after=after, upto=upto, view=view)
-        return b"[" + b",".join(found) + b"]"
-
-    def window(
-        self,
-        *,
-        turns: int | None = None,
-        messages: int | None = None,
-        tokens: int | None = None,
-        keep_first: bool = False,
-        counter: Callable[[dict[str, Any]], int] = windows.estimate_tokens,
-    ) -> list[dict[str, Any]]:
-        """Return the last messages of the model view that fit; no call is cut from its result.
-
-        Args:
-            turns: at most so many turns; a turn begins with a message of the user.
-            messages: at most so many messages.
-            tokens: at most so many tokens, as `counter` counts them; it guesses a quarter of the
-                message's bytes as JSON.
-            keep_first: begin with the first message of the user, even if it is older; it counts.
-            counter: how many tokens a message takes.
-        """
-        for name, value in (("turns", turns), ("messages", messages), ("tokens", tokens)):
-            if value is not None:
-                _check_seq(name, value)
-        limits = windows.Limits(turns, messages, tokens, counter)
-        # The end of the view is enough, unless a limit reaches further back: then more of it.
-        size = _WINDOW
-        while True:
-            tail = views.show_last(self._log, views.decoded, size)
-            whole = len(tail) < size
-            first = self._first_user(tail, whole=whole) if keep_first else None
-            found = windows.window(tail, limits, first=first, partial=not whole)
-            if found is not None:
-                return found
-            size *= 4
-
-    def _first_user(self, tail: list[dict[str, Any]], *, whole: bool) -> dict[str, Any] | None:
-        """Return what a person said first, as the object in the tail if it is there."""
-        if not whole:
-            for message in views.each(self._log):
-                if windows.is_user(message):
-                    return message
-        return next((message for message in tail if windows.is_user(message)), None)
-
-    def pairing(self) -> list[Problem]:
-        """Return the tool calls without a result, and results without a call, of the model view."""
-        return pairing.problems(self.messages())
-
-    def events(self, *, after: int = 0, follow: bool = False) -> Iterator[Event]:
-        """Yield every event with a higher seq than `after`; with `follow`, wait for more for ever."""
-        _check_seq("after", after)
-        return self._events(after, follow=follow)
-
-    def _events(self, after: int, *, follow: bool) -> Iterator[Event]:
-        while True:
-            for chunk in self._log.read(after=after):
-                for event in chunk.events():
-                    yield event
-                    after = event.seq
-            if not follow:
-                return
-            while not self._log.wait(after, _PATIENCE):
-                pass
-
-    @property
-    def seq(self) -> int:
-        """The seq of the last event; 0 while the session does not exist."""
-        head = self._log.head()
-        return 0 if head is None else head.seq
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """The metadata, as the events add up to; yours to change without effect on the session."""
-        return fold.metadata_of(self._log.controls())
-
-    @property
-    def snapshots(self) -> dict[str, int]:
-        """The labels that `snapshot` gave, with their seqs."""
-        return path.snapshots(self._log.controls())
-
-    @property
-    def usage(self) -> dict[str, Usage]:
-        """Tokens and cost, by model."""
-        return self.state().usage
-
-    def _seq_at(self, at: At | None) -> int | None:
-        """Return the seq that a caller means: by number, or as the last event written by a time."""
-        if not isinstance(at, datetime):
-            if at is not None:
-                _check_seq("at", at)
-            return at
-        if at.tzinfo is None:
-            raise ValueError(f"at={at!r} has no time zone; give one, such as datetime.UTC")
-        stamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        for chunk in self._log.read_back():
-            for event in reversed(chunk.events()):
-                if event.stamp <= stamp:
-                    return event.seq
-        return 0
-
-    def state(self, at: At | None = None) -> State:
-        """Return everything the events add up to, now or as it was at a seq or a time."""
-        at = self._seq_at(at)
-        start = self._state
-        if at is not None and start.seq > at:
-            start = fold.EMPTY
-        state = replay.replay(self._log, start=start, upto=at)
-        if state.seq > self._state.seq:
-            # What was folded stays folded: the next call reads only what is new.
-            self._state = state
-        # The dicts inside are shared with the kept state, so the caller gets its own.
-        return codec.own_copy(state)
-
-    def verify(self) -> SessionReport:
-        """Check every byte that is stored of the session, and report.
-
-        If an earlier sync has failed and nothing is wrong, the session can be appended to again.
-        """
-        return verify_session(self._backend, self.id)
-
 
 def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Session:
     """Append the first event of a session that must not exist, and return a handle on it."""
     raw = codec.encode(metadata, "metadata", wrapped=True)
+    _refuse_secrets(metadata, "metadata")
     data = b'{"metadata":%b}' % raw if metadata else raw
     draft = Draft(SESSION_CREATED, data, SESSION_CREATED in CONTROL)
     session = Session(backend, session_id)
@@ -402,6 +336,14 @@ def _message(message: dict[str, Any]) -> Draft:
     return Draft(MESSAGE_ADDED, b'{"message":%b}' % raw, control=False)
 
 
+def _refuse_secrets(data: dict[str, Any], what: str) -> None:
+    if data:
+        # Here, because its patterns take milliseconds, and most sessions set no metadata.
+        from hansard.event import secrets
+
+        secrets.refuse(data, what)
+
+
 def _check_key(key: object) -> None:
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or "\0" in key:
         raise InvalidEvent(f"key {key!r:.60}: must be a text of 1 to 1,024 characters without NUL")
@@ -409,16 +351,3 @@ def _check_key(key: object) -> None:
         key.encode()
     except UnicodeEncodeError:
         raise InvalidEvent(f"key {key!r:.60}: holds a lone surrogate, which is not text") from None
-
-
-def _check_seq(name: str, value: object) -> None:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{name} must be a seq, 0 or more, not {value!r}")
-
-
-def _check_range(last: int | None, after: int, view: str) -> None:
-    _check_seq("after", after)
-    if last is not None:
-        _check_seq("last", last)
-    if view not in views.VIEWS:
-        raise ValueError(f"view must be one of {', '.join(views.VIEWS)}, not {view!r}")

@@ -4,7 +4,8 @@ Above: user code.  Below: `session`, `upkeep`, `backend`.
 """
 
 import os
-from typing import Any, Literal, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
@@ -13,12 +14,17 @@ from hansard.errors import (
     BackendUnavailable,
     Damaged,
     DiskFailed,
+    HansardError,
+    InvalidSessionId,
     SessionDeleted,
     UnknownFormat,
     UnsafePath,
 )
 from hansard.session import Session, create
 from hansard.upkeep.verify import StoreReport, verify_store
+
+if TYPE_CHECKING:
+    from hansard.follow import Follower
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -132,7 +138,7 @@ class Store:
         if id is None:
             from hansard.log.names import new_id
 
-            id = new_id()
+            id = self._backend.prefix + new_id()
         return Session(self._backend, id)
 
     def create(self, id: str, *, metadata: dict[str, Any] | None = None) -> Session:
@@ -141,6 +147,8 @@ class Store:
 
     def exists(self, id: str) -> bool:
         """Say whether a session has an event and is not deleted; one that cannot be read exists."""
+        if self._backend.prefix and not id.startswith(self._backend.prefix):
+            return False  # what a scoped store cannot see is not there
         try:
             return self._backend.log(id).head() is not None
         except SessionDeleted:
@@ -204,6 +212,63 @@ class Store:
             bytes=head.size,
             metadata=metadata,
         )
+
+    def scoped(self, prefix: str) -> "Store":
+        """Return a store of the sessions whose ids begin with a prefix; it cannot see or touch others.
+
+        Ids are the same in both. End the prefix with a separator, as in `tenant-1/`: without it,
+        `tenant-10` begins alike. Closing it closes only it.
+        """
+        if not prefix:
+            raise InvalidSessionId(
+                "an empty prefix would hide nothing; give one such as 'tenant-a/'"
+            )
+        if not prefix.startswith(self._backend.prefix):
+            raise InvalidSessionId(
+                f"prefix {prefix!r:.60} is outside of this store, which sees only the ids that begin "
+                f"with {self._backend.prefix!r}"
+            )
+        from hansard.backend.scoped import ScopedBackend
+
+        return Store(ScopedBackend(self._backend, prefix))
+
+    def follow(
+        self,
+        *,
+        prefix: str = "",
+        session: str | None = None,
+        cursor: str | None = None,
+        from_now: bool = False,
+        on_damage: Callable[[str, HansardError], None] | None = None,
+    ) -> "Follower":
+        """Yield the events of all sessions, those that are there and those to come, for ever.
+
+        Args:
+            prefix: only sessions whose ids begin so.
+            session: only this session.
+            cursor: remember under this name how far the consumer got, and go on from there.
+            from_now: leave out what is there already, unless the cursor knows the session.
+            on_damage: called with id and error for a session that cannot be read, which is then left
+                out; without it, the error is raised.
+        """
+        from hansard.follow import Follower
+
+        opened = None if cursor is None else self._backend.cursor(cursor)
+        return Follower(
+            self._backend,
+            wanted=lambda found: found.startswith(prefix) and (session is None or found == session),
+            cursor=opened,
+            from_now=from_now,
+            on_damage=on_damage,
+        )
+
+    def cursors(self) -> list[str]:
+        """Return the names of the cursors that `follow` keeps."""
+        return self._backend.cursors()
+
+    def drop_cursor(self, name: str) -> bool:
+        """Forget how far a consumer got; say whether there was such a cursor."""
+        return self._backend.drop_cursor(name)
 
     # -- looking after it -----------------------------------------------------------------------
 

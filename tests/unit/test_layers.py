@@ -22,7 +22,7 @@ LAYERS = (
     # the package itself, `hansard/__init__`: the public names
     ("hansard",),
     # what a caller holds
-    ("store", "session"),
+    ("store", "session", "reading", "stream", "follow", "workspace"),
     # listing and search: derived, disposable
     ("index",),
     # compaction, verify, repair, retention, transfer
@@ -42,6 +42,13 @@ NEIGHBOURS = {
     # A store gives out sessions, and a session's fork is a session of the same store.
     ("store", "session"),
     ("session", "store"),
+    # The reading half of a session, and a message while it is being said.
+    ("session", "reading"),
+    ("session", "stream"),
+    # What `store.follow` and `store.latest` give out.
+    ("store", "follow"),
+    ("store", "workspace"),
+    ("session", "workspace"),
     # The command `import` is its arguments and one call into an importer; `view` likewise.
     ("cli", "importers"),
     ("cli", "viewer"),

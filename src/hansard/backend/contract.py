@@ -17,10 +17,26 @@ All backends promise:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Self
 
 from hansard.event.envelope import Draft, Event
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
+
+#: What the log of `Backend.audit` calls itself: no session can have this id (F-5).
+AUDIT: Final = "\0audit"
+
+
+class Streamed(NamedTuple):
+    """What an event says about a message that is streamed: another part of it, or its end."""
+
+    seq: int
+    stream: str
+    #: The message without its content, on the first part only.
+    message: dict[str, Any] | None
+    text: str
+    #: There will be no more: the message was added whole, or discarded.
+    over: bool
 
 
 class Head(NamedTuple):
@@ -72,6 +88,23 @@ class Chunk(ABC):
     def messages_json(self) -> list[tuple[int, bytes]]:
         """Return seq and message, as the stored JSON, of each `message.added` event."""
 
+    def streamed(self) -> list[Streamed]:
+        """Return what the events say about streamed messages."""
+        found = (_streamed(event) for event in self.events())
+        return [said for said in found if said is not None]
+
+
+def _streamed(event: Event) -> Streamed | None:
+    if event.kind == MESSAGE_PART:
+        part = read(MESSAGE_PART, event.raw)
+        if part is not None:
+            return Streamed(event.seq, part.stream, part.message, part.text, part.over)
+    elif event.kind == MESSAGE_ADDED:
+        added = read(MESSAGE_ADDED, event.raw)
+        if added is not None and added.stream is not None:
+            return Streamed(event.seq, added.stream, None, "", over=True)
+    return None
+
 
 class Log(ABC):
     """One session in a backend."""
@@ -88,13 +121,25 @@ class Log(ABC):
         key: str | None = None,
         expected_seq: int | None = None,
         new_only: bool = False,
+        before: int = 0,
+        durable: bool = True,
     ) -> list[Event]:
         """Append all drafts or none, and return them as events.
 
         The first append to a session makes it. `key`: an earlier append with the same key is
         returned instead. `expected_seq`: the session's seq, 0 if it does not exist, or `SeqConflict`.
-        `new_only`: the session must not exist, or `SessionExists`.
+        `new_only`: the session must not exist, or `SessionExists`. `before`: if this append makes the
+        session, its first event has the seq after this one. `durable`: False lets the events be no
+        more than handed to the operating system, until a later append or `sync`.
         """
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make everything that can be read of the session as durable as `durability` says."""
+
+    @abstractmethod
+    def first(self) -> Event | None:
+        """Return the first event that the session itself has; None if it does not exist."""
 
     @abstractmethod
     def head(self) -> Head | None:
@@ -125,34 +170,128 @@ class Log(ABC):
         """
 
 
+class Cursor(ABC):
+    """How far a consumer has got in each session, kept under a name.
+
+    It is the consumer's alone while it is open. A position is the seq of the last event that the
+    consumer is done with; where it has done nothing it is 0. Move after the work, not before it: what a crash
+    takes away is then a move, and the events come again.
+    """
+
+    __slots__ = ()
+
+    name: str
+
+    @abstractmethod
+    def positions(self) -> dict[str, int]:
+        """Return all positions: session id → seq. The dict is the caller's."""
+
+    @abstractmethod
+    def get(self, session_id: str) -> int:
+        """Return the position in a session."""
+
+    @abstractmethod
+    def move(self, positions: Mapping[str, int], *, back: bool = False) -> None:
+        """Move to these positions: all, or none. Durable, when it returns, as `durability` says.
+
+        Costs the same however many other sessions there are. What is there already is not written again.
+        A position before the one that is kept is a `SeqConflict`, unless `back`.
+        """
+
+    @abstractmethod
+    def forget(self, *session_ids: str) -> None:
+        """Drop the positions in these sessions: all, or none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let others open it. Every later call raises `Closed`, but for `close`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class Backend(ABC):
     """Holds sessions."""
 
     __slots__ = ()
 
+    #: What every id begins with: not nothing only for a part of a backend (`scoped`).
+    prefix: str = ""
     #: Where it is, for people; without credentials.
     where: str
     read_only: bool
     durability: str
+
+    @property
+    def whole(self) -> "Backend":
+        """The backend that this one is a part of: itself, unless it is `scoped`."""
+        return self
 
     @abstractmethod
     def log(self, session_id: str) -> Log:
         """Return a session, which need not exist yet. Touches nothing."""
 
     @abstractmethod
+    def ancestor(self, session_id: str) -> Log:
+        """Return a session from which others were forked: only to be read, and also from the trash."""
+
+    @abstractmethod
     def ids(self) -> Iterator[str]:
         """Yield the ids of all sessions, unsorted; one that cannot be read is among them."""
 
     @abstractmethod
-    def delete(self, session_id: str) -> None:
+    def delete(self, session_id: str, *, expected_seq: int | None = None) -> None:
         """Move a session to the trash: whole, or not at all.
 
-        `SessionNotFound` if there is none, `SessionDeleted` if it is there already.
+        `SessionNotFound` if there is none, `SessionDeleted` if it is there already, `SeqConflict` if
+        it is not at `expected_seq`.
         """
 
     @abstractmethod
     def restore(self, session_id: str) -> None:
         """Bring a deleted session back. `SessionNotFound` if it is not in the trash."""
+
+    @abstractmethod
+    def trash(self) -> Iterator[str]:
+        """Yield the ids of the sessions in the trash, unsorted."""
+
+    @abstractmethod
+    def purge(self, session_id: str) -> None:
+        """Remove a session from the trash for good. `SessionNotFound` if it is not there.
+
+        Whether others were forked from it is the caller's business.
+        """
+
+    @abstractmethod
+    def audit(self) -> Log:
+        """Return the log of what was done to whole sessions. It is no session: `ids` does not list it."""
+
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """Return, for every session, a number that changes with each append to it.
+
+        Cheap: one look at each, and none inside.
+        """
+
+    @abstractmethod
+    def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
+        """Open a cursor; it is there from its first move on. Its name obeys the rules of session ids.
+
+        `LockTimeout`, with the holder, if another consumer has it open for longer than `timeout` seconds,
+        be it in this process. From a read-only backend: one that gives the positions of the moment, takes
+        nobody's place, and raises `ReadOnly` when it is to be moved.
+        """
+
+    @abstractmethod
+    def cursors(self) -> list[str]:
+        """Return the names of all cursors, sorted; one that cannot be read is among them."""
+
+    @abstractmethod
+    def drop_cursor(self, name: str) -> bool:
+        """Remove a cursor, readable or not; say whether there was one. `LockTimeout` if it is open."""
 
     @abstractmethod
     def health(self) -> Health:

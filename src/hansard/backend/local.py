@@ -8,12 +8,13 @@ which are bytes in a segment. What a file holds and in which order is in docs/fo
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 from weakref import WeakValueDictionary
 
-from hansard.backend.contract import Backend, Chunk, Finding, Head, Health, Log
+from hansard.backend.contract import AUDIT, Backend, Chunk, Cursor, Finding, Head, Health, Log
+from hansard.backend.cursors import LocalCursors
 from hansard.backend.records import LocalChunk, event_of
 from hansard.errors import Closed, Damaged, HansardError, SessionDeleted, SessionNotFound
 from hansard.event.envelope import Draft, Event
@@ -44,17 +45,35 @@ _LATEST_LOOK: Final = 0.05
 class LocalLog(Log):
     """One session's files, shared by all who use the session in this process."""
 
-    __slots__ = ("__weakref__", "_backend", "_controls", "_handle", "_writer", "session_id")
+    __slots__ = (
+        "__weakref__",
+        "_backend",
+        "_controls",
+        "_first",
+        "_handle",
+        "_writer",
+        "session_id",
+    )
 
-    def __init__(self, backend: "LocalBackend", root: Root, session_id: str, name: str) -> None:
+    def __init__(
+        self,
+        backend: "LocalBackend",
+        root: Root,
+        session_id: str,
+        name: str,
+        *,
+        buried: bool = False,
+    ) -> None:
         self.session_id = session_id
         self._backend = backend
-        self._handle = Handle(root, session_id, name)
+        self._handle = Handle(root, session_id, name, buried=buried)
         self._writer = Writer(
             self._handle, durability=backend.durability, lock_timeout=backend.lock_timeout
         )
         #: The control records up to an offset, and that offset.
         self._controls: tuple[Reader | None, int, list[Event]] = (None, 0, [])
+        #: The first event, and of which log.
+        self._first: tuple[tuple[str, Mark] | None, Event | None] = (None, None)
 
     def append(
         self,
@@ -63,16 +82,25 @@ class LocalLog(Log):
         key: str | None = None,
         expected_seq: int | None = None,
         new_only: bool = False,
+        before: int = 0,
+        durable: bool = True,
     ) -> list[Event]:
         self._backend.used(self)
         if len(drafts) == 1 and key is None and expected_seq is None and not new_only:
             draft = drafts[0]
             if not draft.control and draft.time is None:
-                one = self._writer.append_one(draft.kind.encode(), draft.data)
+                one = self._writer.append_one(draft.kind.encode(), draft.data, durable=durable)
                 if one is not None:
                     return [Event(one.first, one.time, draft.kind, draft.data)]
         done = self._writer.append(
-            Order(drafts, key=key, expected_seq=expected_seq, new_only=new_only)
+            Order(
+                drafts,
+                key=key,
+                expected_seq=expected_seq,
+                new_only=new_only,
+                before=before,
+                durable=durable,
+            )
         )
         if done.duplicate:
             return self._range(done.first, done.length)
@@ -86,6 +114,23 @@ class LocalLog(Log):
             )
             for place, draft in enumerate(drafts)
         ]
+
+    def sync(self) -> None:
+        self._backend.used(self)
+        self._writer.sync()
+
+    def first(self) -> Event | None:
+        found = self._look()
+        if found is None:
+            return None
+        reader = found[0]
+        # The same log may have been opened anew, to write; its header tells.
+        log = (reader.segment.time, reader.segment.start)
+        known, event = self._first
+        if known != log:
+            event = event_of(reader.first())
+            self._first = (log, event)
+        return event
 
     def head(self) -> Head | None:
         found = self._look()
@@ -215,14 +260,15 @@ class LocalLog(Log):
         """Close the files unless they are in use; the next call opens them again."""
         self._writer.let_go()
         self._controls = (None, 0, [])
+        self._first = (None, None)
 
-    def delete(self) -> None:
+    def delete(self, expected_seq: int | None) -> None:
         """Shut the log with a note, then move the directory (F-36)."""
         root = self._handle.root
         name = self._handle.name
         moved = []
         try:
-            self._writer.note("deleted", adds=DELETED)
+            self._writer.note("deleted", adds=DELETED, expected_seq=expected_seq)
             # Somebody may have restored it since, and be writing: then it stays where it is.
             self._writer.while_shut(DELETED, lambda: moved.append(root.to_trash(name)))
             root.sync_move(name)
@@ -275,8 +321,12 @@ class LocalBackend(Backend):
     """A directory of sessions."""
 
     __slots__ = (
+        "_ancestors",
+        "_audit",
         "_closed",
+        "_cursors",
         "_generation",
+        "_ids",
         "_latest",
         "_logs",
         "_mutex",
@@ -300,6 +350,7 @@ class LocalBackend(Backend):
         lock_timeout: float = LOCK_TIMEOUT,
     ) -> None:
         self._root = Root(path, create=create, read_only=read_only)
+        self._cursors = LocalCursors(self._root, self.check_open, syncs=durability == "sync")
         self.where = self._root.path
         self.read_only = read_only
         self.durability = durability
@@ -309,6 +360,11 @@ class LocalBackend(Backend):
         self._mutex = threading.Lock()
         #: One log per session, shared by all handles on it, so that their appends share syncs.
         self._logs: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
+        #: Sessions from which others were forked: a log of its own for each, which may lie in the trash.
+        self._ancestors: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
+        self._audit: LocalLog | None = None
+        #: The ids of sessions by the names of their directories, for those who ask again and again.
+        self._ids: dict[str, str] = {}
         #: Those that may have files open, the most recently used last.
         self._recent: OrderedDict[LocalLog, None] = OrderedDict()
         self._latest: LocalLog | None = None
@@ -329,6 +385,16 @@ class LocalBackend(Backend):
             if found is None:
                 name = self._name_of(session_id)
                 found = self._logs[session_id] = LocalLog(self, self._root, session_id, name)
+            return found
+
+    def ancestor(self, session_id: str) -> Log:
+        names.check_id(session_id)
+        with self._guard():
+            found = self._ancestors.get(session_id)
+            if found is None:
+                name = self._name_of(session_id)
+                found = LocalLog(self, self._root, session_id, name, buried=True)
+                self._ancestors[session_id] = found
             return found
 
     def _name_of(self, session_id: str) -> str:
@@ -361,9 +427,32 @@ class LocalBackend(Backend):
         if oldest is not None:
             oldest.let_go()
 
+    def audit(self) -> Log:
+        with self._guard():
+            if self._audit is None:
+                self._audit = LocalLog(self, self._root, AUDIT, names.AUDIT)
+            return self._audit
+
     def ids(self) -> Iterator[str]:
         self.check_open()
-        for name in self._root.session_names():
+        return self._ids_of(self._root.session_names())
+
+    def trash(self) -> Iterator[str]:
+        self.check_open()
+        return self._ids_of(self._root.trash_names())
+
+    def sizes(self) -> dict[str, int]:
+        self.check_open()
+        stamps = dict(self._root.stamps())
+        unknown = [name for name in stamps if name not in self._ids]
+        self._ids.update(
+            (name, session_id) for name in unknown for session_id in self._ids_of([name])
+        )
+        ids = self._ids
+        return {ids[name]: stamp for name, stamp in stamps.items() if name in ids}
+
+    def _ids_of(self, found: Iterable[str]) -> Iterator[str]:
+        for name in found:
             try:
                 session_id = names.decode(name)
             except ValueError:
@@ -375,7 +464,7 @@ class LocalBackend(Backend):
     def _true_id(self, name: str) -> str | None:
         """Return the id of a session whose name does not tell it; None if its log does not."""
         try:
-            directory = self._root.open_session(name, name)
+            directory = self._root.open_session(name, name, buried=True)
             if directory is None:
                 return None
             opened = disk.Open(directory)
@@ -388,17 +477,32 @@ class LocalBackend(Backend):
             return None
         return segment.session_id
 
-    def delete(self, session_id: str) -> None:
-        self._local(session_id).delete()
+    def delete(self, session_id: str, *, expected_seq: int | None = None) -> None:
+        self._local(session_id).delete(expected_seq)
 
     def restore(self, session_id: str) -> None:
         self._local(session_id).restore()
+
+    def purge(self, session_id: str) -> None:
+        log = self._local(session_id)
+        if not self._root.purge(self._name_of(session_id)):
+            raise SessionNotFound(f"no session {session_id!r} in the trash")
+        log.let_go()
 
     def _local(self, session_id: str) -> LocalLog:
         log = self.log(session_id)
         self.check_open()
         assert isinstance(log, LocalLog)  # `log` makes no others
         return log
+
+    def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
+        return self._cursors.open(name, timeout)
+
+    def cursors(self) -> list[str]:
+        return self._cursors.names()
+
+    def drop_cursor(self, name: str) -> bool:
+        return self._cursors.drop(name)
 
     def health(self) -> Health:
         self.check_open()
@@ -408,9 +512,12 @@ class LocalBackend(Backend):
     def close(self) -> None:
         self._closed = True
         with self._guard():
-            logs = list(self._logs.values())
+            logs = [*self._logs.values(), *self._ancestors.values()]
+            if self._audit is not None:
+                logs.append(self._audit)
             self._recent.clear()
             self._latest = None
         for log in logs:
             log.let_go()
+        self._cursors.close()
         self._root.close()

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from hansard.backend.contract import Backend, Chunk, Finding, Head, Health, Log
+from hansard.backend.contract import AUDIT, Backend, Chunk, Cursor, Finding, Head, Health, Log
+from hansard.backend.cursors import MemoryCursors
 from hansard.errors import (
     Closed,
     SeqConflict,
@@ -59,31 +60,51 @@ class _Message(msgspec.Struct):
 _message_of = msgspec.json.Decoder(_Message).decode
 
 
-class MemoryLog(Log):
-    """A session as a list of events."""
+class _Record:
+    """What there is of one session; shared by the logs that show it."""
 
-    __slots__ = (
-        "__weakref__",
-        "_backend",
-        "_changed",
-        "_controls",
-        "_events",
-        "_keys",
-        "_size",
-        "deleted",
-        "session_id",
-    )
+    __slots__ = ("before", "changed", "controls", "deleted", "events", "keys", "size")
 
-    def __init__(self, backend: "MemoryBackend", session_id: str) -> None:
-        self.session_id = session_id
-        self.deleted = False
-        self._backend = backend
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.clear()
+
+    def clear(self) -> None:
+        """Start anew, with nothing."""
+        #: The seq before the first event.
+        self.before = 0
         #: Only ever appended to, so what a reader has seen of it stays as it was.
-        self._events: list[Event] = []
-        self._controls: list[Event] = []
-        self._keys: dict[str, tuple[int, int]] = {}
-        self._size = 0
-        self._changed = threading.Condition()
+        self.events: list[Event] = []
+        self.controls: list[Event] = []
+        self.keys: dict[str, tuple[int, int]] = {}
+        self.size = 0
+        self.deleted = False
+
+    @property
+    def seq(self) -> int:
+        return self.before + len(self.events)
+
+    @property
+    def exists(self) -> bool:
+        return bool(self.events) and not self.deleted
+
+    def between(self, after: int, upto: int) -> list[Event]:
+        """Return the events with after < seq <= upto."""
+        return self.events[max(after - self.before, 0) : max(upto - self.before, 0)]
+
+
+class MemoryLog(Log):
+    """A session as a list of events. `buried`: only to read, and also from the trash."""
+
+    __slots__ = ("__weakref__", "_backend", "_buried", "_record", "session_id")
+
+    def __init__(
+        self, backend: "MemoryBackend", session_id: str, record: _Record, *, buried: bool = False
+    ) -> None:
+        self.session_id = session_id
+        self._backend = backend
+        self._record = record
+        self._buried = buried
 
     def append(
         self,
@@ -92,22 +113,24 @@ class MemoryLog(Log):
         key: str | None = None,
         expected_seq: int | None = None,
         new_only: bool = False,
+        before: int = 0,
+        durable: bool = True,
     ) -> list[Event]:
-        with self._changed:
+        del durable  # nothing here is
+        record = self._record
+        with record.changed:
             self._check_open()
-            seq = len(self._events)
-            if key is not None and key in self._keys:
-                first, count = self._keys[key]
-                return self._events[first - 1 : first - 1 + count]
-            if new_only and seq:
-                raise SessionExists(f"session {self.session_id!r} exists already, at seq {seq}")
-            if expected_seq is not None and expected_seq != seq:
-                raise SeqConflict(
-                    f"session {self.session_id!r} is at seq {seq}, not at the expected "
-                    f"{expected_seq}; nothing was appended: read what is new and decide again",
-                    expected=expected_seq,
-                    actual=seq,
-                )
+            stands = record.seq if record.events else 0
+            if key is not None and key in record.keys:
+                first, count = record.keys[key]
+                return record.between(first - 1, first - 1 + count)
+            if new_only and record.events:
+                raise SessionExists(f"session {self.session_id!r} exists already, at seq {stands}")
+            if expected_seq is not None and expected_seq != stands:
+                raise self._conflict(expected_seq, stands)
+            if not record.events:
+                record.before = before
+            seq = record.seq
             now = format.now().decode()
             events = [
                 Event(
@@ -119,80 +142,100 @@ class MemoryLog(Log):
                 )
                 for place, draft in enumerate(drafts, 1)
             ]
-            self._events.extend(events)
-            self._controls += [
+            record.events.extend(events)
+            record.controls += [
                 event for event, draft in zip(events, drafts, strict=True) if draft.control
             ]
-            self._size += sum(len(draft.data) for draft in drafts)
+            record.size += sum(len(draft.data) for draft in drafts)
             if key is not None:
-                self._keys[key] = (seq + 1, len(events))
-            self._changed.notify_all()
+                record.keys[key] = (seq + 1, len(events))
+            record.changed.notify_all()
             return events
 
-    def head(self) -> Head | None:
-        with self._changed:
+    def _conflict(self, expected: int, actual: int) -> SeqConflict:
+        return SeqConflict(
+            f"session {self.session_id!r} is at seq {actual}, not at the expected {expected}; "
+            "nothing was appended: read what is new and decide again",
+            expected=expected,
+            actual=actual,
+        )
+
+    def sync(self) -> None:
+        self._check_open()
+
+    def first(self) -> Event | None:
+        with self._record.changed:
             self._check_open()
-            if not self._events:
+            return self._record.events[0] if self._record.events else None
+
+    def head(self) -> Head | None:
+        record = self._record
+        with record.changed:
+            self._check_open()
+            if not record.events:
                 return None
-            first, last = self._events[0], self._events[-1]
-            return Head(last.seq, first.stamp, last.stamp, self._size)
+            first, last = record.events[0], record.events[-1]
+            return Head(last.seq, first.stamp, last.stamp, record.size)
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
         end = self._end(upto)
-        for start in range(max(after, 0), end, _PIECE):
-            yield MemoryChunk(self._events[start : min(start + _PIECE, end)])
+        for start in range(max(after, self._record.before), end, _PIECE):
+            yield MemoryChunk(self._record.between(start, min(start + _PIECE, end)))
 
     def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        for end in range(self._end(upto), max(after, 0), -_PIECE):
-            yield MemoryChunk(self._events[max(after, 0, end - _PIECE) : end])
+        begin = max(after, self._record.before)
+        for end in range(self._end(upto), begin, -_PIECE):
+            yield MemoryChunk(self._record.between(max(begin, end - _PIECE), end))
 
     def controls(self, upto: int | None = None) -> list[Event]:
         end = self._end(upto)
-        return [event for event in self._controls if event.seq <= end]
+        return [event for event in self._record.controls if event.seq <= end]
 
     def wait(self, after: int, timeout: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: self._is_behind(after), timeout)
+        with self._record.changed:
+            return self._record.changed.wait_for(lambda: self._is_behind(after), timeout)
 
     def _is_behind(self, after: int) -> bool:
         self._check_open()
-        return len(self._events) > after
+        return bool(self._record.events) and self._record.seq > after
 
     def verify(self) -> list[Finding]:
         if self.head() is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         return []
 
-    def set_deleted(self, *, deleted: bool) -> None:
+    def set_deleted(self, *, deleted: bool, expected_seq: int | None = None) -> None:
         """Put the session into the trash, or take it out."""
-        with self._changed:
+        record = self._record
+        with record.changed:
             if deleted:
                 self._check_open()
-            if not self._events or self.deleted == deleted:
+            if not record.events or record.deleted == deleted:
                 where = "in this store" if deleted else "in the trash"
                 raise SessionNotFound(f"no session {self.session_id!r} {where}")
-            self.deleted = deleted
-            self._changed.notify_all()
+            if expected_seq is not None and expected_seq != record.seq:
+                raise self._conflict(expected_seq, record.seq)
+            record.deleted = deleted
+            record.changed.notify_all()
 
-    def wake(self) -> None:
-        """Let those who wait look again."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def exists(self) -> bool:
-        """Say whether the session has an event and is not in the trash."""
-        return bool(self._events) and not self.deleted
+    def purge(self) -> None:
+        """Forget a session that is in the trash."""
+        record = self._record
+        with record.changed:
+            if not record.deleted:
+                raise SessionNotFound(f"no session {self.session_id!r} in the trash")
+            record.clear()
 
     def _end(self, upto: int | None) -> int:
         """Return the last seq of a reading that is begun now."""
-        with self._changed:
+        with self._record.changed:
             self._check_open()
-            seq = len(self._events)
+            seq = self._record.seq
             return seq if upto is None else min(max(upto, 0), seq)
 
     def _check_open(self) -> None:
         self._backend.check_open()
-        if self.deleted:
+        if self._record.deleted and not self._buried:
             raise SessionDeleted(
                 f"session {self.session_id!r} was deleted and is in the trash; "
                 "`store.restore(id)` brings it back"
@@ -202,32 +245,72 @@ class MemoryLog(Log):
 class MemoryBackend(Backend):
     """A dict of sessions. Gone when the last reference is."""
 
-    __slots__ = ("_closed", "_logs", "_mutex", "durability", "read_only", "where")
+    __slots__ = (
+        "_audit",
+        "_closed",
+        "_cursors",
+        "_mutex",
+        "_records",
+        "durability",
+        "read_only",
+        "where",
+    )
 
     def __init__(self) -> None:
         self.where = "memory:"
         self.read_only = False
         self.durability = "none"
         self._closed = False
-        self._logs: dict[str, MemoryLog] = {}
+        self._records: dict[str, _Record] = {}
+        self._audit = _Record()
+        self._cursors = MemoryCursors(self.check_open)
         self._mutex = threading.Lock()
 
     def log(self, session_id: str) -> Log:
+        return MemoryLog(self, session_id, self._record(session_id))
+
+    def ancestor(self, session_id: str) -> Log:
+        return MemoryLog(self, session_id, self._record(session_id), buried=True)
+
+    def audit(self) -> Log:
+        return MemoryLog(self, AUDIT, self._audit)
+
+    def _record(self, session_id: str) -> _Record:
         names.check_id(session_id)
         with self._mutex:
-            return self._logs.setdefault(session_id, MemoryLog(self, session_id))
+            return self._records.setdefault(session_id, _Record())
 
     def ids(self) -> Iterator[str]:
+        return (session_id for session_id, record in self._all() if record.exists)
+
+    def trash(self) -> Iterator[str]:
+        return (session_id for session_id, record in self._all() if record.deleted)
+
+    def sizes(self) -> dict[str, int]:
+        return {session_id: record.seq for session_id, record in self._all() if record.exists}
+
+    def _all(self) -> list[tuple[str, _Record]]:
         self.check_open()
         with self._mutex:
-            logs = list(self._logs.values())
-        return (log.session_id for log in logs if log.exists())
+            return list(self._records.items())
 
-    def delete(self, session_id: str) -> None:
-        self._known(session_id).set_deleted(deleted=True)
+    def delete(self, session_id: str, *, expected_seq: int | None = None) -> None:
+        self._known(session_id).set_deleted(deleted=True, expected_seq=expected_seq)
 
     def restore(self, session_id: str) -> None:
         self._known(session_id).set_deleted(deleted=False)
+
+    def purge(self, session_id: str) -> None:
+        self._known(session_id).purge()
+
+    def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
+        return self._cursors.open(name, timeout)
+
+    def cursors(self) -> list[str]:
+        return self._cursors.names()
+
+    def drop_cursor(self, name: str) -> bool:
+        return self._cursors.drop(name)
 
     def health(self) -> Health:
         self.check_open()
@@ -236,9 +319,10 @@ class MemoryBackend(Backend):
     def close(self) -> None:
         with self._mutex:
             self._closed = True
-            logs, self._logs = self._logs, {}
-        for log in logs.values():
-            log.wake()
+            records, self._records = self._records, {}
+        for record in records.values():
+            with record.changed:
+                record.changed.notify_all()
 
     def check_open(self) -> None:
         """Raise if the store was closed."""
@@ -249,7 +333,7 @@ class MemoryBackend(Backend):
         names.check_id(session_id)
         self.check_open()
         with self._mutex:
-            found = self._logs.get(session_id)
+            found = self._records.get(session_id)
         if found is None:
             raise SessionNotFound(f"no session {session_id!r} in this store")
-        return found
+        return MemoryLog(self, session_id, found)

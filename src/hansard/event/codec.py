@@ -55,7 +55,7 @@ def encode(data: object, what: str = "data", *, wrapped: bool = False) -> bytes:
     if not same:
         # Slow, and only for what is refused, or holds a tuple, which JSON shows as a list.
         _explain(data, what)
-    _check_size(raw, what, MAX_BYTES - _WRAPPING * wrapped)
+    check_size(raw, what, MAX_BYTES - _WRAPPING * wrapped)
     if not flat:
         _check_depth(raw, what, MAX_DEPTH - wrapped)
     return raw
@@ -75,7 +75,8 @@ def decode(raw: bytes) -> dict[str, Any]:
     return data
 
 
-def _check_size(raw: bytes, what: str, most: int) -> None:
+def check_size(raw: bytes, what: str, most: int = MAX_BYTES) -> None:
+    """Raise `InvalidEvent` if JSON is longer than can be stored."""
     if len(raw) > most:
         raise InvalidEvent(
             f"{what} takes {len(raw):,} bytes as JSON, and at most {most:,} can be stored; "

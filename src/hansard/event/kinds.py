@@ -22,23 +22,38 @@ class MessageAdded(msgspec.Struct, omit_defaults=True):
 
 
 class MessagePart(msgspec.Struct, omit_defaults=True):
-    """A piece of a message that is still streaming."""
+    """A piece of a message that is still streaming.
+
+    The first one has the message as far as it is known beforehand, without its content. `over`: the
+    message was discarded, and there is nothing to show of it.
+    """
 
     stream: str
     text: str = ""
+    message: dict[str, Any] | None = None
+    over: bool = False
 
 
 class MessageRedacted(msgspec.Struct, omit_defaults=True):
-    """The message at `seq` is gone from every view."""
+    """The message at `seq` is gone from every view, and with it what was streamed of it.
+
+    `data`: what stands there instead, if not nothing; for a message that was only rid of its secrets.
+    """
 
     seq: int
     reason: str = ""
+    stream: str = ""
+    data: dict[str, Any] | None = None
 
 
-class MetadataSet(msgspec.Struct):
-    """Keys merged into the metadata, as a JSON merge-patch: null removes a key."""
+class MetadataSet(msgspec.Struct, omit_defaults=True):
+    """Keys merged into the metadata, as a JSON merge-patch: null removes a key.
+
+    `automatic`: a program made it up; a title that a person gave is not overwritten by it.
+    """
 
     metadata: dict[str, Any]
+    automatic: bool = False
 
 
 class SessionCreated(msgspec.Struct, omit_defaults=True):
@@ -47,11 +62,15 @@ class SessionCreated(msgspec.Struct, omit_defaults=True):
     metadata: dict[str, Any] = {}
 
 
-class SessionForked(msgspec.Struct):
-    """The first event of a child: it begins where its parent was at `seq`."""
+class SessionForked(msgspec.Struct, omit_defaults=True):
+    """The first event of a child: it begins where its parent was at `seq`.
+
+    `created`: when the parent began. A later session of the same name is not the parent.
+    """
 
     parent: str
     seq: int
+    created: str = ""
 
 
 class SessionSnapshotted(msgspec.Struct):
@@ -87,12 +106,16 @@ class SessionCleared(msgspec.Struct):
     """The model view starts anew after this event."""
 
 
-class SessionArchived(msgspec.Struct):
-    """The session is out of the way, and can be read as before."""
+class SessionArchived(msgspec.Struct, omit_defaults=True):
+    """The session is out of the way, and can be read as before; or it no longer is."""
+
+    archived: bool = True
 
 
-class SessionClosed(msgspec.Struct):
-    """The conversation is over."""
+class SessionClosed(msgspec.Struct, omit_defaults=True):
+    """The conversation is over; or it goes on after all."""
+
+    closed: bool = True
 
 
 MESSAGE_ADDED: Final = "message.added"

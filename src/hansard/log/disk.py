@@ -208,6 +208,17 @@ def remove(directory: int, name: str) -> None:
     os.unlink(name, dir_fd=directory)
 
 
+def remove_directory(directory: int, name: str) -> None:
+    """Delete a directory and the files in it; what is no file there is refused."""
+    inner = open_directory(directory, name)
+    try:
+        for file in list(names(inner)):
+            remove(inner, file)
+    finally:
+        close(inner)
+    os.rmdir(name, dir_fd=directory)
+
+
 def discard(directory: int, name: str) -> None:
     """Delete a file that is of no use, if it is there; if even that fails, a later sweep takes it."""
     with contextlib.suppress(OSError):
@@ -247,6 +258,12 @@ def is_link(directory: int, name: str) -> bool:
 def modified(directory: int, name: str) -> float:
     """Return the time, in seconds since 1970, at which a file was last written."""
     return os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
+
+
+def stamp(directory: int, name: str) -> int:
+    """Return a number that changes when a file grows, or another takes its name."""
+    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    return status.st_ino << 48 | status.st_size
 
 
 def identity(descriptor: int) -> tuple[int, int, int]:

@@ -42,7 +42,16 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 class Order:
     """One append, as its caller ordered it; the leader sets `result` or `error`."""
 
-    __slots__ = ("entries", "error", "expected_seq", "key", "new_only", "result")
+    __slots__ = (
+        "before",
+        "durable",
+        "entries",
+        "error",
+        "expected_seq",
+        "key",
+        "new_only",
+        "result",
+    )
 
     def __init__(
         self,
@@ -51,11 +60,17 @@ class Order:
         key: str | None = None,
         expected_seq: int | None = None,
         new_only: bool = False,
+        before: int = 0,
+        durable: bool = True,
     ) -> None:
         self.entries = entries
         self.key = key
         self.expected_seq = expected_seq
         self.new_only = new_only
+        #: The seq before the first event, if this append begins the log.
+        self.before = before
+        #: Whether a sync must come before the answer.
+        self.durable = durable
         self.result: Appended | None = None
         self.error: BaseException | None = None
 

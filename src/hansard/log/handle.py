@@ -35,6 +35,7 @@ class Handle:
     """
 
     __slots__ = (
+        "_buried",
         "_generation",
         "directory",
         "lock",
@@ -47,8 +48,10 @@ class Handle:
         "tail",
     )
 
-    def __init__(self, root: Root, session_id: str, name: str) -> None:
+    def __init__(self, root: Root, session_id: str, name: str, *, buried: bool = False) -> None:
+        """`buried`: only to read, and also what is in the trash: others may have been forked from it."""
         self.root = root
+        self._buried = buried
         self.session_id = session_id
         self.name = name
         self.path = root.path_of(self.name, names.LOG)
@@ -90,7 +93,7 @@ class Handle:
             if self.reader is None and not self._open():
                 return None
             tail = self._look()
-            if DELETED in tail.shut:
+            if DELETED in tail.shut and not self._buried:
                 # Deleted through these very files. Perhaps purged and made anew since: look again.
                 self.let_go()
                 if not self._open():
@@ -127,7 +130,7 @@ class Handle:
 
     def _open(self) -> bool:
         """Open the segment to read; False if there is none."""
-        directory = self.root.open_session(self.session_id, self.name)
+        directory = self.root.open_session(self.session_id, self.name, buried=self._buried)
         if directory is None:
             return False
         try:

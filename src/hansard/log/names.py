@@ -27,6 +27,7 @@ from hansard.errors import InvalidSessionId
 MARKER: Final = "hansard.json"  # says that this is a store, and its format version
 SESSIONS: Final = "sessions"  # one directory per session
 TRASH: Final = "trash"  # deleted sessions until purged
+CURSORS: Final = "cursors"  # how far consumers have got
 INDEX: Final = "index.db"  # derived: may be deleted at any time
 
 # The files of one session.
@@ -253,7 +254,35 @@ def _text(raw: bytes, name: str, *, whole: bool) -> str:
 # ------------------------------------------------------------------ other file names
 
 _TEMPORARY: Final = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{16}", re.DOTALL)
+
+#: The directory, among those of the sessions, of the log of what was done to whole sessions. `encode`
+#: makes this name for no id.
+AUDIT: Final = "~audit"
+
 _SEALED: Final = re.compile(r"([0-9]{20})\.jsonl\.zst")
+
+
+def check_cursor(name: object) -> None:
+    """Raise `InvalidSessionId` unless every backend can keep a cursor of this name (F-48)."""
+    try:
+        check_id(name)
+    except InvalidSessionId as error:
+        raise InvalidSessionId(str(error).replace("session id", "cursor name", 1)) from None
+
+
+def cursor_files(base: str) -> tuple[str, str]:
+    """Return the names of a cursor's file and of its lock; `encode` makes the base (F-48)."""
+    return f"{base}.jsonl", f"{base}.lock"
+
+
+def cursor_base(file: str) -> str | None:
+    """Return the base of a cursor's file name, or None if it is not one."""
+    base = file.removesuffix(".jsonl")
+    try:
+        decode(base)
+    except ValueError:
+        return None
+    return None if base == file else base
 
 
 def temporary(base: str) -> str:

@@ -284,6 +284,10 @@ class Reader:
         found.reverse()
         return found
 
+    def first(self) -> Line:
+        """Return the first record: a segment has one from the moment it has its name (F-25)."""
+        return self._line_at(self.segment.start.offset)
+
     def _line_at(self, offset: int) -> Line:
         """Return the record at an offset, checked from the trailer of the line before it."""
         before = offset - format.TRAILER

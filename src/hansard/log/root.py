@@ -3,6 +3,7 @@
 Above: `handle`, `backend.local`.  Below: `disk`, `names`.
 """
 
+import contextlib
 import errno
 import time
 from collections.abc import Iterator
@@ -86,10 +87,9 @@ class Root:
 
     def _make(self) -> None:
         """Turn an empty directory into a store. Two processes may do so at once."""
+        ours = {names.MARKER, names.SESSIONS, names.TRASH, names.CURSORS}
         for name in disk.names(self._descriptor):
-            if name not in {names.MARKER, names.SESSIONS, names.TRASH} and not names.is_temporary(
-                name
-            ):
+            if name not in ours and not names.is_temporary(name):
                 raise UnsafePath(
                     f"{self.path}: a directory with other files in it ({name!r} …) and no store; "
                     "give an empty or a new directory"
@@ -176,8 +176,13 @@ class Root:
         """Return the path of a session's directory or of a file in it, for people."""
         return f"{self.path}/{names.SESSIONS}/{name}" + (f"/{file}" if file else "")
 
-    def open_session(self, session_id: str, name: str, *, create: bool = False) -> int | None:
-        """Open a session's directory; None if there is none. Raises if it is in the trash."""
+    def open_session(
+        self, session_id: str, name: str, *, create: bool = False, buried: bool = False
+    ) -> int | None:
+        """Open a session's directory; None if there is none.
+
+        Raises if it is in the trash, unless `buried`: then it is opened there.
+        """
         if self._sessions < 0 <= self._descriptor:
             return None  # read-only, and the directory of sessions is missing
         looked = False
@@ -187,6 +192,10 @@ class Root:
                     return disk.open_directory(self._sessions, name)
                 except FileNotFoundError:
                     if self.in_trash(name):
+                        if buried:
+                            with contextlib.suppress(FileNotFoundError):
+                                return disk.open_directory(self._trash, name)
+                            continue  # restored, or purged, just now
                         raise deleted(session_id) from None
                     if create:
                         disk.make_directory(self._sessions, name)
@@ -237,6 +246,52 @@ class Root:
         except OSError as error:
             raise disk.explain(error, "move", self.path_of(name)) from error
 
+    def purge(self, name: str) -> bool:
+        """Delete a session's directory in the trash for good; False if it is not there."""
+        self.check_writable()
+        self.sweep_trash()
+        temporary = names.temporary("purged")
+        try:
+            # Out of the way first, and whole: a crash leaves rubbish, never half a session.
+            disk.move(self._trash, name, self._trash, temporary)
+            disk.sync_directory(self._trash)
+            disk.remove_directory(self._trash, temporary)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise disk.explain(error, "purge", f"{self.path}/{names.TRASH}/{name}") from error
+        return True
+
+    def sweep_trash(self) -> None:
+        """Go on with purges that a crash ended."""
+        for name in list(disk.names(self._trash)):
+            pid = names.temporary_pid(name)
+            if pid is not None and not disk.alive(pid):
+                with contextlib.suppress(OSError):
+                    disk.remove_directory(self._trash, name)
+
+    def trash_names(self) -> Iterator[str]:
+        """Yield the names of the directories in the trash, unsorted."""
+        if self._trash < 0:
+            return
+        try:
+            yield from disk.names(self._trash)
+        except OSError as error:
+            raise disk.explain(error, "list", f"{self.path}/{names.TRASH}") from error
+
+    def stamps(self) -> Iterator[tuple[str, int]]:
+        """Yield the name of each session's directory, with a number that changes when its log grows."""
+        if self._sessions < 0:
+            return
+        try:
+            for name in disk.names(self._sessions):
+                with contextlib.suppress(
+                    OSError
+                ):  # no log, or not yet, or it cannot be looked into
+                    yield name, disk.stamp(self._sessions, f"{name}/{names.LOG}")
+        except OSError as error:
+            raise disk.explain(error, "list", f"{self.path}/{names.SESSIONS}") from error
+
     def _clear(self, name: str) -> None:
         """Empty a directory in which a session was about to begin when its name went to the trash."""
         try:
@@ -277,6 +332,31 @@ class Root:
             return False  # a file: not ours
         except OSError:
             return True  # it cannot be looked into: a session that cannot be read, not none
+
+    # -- cursors --------------------------------------------------------------------------------
+
+    def path_of_cursor(self, file: str) -> str:
+        """Return the path of a file in the directory of cursors, for people."""
+        return f"{self.path}/{names.CURSORS}" + (f"/{file}" if file else "")
+
+    def open_cursors(self, *, create: bool) -> int | None:
+        """Open the directory of cursors; None if there is none."""
+        try:
+            if create:
+                disk.make_directory(self._descriptor, names.CURSORS)
+            return disk.open_directory(self._descriptor, names.CURSORS)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise disk.explain(error, "open", self.path_of_cursor("")) from error
+
+    def sync_cursors(self) -> None:
+        """Make the name of the directory of cursors durable; it may be younger than this opening."""
+        self.sync_names()
+        try:
+            disk.sync_directory(self._descriptor)
+        except OSError as error:
+            raise disk.explain(error, "sync", self.path, "nothing was moved") from error
 
     # -- the whole ------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ Processes overlap their syncs, because the lock is never held during one (F-38).
 
 import contextlib
 import errno
-import time
+import time as clock
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -85,7 +85,7 @@ class Writer:
                 if self._generation != disk.generation:
                     self._reset()
 
-    def append_one(self, kind: bytes, data: bytes) -> Appended | None:
+    def append_one(self, kind: bytes, data: bytes, *, durable: bool = True) -> Appended | None:
         """Append one event to a log that nobody else has touched: the fast path.
 
         Most appends are one message, without conditions, by the only writer there is at the moment. For
@@ -102,7 +102,7 @@ class Writer:
                     lock.acquire(self._wait)
                     with self._handle.mutex:
                         done = self._write_one(lock, kind, data)
-                        touched = self._touched() if self._syncs else None
+                        touched = self._touched() if durable and self._syncs else None
                 finally:
                     lock.release()
                 if done is not None and touched is not None:
@@ -180,10 +180,11 @@ class Writer:
         except BaseException:
             self._keys.forget()
             raise
-        if self._syncs:
+        if not self._syncs:
+            if touched.segment is not None:
+                self._close_directory(touched)
+        elif any(order.durable for order in batch):
             self._sync(touched)
-        elif touched.segment is not None:
-            self._close_directory(touched)
 
     def _learn_keys(self) -> None:
         """Read the keys of a log before the lock is taken: the first time, it is the whole log."""
@@ -254,10 +255,16 @@ class Writer:
             # Deleted since this directory was made, or looked for: the name is taken (F-36).
             raise deleted(handle.session_id)
         now = format.now()
-        head, start = header(handle.session_id, before=0, time=now)
-        draft = Draft(start, 0, fresh=True)
-        self._keys.begin(start)
+        head, start, draft = b"", Mark(0, 0, 0), Draft(Mark(0, 0, 0), 0)
         for order in batch:
+            if not draft.lines:
+                # The first one that is not refused says where the log begins, and when.
+                time = order.entries[0].time
+                head, start = header(
+                    handle.session_id, before=order.before, time=time.encode() if time else now
+                )
+                draft = Draft(start, 0, fresh=True)
+                self._keys.begin(start)
             self._frame(order, draft, now)
         if not draft.lines:
             # The header was not written, and another's will not be the same.
@@ -265,7 +272,7 @@ class Writer:
             return Touched(None, None)
         # Housekeeping: no append fails for old rubbish.
         with contextlib.suppress(OSError):
-            sweep(directory, older_than=STALE_SECONDS, now=time.time())
+            sweep(directory, older_than=STALE_SECONDS, now=clock.time())
         content = head + b"".join(draft.lines)
         handle.reader = Reader(create_segment(directory, handle.path, handle.session_id, content))
         handle.tail = draft.tail()
@@ -280,6 +287,8 @@ class Writer:
     def _frame(self, order: Order, draft: Draft, now: bytes) -> None:
         """Check a request's conditions and frame its records behind what is framed already."""
         seq = draft.seq
+        # What does not exist yet is at 0 for its callers, wherever it is going to begin.
+        stands = 0 if draft.fresh else seq
         session_id = self._handle.session_id
         if order.key is not None:
             known = self._keys.find(order.key)
@@ -290,19 +299,22 @@ class Writer:
         if order.new_only and not draft.fresh:
             order.error = SessionExists(f"session {session_id!r} exists already, at seq {seq}")
             return
-        if order.expected_seq is not None and order.expected_seq != seq:
-            order.error = SeqConflict(
-                f"session {session_id!r} is at seq {seq}, not at the expected "
-                f"{order.expected_seq}; nothing was appended: read what is new and decide again",
-                expected=order.expected_seq,
-                actual=seq,
-            )
+        if order.expected_seq is not None and order.expected_seq != stands:
+            order.error = self._conflict(order.expected_seq, stands)
             return
         draft.add(order, now)
         count = len(order.entries)
         if order.key is not None:
             self._keys.add(order.key, seq + 1, count)
         order.result = Appended(seq + 1, count, now.decode())
+
+    def _conflict(self, expected: int, actual: int) -> SeqConflict:
+        return SeqConflict(
+            f"session {self._handle.session_id!r} is at seq {actual}, not at the expected "
+            f"{expected}; nothing was appended: read what is new and decide again",
+            expected=expected,
+            actual=actual,
+        )
 
     def _put(self, draft: Draft) -> None:
         """Write what was framed, and take over the new end of the log."""
@@ -396,12 +408,30 @@ class Writer:
 
     # -- notes ----------------------------------------------------------------------------------
 
-    def note(self, word: str, *, adds: str = "", removes: str = "") -> None:
+    def sync(self) -> None:
+        """Make everything durable that is in the log now, whoever wrote it."""
+        if not self._syncs:
+            return
+        self._check_process()
+        with self._turns.alone():
+            self._handle.root.sync_names()
+            self._sync(self._locked(lambda _: self._found(), create=False))
+
+    def _found(self) -> Touched:
+        handle = self._handle
+        if handle.reader is None and not handle.adopt():
+            raise SessionNotFound(f"no session {handle.session_id!r} in this store")
+        return self._touched()
+
+    def note(
+        self, word: str, *, adds: str = "", removes: str = "", expected_seq: int | None = None
+    ) -> None:
         """Append a note that shuts the log for a reason, or opens it again (F-34); sync it."""
         self._check_process()
         with self._turns.alone():
             self._handle.root.sync_names()
-            self._sync(self._add_note(word, adds=adds, removes=removes))
+            touched = self._add_note(word, adds=adds, removes=removes, expected_seq=expected_seq)
+            self._sync(touched)
 
     def while_shut(self, reason: str, do: Callable[[], object]) -> None:
         """Do something with the lock held, if the log is still shut for a reason."""
@@ -418,12 +448,14 @@ class Writer:
                 do()
         return self._touched()
 
-    def _add_note(self, word: str, *, adds: str = "", removes: str = "") -> Touched:
+    def _add_note(
+        self, word: str, *, adds: str = "", removes: str = "", expected_seq: int | None = None
+    ) -> Touched:
         return self._locked(
-            lambda _: self._write_note(word, adds=adds, removes=removes), create=False
+            lambda _: self._write_note(word, adds, removes, expected_seq), create=False
         )
 
-    def _write_note(self, word: str, *, adds: str, removes: str) -> Touched:
+    def _write_note(self, word: str, adds: str, removes: str, expected_seq: int | None) -> Touched:
         handle = self._handle
         if handle.reader is None and not handle.adopt():
             raise SessionNotFound(f"no session {handle.session_id!r} in this store")
@@ -432,6 +464,8 @@ class Writer:
             # Deleted through files that this handle still has open: nothing opens it there.
             raise deleted(handle.session_id)
         tail = handle.tail = handle.reader.tail(handle.tail)
+        if expected_seq is not None and expected_seq != tail.mark.seq:
+            raise self._conflict(expected_seq, tail.mark.seq)
         if (adds and adds in tail.shut) or (removes and removes not in tail.shut):
             return self._touched()
         draft = Draft(tail.mark, tail.ctl)

@@ -6,7 +6,7 @@ not known here is counted, and changes nothing else.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,10 +14,12 @@ from hansard.event import kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import (
     MESSAGE_ADDED,
+    MESSAGE_PART,
     METADATA_SET,
     SESSION_ARCHIVED,
     SESSION_CLOSED,
     SESSION_CREATED,
+    SESSION_FORKED,
     SESSION_SNAPSHOTTED,
     USAGE_RECORDED,
 )
@@ -47,10 +49,14 @@ class State(msgspec.Struct, frozen=True):
         seq: the last event's seq; 0 for a session without events.
         created: when the first event was written, as RFC 3339 text; empty without events.
         updated: when the last event was written.
+        parent: the session it was forked from; None if it was not.
+        forked_at: the parent's seq at which it was forked; 0 if it was not.
         message_count: how many messages were added.
         metadata: what `set_metadata` calls add up to.
+        named: whether a person gave the title, which no program may overwrite.
         snapshots: labels and their seqs.
         usage: tokens and cost, by model.
+        streams: messages being streamed, or never finished, with the seq of their last part.
         archived: whether the session was put out of the way.
         closed: whether the conversation was declared over.
         kinds: how many events there are of each kind.
@@ -59,13 +65,22 @@ class State(msgspec.Struct, frozen=True):
     seq: int = 0
     created: str = ""
     updated: str = ""
+    parent: str | None = None
+    forked_at: int = 0
     message_count: int = 0
     metadata: dict[str, Any] = {}
+    named: bool = False
     snapshots: dict[str, int] = {}
     usage: dict[str, Usage] = {}
+    streams: dict[str, int] = {}
     archived: bool = False
     closed: bool = False
     kinds: dict[str, int] = {}
+
+    @property
+    def title(self) -> str | None:
+        """The title that the metadata give it."""
+        return title_of(self.metadata)
 
 
 EMPTY = State()
@@ -89,10 +104,10 @@ def apply_all(state: State, events: list[Event]) -> State:
         step = _STEPS.get(kind)
         if step is not None:
             changes.update(step(state, changes, event))
+    changes.setdefault("created", state.created or events[0].stamp)
     return msgspec.structs.replace(
         state,
         seq=events[-1].seq,
-        created=state.created or events[0].stamp,
         updated=events[-1].stamp,
         message_count=counts.get(MESSAGE_ADDED, 0),
         kinds=counts,
@@ -103,10 +118,17 @@ def apply_all(state: State, events: list[Event]) -> State:
 def metadata_of(events: list[Event]) -> dict[str, Any]:
     """Return what the control events of a session say about its metadata."""
     metadata: dict[str, Any] = {}
+    named = False
     for event in events:
         if event.kind in _METADATA:
-            metadata = merge(metadata, _METADATA[event.kind](event))
+            metadata, named = _add_metadata(metadata, event, named=named)
     return metadata
+
+
+def title_of(metadata: Mapping[str, Any]) -> str | None:
+    """Return the title among some metadata: the only place that has one."""
+    title = metadata.get("title")
+    return title if isinstance(title, str) else None
 
 
 def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,15 +145,23 @@ def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _metadata(event: Event) -> dict[str, Any]:
-    found = event.data.get("metadata", {})
-    return found if isinstance(found, dict) else {}
+_METADATA: Final = frozenset({METADATA_SET, SESSION_CREATED})
 
 
-_METADATA: Mapping[str, Callable[[Event], dict[str, Any]]] = {
-    METADATA_SET: _metadata,
-    SESSION_CREATED: _metadata,
-}
+def _add_metadata(
+    metadata: dict[str, Any], event: Event, *, named: bool
+) -> tuple[dict[str, Any], bool]:
+    """Return the metadata after an event, and whether their title is a person's."""
+    data = event.data
+    patch = data.get("metadata", {})
+    if not isinstance(patch, dict):
+        return metadata, named
+    if "title" in patch:
+        if data.get("automatic") is not True:
+            named = patch["title"] is not None
+        elif named:
+            patch = {key: value for key, value in patch.items() if key != "title"}
+    return merge(metadata, patch), named
 
 
 # Each step returns the fields that an event changes; `changes` holds those that earlier events of the same
@@ -139,7 +169,49 @@ _METADATA: Mapping[str, Callable[[Event], dict[str, Any]]] = {
 
 
 def _set_metadata(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
-    return {"metadata": merge(changes.get("metadata", state.metadata), _metadata(event))}
+    metadata, named = _add_metadata(
+        changes.get("metadata", state.metadata), event, named=changes.get("named", state.named)
+    )
+    return {"metadata": metadata, "named": named}
+
+
+def _fork(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
+    del state, changes
+    read = kinds.read(event.kind, event.raw)
+    if read is None:
+        return {}
+    # What it inherits is what was said. Whether the parent was put away is the parent's affair.
+    return {
+        "created": event.stamp,
+        "parent": read.parent,
+        "forked_at": read.seq,
+        "archived": False,
+        "closed": False,
+    }
+
+
+def _stream(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
+    read = kinds.read(event.kind, event.raw)
+    if read is None:
+        return {}
+    return _streams(state, changes, read.stream, None if read.over else event.seq)
+
+
+def _add_message(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
+    if not changes.get("streams", state.streams):
+        return {}  # nearly always: nothing is being streamed
+    read = kinds.read(event.kind, event.raw)
+    if read is None or read.stream is None:
+        return {}
+    return _streams(state, changes, read.stream, None)
+
+
+def _streams(state: State, changes: dict[str, Any], stream: str, seq: int | None) -> dict[str, Any]:
+    streams = dict(changes.get("streams", state.streams))
+    streams.pop(stream, None)
+    if seq is not None:
+        streams[stream] = seq
+    return {"streams": streams}
 
 
 def _snapshot(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
@@ -165,18 +237,23 @@ def _record_usage(state: State, changes: dict[str, Any], event: Event) -> dict[s
 
 
 def _archive(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
-    del state, changes, event
-    return {"archived": True}
+    del state, changes
+    read = kinds.read(event.kind, event.raw)
+    return {} if read is None else {"archived": read.archived}
 
 
 def _close(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
-    del state, changes, event
-    return {"closed": True}
+    del state, changes
+    read = kinds.read(event.kind, event.raw)
+    return {} if read is None else {"closed": read.closed}
 
 
 _STEPS: Mapping[str, Callable[[State, dict[str, Any], Event], dict[str, Any]]] = {
+    MESSAGE_ADDED: _add_message,
+    MESSAGE_PART: _stream,
     METADATA_SET: _set_metadata,
     SESSION_CREATED: _set_metadata,
+    SESSION_FORKED: _fork,
     SESSION_SNAPSHOTTED: _snapshot,
     USAGE_RECORDED: _record_usage,
     SESSION_ARCHIVED: _archive,

@@ -14,12 +14,12 @@ from hansard.backend.contract import Chunk
 from hansard.event import kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import (
-    MESSAGE_REDACTED,
     SESSION_CLEARED,
     SESSION_REVERTED,
     SESSION_SNAPSHOTTED,
     SUMMARY_ADDED,
 )
+from hansard.state.redaction import NOTHING, Redactions
 
 
 class Path(NamedTuple):
@@ -27,8 +27,8 @@ class Path(NamedTuple):
 
     #: Ranges of seqs, each without its first and with its last: (after, upto].
     ranges: list[tuple[int, int]]
-    #: The seqs of messages that nobody may see.
-    hidden: frozenset[int]
+    #: What nobody may see.
+    redactions: Redactions = NOTHING
     summary: "SummaryChunk | None" = None
 
 
@@ -60,14 +60,13 @@ class _Message(msgspec.Struct):
 _message_of = msgspec.json.Decoder(_Message).decode
 
 
-def history(controls: list[Event], upto: int) -> Path:
+def history(redactions: Redactions, upto: int) -> Path:
     """Return the path of the history view: everything, but for what was redacted."""
-    return Path([(0, upto)], _hidden(controls))
+    return Path([(0, upto)], redactions)
 
 
-def model(controls: list[Event], upto: int) -> Path:
+def model(controls: list[Event], redactions: Redactions, upto: int) -> Path:
     """Return the path of the model view at a seq, given all control events of the session."""
-    hidden = _hidden(controls)
     ranges = _live(controls, upto)
     begin = 0
     summary: Event | None = None
@@ -77,14 +76,15 @@ def model(controls: list[Event], upto: int) -> Path:
             continue
         if event.kind == SESSION_CLEARED:
             begin, summary, covered = event.seq, None, -1
-        elif event.kind == SUMMARY_ADDED and event.seq not in hidden:
+        elif event.kind == SUMMARY_ADDED:
+            event = redactions.mask(event)  # noqa: PLW2901 - whoever goes on must see no other
             added = kinds.read(SUMMARY_ADDED, event.raw)
             # A later one stands for more; one that stands for less says nothing new.
             if added is not None and added.upto >= covered:
                 summary, covered = event, added.upto
     begin = max(begin, covered)
     kept = [(max(after, begin), end) for after, end in ranges if end > begin]
-    return Path(kept, hidden, None if summary is None else SummaryChunk(summary))
+    return Path(kept, redactions, None if summary is None else SummaryChunk(summary))
 
 
 def snapshots(controls: list[Event]) -> dict[str, int]:
@@ -107,10 +107,6 @@ def _live(controls: list[Event], upto: int) -> list[tuple[int, int]]:
     ranges.append((0, end))
     ranges.reverse()
     return [(after, end) for after, end in ranges if end > after]
-
-
-def _hidden(controls: list[Event]) -> frozenset[int]:
-    return frozenset(read.seq for _, read in _all(controls, MESSAGE_REDACTED))
 
 
 def _all(controls: list[Event], kind: str) -> list[tuple[Event, Any]]:

@@ -5,11 +5,21 @@ Above: `session`.  Below: `fold`, `backend.contract`.
 
 from hansard.backend.contract import Log
 from hansard.state.fold import EMPTY, State, apply_all
+from hansard.state.redaction import NOTHING, Redactions
 
 
-def replay(log: Log, *, start: State = EMPTY, upto: int | None = None) -> State:
+def replay(
+    log: Log,
+    *,
+    start: State = EMPTY,
+    upto: int | None = None,
+    redactions: Redactions = NOTHING,
+) -> State:
     """Return the state after all events up to a seq, going on from an earlier state."""
     state = start
     for chunk in log.read(after=start.seq, upto=upto):
-        state = apply_all(state, chunk.events())
+        events = chunk.events()
+        if redactions:
+            events = [redactions.mask(event) for event in events]
+        state = apply_all(state, events)
     return state

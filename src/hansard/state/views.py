@@ -6,13 +6,21 @@ given. `path` says which parts of the log each one shows; here they are read, fo
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar, get_args
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Generic, Literal, TypeVar, get_args
+
+import msgspec
 
 from hansard.backend.contract import Chunk, Log
+from hansard.event import codec
 from hansard.state import path
+from hansard.state.lineage import redactions_of
 from hansard.state.path import Path
+from hansard.state.streams import Streams
 
 View = Literal["model", "history"]
 VIEWS: tuple[str, ...] = get_args(View)
@@ -20,29 +28,60 @@ VIEWS: tuple[str, ...] = get_args(View)
 #: Reading more than this pauses the garbage collector: 100,000 messages decode in 60 % of the time.
 _MANY = 2_000
 
-Shown = TypeVar("Shown", dict[str, Any], bytes)
-Take = Callable[[Chunk], list[tuple[int, Shown]]]
+Shown = TypeVar("Shown")
 
 
-def decoded(chunk: Chunk) -> list[tuple[int, dict[str, Any]]]:
-    """Take messages as dicts."""
-    return chunk.messages()
+class Take(Generic[Shown]):
+    """How messages are wanted: as dicts, or as the JSON bytes that are stored."""
+
+    __slots__ = ("chunk", "from_data", "from_message")
+
+    def __init__(
+        self,
+        chunk: Callable[[Chunk], list[tuple[int, Shown]]],
+        from_data: Callable[[bytes], Shown],
+        from_message: Callable[[dict[str, Any]], Shown],
+    ) -> None:
+        self.chunk = chunk
+        #: For what stands in the place of a redacted message, and for what was put together.
+        self.from_data = from_data
+        self.from_message = from_message
 
 
-def encoded(chunk: Chunk) -> list[tuple[int, bytes]]:
-    """Take messages as the JSON bytes that are stored."""
-    return chunk.messages_json()
+class _Data(msgspec.Struct):
+    message: msgspec.Raw
+
+
+_data = msgspec.json.Decoder(_Data).decode
+
+
+def _plain_dict(message: dict[str, Any]) -> dict[str, Any]:
+    return message
+
+
+decoded: Take[dict[str, Any]] = Take(
+    lambda chunk: chunk.messages(), lambda raw: codec.decode(raw)["message"], _plain_dict
+)
+encoded: Take[bytes] = Take(
+    lambda chunk: chunk.messages_json(),
+    lambda raw: bytes(_data(raw).message),
+    msgspec.json.Encoder().encode,
+)
 
 
 def path_of(log: Log, *, view: View = "model", upto: int | None = None) -> Path:
     """Return the path of a view at a seq, or at the end of the log."""
     head = log.head()
     if head is None:
-        return Path([], frozenset())
+        return Path([])
     end = head.seq if upto is None else min(upto, head.seq)
     # All of them, also those behind the end: what was redacted later is gone from earlier views too.
-    controls = log.controls()
-    return path.model(controls, end) if view == "model" else path.history(controls, end)
+    redactions = redactions_of(log)
+    return (
+        path.model(log.controls(), redactions, end)
+        if view == "model"
+        else path.history(redactions, end)
+    )
 
 
 def show(
@@ -55,13 +94,43 @@ def show(
 ) -> list[Shown]:
     """Return the messages of a view with after < seq <= upto, in order."""
     way = path_of(log, view=view, upto=upto)
+    streams = Streams(way.redactions.streams)
+    found: list[Shown] = []
+    #: Where in `found` the messages stand that are behind a part of a streamed one.
+    places: dict[int, int] = {}
     with _quiet_collector(sum(end - max(begin, after) for begin, end in way.ranges)):
-        return [
-            message
-            for chunk in _forwards(log, way, after)
-            for seq, message in take(chunk)
-            if seq > after and seq not in way.hidden
-        ]
+        for chunk in _forwards(log, way, after):
+            shown = _visible(chunk, take, way, after)
+            said = chunk.streamed()
+            if said:
+                seqs = [seq for seq, _ in shown]
+                places.update((one.seq, len(found) + bisect(seqs, one.seq)) for one in said)
+                streams.forwards(said)
+            found += [message for _, message in shown]
+    # What was begun before `after`.
+    _complete(streams, _backwards(log, way, 0, upto=after))
+    for seq, message in reversed(streams.unfinished()):
+        found.insert(places[seq], take.from_message(message))
+    return found
+
+
+def _visible(chunk: Chunk, take: Take[Shown], way: Path, after: int) -> list[tuple[int, Shown]]:
+    """Return the messages of a chunk that may be seen, with their seqs."""
+    taken = take.chunk(chunk)
+    if taken and taken[0][0] <= after:
+        taken = [pair for pair in taken if pair[0] > after]
+    hidden = way.redactions.seqs
+    if not hidden:
+        return taken
+    shown = []
+    for seq, message in taken:
+        if seq not in hidden:
+            shown.append((seq, message))
+            continue
+        instead = hidden[seq]
+        if instead is not None:
+            shown.append((seq, take.from_data(instead)))
+    return shown
 
 
 @contextmanager
@@ -78,12 +147,11 @@ def _quiet_collector(events: int) -> Iterator[None]:
 
 
 def each(log: Log) -> Iterator[dict[str, Any]]:
-    """Yield the messages of the model view one by one, reading no further than asked."""
+    """Yield the whole messages of the model view one by one, reading no further than asked."""
     way = path_of(log)
     for chunk in _forwards(log, way, 0):
-        for seq, message in chunk.messages():
-            if seq not in way.hidden:
-                yield message
+        for _, message in _visible(chunk, decoded, way, 0):
+            yield message
 
 
 def show_last(
@@ -96,19 +164,41 @@ def show_last(
     view: View = "model",
 ) -> list[Shown]:
     """Return the last `count` of those messages, in order, reading no more than they need."""
-    pieces: list[list[Shown]] = []
-    missing = count
     way = path_of(log, view=view, upto=upto)
-    if missing == 0:
+    if count == 0:
         return []
-    for chunk in _backwards(log, way, after):
-        found = [message for seq, message in take(chunk) if seq > after and seq not in way.hidden]
-        pieces.append(found[-missing:])
+    streams = Streams(way.redactions.streams)
+    # A message that was never finished is None until its beginning is found.
+    pieces: list[list[tuple[int, Shown | None]]] = []
+    missing = count
+    chunks = _backwards(log, way, after)
+    for chunk in chunks:
+        visible = _visible(chunk, take, way, after)
+        shown: list[tuple[int, Shown | None]] = [*visible]
+        begun = streams.backwards(chunk.streamed())
+        if begun:
+            shown = sorted([*shown, *((one.seq, None) for one in begun)], key=itemgetter(0))
+        pieces.append(shown[-missing:])
         missing -= len(pieces[-1])
         if missing == 0:
             break
+    _complete(streams, chain(chunks, _backwards(log, way, 0, upto=after)))
     pieces.reverse()
-    return [message for piece in pieces for message in piece]
+    unfinished = dict(streams.unfinished())
+    return [
+        take.from_message(unfinished[seq]) if message is None else message
+        for piece in pieces
+        for seq, message in piece
+    ]
+
+
+def _complete(streams: Streams, chunks: Iterable[Chunk]) -> None:
+    """Go on backwards until the beginning of every message is found that was never finished."""
+    if streams.cut():
+        for chunk in chunks:
+            streams.complete(chunk.streamed())
+            if not streams.cut():
+                return
 
 
 def _forwards(log: Log, way: Path, after: int) -> Iterator[Chunk]:
@@ -119,9 +209,10 @@ def _forwards(log: Log, way: Path, after: int) -> Iterator[Chunk]:
             yield from log.read(after=max(begin, after), upto=end)
 
 
-def _backwards(log: Log, way: Path, after: int) -> Iterator[Chunk]:
+def _backwards(log: Log, way: Path, after: int, upto: int | None = None) -> Iterator[Chunk]:
     for begin, end in reversed(way.ranges):
-        if end > after:
-            yield from log.read_back(upto=end, after=max(begin, after))
-    if way.summary is not None:
+        last = end if upto is None else min(end, upto)
+        if last > max(begin, after):
+            yield from log.read_back(upto=last, after=max(begin, after))
+    if way.summary is not None and upto is None:
         yield way.summary

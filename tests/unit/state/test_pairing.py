@@ -33,8 +33,20 @@ RETRY = (
         "parts": [{"part_kind": "retry-prompt", "tool_name": "add", "tool_call_id": "c1"}],
     },
 )
-PAIRS = [CHAT, RESPONSES, CUSTOM, ANTHROPIC, PYDANTIC, RETRY]
-IDS = ["chat", "responses", "custom", "anthropic", "pydantic", "retry"]
+MCP = (
+    {"role": "assistant", "content": [{"type": "mcp_tool_use", "id": "c1", "name": "add"}]},
+    {"role": "assistant", "content": [{"type": "mcp_tool_result", "tool_use_id": "c1"}]},
+)
+SEARCH = (
+    {"type": "tool_search_call", "call_id": "c1", "arguments": {}},
+    {"type": "tool_search_output", "call_id": "c1", "tools": []},
+)
+SHELL = (
+    {"type": "local_shell_call", "id": "lsh", "call_id": "c1"},
+    {"type": "local_shell_call_output", "id": "c1", "output": ""},
+)
+PAIRS = [CHAT, RESPONSES, CUSTOM, ANTHROPIC, PYDANTIC, RETRY, MCP, SEARCH, SHELL]
+IDS = ["chat", "responses", "custom", "anthropic", "pydantic", "retry", "mcp", "search", "shell"]
 Pair = tuple[dict[str, Any], dict[str, Any]]
 
 
@@ -67,6 +79,8 @@ def test_a_missing_half_is_a_problem(pair: Pair) -> None:
         {"tool_calls": "none", "parts": 7, "type": 9},
         {"tool_calls": [{"id": None}, {}], "role": "tool"},
         {"type": "reasoning", "call_id": "c1"},
+        {"type": "tool_search_call", "call_id": None},
+        {"type": "web_search_call", "id": "c1"},
         {"parts": [{"part_kind": "retry-prompt", "tool_call_id": "c1"}]},
     ],
 )
@@ -74,3 +88,9 @@ def test_anything_else_calls_and_answers_nothing(message: dict[str, Any]) -> Non
     """A message of any other shape is no call and no result, and no error."""
     assert (calls(message), results(message)) == ([], [])
     assert problems([message]) == []
+
+
+def test_a_call_whose_id_is_used_again_is_a_problem() -> None:
+    """N-55: a later call with the same id does not hide that the earlier one has no result."""
+    assert problems([CHAT[0], CHAT[0], CHAT[1]]) == [Problem("orphan call", 0, "c1")]
+    assert problems([*CHAT, *CHAT]) == []

@@ -49,11 +49,12 @@ def test_reading_ends_when_enough_is_there() -> None:
     log = filled()
     seen = []
 
-    def take(chunk: Any) -> list[tuple[int, bytes]]:
+    def taken(chunk: Any) -> list[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = chunk.messages_json()
         seen.append(len(found))
         return found
 
+    take = views.Take(taken, views.encoded.from_data, views.encoded.from_message)
     assert len(views.show_last(log, take, 10)) == 10
     assert len(seen) <= 4, "2,500 events behind the messages are three chunks"
     seen.clear()

@@ -1,0 +1,98 @@
+"""A part of a backend: the sessions whose ids begin alike, and no others.
+
+Above: `store`.  Below: `contract`.
+For many tenants in one store. Whoever holds the part can name no session outside of it: not to list, read,
+search, fork or write. What a session inside was forked from is read with it, wherever that is.
+"""
+
+from collections.abc import Iterator
+
+from hansard.backend.contract import Backend, Cursor, Health, Log
+from hansard.errors import Closed, InvalidSessionId
+
+
+class ScopedBackend(Backend):
+    """The sessions of another backend whose ids begin with a prefix."""
+
+    __slots__ = ("_closed", "_whole", "durability", "prefix", "read_only", "where")
+
+    def __init__(self, whole: Backend, prefix: str) -> None:
+        self._whole = whole
+        self._closed = False
+        self.prefix = prefix
+        self.where = f"{whole.where} ({prefix}…)"
+        self.read_only = whole.read_only
+        self.durability = whole.durability
+
+    @property
+    def whole(self) -> Backend:
+        """The backend that this is a part of."""
+        return self._whole.whole
+
+    def log(self, session_id: str) -> Log:
+        return self._whole.log(self._inside(session_id))
+
+    def ancestor(self, session_id: str) -> Log:
+        self._check_open()
+        return self._whole.ancestor(session_id)
+
+    def audit(self) -> Log:
+        self._check_open()
+        return self._whole.audit()
+
+    def ids(self) -> Iterator[str]:
+        self._check_open()
+        return (found for found in self._whole.ids() if found.startswith(self.prefix))
+
+    def trash(self) -> Iterator[str]:
+        self._check_open()
+        return (found for found in self._whole.trash() if found.startswith(self.prefix))
+
+    def sizes(self) -> dict[str, int]:
+        self._check_open()
+        sizes = self._whole.sizes()
+        return {found: size for found, size in sizes.items() if found.startswith(self.prefix)}
+
+    def delete(self, session_id: str, *, expected_seq: int | None = None) -> None:
+        self._whole.delete(self._inside(session_id), expected_seq=expected_seq)
+
+    def restore(self, session_id: str) -> None:
+        self._whole.restore(self._inside(session_id))
+
+    def purge(self, session_id: str) -> None:
+        self._whole.purge(self._inside(session_id))
+
+    def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
+        # Under a name that begins like the sessions: two parts have no cursor in common.
+        self._check_open()
+        return self._whole.cursor(self.prefix + name, timeout=timeout)
+
+    def cursors(self) -> list[str]:
+        self._check_open()
+        found = self._whole.cursors()
+        return [name.removeprefix(self.prefix) for name in found if name.startswith(self.prefix)]
+
+    def drop_cursor(self, name: str) -> bool:
+        self._check_open()
+        return self._whole.drop_cursor(self.prefix + name)
+
+    def health(self) -> Health:
+        self._check_open()
+        return self._whole.health()._replace(where=self.where)
+
+    def close(self) -> None:
+        """Close this part; the whole stays open."""
+        self._closed = True
+
+    def _inside(self, session_id: object) -> str:
+        self._check_open()
+        if not isinstance(session_id, str) or not session_id.startswith(self.prefix):
+            raise InvalidSessionId(
+                f"session id {session_id!r:.60} is outside of this store, which sees only the ids that "
+                f"begin with {self.prefix!r}"
+            )
+        return session_id
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"{self.where}: the store was closed; open it again")

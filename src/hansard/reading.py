@@ -1,0 +1,321 @@
+"""What can be read of a session, without writing anything.
+
+Above: `session`.  Below: `state`, `upkeep`, `backend.contract`.
+Everything here goes through `_whole`: the session itself, or, if it is a fork, the session with all that it
+inherits.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from hansard.backend.contract import Backend, Log
+from hansard.errors import Damaged, DiskFailed, InvalidEvent, SessionDeleted, UnknownFormat
+from hansard.event import codec
+from hansard.event.envelope import Event
+from hansard.state import fold, lineage, pairing, path, redaction, repair, replay, views
+from hansard.state import window as windows
+from hansard.state.fold import State, Usage
+from hansard.state.lineage import Lineage
+from hansard.state.pairing import Problem
+from hansard.state.redaction import Redactions
+from hansard.state.views import View
+from hansard.upkeep.verify import SessionReport, verify_session
+
+#: A place in a session: a seq, the label of a snapshot, or a time with its zone.
+At = int | str | datetime
+
+#: How long `events(follow=True)` waits before it looks whether the store was closed.
+_PATIENCE = 1.0
+
+#: How many messages `window` looks at before it looks at more.
+_WINDOW = 64
+
+
+class Reading:
+    """The reading half of a session."""
+
+    __slots__ = ("_backend", "_lineage", "_log", "_state", "id")
+
+    def __init__(self, backend: Backend, session_id: str) -> None:
+        self.id = session_id
+        self._backend = backend
+        self._log: Log = backend.log(session_id)
+        self._lineage: Lineage | None = None
+        #: The state as far as it was folded, and what was redacted by then.
+        self._state: tuple[Redactions, State] = (redaction.NOTHING, fold.EMPTY)
+
+    def __repr__(self) -> str:
+        return f"<hansard.Session {self.id!r} in {self._backend.where!r}>"
+
+    def _whole(self) -> Log:
+        """Return the session with what it inherits, if it is a fork."""
+        found = lineage.whole(self._backend, self._log, self._lineage)
+        if isinstance(found, Lineage):
+            self._lineage = found
+        return found
+
+    # -- messages -------------------------------------------------------------------------------
+
+    def messages(
+        self,
+        *,
+        last: int | None = None,
+        after: int = 0,
+        at: At | None = None,
+        view: View = "model",
+        repair: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Return messages as dicts, which are the caller's to change.
+
+        A message that was streamed and never finished has `"partial": true`.
+
+        Args:
+            last: only so many, the latest. Reads the end of the log only.
+            after: only those with a higher seq.
+            at: as it was at this seq, at this snapshot, or at this time (a datetime with a time zone).
+            view: "model", what a model should be given, or "history", all that was said.
+            repair: answer tool calls that have no result, leave out results that have no call, and take
+                the mark from partial messages, so that every model accepts what is returned.
+        """
+        _check_range(last, after, view)
+        upto = self._seq_at(at)
+        log = self._whole()
+        if last is not None:
+            shown = views.show_last(log, views.decoded, last, after=after, upto=upto, view=view)
+        else:
+            shown = views.show(log, views.decoded, after=after, upto=upto, view=view)
+        return _repair(shown) if repair else shown
+
+    def messages_json(
+        self,
+        *,
+        last: int | None = None,
+        after: int = 0,
+        at: At | None = None,
+        view: View = "model",
+    ) -> bytes:
+        """Return the same as a JSON array, in the stored bytes, without decoding the messages."""
+        _check_range(last, after, view)
+        upto = self._seq_at(at)
+        log = self._whole()
+        if last is not None:
+            found = views.show_last(log, views.encoded, last, after=after, upto=upto, view=view)
+        else:
+            found = views.show(log, views.encoded, after=after, upto=upto, view=view)
+        return b"[" + b",".join(found) + b"]"
+
+    def window(
+        self,
+        *,
+        turns: int | None = None,
+        messages: int | None = None,
+        tokens: int | None = None,
+        keep_first: bool = False,
+        counter: Callable[[dict[str, Any]], int] = windows.estimate_tokens,
+        repair: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Return the last messages of the model view that fit; no call is cut from its result.
+
+        Args:
+            turns: at most so many turns; a turn begins with a message of the user.
+            messages: at most so many messages.
+            tokens: at most so many tokens, as `counter` counts them; it guesses a quarter of the
+                message's bytes as JSON.
+            keep_first: begin with the first message of the user, even if it is older; it counts.
+            counter: how many tokens a message takes.
+            repair: as for `messages`; what it adds is not counted.
+        """
+        for name, value in (("turns", turns), ("messages", messages), ("tokens", tokens)):
+            if value is not None:
+                check_seq(name, value)
+        limits = windows.Limits(turns, messages, tokens, counter)
+        log = self._whole()
+        # The end of the view is enough, unless a limit reaches further back: then more of it.
+        size = _WINDOW
+        while True:
+            tail = views.show_last(log, views.decoded, size)
+            complete = len(tail) < size
+            first = _first_user(log, tail, complete=complete) if keep_first else None
+            found = windows.window(tail, limits, first=first, partial=not complete)
+            if found is not None:
+                return _repair(found) if repair else found
+            size *= 4
+
+    def pairing(self) -> list[Problem]:
+        """Return the tool calls without a result, and results without a call, of the model view."""
+        return pairing.problems(self.messages())
+
+    def restore_into(self, history: list[dict[str, Any]]) -> int:
+        """Fill a list with the session's messages, unless it has them already; return how many were added.
+
+        For frameworks that come with a history of their own: what the list and the model view have in common
+        at their beginning is taken for the same, and whatever else the list holds stays, behind.
+        """
+        stored = self.messages()
+        common = 0
+        for mine, theirs in zip(stored, history, strict=False):
+            if mine != theirs:
+                break
+            common += 1
+        added = stored[common:]
+        history[common:common] = added
+        return len(added)
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def events(self, *, after: int = 0, follow: bool = False) -> Iterator[Event]:
+        """Yield every event with a higher seq than `after`; with `follow`, wait for more for ever.
+
+        An inherited event is among them; one that was redacted is there without its content.
+        """
+        check_seq("after", after)
+        return self._events(after, follow=follow)
+
+    def _events(self, after: int, *, follow: bool) -> Iterator[Event]:
+        while True:
+            log = self._whole()
+            redactions = lineage.redactions_of(log)
+            for chunk in log.read(after=after):
+                for event in chunk.events():
+                    yield redactions.mask(event) if redactions else event
+                    after = event.seq
+            if not follow:
+                return
+            while not self._log.wait(after, _PATIENCE):
+                pass
+
+    # -- what it adds up to ---------------------------------------------------------------------
+
+    @property
+    def seq(self) -> int:
+        """The seq of the last event; 0 while the session does not exist."""
+        head = self._log.head()
+        return 0 if head is None else head.seq
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata, as the events add up to; yours to change without effect on the session."""
+        return fold.metadata_of(self._controls())
+
+    @property
+    def title(self) -> str | None:
+        """The title among the metadata."""
+        return fold.title_of(self.metadata)
+
+    @property
+    def snapshots(self) -> dict[str, int]:
+        """The labels that `snapshot` gave, with their seqs."""
+        return path.snapshots(self._controls())
+
+    @property
+    def usage(self) -> dict[str, Usage]:
+        """Tokens and cost, by model."""
+        return self.state().usage
+
+    def _controls(self) -> list[Event]:
+        log = self._whole()
+        redactions = lineage.redactions_of(log)
+        controls = log.controls()
+        return [redactions.mask(event) for event in controls] if redactions else controls
+
+    def state(self, at: At | None = None) -> State:
+        """Return everything the events add up to, now or as it was at a seq or a time."""
+        upto = self._seq_at(at)
+        log = self._whole()
+        redactions = lineage.redactions_of(log)
+        by_then, start = self._state
+        if (upto is not None and start.seq > upto) or by_then != redactions:
+            start = fold.EMPTY
+        state = replay.replay(log, start=start, upto=upto, redactions=redactions)
+        if state.seq > self._state[1].seq or by_then != redactions:
+            # What was folded stays folded: the next call reads only what is new.
+            self._state = (redactions, state)
+        # The dicts inside are shared with the kept state, so the caller gets its own.
+        return codec.own_copy(state)
+
+    # -- where it comes from --------------------------------------------------------------------
+
+    @property
+    def parent(self) -> str | None:
+        """The id of the session that this one was forked from; None if it was not."""
+        forked = lineage.origin(self._log.first())
+        return None if forked is None else forked.parent
+
+    def children(self) -> list[str]:
+        """Return the ids of the sessions that were forked from this one and are not deleted, sorted."""
+        head = self._log.head()
+        if head is None:
+            return []
+        found = []
+        for session_id in self._backend.ids():
+            try:
+                forked = lineage.origin(self._backend.log(session_id).first())
+            except (Damaged, DiskFailed, SessionDeleted, UnknownFormat):
+                continue  # whose child it is cannot be told; the listing shows that it is damaged
+            if forked is None or forked.parent != self.id:
+                continue
+            if not forked.created or forked.created == head.created:
+                found.append(session_id)
+        return sorted(found)
+
+    def _seq_at(self, at: At | None) -> int | None:
+        """Return the seq that a caller means: by number, by label, or as the last one by a time."""
+        if at is None:
+            return None
+        if isinstance(at, str):
+            return self._labelled(at)
+        if not isinstance(at, datetime):
+            check_seq("at", at)
+            return at
+        if at.tzinfo is None:
+            raise ValueError(f"at={at!r} has no time zone; give one, such as datetime.UTC")
+        stamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        for chunk in self._whole().read_back():
+            for event in reversed(chunk.events()):
+                if event.stamp <= stamp:
+                    return event.seq
+        return 0
+
+    def _labelled(self, label: str) -> int:
+        known = self.snapshots
+        if label not in known:
+            raise InvalidEvent(
+                f"at {label!r}: session {self.id!r} has no such snapshot; it has "
+                + (", ".join(map(repr, known)) or "none")
+            )
+        return known[label]
+
+    def verify(self) -> SessionReport:
+        """Check every byte that is stored of the session, and report.
+
+        If an earlier sync has failed and nothing is wrong, the session can be appended to again.
+        """
+        return verify_session(self._backend, self.id)
+
+
+def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return repair.repair(messages)
+
+
+def _first_user(log: Log, tail: list[dict[str, Any]], *, complete: bool) -> dict[str, Any] | None:
+    """Return what a person said first, as the object in the tail if it is there."""
+    if not complete:
+        for message in views.each(log):
+            if windows.is_user(message):
+                return message
+    return next((message for message in tail if windows.is_user(message)), None)
+
+
+def check_seq(name: str, value: object) -> None:
+    """Raise if an argument is no seq, or no count."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} must be a seq, 0 or more, not {value!r}")
+
+
+def _check_range(last: int | None, after: int, view: str) -> None:
+    check_seq("after", after)
+    if last is not None:
+        check_seq("last", last)
+    if view not in views.VIEWS:
+        raise ValueError(f"view must be one of {', '.join(views.VIEWS)}, not {view!r}")

@@ -1,0 +1,178 @@
+"""Read a forked session through those it was forked from.
+
+Above: `session`, `store`.  Below: `redaction`, `backend.contract`, `event`.
+A fork is one event: parent and seq. Nothing is copied, so reading the child reads its ancestors, each up to
+the place where the next one left it, and then the child itself. Seqs run on from the parent's, so every
+place has one number in all of them. What an ancestor did after the fork does not reach the child, but for
+redactions.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from hansard.backend.contract import Backend, Chunk, Finding, Head, Log
+from hansard.errors import Damaged
+from hansard.event import kinds
+from hansard.event.envelope import Draft, Event
+from hansard.event.kinds import SESSION_FORKED, SessionForked
+from hansard.state import redaction
+from hansard.state.redaction import Redactions
+
+
+class Stretch(NamedTuple):
+    """The part of an ancestor that a child inherits: after < seq <= upto; it may be empty."""
+
+    log: Log
+    after: int
+    upto: int
+
+
+def origin(first: Event | None) -> SessionForked | None:
+    """Return what the first event of a session says it was forked from; None if it was not."""
+    if first is None or first.kind != SESSION_FORKED:
+        return None
+    found: SessionForked | None = kinds.read(SESSION_FORKED, first.raw)
+    return found
+
+
+def redactions_of(log: Log) -> Redactions:
+    """Return what was taken out of a session, by itself or by those it was forked from."""
+    return log.redactions() if isinstance(log, Lineage) else redaction.of(log.controls())
+
+
+class Lineage(Log):
+    """A forked session with all that it inherits, to be read like any other.
+
+    Attributes:
+        first_event: the event that made the fork.
+        stretches: what it inherits, the oldest first.
+    """
+
+    __slots__ = ("_inherited", "_own", "first_event", "session_id", "stretches")
+
+    def __init__(self, backend: Backend, own: Log, first: Event) -> None:
+        self.session_id = own.session_id
+        self.first_event = first
+        self.stretches = _trace(backend, own.session_id, first)
+        self._own = own
+        #: The control events of the stretches, which stay what they are; None until they are needed.
+        self._inherited: list[Event] | None = None
+
+    def append(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+        new_only: bool = False,
+        before: int = 0,
+        durable: bool = True,
+    ) -> list[Event]:
+        """Append to the session itself."""
+        return self._own.append(
+            drafts,
+            key=key,
+            expected_seq=expected_seq,
+            new_only=new_only,
+            before=before,
+            durable=durable,
+        )
+
+    def sync(self) -> None:
+        """Sync the session itself: what it inherits was durable before it began."""
+        self._own.sync()
+
+    def first(self) -> Event | None:
+        """Return the event that made the fork."""
+        return self._own.first()
+
+    def head(self) -> Head | None:
+        """Return where the session itself stands."""
+        return self._own.head()
+
+    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
+        """Yield the events of all, in order."""
+        for log, begin, end in self.stretches:
+            last = end if upto is None else min(upto, end)
+            if max(begin, after) < last:
+                yield from log.read(max(begin, after), last)
+        if upto is None or upto >= self.first_event.seq:
+            yield from self._own.read(after, upto)
+
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        """Yield the same from the last chunk to the first."""
+        begin = self.first_event.seq - 1
+        if upto is None or upto > begin:
+            yield from self._own.read_back(upto, max(after, begin))
+        for log, begin, end in reversed(self.stretches):
+            last = end if upto is None else min(upto, end)
+            if max(begin, after) < last:
+                yield from log.read_back(last, max(begin, after))
+
+    def controls(self, upto: int | None = None) -> list[Event]:
+        """Return the control events that are the session's, inherited ones first."""
+        if self._inherited is None:
+            self._inherited = [
+                event
+                for log, begin, end in self.stretches
+                if begin < end
+                for event in log.controls(end)
+            ]
+        inherited = self._inherited
+        if upto is not None:
+            inherited = [event for event in inherited if event.seq <= upto]
+        return inherited + self._own.controls(upto)
+
+    def redactions(self) -> Redactions:
+        """Return what was taken out, by the session or, at any time, by an ancestor."""
+        found = [redaction.of(log.controls(), upto=end) for log, _, end in self.stretches]
+        return redaction.joined([*found, redaction.of(self._own.controls())])
+
+    def wait(self, after: int, timeout: float) -> bool:
+        """Wait for an event of the session itself."""
+        return self._own.wait(after, timeout)
+
+    def verify(self) -> list[Finding]:
+        """Check the session itself."""
+        return self._own.verify()
+
+
+def whole(backend: Backend, own: Log, known: Lineage | None = None) -> Log:
+    """Return a session with what it inherits: itself, if it is no fork. `known`: an earlier answer."""
+    first = own.first()
+    if first is None or first.kind != SESSION_FORKED:
+        return own
+    if known is not None and known.first_event == first:
+        return known
+    return Lineage(backend, own, first)
+
+
+def _trace(backend: Backend, session_id: str, first: Event) -> list[Stretch]:
+    """Walk from a fork to the session in which all began; return what is inherited, oldest first."""
+    stretches: list[Stretch] = []
+    seen = {session_id}
+    child = session_id
+    forked = origin(first)
+    bound = first.seq - 1
+    while forked is not None:
+        problem = f"session {child!r} was forked from {forked.parent!r} at seq {forked.seq}"
+        where = f"{backend.where}: {child}"
+        if forked.parent in seen:
+            raise Damaged(where, 0, f"{problem}, which was forked from it: the lineage is a circle")
+        seen.add(forked.parent)
+        log = backend.ancestor(forked.parent)
+        head = log.head()
+        begin = log.first()
+        if head is None or begin is None:
+            raise Damaged(where, 0, f"{problem}, and that is gone; restore it from a backup")
+        if forked.created and head.created != forked.created:
+            raise Damaged(
+                where, 0, f"{problem}, and that is gone; another session has taken its name"
+            )
+        if head.seq < forked.seq:
+            raise Damaged(where, 0, f"{problem}, which has only {head.seq} events")
+        bound = min(bound, forked.seq)
+        stretches.append(Stretch(log, begin.seq - 1, bound))
+        child, forked = forked.parent, origin(begin)
+    stretches.reverse()
+    return stretches

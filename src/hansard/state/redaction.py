@@ -1,0 +1,77 @@
+"""Know what was taken out of a session, and what stands there instead.
+
+Above: `path`, `views`, `lineage`, `session`.  Below: `event`.
+A redaction holds for all times: what was taken out yesterday is gone from the view of the day before too,
+since its bytes will go. Whoever hands out events or messages asks here first.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from hansard.event import kinds
+from hansard.event.envelope import Event
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, MESSAGE_REDACTED
+
+#: The data of an event of which nothing is left.
+BLANK: Final = b'{"redacted":true}'
+BLANK_MESSAGE: Final = b'{"message":null,"redacted":true}'
+
+
+class Redactions(NamedTuple):
+    """What was taken out: places, and messages that were streamed."""
+
+    #: Seqs, each with the data that stand there instead; None for nothing.
+    seqs: dict[int, bytes | None]
+    streams: frozenset[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.seqs or self.streams)
+
+    def mask(self, event: Event) -> Event:
+        """Return an event as it may be shown."""
+        if event.seq in self.seqs:
+            instead = self.seqs[event.seq]
+            if instead is None:
+                instead = BLANK_MESSAGE if event.kind == MESSAGE_ADDED else BLANK
+            return msgspec.structs.replace(event, raw=instead)
+        if self.streams and event.kind == MESSAGE_PART:
+            part = kinds.read(MESSAGE_PART, event.raw)
+            if part is not None and part.stream in self.streams:
+                # Whose part it is may be known, and is needed to tell that the message is over.
+                kept = msgspec.json.encode({"stream": part.stream, "redacted": True})
+                return msgspec.structs.replace(event, raw=kept)
+        return event
+
+
+NOTHING: Final = Redactions({}, frozenset())
+
+
+def of(controls: list[Event], *, upto: int | None = None) -> Redactions:
+    """Return what the control events of a session take out, up to a seq if one is given."""
+    seqs: dict[int, bytes | None] = {}
+    streams: set[str] = set()
+    for event in controls:
+        if event.kind != MESSAGE_REDACTED:
+            continue
+        read = kinds.read(MESSAGE_REDACTED, event.raw)
+        if read is None or (upto is not None and read.seq > upto):
+            continue
+        # Once it is gone, no later redaction brings something of it back.
+        if read.seq not in seqs or seqs[read.seq] is not None:
+            seqs[read.seq] = None if read.data is None else msgspec.json.encode(read.data)
+        if read.stream:
+            streams.add(read.stream)
+    return Redactions(seqs, frozenset(streams)) if seqs else NOTHING
+
+
+def joined(several: list[Redactions]) -> Redactions:
+    """Return what all of them take out; of two for one place, that which leaves less."""
+    seqs: dict[int, bytes | None] = {}
+    streams: set[str] = set()
+    for one in several:
+        for seq, instead in one.seqs.items():
+            if seq not in seqs or seqs[seq] is not None:
+                seqs[seq] = instead
+        streams |= one.streams
+    return Redactions(seqs, frozenset(streams)) if seqs else NOTHING

@@ -1,0 +1,101 @@
+"""A message while it is being said.
+
+Above: `session`, user code.  Below: `event`, `backend.contract`.
+Each part is an event, handed to the operating system and not synced: it survives a killed process, and costs
+microseconds. The whole message, when it is there, is one more event, as durable as any; from then on the
+parts say nothing.
+"""
+
+from types import TracebackType
+from typing import Any, Self
+
+from hansard.backend.contract import Log
+from hansard.errors import InvalidEvent
+from hansard.event import codec
+from hansard.event.envelope import Draft, Event
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
+
+
+class Stream:
+    """A message that is being streamed. Made by `session.stream`; for one thread at a time.
+
+    As a context manager it finishes the message at the end of the block. If the block is left by an error,
+    what was written stays, and views show it as partial.
+
+    Attributes:
+        id: what ties the parts and the message together.
+        text: what was written so far.
+        event: the event that added the whole message; None until then.
+    """
+
+    __slots__ = ("_log", "_message", "_over", "_texts", "event", "id")
+
+    def __init__(self, log: Log, stream_id: str, message: dict[str, Any]) -> None:
+        codec.encode({**message, "content": ""}, "message", wrapped=True)
+        self.id = stream_id
+        self.event: Event | None = None
+        self._log = log
+        self._message = codec.decode(codec.encode(message))
+        self._texts: list[str] = []
+        self._over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        del error, trace
+        if kind is None and not self._over and self._texts:
+            self.finish()
+
+    @property
+    def text(self) -> str:
+        """What was written so far."""
+        return "".join(self._texts)
+
+    def write(self, text: str) -> None:
+        """Add to the message. What was written survives a killed process when this returns."""
+        self._check_open()
+        if not isinstance(text, str):
+            raise InvalidEvent(
+                f"a stream takes text, not {type(text).__name__}; give the whole to `finish(message)`"
+            )
+        if not text:
+            return
+        data: dict[str, Any] = {"stream": self.id, "text": text}
+        if not self._texts:
+            data["message"] = self._message
+        self._append(MESSAGE_PART, codec.encode(data, "part"), durable=False)
+        self._texts.append(text)
+
+    def finish(self, message: dict[str, Any] | None = None) -> Event:
+        """Add the whole message: the text that was written, or a message that says it better."""
+        self._check_open()
+        if message is None:
+            message = {**self._message, "content": self.text}
+        data = b'{"message":%b' % codec.encode(message, "message", wrapped=True)
+        # Nothing to supersede if nothing was written.
+        data += b',"stream":"%b"}' % self.id.encode() if self._texts else b"}"
+        codec.check_size(data, "message")
+        self.event = self._append(MESSAGE_ADDED, data, durable=True)
+        self._over = True
+        return self.event
+
+    def discard(self) -> None:
+        """Let go of the message: no view shows what was written of it."""
+        self._check_open()
+        if self._texts:
+            data = codec.encode({"stream": self.id, "over": True})
+            self._append(MESSAGE_PART, data, durable=True)
+        self._over = True
+
+    def _append(self, kind: str, data: bytes, *, durable: bool) -> Event:
+        return self._log.append((Draft(kind, data, control=False),), durable=durable)[0]
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise InvalidEvent("this message was finished or discarded; begin another stream")

@@ -1,0 +1,379 @@
+"""A repaired view has every call with one result, at the place where its provider looks for it."""
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.state import pairing
+from hansard.state.repair import repair
+from hansard.state.stand_in import NO_RESULT, NO_RESULT_IMAGE
+from tests.unit.state.frameworks import Anthropic, Chat, Message, Pydantic, Responses, Talk
+
+FRAMEWORKS: list[Any] = [Chat, Responses, Anthropic, Pydantic]
+every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
+
+
+# -- conversations that are whole, and what may befall them -------------------------------------
+
+
+@st.composite
+def whole_talks(draw: st.DrawFn, framework: Any) -> Talk:
+    """Return a conversation in which nothing is missing, with ids that are used once."""
+    numbers = itertools.count()
+    talk: Talk = []
+    for text in draw(st.lists(st.sampled_from(["hi", "well"]), max_size=4)):
+        ids = [f"c{next(numbers)}" for _ in range(draw(st.integers(0, 3)))]
+        hosted = [f"h{next(numbers)}" for _ in range(draw(st.integers(0, 2)))]
+        talk += framework.turn(text, ids, hosted)
+    return talk
+
+
+def without_some(draw: st.DrawFn, message: Message) -> Message:
+    """Return a message that has lost some of its blocks, parts or calls, and perhaps gained one twice."""
+    changed = dict(message)
+    for holder in ("content", "parts", "tool_calls"):
+        if isinstance(message.get(holder), list):
+            items = [item for item in message[holder] if draw(st.integers(0, 4))]
+            if items and not draw(st.integers(0, 4)):
+                items.append(draw(st.sampled_from(items)))
+            changed[holder] = items or message[holder]
+    return changed
+
+
+@st.composite
+def damaged_talks(draw: st.DrawFn, framework: Any) -> Talk:
+    """Return a conversation with messages lost, doubled, moved, thinned out and unfinished."""
+    talk = [without_some(draw, message) for message in draw(whole_talks(framework))]
+    for _ in range(draw(st.integers(0, 4))):
+        if not talk:
+            break
+        place = draw(st.integers(0, len(talk) - 1))
+        match draw(st.sampled_from(["lose", "double", "move", "unfinished"])):
+            case "lose":
+                del talk[place]
+            case "double":
+                talk.insert(draw(st.integers(0, len(talk))), talk[place])
+            case "move":
+                talk.insert(draw(st.integers(0, len(talk) - 1)), talk.pop(place))
+            case _:
+                talk[place] = {**talk[place], "partial": True}
+    return talk
+
+
+def check(talk: Talk) -> Talk:
+    """Return a talk's repaired view, having checked all that must hold for any."""
+    before = copy.deepcopy(talk)
+    mended = repair(talk)
+    assert talk == before, "what was given is changed"
+    assert pairing.problems(mended) == []
+    assert repair(mended) == mended
+    assert not any("partial" in message for message in mended)
+    return mended
+
+
+@every_framework
+@given(data=st.data())
+def test_a_whole_conversation_is_passed_on(framework: Any, data: st.DataObject) -> None:
+    """N-55: where nothing is missing, the view has the same messages, and they are the same objects."""
+    talk = data.draw(whole_talks(framework))
+    assert framework.broken(talk) == []
+    mended = check(talk)
+    assert all(new is old for new, old in zip(mended, talk, strict=True))
+
+
+@every_framework
+@given(data=st.data())
+def test_any_cut_is_repaired(framework: Any, data: st.DataObject) -> None:
+    """N-55: cut at every place, a conversation's view obeys its provider's rules."""
+    talk = data.draw(whole_talks(framework))
+    cuts = [(0, place) for place in range(len(talk) + 1)]
+    cuts += [(place, len(talk)) for place in range(len(talk) + 1)]
+    begin = data.draw(st.integers(0, len(talk)))
+    for start, end in [*cuts, (begin, data.draw(st.integers(begin, len(talk))))]:
+        assert framework.broken(check(talk[start:end])) == []
+
+
+@every_framework
+@given(data=st.data())
+def test_any_damage_is_repaired(framework: Any, data: st.DataObject) -> None:
+    """N-55: whatever is lost, doubled, moved or unfinished, no half is alone in the view."""
+    talk = data.draw(damaged_talks(framework))
+    mended = check(talk)
+    # Items may be answered anywhere after their call, and a provider's own tools in a later message.
+    if framework is Chat:
+        assert Chat.broken(mended) == []
+    elif framework is not Responses:
+        assert framework.broken(mended, server=False) == []
+
+
+@every_framework
+@given(data=st.data())
+def test_what_has_both_halves_is_never_lost(framework: Any, data: st.DataObject) -> None:
+    """N-55: the results that answer a call are all in the view, and stand-ins only for the others."""
+    talk = data.draw(damaged_talks(framework))
+    answered = [result for call, result in pairing.pairs(talk) if call and result]
+    alone = [call for call, result in pairing.pairs(talk) if call and not result]
+    mended = repair(talk)
+    after = [result for _, result in pairing.pairs(mended)]
+    assert sorted(half.call_id for half in after if half) == sorted(
+        half.call_id for half in answered + alone
+    )
+
+
+# -- one by one ---------------------------------------------------------------------------------
+
+ASK: Message = {"role": "user", "content": "hi"}
+CALL: Message = {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}, {"id": "b"}]}
+
+
+def found(call_id: str, text: str = "4") -> Message:
+    """Return a chat message with a result."""
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def test_chat_results_follow_their_call() -> None:
+    """N-55: a result that came late is moved behind its call, and a missing one stands there too."""
+    late = found("a")
+    mended = repair([CALL, ASK, late, found("a", "again"), found("z")])
+    assert mended == [CALL, found("a"), found("b", NO_RESULT), ASK]
+    assert mended[1] is late
+
+
+def test_an_id_used_again_has_a_result_for_each_call() -> None:
+    """N-55: a result answers the last call with its id; an earlier one without a result gets a stand-in."""
+    call: Message = {"role": "assistant", "tool_calls": [{"id": "call_0"}]}
+    talk = [call, ASK, call, found("call_0"), found("call_0", "again")]
+    assert pairing.problems(talk) == [
+        pairing.Problem("orphan call", 0, "call_0"),
+        pairing.Problem("orphan result", 4, "call_0"),
+    ]
+    assert repair(talk) == [call, found("call_0", NO_RESULT), ASK, call, found("call_0")]
+
+
+def block(call_id: str, text: str | None = "4") -> Message:
+    """Return a block with a result; without a text, the stand-in."""
+    made = {"type": "tool_result", "tool_use_id": call_id, "content": text or NO_RESULT}
+    return made if text else {**made, "is_error": True}
+
+
+USE: Message = {
+    "role": "assistant",
+    "content": [{"type": "tool_use", "id": i, "name": "f", "input": {}} for i in ("a", "b")],
+}
+TEXT: Message = {"type": "text", "text": "hi"}
+
+
+@pytest.mark.parametrize(
+    ("after", "mended"),
+    [
+        ([], [[block("a", None), block("b", None)]]),
+        ([ASK], [[block("a", None), block("b", None), TEXT]]),
+        ([{"role": "user", "content": ""}], [[block("a", None), block("b", None)]]),
+        ([{"role": "assistant", "content": "x"}], [[block("a", None), block("b", None)], "x"]),
+        ([{"role": "user", "content": [TEXT, block("b")]}], [[block("b"), block("a", None), TEXT]]),
+        (
+            [ASK, {"role": "user", "content": [block("b"), block("a")]}],
+            [[block("b"), block("a"), TEXT]],
+        ),
+        (
+            [{"role": "user", "content": [block("z")]}, ASK],
+            [[block("a", None), block("b", None), TEXT]],
+        ),
+        (
+            [{"role": "user", "content": [block("a"), block("a", "again"), block("b")]}],
+            [[block("a"), block("b")]],
+        ),
+        (
+            [{"role": "user", "content": [block("a")]}, {"role": "user", "content": [block("b")]}],
+            [[block("a"), block("b")]],
+        ),
+    ],
+)
+def test_anthropic_results_begin_the_next_message(after: Talk, mended: list[Any]) -> None:
+    """N-55: all results are in the very next message, the user's, before anything else in it."""
+    assert [message["content"] for message in repair([USE, *after])[1:]] == mended
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        ({"type": "function_call"}, {"type": "function_call_output", "output": NO_RESULT}),
+        ({"type": "custom_tool_call"}, {"type": "custom_tool_call_output", "output": NO_RESULT}),
+        ({"type": "local_shell_call"}, {"type": "local_shell_call_output", "output": NO_RESULT}),
+        (
+            {"type": "computer_call"},
+            {
+                "type": "computer_call_output",
+                "output": {"type": "computer_screenshot", "image_url": NO_RESULT_IMAGE},
+            },
+        ),
+        (
+            {"type": "shell_call", "caller": {"type": "direct"}},
+            {
+                "type": "shell_call_output",
+                "caller": {"type": "direct"},
+                "output": [{"stdout": "", "stderr": NO_RESULT, "outcome": {"type": "timeout"}}],
+                "status": "incomplete",
+            },
+        ),
+        (
+            {"type": "apply_patch_call"},
+            {"type": "apply_patch_call_output", "output": NO_RESULT, "status": "failed"},
+        ),
+        (
+            {"type": "tool_search_call"},
+            {
+                "type": "tool_search_output",
+                "tools": [],
+                "execution": "client",
+                "status": "incomplete",
+            },
+        ),
+    ],
+    ids=lambda item: item["type"],
+)
+def test_an_item_has_the_output_of_its_type(call: Message, answer: Message) -> None:
+    """N-55: each type of call gets the output that its type demands, after the calls made with it."""
+    first, second = {**call, "call_id": "a"}, {**call, "call_id": "b"}
+    reply = {"type": "function_call_output", "call_id": "b", "output": "4"}
+    assert repair([first, second, reply, ASK]) == [
+        first,
+        second,
+        reply,
+        {**answer, "call_id": "a"},
+        ASK,
+    ]
+
+
+def test_a_stand_in_comes_before_the_next_calls() -> None:
+    """N-55: calls after an output are a new step, and so is an id that is used again."""
+
+    def item(kind: str, call_id: str, text: str = "4") -> Message:
+        made = {"type": kind, "call_id": call_id}
+        return made if kind.endswith("call") else {**made, "output": text}
+
+    a, b, c = (item("function_call", call_id) for call_id in "abc")
+    done_b, done_c = item("function_call_output", "b"), item("function_call_output", "c")
+    none = item("function_call_output", "a", NO_RESULT)
+    assert repair([a, b, done_b, c, done_c]) == [a, b, done_b, none, c, done_c]
+    assert repair([a, b, a]) == [a, b, none, {**none, "call_id": "b"}, a, none]
+
+
+def test_hosted_calls_need_no_output() -> None:
+    """N-55: a call that names no id, as a provider's own search, is passed on as it is."""
+    talk: Talk = [{"type": "web_search_call", "id": "ws"}, {"type": "file_search_call", "id": "fs"}]
+    assert repair(talk) == talk
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("web_search", {"type": "web_search_tool_result_error"}),
+        ("code_execution", {"type": "code_execution_tool_result_error"}),
+        (
+            "tool_search_tool_bm25",
+            {"type": "tool_search_tool_result_error", "error_message": NO_RESULT},
+        ),
+    ],
+)
+def test_a_servers_tool_is_answered_where_it_was_called(name: str, answer: Message) -> None:
+    """N-55: the stand-in for what a provider's own tool found follows the call in the same message."""
+    use = {"type": "server_tool_use", "id": "s", "name": name, "input": {}}
+    mended = repair([ASK, {"role": "assistant", "content": [use, TEXT]}])
+    made = {
+        "type": answer["type"].removesuffix("_error"),
+        "tool_use_id": "s",
+        "content": {"error_code": "unavailable", **answer},
+    }
+    assert mended == [ASK, {"role": "assistant", "content": [use, made, TEXT]}]
+
+
+def test_a_servers_tool_may_answer_in_a_later_message() -> None:
+    """N-55: code that calls tools ends after them; its result stays in the message in which it came."""
+    talk: Talk = [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "server_tool_use", "id": "s", "name": "code_execution"},
+                {"type": "tool_use", "id": "a", "caller": {"tool_id": "s"}},
+            ],
+        },
+        {"role": "user", "content": [block("a")]},
+        {
+            "role": "assistant",
+            "content": [{"type": "code_execution_tool_result", "tool_use_id": "s"}],
+        },
+    ]
+    mended = repair(talk)
+    assert all(new is old for new, old in zip(mended, talk, strict=True))
+
+
+def test_an_mcp_call_and_its_result_are_a_pair() -> None:
+    """N-55: a connector's call is known as one, and gets a result with a text."""
+    use = {"type": "mcp_tool_use", "id": "m", "name": "f", "server_name": "s", "input": {}}
+    done = {"type": "mcp_tool_result", "tool_use_id": "m", "content": "4"}
+    assert repair([{"role": "assistant", "content": [use, done]}])[0]["content"] == [use, done]
+    assert repair([{"role": "assistant", "content": [use]}])[0]["content"] == [
+        use,
+        {**block("m", None), "type": "mcp_tool_result"},
+    ]
+
+
+def test_pydantic_results_are_in_the_next_request() -> None:
+    """N-55: a part that is missing follows the results that are there, or begins the request."""
+    call = {"part_kind": "tool-call", "tool_name": "f", "args": "{}"}
+    calls: Message = {"kind": "response", "parts": [{**call, "tool_call_id": i} for i in "ab"]}
+    prompt = {"part_kind": "user-prompt", "content": "hi"}
+    done = {"part_kind": "tool-return", "tool_name": "f", "tool_call_id": "a", "content": "4"}
+    none = {**done, "content": NO_RESULT, "outcome": "failed"}
+    missing = {**none, "tool_call_id": "b"}
+    ask: Message = {"kind": "request", "instructions": "x", "parts": [prompt]}
+    assert repair([calls, calls | {"parts": []}])[1] == {
+        "kind": "request",
+        "parts": [none, missing],
+    }
+    assert repair([calls, ask])[1] == {**ask, "parts": [none, missing, prompt]}
+    both: Message = {**ask, "parts": [prompt, done, prompt]}
+    assert repair([calls, both])[1] == {**ask, "parts": [prompt, done, missing, prompt]}
+
+
+def test_the_mark_of_an_unfinished_message_is_taken_off() -> None:
+    """A view's own mark is no member that a provider knows; one that means something else stays."""
+    other: Message = {"role": "user", "content": [{"partial": True}], "partial": "yes"}
+    marked: Message = {"role": "assistant", "content": "he", "partial": True}
+    mended = repair([marked, other])
+    assert mended == [{"role": "assistant", "content": "he"}, other]
+    assert mended[1] is other
+    assert marked["partial"] is True
+
+
+def test_a_stand_in_is_the_callers_own() -> None:
+    """N-63: what a caller does to a stand-in does not change the next one."""
+    call: Message = {"type": "shell_call", "call_id": "a"}
+    repair([call])[1]["output"][0]["stderr"] = "changed"
+    assert repair([call])[1]["output"][0]["stderr"] == NO_RESULT
+
+
+def test_a_call_written_in_two_ways_is_one() -> None:
+    """N-55: a message that has a call as a block and as chat does needs one result, not two."""
+    use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    call: Message = {"role": "assistant", "content": [use], "tool_calls": [{"id": "a"}]}
+    assert repair([call, found("a")]) == [call, found("a")]
+    assert repair([call]) == [call, found("a", NO_RESULT)]
+    twice: Message = {"role": "assistant", "content": [use, use]}
+    assert repair([twice]) == [twice, {"role": "user", "content": [block("a", None)]}]
+
+
+@pytest.mark.parametrize("make", [list, tuple])
+def test_nothing_to_repair(make: Callable[[Talk], Any]) -> None:
+    """Messages of no known shape, and none at all, come back as they are, in a new list."""
+    talk: Talk = [{}, {"x": 1}, {"role": "user"}, {"content": 3, "parts": "x", "tool_calls": None}]
+    given_messages = make(talk)
+    assert repair(given_messages) == talk
+    assert repair(given_messages) is not given_messages
+    assert repair(make([])) == []
