@@ -1,4 +1,4 @@
-"""Show what hansard does, on a real store: writers at once, a kill, retries, a torn log, damage.
+"""Show what hansard does, on a real store: writers at once, kills, forks, reverts, retries, damage.
 
 Run by `tools/try [FOLDER]`. Each step says what it does and prints what came out; the store is left
 for the reader to look at.
@@ -25,9 +25,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", nargs="?", help="where to make the store (default: a new one)")
     parser.add_argument("--writer", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--speaker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.writer is not None:
         return write(Path(options.folder), options.writer)
+    if options.speaker:
+        return speak(Path(options.folder))
     folder = Path(options.folder or Path(tempfile.mkdtemp(prefix="hansard-demo-")) / "store")
     if folder.exists() and any(folder.iterdir()):
         print(f"{folder} is not empty; give a new folder", file=sys.stderr)
@@ -36,6 +39,8 @@ def main() -> int:
     a_conversation(folder)
     writers_at_once(folder)
     retries(folder)
+    an_interrupted_answer(folder)
+    another_way(folder)
     a_torn_log(folder)
     damage(folder)
     looking_around(folder)
@@ -143,6 +148,56 @@ def retries(folder: Path) -> None:
             print(f"  {type(error).__name__}: {error}")
 
 
+def an_interrupted_answer(folder: Path) -> None:
+    """Kill a process while it streams an answer, and look at what is left."""
+    scene("A process is killed with -9 while it streams an answer: what it had said is there")
+    speaker = subprocess.Popen(
+        [sys.executable, __file__, str(folder), "--speaker"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert speaker.stdout is not None
+        speaker.stdout.readline()  # it has said four words, and goes on
+    finally:
+        speaker.kill()
+        speaker.communicate()
+    with hansard.open(folder) as store:
+        session = store.session("support/42")
+        message = session.messages()[-1]
+        message["content"] = message["content"][:40] + " …"
+        print(f"  the next process sees {message}")
+        session.revert("before the answer")
+        print(f"  reverted: the last message is {session.messages()[-1]}")
+        session.add_message({"role": "assistant", "content": "It was sent on Monday."})
+
+
+def speak(folder: Path) -> int:
+    """Be the process that is killed."""
+    with hansard.open(folder) as store:
+        session = store.session("support/42")
+        session.add_message({"role": "user", "content": "So where is it?"})
+        session.snapshot("before the answer")
+        with session.stream(role="assistant") as answer:
+            for place in range(100_000):
+                answer.write(f"word {place} ")
+                if place == 3:  # noqa: PLR2004 - four words
+                    print("speaking", flush=True)
+    return 0
+
+
+def another_way(folder: Path) -> None:
+    """Fork a session, and go another way in the fork."""
+    scene("A fork is one event, whatever the length; what it inherits is read where it is")
+    with hansard.open(folder) as store:
+        session = store.session("meeting")
+        fork = session.fork("meeting-again", at=100)
+        fork.add_message({"role": "user", "content": "Let us begin again."})
+        size = sum(file.stat().st_size for file in (folder / "sessions" / fork.id).iterdir())
+        print(
+            f"  {len(session.messages()):,} messages in the parent, {len(fork.messages())} in the fork"
+        )
+        print(f"  which takes {size} bytes; its parent is {fork.parent!r}")
+
+
 def a_torn_log(folder: Path) -> None:
     """Leave half a line at the end, as a crash does, and append after it."""
     scene("A crash leaves half a line: readers pass over it, the next append ends it")
@@ -186,7 +241,7 @@ def looking_around(folder: Path) -> None:
     with hansard.open(folder, read_only=True) as store:
         for info in store.sessions().items:
             title = f" “{info.title}”" if info.title else ""
-            print(f"  {info.id:12}{title:12} {info.seq:6,} events {info.bytes:9,} bytes")
+            print(f"  {info.id:14}{title:12} {info.seq:6,} events {info.bytes:9,} bytes")
         report = store.verify()
         print(
             f"  verify: {len(report.sessions)} sessions, {'all whole' if report.ok else 'DAMAGED'}"

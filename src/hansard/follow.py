@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 from hansard.backend.contract import Backend, Cursor
 from hansard.errors import Damaged, DiskFailed, HansardError, SessionDeleted, UnknownFormat
 from hansard.event.envelope import Event
-from hansard.state import lineage
+from hansard.state import filling, lineage
 
 #: Between two looks: at first, at the most, and so many times as long as the last look took.
 _FIRST_PAUSE: Final = 0.001
@@ -42,6 +42,7 @@ class Follower:
 
     __slots__ = (
         "_backend",
+        "_commit_every",
         "_cursor",
         "_done",
         "_known",
@@ -49,6 +50,7 @@ class Follower:
         "_on_damage",
         "_positions",
         "_reading",
+        "_unsaved",
         "_waiting",
         "_wanted",
     )
@@ -59,11 +61,13 @@ class Follower:
         *,
         wanted: Callable[[str], bool],
         cursor: Cursor | None = None,
+        commit_every: int = 1,
         from_now: bool = False,
         on_damage: Callable[[str, HansardError], None] | None = None,
     ) -> None:
         self._backend = backend
         self._cursor = cursor
+        self._commit_every = commit_every
         self._wanted = wanted
         self._on_damage = on_damage
         #: What `sizes` said when a session was last read to its end.
@@ -74,6 +78,7 @@ class Follower:
         #: What was handed out last, and what is done with but not yet in the cursor.
         self._last: Followed | None = None
         self._done: dict[str, int] = {}
+        self._unsaved = 0
         if from_now:
             self._skip_what_is_there()
 
@@ -129,20 +134,28 @@ class Follower:
 
     def close(self) -> None:
         """Stop following; what is done with is remembered, what is in the consumer's hands comes again."""
-        if self._cursor is not None:
-            self._save()
-            self._cursor.close()
-            self._cursor = None
+        cursor = self._cursor
+        if cursor is not None:
+            try:
+                self._save()
+            finally:
+                # Whatever was refused: others must be able to go on under this name.
+                cursor.close()
+                self._cursor = None
 
     def _count(self) -> None:
         if self._last is not None:
             self._done[self._last.session] = self._last.event.seq
             self._last = None
+            self._unsaved += 1
+            if self._unsaved >= self._commit_every:
+                self._save()
 
     def _save(self) -> None:
         if self._done and self._cursor is not None:
             self._cursor.move(self._done)
         self._done = {}
+        self._unsaved = 0
 
     def _skip_what_is_there(self) -> None:
         for session_id in self._backend.sizes():
@@ -186,10 +199,11 @@ class Follower:
                 after = self._positions[session_id] = 0
                 if self._cursor is not None:
                     self._cursor.forget(session_id)
-            redactions = lineage.redactions_of(lineage.whole(self._backend, log))
+            whole = lineage.whole(self._backend, log)
+            redactions = lineage.redactions_of(whole)
             for chunk in log.read(after=after):
                 for event in chunk.events():
-                    yield Followed(session_id, redactions.mask(event))
+                    yield Followed(session_id, filling.event(whole, redactions, event))
         except SessionDeleted:
             self._known.pop(session_id, None)
         except (Damaged, DiskFailed, UnknownFormat) as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import hansard
+from hansard.event.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -65,6 +66,16 @@ def test_every_public_name_is_documented() -> None:
     for name in hansard.__all__:
         assert re.search(rf"`(hansard\.)?{name}[`(]", page), name
         assert getattr(hansard, name).__doc__, name
+
+
+def test_every_kind_of_event_is_documented() -> None:
+    """docs/events.md has a row for each kind, with each member of its data, and for no other."""
+    page = (ROOT / "docs" / "events.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `([a-z]+\.[a-z]+)` \|([^|]*)\|", page, re.MULTILINE))
+    assert set(rows) == set(KINDS)
+    for kind, shape in KINDS.items():
+        members = re.findall(r"`(\w+)`", rows[kind])
+        assert members == list(shape.__struct_fields__), kind
 
 
 def test_sentences_of_the_format_are_numbered_in_order() -> None:

@@ -27,6 +27,8 @@ from tools.bench.workload import alternate, median_us, messages, seconds
 
 MESSAGES = messages(2_000)
 LONG = 100_000
+#: What a fork may take on disk, in bytes.
+FORK = 2_000
 
 
 class Result(NamedTuple):
@@ -196,6 +198,37 @@ def seen(folder: Path) -> Result:
     return Result("seen", _doc(seen), f"{ours:.0f} µs", f"{limit:.0f} µs", ratio, 1.5)
 
 
+def fork(folder: Path) -> Result:
+    """Forking a session of 100,000 messages, and one of 10."""
+    store = hansard.open(folder / "store", durability="os")
+    long = _long_session(store)
+    short = store.session("short")
+    short.add_messages(MESSAGES[:10])
+    ours, limit, ratio = alternate(
+        lambda: median_us(lambda _: long.fork(), 40),
+        lambda: median_us(lambda _: short.fork(), 40),
+        9,
+    )
+    child = long.fork("child")
+    size = sum(file.stat().st_size for file in (folder / "store/sessions/child").iterdir())
+    assert size < FORK, f"a fork takes {size} bytes"
+    assert child.messages(last=1) == long.messages(last=1)
+    return Result("fork", _doc(fork), f"{ours:.0f} µs", f"{limit:.0f} µs", ratio, 1.5)
+
+
+def parts(folder: Path) -> Result:
+    """A part of a streamed message in a `"sync"` store, and a message in an `"os"` store."""
+    stream = hansard.open(folder / "store").session("s").stream()
+    session = hansard.open(folder / "other", durability="os").session("s")
+    message = {"role": "assistant", "content": "word "}
+    ours, limit, ratio = alternate(
+        lambda: median_us(lambda _: stream.write("word "), 2000),
+        lambda: median_us(lambda _: session.add_message(message), 2000),
+        7,
+    )
+    return Result("parts", _doc(parts), f"{ours:.1f} µs", f"{limit:.1f} µs", ratio, 1.5)
+
+
 def start(folder: Path) -> Result:
     """`import hansard`, and `import msgspec`: the difference must stay under 25 ms."""
     del folder
@@ -229,6 +262,8 @@ ALL: list[Callable[[Path], Result]] = [
     load_json,
     last_fifty,
     seen,
+    fork,
+    parts,
     start,
 ]
 

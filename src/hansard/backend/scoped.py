@@ -5,16 +5,25 @@ For many tenants in one store. Whoever holds the part can name no session outsid
 search, fork or write. What a session inside was forked from is read with it, wherever that is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from hansard.backend.contract import Backend, Cursor, Health, Log
+from hansard.backend.contract import Backend, Content, Cursor, Health, Log
 from hansard.errors import Closed, InvalidSessionId
+from hansard.log import names
 
 
 class ScopedBackend(Backend):
     """The sessions of another backend whose ids begin with a prefix."""
 
-    __slots__ = ("_closed", "_whole", "durability", "prefix", "read_only", "where")
+    __slots__ = (
+        "_closed",
+        "_whole",
+        "durability",
+        "large_content",
+        "prefix",
+        "read_only",
+        "where",
+    )
 
     def __init__(self, whole: Backend, prefix: str) -> None:
         self._whole = whole
@@ -23,6 +32,7 @@ class ScopedBackend(Backend):
         self.where = f"{whole.where} ({prefix}…)"
         self.read_only = whole.read_only
         self.durability = whole.durability
+        self.large_content = whole.large_content
 
     @property
     def whole(self) -> Backend:
@@ -53,8 +63,10 @@ class ScopedBackend(Backend):
         sizes = self._whole.sizes()
         return {found: size for found, size in sizes.items() if found.startswith(self.prefix)}
 
-    def delete(self, session_id: str, *, expected_seq: int | None = None) -> None:
-        self._whole.delete(self._inside(session_id), expected_seq=expected_seq)
+    def delete(
+        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
+    ) -> None:
+        self._whole.delete(self._inside(session_id), expected_seq=expected_seq, timeout=timeout)
 
     def restore(self, session_id: str) -> None:
         self._whole.restore(self._inside(session_id))
@@ -65,7 +77,7 @@ class ScopedBackend(Backend):
     def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
         # Under a name that begins like the sessions: two parts have no cursor in common.
         self._check_open()
-        return self._whole.cursor(self.prefix + name, timeout=timeout)
+        return self._whole.cursor(self.prefix + _checked(name), timeout=timeout)
 
     def cursors(self) -> list[str]:
         self._check_open()
@@ -74,7 +86,18 @@ class ScopedBackend(Backend):
 
     def drop_cursor(self, name: str) -> bool:
         self._check_open()
-        return self._whole.drop_cursor(self.prefix + name)
+        return self._whole.drop_cursor(self.prefix + _checked(name))
+
+    def contents(self) -> list[Content]:
+        self._check_open()
+        return self._whole.contents()
+
+    def collect(
+        self, refers: Callable[[Iterator[Log]], set[str]], *, dry_run: bool = False
+    ) -> list[Content]:
+        # All sessions count, whoever asks: content has no owner.
+        self._check_open()
+        return self._whole.collect(refers, dry_run=dry_run)
 
     def health(self) -> Health:
         self._check_open()
@@ -96,3 +119,9 @@ class ScopedBackend(Backend):
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"{self.where}: the store was closed; open it again")
+
+
+def _checked(name: str) -> str:
+    # Before the prefix goes in front, which would make an empty name a whole one.
+    names.check_id(name)
+    return name

@@ -123,7 +123,9 @@ _WHOLE: Final = {
 def named(name: str) -> Named | None:
     """Return what credential a name speaks of, in whatever case it is written; None if of none."""
     lower = name.lower()
-    if len(name) > _LONGEST_NAME or not any(hint in lower for hint in NAME_HINTS):
+    # What redaction has left of a name is none.
+    known = any(hint in lower for hint in NAME_HINTS) and "[redacted:" not in lower
+    if not known or len(name) > _LONGEST_NAME:
         return None
     parts = [part.lower() for part in compiled(_PARTS).split(name) if part]
     while len(parts) > 1 and (parts[-1].isdigit() or parts[-1] in _VARIANT):
@@ -131,14 +133,13 @@ def named(name: str) -> Named | None:
     if not parts or parts[0] in _ABOUT or parts[-2:-1] == ["public"]:
         return None
     last = parts[-1].rstrip("0123456789")
-    plural = last in {"tokens", "keys"}
     before = parts[-2] if len(parts) > 1 else ""
-    if last.rstrip("s") == "key":
+    if last in {"key", "keys"}:
         return _key(parts, before)
-    if last.rstrip("s") == "token":
-        return _token(before, plural=plural)
-    if last == "pass":
-        return Named("password") if before in _ACCOUNTS else None
+    if last in {"token", "tokens"}:
+        return _token(before, plural=last == "tokens")
+    if last == "pass" and before in _ACCOUNTS:
+        last = "password"
     return _WHOLE.get("".join(parts)) or next(
         (meant for ending, meant in _ENDINGS.items() if last.endswith(ending)), None
     )
@@ -168,8 +169,8 @@ _PLACEHOLDER: Final = r"""(?ix)
     | x{3,}
     | [^\s*•]{0,10} (?:\*{3,}|•{3,}) [^\s*•]{0,6}      # a mask that shows its ends
     | [^\s.…]{2,10} (?:\.{3}|…) [^\s.…]{2,6}
-    | <[^<>]{0,200}> | \[[^\[\]]{0,200}\] | \{{1,2}[^{}]{0,200}\}{1,2} | %\w{1,100}% | @\w{1,100}@
-    | \$\w{1,100} | \$\(?\{{1,2}[^{}]{0,200}\}{1,2}\)?
+    | <[^<>]{0,200}> | \[\s?(?:redacted|removed|hidden|masked|filtered|secret|your)\b[^\[\]]{0,200}\]
+    | \$?\{{1,2}[\w.\ -]{1,100}\}{1,2} | %\w{1,100}% | @\w{1,100}@ | \$\w{1,100}
     | (?:env|vault|keyring|keychain|file|ref|secret|secrets|ssm|sm|op|aws-sm|gcp-sm|azure-kv)
       :[\w./@\#:-]{1,200}
     | arn:aws[\w-]{0,10}:(?:secretsmanager|ssm):[\w./@\#:+=-]{1,200}
@@ -181,9 +182,13 @@ _PLACEHOLDER: Final = r"""(?ix)
 """
 _VARIABLE: Final = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
 _PATHS: Final = ("/", "./", "../", "~", "\\")
-#: A made text has at least so many characters; so many in one piece, if it is only letters.
+#: Nothing that stands between things; letters and digits, or a long run of either.
 _MADE: Final = 16
-_MADE_OF_LETTERS: Final = 32
+_MADE_TEXT: Final = (
+    r"(?![^\s\"'<>(){}]*+[\s\"'<>(){}])"
+    r"(?:[^A-Za-z]*+[A-Za-z][^0-9]*+[0-9]|[^0-9]*+[0-9][^A-Za-z]*+[A-Za-z]"
+    r"|(?:[^A-Za-z0-9]*+[A-Za-z0-9]{1,31}(?![A-Za-z0-9]))*+[^A-Za-z0-9]*+[A-Za-z0-9]{32})"
+)
 
 
 def is_placeholder(text: str) -> bool:
@@ -198,17 +203,13 @@ def is_made(text: str) -> bool:
     """Say whether a text looks made by a machine, as keys are: long, in one piece, no word, no path."""
     if len(text) < _MADE or text.startswith(_PATHS) or "://" in text:
         return False
-    if not text.isascii() or compiled(r"[\s\"'<>(){}]").search(text):
-        return False
-    if compiled(r"[A-Za-z]").search(text) and compiled(r"[0-9]").search(text):
-        return True
-    return compiled(rf"[A-Za-z0-9]{{{_MADE_OF_LETTERS}}}").search(text) is not None
+    return text.isascii() and compiled(_MADE_TEXT).match(text) is not None
 
 
 def holds(name: Named, value: Any) -> bool:
     """Say whether a value under such a name is a credential. Truth values and null never are."""
-    if isinstance(value, str):
-        if is_placeholder(value) or (not name.paths and value.startswith(_PATHS)):
-            return False
-        return is_made(value.strip()) if name.loose else True
-    return name.numbers and isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, str):
+        return name.numbers and isinstance(value, int | float) and not isinstance(value, bool)
+    if (name.loose and not is_made(value.strip())) or (not name.paths and value.startswith(_PATHS)):
+        return False
+    return not is_placeholder(value)

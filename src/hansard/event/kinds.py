@@ -118,6 +118,56 @@ class SessionClosed(msgspec.Struct, omit_defaults=True):
     closed: bool = True
 
 
+class SessionDeleted(msgspec.Struct, omit_defaults=True):
+    """Of the audit log: a session was about to be moved into the trash. `seq`: its last event."""
+
+    session: str
+    seq: int = 0
+
+
+class SessionPruned(msgspec.Struct, omit_defaults=True):
+    """Of the audit log: the same, because nothing had happened in it for so long.
+
+    `older_than` is in seconds; `workspace` is the one that was pruned, null for sessions that belong to
+    none; `all_workspaces`: whatever they belong to.
+    """
+
+    session: str
+    older_than: float
+    seq: int = 0
+    updated: str = ""
+    keep_last: int = 0
+    prefix: str = ""
+    workspace: str | None = None
+    all_workspaces: bool = False
+
+
+class SessionRestored(msgspec.Struct, omit_defaults=True):
+    """Of the audit log: a session was about to be taken out of the trash."""
+
+    session: str
+    seq: int = 0
+
+
+class SessionPurged(msgspec.Struct, omit_defaults=True):
+    """Of the audit log: a session was about to be removed from the trash for good.
+
+    `created`: when it had begun. `seq`: its last event; 0 if its log could not be read.
+    """
+
+    session: str
+    seq: int = 0
+    created: str = ""
+
+
+class SessionKept(msgspec.Struct, omit_defaults=True):
+    """Of the audit log: what the event at `record` announced did not come to pass, and why."""
+
+    session: str
+    record: int
+    reason: str = ""
+
+
 MESSAGE_ADDED: Final = "message.added"
 MESSAGE_PART: Final = "message.part"
 MESSAGE_REDACTED: Final = "message.redacted"
@@ -126,7 +176,12 @@ SESSION_ARCHIVED: Final = "session.archived"
 SESSION_CLEARED: Final = "session.cleared"
 SESSION_CLOSED: Final = "session.closed"
 SESSION_CREATED: Final = "session.created"
+SESSION_DELETED: Final = "session.deleted"
 SESSION_FORKED: Final = "session.forked"
+SESSION_KEPT: Final = "session.kept"
+SESSION_PRUNED: Final = "session.pruned"
+SESSION_PURGED: Final = "session.purged"
+SESSION_RESTORED: Final = "session.restored"
 SESSION_REVERTED: Final = "session.reverted"
 SESSION_SNAPSHOTTED: Final = "session.snapshotted"
 SUMMARY_ADDED: Final = "summary.added"
@@ -146,11 +201,21 @@ KINDS: Final[dict[str, type[msgspec.Struct]]] = {
     SESSION_CLEARED: SessionCleared,
     SESSION_ARCHIVED: SessionArchived,
     SESSION_CLOSED: SessionClosed,
+    SESSION_DELETED: SessionDeleted,
+    SESSION_PRUNED: SessionPruned,
+    SESSION_RESTORED: SessionRestored,
+    SESSION_PURGED: SessionPurged,
+    SESSION_KEPT: SessionKept,
 }
+
+#: What is done to whole sessions: kept in the audit log, and in no session's own.
+AUDITED: Final = frozenset(
+    {SESSION_DELETED, SESSION_PRUNED, SESSION_RESTORED, SESSION_PURGED, SESSION_KEPT}
+)
 
 #: Control records (docs/format.md, F-19): few, and a view or the metadata cannot be known without
 #: them. Messages, their parts, usage and the application's own events are many, and can.
-CONTROL: Final = frozenset(KINDS) - {MESSAGE_ADDED, MESSAGE_PART, USAGE_RECORDED}
+CONTROL: Final = frozenset(KINDS) - AUDITED - {MESSAGE_ADDED, MESSAGE_PART, USAGE_RECORDED}
 
 #: The application's own events begin with this, and are kept, replayed and listed uninterpreted.
 APPLICATION: Final = "x."

@@ -26,6 +26,7 @@ _SCHEMA_KEYS: Final = frozenset({"$ref", "anyOf", "oneOf", "allOf", "enum"})
 
 #: JSON inside of a text inside of JSON …; what is deeper is looked at as text.
 _DEEPEST_TEXT: Final = 8
+_REDACTED: Final = "[redacted: "
 #: `pwd=abc`: no shorter text holds a credential.
 _SHORTEST: Final = 7
 #: What was redacted can bring to light what was hidden by it; it ends long before this.
@@ -181,6 +182,8 @@ def _spans(text: str) -> list[Found]:
     spans: list[Found] = []
     # Sorting keeps the order of those that begin at one place: the shape before the name.
     for found in sorted((*by_shape(text), *by_name(text)), key=lambda found: found.start):
+        if text.startswith(_REDACTED, found.start):
+            continue
         if spans and found.start < spans[-1].end:
             spans[-1] = spans[-1]._replace(end=max(spans[-1].end, found.end))
         else:
@@ -198,4 +201,4 @@ def _replace(text: str, spans: list[Found]) -> str:
 
 
 def _mark(what: str) -> str:
-    return f"[redacted: {what}]"
+    return f"{_REDACTED}{what}]"

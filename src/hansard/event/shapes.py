@@ -99,7 +99,8 @@ SHAPES: Final = (
         r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
         r"(?:(?s:(?!-----).){0,20000}+-----END [A-Z0-9 ]{0,60}-----"
         # Cut off: lines of base64 and what may stand between them.
-        r"|(?:[\s\\\"'+,>|]|(?<=\\)[nrt]|[A-Za-z0-9+/=]{16,}+){0,2000}+(?:[A-Za-z0-9+/=]{1,15}\Z)?)",
+        r"|(?:(?:[\s\\\"'+,>|]|(?<=\\)[nrt]){0,40}[A-Za-z0-9+/=]{16,}+){0,2000}+"
+        r"(?:(?:\s|\\[nrt]){0,4}[A-Za-z0-9+/=]{1,15}\Z)?)",
         _is_pem,
     ),
     Shape("Anthropic key", ("sk-ant-",), _B + r"sk-ant-[A-Za-z0-9_-]{16,}"),
@@ -152,13 +153,14 @@ SHAPES: Final = (
         _B + r"SG\.[A-Za-z0-9_-]{16,64}+\.[A-Za-z0-9_-]{16,}",
     ),
     Shape("npm token", ("npm_",), _B + r"npm_[A-Za-z0-9]{36,}"),
-    Shape("PyPI token", ("pypi-a",), _B + r"pypi-A[A-Za-z0-9_-]{40,}"),
+    # In pieces: the name alone looks like a host that packages come from.
+    Shape("PyPI token", (("pypi-a"),), _B + r"pyp[i]-A[A-Za-z0-9_-]{40,}"),
     Shape("Hugging Face token", ("hf_", "api_org_"), _B + r"(?:hf|api_org)_[A-Za-z0-9]{30,}"),
     Shape("Groq key", ("gsk_",), _B + r"gsk_[A-Za-z0-9]{40,}"),
     Shape("xAI key", ("xai-",), _B + r"xai-[A-Za-z0-9]{40,}"),
     Shape("Replicate token", ("r8_",), _B + r"r8_[A-Za-z0-9]{36,}"),
     Shape("Perplexity key", ("pplx-",), _B + r"pplx-[A-Za-z0-9]{32,}"),
-    Shape("DigitalOcean token", ("do",), _B + r"do[opr]_v1_[0-9a-f]{64}"),
+    Shape("DigitalOcean token", ("_v1_",), _B + r"do[opr]_v1_[0-9a-f]{64}"),
     Shape("Databricks token", ("dapi",), _B + r"dapi[0-9a-f]{32}(?![A-Za-z0-9])"),
     Shape("Telegram token", (":a",), r"(?<![0-9])[0-9]{8,10}:A[A-Za-z0-9_-]{34}(?![A-Za-z0-9_-])"),
     Shape(
@@ -248,6 +250,13 @@ SHAPES: Final = (
         r"(?P<secret>[A-Za-z0-9_.-]{1,100}=[^\r\n\"'\\]{1,8192})",
     ),
     Shape(
+        "secret",
+        ("</",),
+        r"(?i)<[\w:.-]{0,40}(?:password|passwd|secret|api[_-]?key|access[_-]?token|private[_-]?key)>"
+        r"(?P<secret>[^<]{1,1024})</",
+        _is_literal,
+    ),
+    Shape(
         "password",
         ("curl",),
         r"(?<=\s)(?:-u|--user)[ =]{0,2}[\"']?[^\s:\"'/]{1,256}:(?P<secret>[^\s\"']{1,256})",
@@ -283,8 +292,10 @@ _QUOTED: Final = (
     r"|`(?P<back>[^`]{1,8192}+)`"
     r"|(?P<escaped>\\{1,8}[\"'])(?P<inner>.{1,8192}?)(?P=escaped)"
 )
-_BARE: Final = r"(?P<secret>[^\s\"'`,;&<>(){}\[\]|\\]+)(?P<call>[(\[{])?"
-_OPEN: Final = r"\\{0,8}[\"'`](?P<secret>[^\s\"'`\\]+)"
+#: So much of a value is enough to decide by; a longer one goes on as long as its characters do.
+_BARE: Final = r"(?P<secret>[^\s\"'`,;&<>(){}\[\]|\\]{1,256}+)(?P<call>[(\[{])?"
+_OPEN: Final = r"\\{0,8}[\"'`](?P<secret>[^\s\"'`\\]{1,256}+)"
+_MORE: Final = r"[^\s\"'`,;&<>(){}\[\]|\\]*+"
 _NUMBER: Final = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _IDENTIFIER: Final = r"[A-Za-z_]\w*(?:\.\w+)*"
 #: What code says in the place of a value.
@@ -302,16 +313,21 @@ def by_name(text: str, *, strict: bool = False) -> Iterator[Found]:
     lower = text.lower()
     if not any(hint in lower for hint in NAME_HINTS):
         return
-    for match in compiled(_NAMED).finditer(text):
+    search = compiled(_NAMED).search
+    at = 0
+    while (match := search(text, at)) is not None:
+        # Behind the name, not behind the value: "Note: password=…" has two names.
+        at = match.end()
         what = named(match["name"].strip("-."))
         between = match["between"]
         if what is None or (strict and between != "="):
             continue
         if between is None and not match["name"].startswith("--"):
             continue
-        found = _value(text, match.end(), what, between)
+        found = _value(text, at, what, between)
         if found is not None:
             yield Found(*found, what.what)
+            at = found[1]
 
 
 def _value(text: str, at: int, name: Named, between: str | None) -> tuple[int, int] | None:
@@ -321,13 +337,15 @@ def _value(text: str, at: int, name: Named, between: str | None) -> tuple[int, i
         group = next(g for g in ("secret", "double", "single", "back", "inner") if quoted[g])
         return quoted.span(group) if holds(name, quoted[group]) else None
     # A text that was cut off has no second quote.
-    cut = compiled(_OPEN).match(text, at)
-    if cut is not None:
-        return cut.span("secret") if holds(name, cut["secret"]) else None
-    bare = compiled(_BARE).match(text, at)
-    if bare is None or bare["call"] or not holds(name, bare["secret"]):
+    bare = compiled(_OPEN).match(text, at)
+    if bare is None:
+        bare = compiled(_BARE).match(text, at)
+        if bare is None or bare["call"] or not _is_bare(bare["secret"], name, between):
+            return None
+    if not holds(name, bare["secret"]):
         return None
-    return bare.span("secret") if _is_bare(bare["secret"], name, between) else None
+    more = compiled(_MORE).match(text, bare.end("secret"))
+    return bare.start("secret"), more.end() if more else bare.end("secret")
 
 
 def _is_bare(value: str, name: Named, between: str | None) -> bool:

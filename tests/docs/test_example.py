@@ -1,0 +1,37 @@
+"""The example agent does what its first line says."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "agent.py"
+
+
+def run(store: Path) -> "subprocess.CompletedProcess[str]":
+    """Run the example on a store."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLE), str(store)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_agent_is_killed_and_goes_on(tmp_path: Path) -> None:
+    """The first run is killed inside an answer; the second finds it marked, rewinds, goes on and forks."""
+    first = run(tmp_path / "s")
+    assert (first.returncode, first.stdout) == (-signal.SIGKILL, "")
+    second = run(tmp_path / "s")
+    assert second.returncode == 0, second.stderr
+    resumed, plane, train = second.stdout.splitlines()
+    assert resumed == "resumed: {'role': 'assistant', 'content': 'Gladly.', 'partial': True}"
+    both = ["Plan a trip.", "Gladly. By train or by plane?"]
+    assert plane == f"trip {[*both, 'By plane.', 'Booked.']}"
+    assert train == f"trip-by-train {[*both, 'By train.', 'A seat by the window.']}"
+
+
+def test_the_agent_is_short() -> None:
+    """The example has fewer than 40 lines."""
+    assert len(EXAMPLE.read_text("utf-8").splitlines()) < 40

@@ -1,0 +1,291 @@
+"""Claims about cursors between processes: kill -9, rivals, droppers and forked children. F-52 to F-56."""
+
+import os
+import random
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+
+from hansard.backend.local import LocalBackend
+from hansard.errors import Closed, LockTimeout
+from hansard.event.envelope import Draft
+from tests.faults.workers import PATIENCE, Crew, Wire, context, take_out_the_lock
+
+# -- kill -9 ------------------------------------------------------------------------------------------
+
+SESSIONS = [f"s{number}" for number in range(4)]
+EVENTS = 200
+KILLS = 25
+
+
+def consume(wire: Wire, path: str, journal: str, durability: str, *, paced: bool) -> str:
+    """Do something with each event, then move past it; say where it began, and each move."""
+    backend = LocalBackend(path, durability=durability)  # type: ignore[arg-type]
+    done = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with backend.cursor("c", timeout=PATIENCE) as cursor:
+        wire.tell(cursor.positions())
+        for seq in range(1, EVENTS + 1):
+            for session in SESSIONS:
+                if cursor.get(session) >= seq:
+                    continue
+                if paced:
+                    wire.wait()
+                for chunk in backend.log(session).read(cursor.get(session), seq):
+                    for event in chunk.events():
+                        os.write(done, b"%s %d\n" % (session.encode(), event.seq))
+                # Some moves with an id that makes the file grow, so that it is written anew often.
+                cursor.move({session: seq, "x" * 900 + session: seq})
+                wire.tell({session: seq})
+    os.close(done)
+    return "all done"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("durability", ["os", "sync"])
+def test_a_killed_consumer_resumes_and_skips_nothing(
+    durability: str, tmp_path: Path, rng: random.Random
+) -> None:
+    """F-52, F-55, N-23, N-39: 25 times killed, a consumer resumes where it was and misses no event."""
+    path, journal = str(tmp_path / "store"), str(tmp_path / "journal")
+    backend = LocalBackend(path, durability="os")
+    for session in SESSIONS:
+        backend.log(session).append([Draft("x.n", b"{}", control=False)] * EVENTS)
+    backend.close()
+    acknowledged: dict[str, int] = {}
+    kills = 0
+    with Crew() as crew:
+        while True:
+            consumer = crew.start(consume, path, journal, durability, paced=kills < KILLS)
+            begun = consumer.hear()
+            handled = seqs_in(journal)
+            for session in SESSIONS:
+                at = begun.get(session, 0)
+                # Not behind what was acknowledged, and not ahead of what was done.
+                assert acknowledged.get(session, 0) <= at <= max(handled[session], default=0)
+                # What it says of the long ids was moved together with this.
+                assert begun.get("x" * 900 + session, 0) == at
+            if kills == KILLS:
+                assert consumer.result() == "all done"
+                break
+            # It may move so often, and is killed somewhere on the way.
+            moves = rng.randrange(5, 30)
+            for _ in range(moves):
+                consumer.go()
+            for _ in range(rng.randrange(moves)):
+                acknowledged.update(consumer.hear())
+            consumer.signal(signal.SIGKILL)
+            while True:
+                try:
+                    acknowledged.update(consumer.hear())
+                except (EOFError, ConnectionResetError):
+                    break
+            assert consumer.wait() == -signal.SIGKILL
+            crew.discard(consumer)
+            kills += 1
+    for session, seqs in seqs_in(journal).items():
+        first_times = list(dict.fromkeys(seqs))
+        assert first_times == list(range(1, EVENTS + 1)), session
+        # Each kill costs at most the events of one move again.
+        assert len(seqs) <= EVENTS + kills
+
+
+def seqs_in(journal: str) -> dict[str, list[int]]:
+    """Return what was done, session by session, in order; a half-written last line was not done."""
+    found: dict[str, list[int]] = {session: [] for session in SESSIONS}
+    if os.path.exists(journal):
+        for line in Path(journal).read_text("utf-8").splitlines():
+            session, seq = line.split()
+            found[session].append(int(seq))
+    return found
+
+
+# -- rivals -------------------------------------------------------------------------------------------
+
+
+def try_to_open(
+    wire: Wire, path: str, rounds: int, barrier: Barrier, *, locked: bool = True
+) -> list[int | str | None]:
+    """Try in each round to open the cursor at the same time as the others; say the holder, or "mine"."""
+    if not locked:
+        take_out_the_lock()
+    backend = LocalBackend(path, durability="os")
+    seen: list[int | str | None] = []
+    for _ in range(rounds):
+        barrier.wait(PATIENCE)
+        cursor = None
+        try:
+            cursor = backend.cursor("c")
+            seen.append("mine")
+        except LockTimeout as error:
+            seen.append(error.holder if f"process {error.holder} (" in str(error) else str(error))
+        # Nobody closes before everybody has tried.
+        barrier.wait(PATIENCE)
+        if cursor is not None:
+            if locked:
+                cursor.move({"s": cursor.get("s") + 1})
+            cursor.close()
+    return seen
+
+
+@pytest.mark.parametrize("locked", [True, False], ids=["with the lock", "without the lock"])
+def test_of_rival_processes_one_gets_the_cursor(locked: bool, tmp_path: Path) -> None:
+    """F-55, N-17, N-22: of 4 processes that open a cursor at once one gets it, and the others learn who."""
+    path, rounds = str(tmp_path / "store"), 50
+    LocalBackend(path).close()
+    barrier = context.Barrier(4)
+    with Crew() as crew:
+        rivals = [crew.start(try_to_open, path, rounds, barrier, locked=locked) for _ in range(4)]
+        pids = [rival.pid for rival in rivals]
+        seen = [rival.result() for rival in rivals]
+    winners = [
+        [pid for pid, words in zip(pids, seen, strict=True) if words[at] == "mine"]
+        for at in range(rounds)
+    ]
+    if not locked:
+        # The same test without the lock: it would have been noticed.
+        assert any(len(winner) > 1 for winner in winners)
+        return
+    assert [len(winner) for winner in winners] == [1] * rounds
+    for at, (winner,) in enumerate(winners):
+        assert {words[at] for words in seen} == {"mine", winner}
+    with LocalBackend(path).cursor("c") as cursor:
+        assert cursor.positions() == {"s": rounds}
+
+
+def open_and_drop(wire: Wire, path: str, rounds: int, barrier: Barrier) -> int:
+    """Open the cursor and drop it, again and again, alone each time; return how often it was had."""
+    backend = LocalBackend(path, durability="os")
+    witness = f"{path}/witness"
+    had = 0
+    barrier.wait(PATIENCE)
+    for _ in range(rounds):
+        try:
+            with backend.cursor("c", timeout=PATIENCE):
+                # Whoever has the cursor is alone: this fails if the file is there.
+                os.close(os.open(witness, os.O_CREAT | os.O_EXCL, 0o600))
+                had += 1
+                os.unlink(witness)
+            backend.drop_cursor("c")
+        except LockTimeout:
+            continue  # somebody had it when it was to be dropped
+    return had
+
+
+def test_a_cursor_that_is_dropped_while_others_wait_has_one_consumer(tmp_path: Path) -> None:
+    """F-56, N-28: whoever waited for the lock of a cursor that was dropped meanwhile does not share it."""
+    path = str(tmp_path / "store")
+    LocalBackend(path).close()
+    barrier = context.Barrier(3)
+    with Crew() as crew:
+        rivals = [crew.start(open_and_drop, path, 300, barrier) for _ in range(3)]
+        assert [rival.result() for rival in rivals] == [300] * 3
+
+
+# -- forks --------------------------------------------------------------------------------------------
+
+
+def in_child(do: Callable[[], object]) -> bool:
+    """Do something in a forked child; say whether it went well."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    signal.alarm(int(PATIENCE) // 4)
+    status = 1
+    try:
+        do()
+        status = 0
+    except BaseException:  # noqa: BLE001 - a child must never run on into the parent's code
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def fork_with_an_open_cursor(wire: Wire, path: str) -> None:
+    """Fork while a cursor is open, and use it in parent and child."""
+    backend = LocalBackend(path, durability="os")
+    cursor = backend.cursor("c")
+    cursor.move({"s": 1})
+
+    def use_the_parents() -> None:
+        calls: list[Callable[[], object]] = [
+            cursor.positions,
+            lambda: cursor.get("s"),
+            lambda: cursor.move({"s": 9}),
+            lambda: cursor.forget("s"),
+        ]
+        for call in calls:
+            with pytest.raises(Closed, match="opened before a fork"):
+                call()
+        with pytest.raises(LockTimeout) as caught:
+            backend.cursor("c")
+        assert caught.value.holder == os.getppid()
+        with backend.cursor("d") as other:
+            other.move({"s": 5})
+        cursor.close()
+        # None of this, nor the end of this process, may free the parent's lock.
+        backend.close()
+
+    assert in_child(use_the_parents)
+    with pytest.raises(LockTimeout):
+        LocalBackend(path).cursor("c")
+    cursor.move({"s": 2})
+    with backend.cursor("d") as other:
+        assert other.positions() == {"s": 5}
+
+    def take_over() -> None:
+        with backend.cursor("c") as mine:
+            mine.move({"s": mine.get("s") + 1})
+
+    # A child that lives on does not keep the cursor from being closed and opened again.
+    reading, writing = os.pipe()
+    lives_on = os.fork()
+    if not lives_on:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    cursor.close()
+    assert in_child(take_over)
+    with backend.cursor("c") as again:
+        assert again.positions() == {"s": 3}
+    os.close(writing)
+    os.waitpid(lives_on, 0)
+    wire.tell("went well")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_does_not_use_its_parents_cursor(tmp_path: Path) -> None:
+    """F-55: in a child an inherited cursor raises, and nothing the child does frees the parent's lock."""
+    with Crew() as crew:
+        assert crew.start(fork_with_an_open_cursor, str(tmp_path / "store")).hear() == "went well"
+
+
+def hold(wire: Wire, path: str) -> None:
+    """Open the cursor, move it, and stay."""
+    with LocalBackend(path, durability="os").cursor("c") as cursor:
+        cursor.move({"s": 7})
+        wire.tell("it is held")
+        wire.wait()
+
+
+def test_the_cursor_of_a_killed_consumer_is_free_at_once(tmp_path: Path) -> None:
+    """F-55, N-23: while a consumer lives its cursor is refused, with its pid; once killed, it is free."""
+    path = tmp_path / "store"
+    backend = LocalBackend(str(path))
+    with Crew() as crew:
+        holder = crew.start(hold, str(path))
+        holder.hear()
+        with pytest.raises(LockTimeout, match=f"open in process {holder.pid}") as caught:
+            backend.cursor("c")
+        assert caught.value.holder == holder.pid
+        with pytest.raises(LockTimeout):
+            backend.drop_cursor("c")
+        holder.kill()
+        with backend.cursor("c") as cursor:
+            assert cursor.positions() == {"s": 7}
+    backend.close()

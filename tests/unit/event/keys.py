@@ -1,0 +1,109 @@
+"""Keys of many vendors, of no use to anybody.
+
+They are put together when the tests run: a scanner that looks at this repository finds none.
+"""
+
+import base64
+import json
+
+_MIXED = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0U1v2W3x4Y5z6"
+_HEX = "0123456789abcdef"
+
+
+def _base64url(data: dict[str, str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(data).encode()).decode().rstrip("=")
+
+
+JWT = ".".join([_base64url({"alg": "HS256"}), _base64url({"sub": "user-1"}), _MIXED[:43]])
+_LINES = "\n".join([_MIXED] * 4 + ["ab=="])
+PEM = f"-----BEGIN RSA {'PRIVATE'} KEY-----\n{_LINES}\n-----END RSA {'PRIVATE'} KEY-----"
+
+#: What it is called when it is redacted, and a key: found wherever it stands.
+KEYS: dict[str, tuple[str, str]] = {
+    "openai project": ("OpenAI key", "sk-" + "proj-" + "A" * 40),
+    "openai": ("OpenAI key", "sk-" + _MIXED[:48]),
+    "openai service": ("OpenAI key", "sk-" + "svcacct-" + _MIXED[:40]),
+    "openrouter": ("OpenAI key", "sk-" + "or-v1-" + _HEX * 4),
+    "deepseek": ("OpenAI key", "sk-" + _HEX * 2),
+    "anthropic": ("Anthropic key", "sk-" + "ant-api03-" + _MIXED + "-" + _MIXED[:40] + "AA"),
+    "anthropic admin": ("Anthropic key", "sk-" + "ant-admin01-" + _MIXED),
+    "aws": ("AWS key", "AK" + "IA" + "IOSFODNN7ABCDEFG"),
+    "aws temporary": ("AWS key", "AS" + "IA" + "IOSFODNN7ABCDEFG"),
+    "aws pair": ("AWS key", "AK" + "IA" + "IOSFODNN7ABCDEFG, " + _MIXED[:40]),
+    "github": ("GitHub token", "gh" + "p_" + _MIXED[:36]),
+    "github oauth": ("GitHub token", "gh" + "o_" + _MIXED[:36]),
+    "github user": ("GitHub token", "gh" + "u_" + _MIXED[:36]),
+    "github server": ("GitHub token", "gh" + "s_" + _MIXED[:36]),
+    "github server, as a JWT": ("GitHub token", "gh" + "s_12345_" + JWT),
+    "github refresh": ("GitHub token", "gh" + "r_" + _MIXED + _MIXED[:24]),
+    "github fine-grained": ("GitHub token", "github" + "_pat_" + _MIXED[:22] + "_" + _MIXED),
+    "gitlab": ("GitLab token", "gl" + "pat-" + _MIXED[:20]),
+    "gitlab routable": ("GitLab token", "gl" + "pat-" + _MIXED[:27] + ".01.0a1b2c3d4"),
+    "slack bot": ("Slack token", "xo" + "xb-123456789012-" + _MIXED[:24]),
+    "slack user": ("Slack token", "xo" + "xp-123456789012-" + _MIXED[:24]),
+    "slack app": ("Slack token", "xa" + "pp-1-A012345678-" + _HEX),
+    "slack webhook": (
+        "webhook",
+        "https://hooks." + "slack.com/services/T00000000/B00000000/" + _MIXED[:24],
+    ),
+    "discord webhook": (
+        "webhook",
+        "https://" + "discord.com/api/webhooks/123456789012345678/" + _MIXED + _MIXED[:16],
+    ),
+    "discord bot": ("Discord token", "MTA" + _MIXED[:23] + "." + _MIXED[:6] + "." + _MIXED[:38]),
+    "google": ("Google key", "AI" + "za" + _MIXED[:35]),
+    "google, bound to an account": ("Google key", "A" + "Q.Ab" + _MIXED[:48]),
+    "google refresh": ("Google token", "1/" + "/0" + _MIXED[:40]),
+    "google oauth": ("Google token", "ya" + "29.a0" + _MIXED),
+    "google secret": ("Google secret", "GOC" + "SPX-" + _MIXED[:28]),
+    "stripe": ("Stripe key", "sk" + "_live_" + _MIXED[:24]),
+    "stripe restricted": ("Stripe key", "rk" + "_live_" + _MIXED[:24]),
+    "twilio": ("Twilio key", "S" + "K" + _HEX * 2),
+    "sendgrid": ("SendGrid key", "SG" + "." + _MIXED[:22] + "." + _MIXED[:43]),
+    "npm": ("npm token", "np" + "m_" + _MIXED[:36]),
+    "pypi": ("PyPI token", "py" + "pi-AgEIcHlwaS5vcmc" + _MIXED),
+    "hugging face": ("Hugging Face token", "h" + "f_" + _MIXED[:34]),
+    "groq": ("Groq key", "gs" + "k_" + _MIXED),
+    "xai": ("xAI key", "xa" + "i-" + _MIXED + _MIXED[:28]),
+    "replicate": ("Replicate token", "r" + "8_" + _MIXED[:37]),
+    "perplexity": ("Perplexity key", "pp" + "lx-" + _MIXED[:48]),
+    "digitalocean": ("DigitalOcean token", "dop" + "_v1_" + _HEX * 4),
+    "databricks": ("Databricks token", "da" + "pi" + _HEX * 2),
+    "telegram": ("Telegram token", "123456789" + ":A" + _MIXED[:34]),
+    "azure storage": ("Azure key", "AccountName=a;Account" + "Key=" + _MIXED + "a" * 34 + "=="),
+    "azure bus": ("Azure key", "SharedAccessKeyName=a;Shared" + "AccessKey=" + _MIXED[:43] + "="),
+    "azure sas": ("signature", "?sv=2024-01-01&sr=c&sig" + "=" + _MIXED[:40] + "%3D"),
+    "azure client": ("Azure secret", "abc" + "8Q~" + _MIXED[:34]),
+    "aws presigned": ("signature", "?X-Amz-Date=1&X-Amz-" + "Signature=" + _HEX * 4),
+    "jwt": ("JWT", JWT),
+    "pem": ("private key", PEM),
+    "pem on one line": ("private key", PEM.replace("\n", "\\n")),
+    "pem cut off": ("private key", PEM[: PEM.index("-----END") - 6]),
+    "bearer": ("token", "Bearer " + _MIXED[:24]),
+    "bearer header": ("authorization", "Authorization: Bearer " + "abcdef123"),
+    "bare header": ("authorization", "Authorization: " + _MIXED[:24]),
+    "basic header": ("authorization", "authorization: Basic " + "dXNlcjpwYXNzd29yZA=="),
+    "basic": ("authorization", "Basic " + "dXNlcjpwYXNzd29yZA=="),
+    "url": ("userinfo", "https://user:" + "hunter2@example.com/v1"),
+    "url with a token": ("userinfo", "https://" + _MIXED[:20] + "@example.com/x.git"),
+    "postgres": ("password", "postgresql+asyncpg://user:" + "hunter2@db:5432/app"),
+    "an @ in a password": ("password", "mysql://user:" + "hun@ter2@db/app"),
+    "a / in a password": ("password", "postgres://user:" + "hun/ter2@db/app"),
+    "redis": ("password", "redis://:" + "hunter2@cache:6379/0"),
+    "cookie header": ("cookie", "Cookie: sid=" + "hunter2; theme=dark"),
+    "xml": ("secret", "<db:password>" + "hunter2</db:password>"),
+    "curl": ("password", "curl -u user:" + "hunter2 example.com"),
+}
+
+#: The parts of a key that must not be seen; for most, all of it behind what announces it.
+_SEEN = ("hunter2", "hun@ter2", "hun/ter2", "dXNlcjpwYXNzd29yZA", "abcdef123")
+
+
+def telltale(key: str) -> str:
+    """Return the part of a key that must be gone when it was redacted."""
+    return next((part for part in _SEEN if part in key), _longest(key))
+
+
+def _longest(key: str) -> str:
+    pieces = [_MIXED, _HEX * 2, "A" * 40, _MIXED[:40], _MIXED[:34], _MIXED[:24], _MIXED[:20], _HEX]
+    return next((piece for piece in pieces if piece in key), key)

@@ -1,0 +1,444 @@
+"""Credentials are refused in metadata and found in texts; what only looks like one is left alone."""
+
+import base64
+import copy
+import hashlib
+import json
+import random
+import subprocess
+import sys
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from hansard.errors import InvalidEvent, SecretRefused
+from hansard.event import credentials, secrets
+from tests.unit.event.keys import KEYS, telltale
+
+VALUE = "hunter" + "2"
+MEGABYTE = 1_000_000
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text."""
+    return text.split()
+
+
+def changed(text: str) -> bool:
+    """Say whether redacting changes a text; if it does not, the text itself must come back."""
+    found, count = secrets.redact_text(text)
+    assert (count == 0) == (found is text)
+    return count > 0
+
+
+# -- refusing ---------------------------------------------------------------------------------------
+
+NAMES = words(
+    """
+    api_key apikey api-key apiKey APIKey API_KEY x-api-key X-API-KEY xApiKey openai_api_key OPENAI_API_KEY
+    openaiApiKey api_keys api_key_2 apiKeyProd authorization Authorization AUTHORIZATION proxy-authorization
+    password Password PASSWORD passwd passphrase pwd db_password dbPassword DB_PASSWORD dbpassword passwords
+    password_plain user.password db_pass secret clientSecret client_secret client-secret CLIENT_SECRET
+    webhook_secret secrets access_token accessToken ACCESS_TOKEN access-token refresh_token auth_token
+    authToken bearer_token session_token private_key privateKey aws_secret_access_key secret_key bearer Bearer
+    cookie Cookie set-cookie credentials credential
+"""
+)
+
+OTHER_NAMES = words(
+    """
+    token_count input_tokens output_tokens max_tokens tokens total_tokens tokenizer token_ids secretary
+    password_reset_requested author authorization_required authorization_url key keys monkey keyboard
+    public_key publicKey publishable_key cookie_banner cookies_accepted passwordless password_policy
+    idempotency_key cache_key sort_key primary_key key_id secret_name secret_arn api_key_env
+    api_key_name access_key_id is_secret has_password use_api_key next_page_token pad_token stop_token
+    compass bypass passenger pass
+    credentials_provider bearer_format forbearer
+"""
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_credential_is_refused_by_its_name(name: str) -> None:
+    """N-65: a text under the name of a credential is refused, at any depth and in any case."""
+    for data in ({name: VALUE}, {"model": {"settings": [{name: VALUE}]}}):
+        with pytest.raises(SecretRefused) as caught:
+            secrets.refuse(data, "metadata")
+        assert isinstance(caught.value, InvalidEvent)
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_other_names_pass(name: str) -> None:
+    """N-65: a name that only has a word in common with a credential's is no reason to refuse."""
+    for value in (VALUE, "yes", True, 7, None, ["Hel", "lo"], {"a": 1}):
+        secrets.refuse({name: value}, "metadata")
+
+
+@pytest.mark.parametrize("name", ["api_key", "password", "authorization", "secret", "cookie"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "", "  ", None, True, False, [], {}, "***", "********", "•••••", "xxxx", "...", "…", "-",
+        "env:OPENAI_API_KEY", "OPENAI_API_KEY", "$OPENAI_API_KEY", "${OPENAI_API_KEY}", "{{ api_key }}",
+        "${{ secrets.API_KEY }}", "%API_KEY%", "<redacted>", "<your key>", "[redacted]",
+        "[redacted: API key]", "REDACTED", "None", "null", "n/a", "required", "string", "your-api-key",
+        "vault:kv/app#key", "op://vault/item/field", "sk-...wxyz", "sk-***wxyz",
+        "os.environ['API_KEY']", "process.env.API_KEY", "arn:aws:secretsmanager:eu-west-1:1:secret:x",
+    ],
+)  # fmt: skip
+def test_a_placeholder_passes(name: str, value: Any) -> None:
+    """N-65: what stands for a credential, and is none, is stored: a mask, a variable, nothing."""
+    secrets.refuse({name: value}, "metadata")
+    assert secrets.redact({name: value}) == ({name: value}, 0)
+
+
+def test_numbers_are_refused_only_under_unmistakable_names() -> None:
+    """N-65: a password may be a number; most numbers beside a secret's name are counts."""
+    for name in ("password", "api_key"):
+        with pytest.raises(SecretRefused):
+            secrets.refuse({name: 12345678}, "metadata")
+        assert secrets.redact({name: 12345678})[1] == 1
+    for name in ("secret", "cookie", "authorization", "access_token"):
+        secrets.refuse({name: 3, "more": {name: 0.5}}, "metadata")
+
+
+@pytest.mark.parametrize("name", ["token", "access_key", "service_key", "openai_key", "push_token"])
+def test_a_doubtful_name_needs_a_made_value(name: str) -> None:
+    """N-65: under a name with two meanings, only what looks made by a machine is a credential."""
+    for value in (
+        "Hello",
+        "s",
+        "a sentence of several words, and 1 number",
+        "/etc/keys/1",
+        "a/b:c",
+    ):
+        secrets.refuse({name: value}, "metadata")
+    with pytest.raises(SecretRefused):
+        secrets.refuse({name: "9f8e7d6c5b4a39281706"}, "metadata")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_known_shape_is_refused_wherever_it_stands(key: str) -> None:
+    """N-65: a key of a known shape is refused under any name, in a longer text, and as a name."""
+    _, text = KEYS[key]
+    for data in ({"a": text}, {"a": [{"b": f"see {text} there"}]}, {f"{text}": 1}):
+        with pytest.raises(SecretRefused) as caught:
+            secrets.refuse(data, "metadata")
+        assert telltale(text) not in str(caught.value)
+
+
+def test_the_error_names_the_place_and_what_to_do_but_not_the_value() -> None:
+    """N-65: the error says where the credential stands and how to pass it, and does not repeat it."""
+    with pytest.raises(SecretRefused) as caught:
+        secrets.refuse({"model": {"options": [{}, {"api_key": VALUE}]}}, "metadata")
+    assert caught.value.place == "metadata['model']['options'][1]['api_key']"
+    assert str(caught.value).startswith(caught.value.place + ": ")
+    assert "environment" in str(caught.value)
+    assert "'env:OPENAI_API_KEY'" in str(caught.value)
+    assert VALUE not in str(caught.value) + repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com/v1", "http://localhost:8000/@user", "https://medium.com/@user/post",
+        "https://example.com/?mail=a@example.com", "https://example.com/#a@b", "ssh://git@example.com/a.git",
+        "git@example.com:a/b.git", "postgresql://user@db/app", "postgres://localhost:5432/a@b",
+        "mailto:user@example.com", "postgresql://user:${PASSWORD}@db/app", "https://user:***@example.com",
+        "https://<token>@example.com", "s3://bucket/key", "redis://cache:6379/0", "a@example.com",
+    ],
+)  # fmt: skip
+def test_a_url_without_a_password_passes(url: str) -> None:
+    """N-65: an address, an @ in a path, and a user who needs no password are no userinfo to refuse."""
+    secrets.refuse({"base_url": url}, "metadata")
+    assert not changed(f"go to {url} and see")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"settings": '{"api_key": "hunter2"}'},
+        {"dsn": "host=db user=app password=hunter2"},
+        {"dsn": "Server=db;User=app;Password=hunter2;"},
+        {"credentials": {"username": "u", "value": "hunter2"}},
+        {"credentials": '{"username": "u", "value": "hunter2"}'},
+        {"api_key": '["hunter2"]'},
+        {"password": "HELLO_WORLD"},
+        {"cookies": [{"name": "sid", "value": "hunter2"}]},
+        {"headers": {"Authorization": "Bearer hunter2"}},
+        {"headers": [["x", {"X-Api-Key": "hunter2"}]]},
+        {"pwd": "hunter2"},
+    ],
+)
+def test_a_credential_is_refused_in_whatever_it_is_wrapped(data: dict[str, Any]) -> None:
+    """N-65: JSON in a text, a connection string, an object under a credential's name are looked into."""
+    with pytest.raises(SecretRefused):
+        secrets.refuse(data, "metadata")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"title": "Reset my password"},
+        {"title": "Password: what makes a good one?"},
+        {"title": "Fix api_key=None in the client"},
+        {"title": "Add Authorization header: how?"},
+        {"model": "gpt-4o", "temperature": 0.2, "max_tokens": 100, "stop": ["\n"], "user": "u7"},
+        {"workspace": "/home/user/secret-project", "pwd": "/home/user", "commit": "a" * 40},
+        {"tools": [{"parameters": {"properties": {"api_key": {"type": "string"}}}}]},
+        {
+            "tools": [
+                {"properties": {"password": {"type": "string", "description": "The password"}}}
+            ]
+        },
+        {"password": {"type": "string", "format": "password", "pattern": "^.{8,}$"}},
+        {"credentials": {"source": "env", "name": "OPENAI_API_KEY"}},
+        {"fetch": {"credentials": "same-origin"}},
+        {"logprobs": [{"token": "Hello", "logprob": -0.1, "bytes": [72]}]},
+    ],
+)
+def test_ordinary_metadata_pass(data: dict[str, Any]) -> None:
+    """N-65: titles about passwords, schemas of tools, settings of models are stored."""
+    secrets.refuse(data, "metadata")
+    assert secrets.redact(data) == (data, 0)
+
+
+# -- redacting --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_is_redacted_in_a_text(key: str) -> None:
+    """N-67: each shape is found in prose, in quotes and in JSON, is gone, and is called by its name."""
+    what, text = KEYS[key]
+    for before, after in (("", ""), ("it is ", " I think"), ('a "', '".'), ("\n(", ")\n")):
+        found, count = secrets.redact_text(before + text + after)
+        assert f"[redacted: {what}]" in found
+        assert count >= 1
+        assert telltale(text) not in found
+        assert found.startswith(before)
+        assert "cookie" in key or found.endswith(after)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_is_redacted_in_every_corner_of_a_value(key: str) -> None:
+    """N-67: keys are found in lists, in names of fields, and in JSON inside of JSON inside of a text."""
+    _, text = KEYS[key]
+    inner = json.dumps({"args": json.dumps({"deep": [json.dumps(text)]})})
+    value = {"a": [text, {"b": text}], text: 1, "arguments": inner, "cut": inner[:-1], "n": 1}
+    before = copy.deepcopy(value)
+    found, count = secrets.redact(value)
+    shown = msgspec.json.encode(found).decode()
+    assert telltale(text) not in shown
+    assert telltale(text) not in json.dumps(found)
+    assert count >= 5
+    assert value == before
+    assert found["n"] == 1
+    assert json.loads(found["arguments"])
+
+
+ASSIGNED = [
+    'password="hunter2"', "password='hunter2'", "password=hunter2", "password: hunter2",
+    "password = hunter2", "PASSWORD=hunter2", "DB_PASSWORD=hunter2", 'db.password = "hunter2"',
+    '{"password": "hunter2"', "{'password': 'hunter2'}", 'x {\\"password\\": \\"hunter2\\"}',
+    'x {\\\\\\"password\\\\\\": \\\\\\"hunter2\\\\\\"}', '"password":"a\\"hunter2"', "password := `hunter2`",
+    "'password' => 'hunter2'", "password='''a\nhunter2'''", "--password hunter2", "--password=hunter2",
+    "?password=hunter2&a=1", "Note: password=hunter2", "a: b, api_key: hunter2", "x-api-key: hunter2",
+    'api_key="hunter2', "export OPENAI_API_KEY=hunter2", "client_secret: 'hunter2'", 'cookie = "hunter2"',
+    "User=u;Password=hunter2;Timeout=3", 'Authorization="Bearer hunter2"',
+    '("Authorization", "Bearer hunter2")',
+    '{"credentials": {"value": "hunter2"}}', '["x", {"cookies": [{"value": "hunter2"}]}]',
+    '{"password": "\\u0068unter2"}', '{"a": "pass\\u0077ord=hunter2"}', '{"pass\\u0077ord": "hunter2"}',
+    '{"password": "x", "password": "hunter2"}', '{"password": "hunter2", "password": null}',
+    "aws_secret_access_key = hunter2", "secret=hunter2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ASSIGNED)
+def test_what_is_assigned_to_a_credential_is_redacted(text: str) -> None:
+    """N-67: a value behind a credential's name is gone, in code, in configuration, in cut-off JSON."""
+    found, count = secrets.redact_text(text)
+    assert count >= 1
+    assert "hunter2" not in found
+    assert secrets.redact_text(found) == (found, 0)
+
+
+CLEAN = [
+    "The quick brown fox jumps over the lazy dog; it took 12 tokens, 3 keys and no password.",
+    "Password: at least 8 characters, one of them a digit.",
+    "Your password must be changed. The secret: be patient. Token: a unit of text.",
+    "Authorization: required for all routes. Authorization is a header; Bearer authentication is common.",
+    "Basic understanding of basic arithmetic helps. The bearer of this letter is responsible.",
+    "Send `Authorization: Bearer <token>`, `Authorization: Bearer $TOKEN` or Bearer ${token}.",
+    "Use --password to set one. The --api-key flag is required.",
+    "Cookies: a small file; cookie: a biscuit.",
+    "def login(user: str, password: str, token: Optional[str] = None) -> bool:",
+    "client = OpenAI(api_key=os.environ['OPENAI_API_KEY'], password=password, secret=settings.SECRET)",
+    "self.password = password; api_key = config.api_key; token = get_token(user); key = keys[0]",
+    "password = getpass.getpass(); secret = hash(value); api_key = load('x'); password: required",
+    "const { apiKey, password } = props; if (password === confirm) { token = next(); }",
+    '<input type="password" name="password" placeholder="Password"> <label for="password">',
+    '{"type": "object", "properties": {"password": {"type": "string"}, "token": {"type": "integer"}}}',
+    '{"password": null, "api_key": "", "secret": true, "max_tokens": 4096, "logprobs": {"token": "Hi"}}',
+    "for key, value in data.items(): print(f'{key}: {value}')",
+    "sk-folding-cube-container, sk-spinner-double-bounce, task-management-system-2000, risk-averse-1999",
+    "npm_config_registry hf_hub_download ghp_short xoxo-hugs-and-kisses-xoxo SGML SG.x.y gl-pattern AIza",
+    "AKIA AKIAxxxx ASIATIC SKU12345 SKELETON 12:34:56 1234567890:AB eyJ eyJhbGciOi.x ya29 py" + "pi-server",
+    "-----BEGIN PUBLIC KEY-----\nMIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA\n-----END PUBLIC KEY-----",
+    "Look for -----BEGIN RSA PRIVATE KEY----- in the file and remove it.",
+    "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFA\n-----END CERTIFICATE-----",
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2tYq0Xk2l3m4n5o6p7q8r9s0t1u2v3w4x5y6z7 user@host",
+    "commit 8f14e45fceea167a5a36dedd4bea2543aa1b2c3d, tree 6512bd43d9caa6e02c990b0a82652dca00000000",
+    "id 3fa85f64-5717-4562-b3fc-2c963f66afa6 at 2024-01-01T00:00:00.000000Z, sha256:" + "ab" * 32,
+    "call_abc123DEF456ghi789JKL012 toolu_01A09q90qw90lq917835lq9 msg_01XFDUDYJgAACzvnptvVoYEL chatcmpl-123",
+    "https://example.com/a/b?page=2&key=value&sort=-updated#top and http://127.0.0.1:8080/x@y",
+    "docker run -u 1000:1000 image; git log --author=token; ls --sort=key",
+    "next_page_token=CAUQAA12345678901234567890 continuation_token: abc123abc123abc123abc123",
+    "secretary=Jane1 monkey: see1 keyboard=qwerty1 passenger: 12A author=Bob1 tokens: 1234 token_count=55",
+    "数据库密码不能公开。 Пароль нужен. كلمة المرور 🙂 clé : valeur",
+    "x = {'a': [1, 2, 3], 'b': {'c': None}}\n\treturn x['a'][0] == 1 and not x.get('b')",
+    "SELECT key, token FROM secrets WHERE password IS NOT NULL AND name = 'x1';",
+    "usage: prog [-h] [--token TOKEN] [--password PASSWORD]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CLEAN)
+def test_what_holds_no_credential_comes_back_as_it_is(text: str) -> None:
+    """N-67: prose, code, schemas, hashes, ids and near misses of every shape are not mangled."""
+    assert secrets.redact_text(text)[0] == text
+    assert not changed(text)
+    value = {"role": "user", "content": [{"type": "text", "text": text}]}
+    assert secrets.redact(value)[0] is value
+
+
+def test_random_data_are_not_mangled(rng: random.Random) -> None:
+    """N-67: images in base64, UUIDs and hashes of all kinds hold nothing that looks like a key."""
+    for _ in range(20):
+        noise = rng.randbytes(20_000)
+        image = "data:image/png;base64," + base64.b64encode(noise).decode()
+        assert not changed(image)
+        assert not changed(json.dumps({"type": "image", "data": base64.b64encode(noise).decode()}))
+        assert not changed(f"{uuid.UUID(bytes=noise[:16])} {hashlib.sha1(noise).hexdigest()}")  # noqa: S324
+        assert not changed(hashlib.sha256(noise).hexdigest())
+
+
+WORDS = words(
+    """
+    the a of and to in is you that it he was for on are with as his they be at one have this from or had by
+    user assistant tool call result model agent file line error test function return class def import async
+    await key keys token tokens author cookie secret password login reset required policy 1 2 42 3.14 2024
+    hello, world. Why? yes! (see) [1] {x} "quoted" 'single' `code` a/b c:\\d x_y z-w 100% #tag @user && || ->
+"""
+)
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=40))
+def test_sentences_are_not_changed(said: list[str]) -> None:
+    """N-67: no order of ordinary words is taken for a credential."""
+    assert not changed(" ".join(said))
+
+
+PIECES = [
+    *(text for _, text in KEYS.values()),
+    *("password", "api_key", "token", "Authorization", "Bearer ", "Basic ", "Cookie: a=", "hunter2", "abc"),
+    *("=", ": ", ":", " = ", '"', "'", "`", "\\", '\\"', "{", "}", "[", "]", ",", " ", "\n", "://", "@", "/"),
+    *("[redacted: ", "[redacted: password]", "redacted", "curl -u ", "--password ", "a", "1", ".", "-", "_"),
+]  # fmt: skip
+SOUP = st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=12).map("".join)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | SOUP,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(SOUP | st.sampled_from(NAMES), inner, max_size=3)
+        | inner.map(lambda value: msgspec.json.encode(value).decode())
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_what_was_redacted_holds_nothing_more_to_redact(value: Any) -> None:
+    """N-67: redacting twice is redacting once, and it changes nothing of what it is given."""
+    before = copy.deepcopy(value)
+    once, count = secrets.redact(value)
+    assert value == before
+    assert (once is value) == (count == 0)
+    assert secrets.redact(once) == (once, 0)
+
+
+@given(SOUP, st.sampled_from(sorted(KEYS)), SOUP)
+def test_a_key_among_anything_is_gone_or_was_no_key_there(left: str, key: str, right: str) -> None:
+    """N-67: whatever stands around it and apart from it, a key does not come through."""
+    _, text = KEYS[key]
+    # Glued to a letter it may be another thing.
+    assume(text not in left + right)
+    found, _ = secrets.redact_text(f"{left}\n {text} \n{right}")
+    assert text not in found
+
+
+def test_a_key_glued_to_another_is_found_once_that_is_gone() -> None:
+    """N-67: what only shows when its neighbour was redacted is redacted too."""
+    text = KEYS["digitalocean"][1] + KEYS["openai project"][1]
+    found = "[redacted: DigitalOcean token][redacted: OpenAI key]"
+    assert secrets.redact_text(text) == (found, 2)
+
+
+def test_two_names_that_are_keys_stay_two() -> None:
+    """N-67: fields whose names are redacted do not take each other's place."""
+    one, other = KEYS["github"][1], KEYS["github oauth"][1]
+    found, count = secrets.redact({one: 1, other: 2, "a": 3})
+    assert count == 2
+    assert sorted(found.values()) == [1, 2, 3]
+
+
+UNITS = [
+    "sk-", "sk-a", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\nAAAA", "eyJ", "eyJaaaaaaaaa.",
+    "_eyJaaaaaaaa", "a://", "a://b:", "http://a", "http://a:b@", "password=", 'password="', "password='\"`",
+    '\\"password\\":', "\\", '"', "token=", "AccountKey=", "a.", "Authorization: ", "Authorization: Bearer ",
+    "Basic ", "cookie: a=", "cookie:", "AKIAAAAAAAAAAAAAAAAA-a_", "ghs_1_eyJ", "SG.aaaaaaaaaaaaaaaaaaaa.",
+    "MTaaaaaaaaaaaaaaaaaaaaaaaaaa.", "1234567890:A", "[", '{"a":', '{"password":', "[redacted: ", " ",
+    "&sig=a", "aaa1Q~", "curl -u a:", "a", "--password ", "hooks.slack.com/services/", "password:\\",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", UNITS)
+def test_hostile_texts_take_no_time_out_of_proportion(unit: str) -> None:
+    """N-74: a megabyte that begins a pattern over and over is done with; the timeout of the run judges."""
+    text = (unit * (MEGABYTE // len(unit) + 1))[:MEGABYTE]
+    found, count = secrets.redact_text(text)
+    assert (found == text) == (count == 0)
+
+
+def test_deep_json_in_a_text_is_looked_at_as_text() -> None:
+    """N-74: JSON too deep to be read stops nothing, and a key in it is still found."""
+    _, key = KEYS["openai"]
+    for depth in (100, 300, 450, 700, 900, 5_000, 100_000):
+        found, count = secrets.redact_text("[" * depth + json.dumps(key) + "]" * depth)
+        assert key not in found
+        assert count == 1
+
+
+def test_every_shape_has_a_sample() -> None:
+    """N-67: no shape is without a key in the corpus that proves it."""
+    from hansard.event.shapes import SHAPES
+
+    texts = [text for _, text in KEYS.values()]
+    for shape in SHAPES:
+        pattern = credentials.compiled(shape.pattern)
+        hinted = [text for text in texts if any(hint in text.lower() for hint in shape.hints)]
+        assert any(pattern.search(text) for text in hinted), (shape.what, shape.pattern)
+
+
+def test_nothing_is_compiled_at_import() -> None:
+    """The patterns cost `import hansard` nothing: they are compiled when they are first needed."""
+    code = (
+        "from hansard.event import credentials, secrets, shapes\n"
+        "assert credentials.compiled.cache_info().currsize == 0\n"
+        "secrets.refuse({'model': 'm', 'temperature': 1}, 'metadata')\n"
+        "assert credentials.compiled.cache_info().currsize == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

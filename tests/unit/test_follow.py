@@ -1,0 +1,260 @@
+"""Following a store: every event once, in order, from where a consumer was."""
+
+import itertools
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.follow import Follower
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hansard.Store]:
+    """Yield an empty store."""
+    where = "memory:" if request.param == "memory" else tmp_path / "s"
+    with hansard.open(where, durability="os") as opened:
+        yield opened
+
+
+def say(store: hansard.Store, session_id: str, *numbers: int) -> None:
+    """Append a message for each number."""
+    for number in numbers:
+        store.session(session_id).add_message({"n": number})
+
+
+def taken(follower: Follower) -> list[tuple[str, int]]:
+    """Return session and number of every message that is at hand."""
+    found = []
+    while (item := follower.take(0.0)) is not None:
+        if item.event.message is not None:
+            found.append((item.session, item.event.message["n"]))
+    return found
+
+
+def test_what_is_there_comes_first_and_then_what_is_new(store: hansard.Store) -> None:
+    """A follower hands out all events of all sessions, and later only those that came since."""
+    say(store, "a", 1, 2)
+    say(store, "b", 3)
+    follower = store.follow()
+    assert sorted(taken(follower)) == [("a", 1), ("a", 2), ("b", 3)]
+    assert taken(follower) == []
+    say(store, "b", 4)
+    say(store, "c", 5)
+    say(store, "b", 6)
+    found = taken(follower)
+    assert [number for session, number in found if session == "b"] == [4, 6]
+    assert sorted(found) == [("b", 4), ("b", 6), ("c", 5)]
+
+
+def test_sessions_can_be_chosen(store: hansard.Store) -> None:
+    """`prefix`, `session` and `from_now` leave out what was not asked for."""
+    say(store, "x/a", 1)
+    say(store, "x/b", 2)
+    say(store, "y/a", 3)
+    assert sorted(taken(store.follow(prefix="x/"))) == [("x/a", 1), ("x/b", 2)]
+    assert taken(store.follow(session="y/a")) == [("y/a", 3)]
+    late = store.follow(from_now=True)
+    assert taken(late) == []
+    say(store, "x/a", 4)
+    say(store, "new", 5)
+    assert sorted(taken(late)) == [("new", 5), ("x/a", 4)]
+
+
+def test_a_fork_gives_its_own_events_only(store: hansard.Store) -> None:
+    """What a fork inherits has come with its parent, and does not come twice."""
+    say(store, "a", 1, 2)
+    child = store.session("a").fork("b")
+    child.add_message({"n": 3})
+    assert sorted(taken(store.follow())) == [("a", 1), ("a", 2), ("b", 3)]
+
+
+def test_redacted_content_does_not_come(store: hansard.Store) -> None:
+    """A message that was redacted before it was read comes without its content."""
+    say(store, "a", 1, 2)
+    store.session("a").redact(1)
+    assert taken(store.follow()) == [("a", 2)]
+    follower = store.follow()
+    events = [item.event for item in iter(lambda: follower.take(0.0), None)]
+    assert [event.seq for event in events] == [1, 2, 3]
+    assert events[0].data == {"message": None, "redacted": True}
+
+
+def test_deleted_and_restored_sessions_neither_lose_nor_repeat(store: hansard.Store) -> None:
+    """A deleted session is passed over; restored, it goes on from where it was; made anew, from its start."""
+    say(store, "a", 1, 2)
+    follower = store.follow()
+    assert len(taken(follower)) == 2
+    store.delete("a")
+    assert taken(follower) == []
+    store.restore("a")
+    say(store, "a", 3)
+    assert taken(follower) == [("a", 3)]
+    store.delete("a")
+    store.purge("a")
+    assert taken(follower) == []
+    say(store, "a", 4)
+    assert taken(follower) == [("a", 4)]
+
+
+def test_a_cursor_goes_on_behind_what_was_done(store: hansard.Store) -> None:
+    """A consumer that restarts gets nothing twice that it was done with, and nothing is left out."""
+    say(store, "a", 1, 2, 3)
+    say(store, "b", 4)
+    with store.follow(cursor="mailer") as follower:
+        first = [follower.take(0.0) for _ in range(2)]
+    with store.follow(cursor="mailer") as follower:
+        rest = taken(follower)
+    done = [(item.session, item.event.data["message"]["n"]) for item in first if item is not None]
+    assert sorted(done + rest) == [("a", 1), ("a", 2), ("a", 3), ("b", 4)]
+    assert store.cursors() == ["mailer"]
+    with store.follow(cursor="mailer") as follower:
+        assert taken(follower) == []
+    assert store.drop_cursor("mailer")
+    with store.follow(cursor="mailer") as follower:
+        assert len(taken(follower)) == 4
+
+
+def test_what_a_failed_consumer_had_in_its_hands_comes_again(store: hansard.Store) -> None:
+    """An event is done with when the next is asked for; one whose handling raised comes again."""
+    say(store, "a", 1, 2, 3)
+
+    def handle() -> None:
+        with store.follow(cursor="c") as follower:
+            for item in follower:
+                if item.event.seq == 2:
+                    raise KeyError
+
+    with pytest.raises(KeyError):
+        handle()
+    with store.follow(cursor="c") as follower:
+        assert taken(follower) == [("a", 2), ("a", 3)]
+
+
+def test_commits_can_be_rarer(store: hansard.Store) -> None:
+    """`commit_every` saves moves; a follower that is dropped repeats at most so many events."""
+    say(store, "a", *range(10))
+    follower = store.follow(cursor="c", commit_every=4)
+    for _ in range(7):  # six are done with, four of them remembered
+        follower.take(0.0)
+    follower._cursor.close()  # type: ignore[union-attr]  # as a crash would
+    with store.follow(cursor="c") as again:
+        assert taken(again) == [("a", number) for number in range(4, 10)]
+    with pytest.raises(ValueError, match="commit_every"):
+        store.follow(commit_every=0)
+
+
+def test_one_consumer_for_a_cursor(store: hansard.Store) -> None:
+    """Two followers under one name would each miss half: the second is refused."""
+    say(store, "a", 1)
+    with store.follow(cursor="c"), pytest.raises(hansard.LockTimeout):
+        store.follow(cursor="c")
+
+
+def test_a_damaged_session_is_reported_and_stops_no_other(tmp_path: Path) -> None:
+    """N-35: with `on_damage` the others go on; without it the error is raised."""
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        say(store, "a", 1)
+        say(store, "b", 2)
+        log = tmp_path / "s" / "sessions" / "a" / "log.jsonl"
+        log.write_bytes(log.read_bytes().replace(b'"n":1', b'"n":9'))
+    with hansard.open(tmp_path / "s") as store:
+        reported = []
+        follower = store.follow(on_damage=lambda session, error: reported.append((session, error)))
+        assert taken(follower) == [("b", 2)]
+        assert [session for session, _ in reported] == ["a"]
+        assert isinstance(reported[0][1], hansard.Damaged)
+        with pytest.raises(hansard.Damaged):
+            taken(store.follow())
+
+
+def test_waiting_ends_when_something_comes(store: hansard.Store) -> None:
+    """A follower that waits hands out what another thread appends, and then the store can be closed."""
+    follower = store.follow()
+    got: list[tuple[str, int]] = []
+    seen = threading.Event()
+
+    def consume() -> None:
+        for item in follower:
+            got.append((item.session, item.event.data["message"]["n"]))
+            seen.set()
+
+    def consume_until_closed() -> None:
+        with pytest.raises(hansard.Closed):
+            consume()
+
+    thread = threading.Thread(target=consume_until_closed)
+    thread.start()
+    say(store, "a", 1)
+    assert seen.wait(30)
+    store.close()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert got == [("a", 1)]
+
+
+WRITER = """
+import sys, hansard
+with hansard.open(sys.argv[1], durability="os") as store:
+    for number in range(int(sys.argv[3])):
+        store.session(f"{sys.argv[2]}/{number % 5}").add_message({"n": number})
+"""
+
+
+@pytest.mark.slow
+def test_four_writers_are_followed_exactly_once(tmp_path: Path) -> None:
+    """Events of four processes on shared and own sessions come once each, in order, as they are written."""
+    root = tmp_path / "s"
+    with hansard.open(root, durability="os") as store:
+        writers = [
+            subprocess.Popen([sys.executable, "-c", WRITER, str(root), name, "150"])
+            for name in ("one", "one", "two", "three")
+        ]
+        try:
+            follower = store.follow()
+            found: dict[str, list[int]] = {}
+            for item in itertools.islice(follower, 4 * 150):
+                found.setdefault(item.session, []).append(item.event.seq)
+            assert follower.take(0.0) is None
+        finally:
+            for writer in writers:
+                assert writer.wait(60) == 0
+        assert sorted(found) == sorted(info.id for info in store.sessions().items)
+        assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in found.values())
+
+
+IDLE = """
+import sys, time, hansard
+with hansard.open(sys.argv[1], read_only=True) as store:
+    follower = store.follow()
+    while follower.take(0.0) is not None:
+        pass
+    calls = 0
+    sizes = store._backend.sizes
+    def counted():
+        global calls
+        calls += 1
+        return sizes()
+    type(store._backend).sizes = lambda self: counted()
+    assert follower.take(2.0) is None
+print(calls)
+"""
+
+
+def test_waiting_is_not_busy(tmp_path: Path) -> None:
+    """An idle follower looks a few dozen times in two seconds, not as often as it can."""
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        for number in range(50):
+            say(store, f"{number}", 1)
+    looked = subprocess.run(
+        [sys.executable, "-c", IDLE, str(tmp_path / "s")],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert 2 <= int(looked.stdout) <= 60

@@ -1,0 +1,119 @@
+"""A scoped store: one tenant's sessions, and nothing of the others."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard import InvalidSessionId, Session, Store
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Yield a store in which two tenants have said something."""
+    where = "memory:" if request.param == "memory" else tmp_path / "s"
+    with hansard.open(where, durability="os") as opened:
+        for tenant in ("a", "b"):
+            for number in range(2):
+                opened.session(f"{tenant}/{number}").add_message({"secret of": tenant})
+        yield opened
+
+
+OUTSIDE: dict[str, Callable[[Store], object]] = {
+    "session": lambda scoped: scoped.session("b/0"),
+    "create": lambda scoped: scoped.create("b/new"),
+    "delete": lambda scoped: scoped.delete("b/0"),
+    "restore": lambda scoped: scoped.restore("b/0"),
+    "purge": lambda scoped: scoped.purge("b/0"),
+    "fork": lambda scoped: scoped.session("a/0").fork("b/new"),
+    "scoped": lambda scoped: scoped.scoped("b/"),
+    "a wider scope": lambda scoped: scoped.scoped("a"),
+    "dots": lambda scoped: scoped.session("../b/0"),
+    "no text": lambda scoped: scoped.session(7),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", OUTSIDE)
+def test_nothing_outside_can_be_named(what: str, store: Store) -> None:
+    """N-68, N-69: no call of a scoped store reads, writes, forks to, deletes or finds an id outside."""
+    before = {info.id: info.seq for info in store.sessions().items}
+    scoped = store.scoped("a/")
+    with pytest.raises(InvalidSessionId, match="outside"):
+        OUTSIDE[what](scoped)
+    assert not scoped.exists("b/0")
+    assert {info.id: info.seq for info in store.sessions().items} == before
+
+
+def test_what_looks_at_all_sessions_sees_the_scope_only(store: Store) -> None:
+    """N-69: listing, verify, trash, children and follow show the scope's sessions and no others."""
+    scoped = store.scoped("a/")
+    assert [info.id for info in scoped.sessions().items] == ["a/0", "a/1"]
+    assert scoped.sessions(prefix="b/").items == []
+    assert [report.session for report in scoped.verify().sessions] == ["a/0", "a/1"]
+    store.session("a/0").fork("b/child")
+    store.session("a/0").fork("a/child")
+    assert scoped.session("a/0").children() == ["a/child"]
+    assert store.session("a/0").children() == ["a/child", "b/child"]
+    store.delete("a/1")
+    store.delete("b/1")
+    assert scoped.trash() == ["a/1"]
+    follower = scoped.follow()
+    seen = {item.session for item in iter(lambda: follower.take(0.0), None)}
+    assert seen == {"a/0", "a/child"}
+
+
+def test_the_sessions_are_the_same(store: Store) -> None:
+    """Ids mean the same in a scope and outside; what is appended in one shows in the other."""
+    scoped = store.scoped("a/")
+    scoped.session("a/0").add_message({"n": 1})
+    assert store.session("a/0").messages()[-1] == {"n": 1}
+    assert scoped.session().id.startswith("a/")
+    fresh = scoped.session("a/0").fork()
+    assert fresh.id.startswith("a/")
+    assert fresh.messages() == scoped.session("a/0").messages()
+    assert [info.id for info in scoped.scoped("a/1").sessions().items] == ["a/1"]
+    with pytest.raises(InvalidSessionId, match="empty prefix"):
+        store.scoped("")
+
+
+def test_a_fork_from_outside_is_read_whole(store: Store) -> None:
+    """A session that an outsider forked into the scope shows what it inherits, and leads nowhere else."""
+    store.session("b/0").fork("a/given").add_message({"n": 1})
+    given = store.scoped("a/").session("a/given")
+    assert given.messages() == [{"secret of": "b"}, {"n": 1}]
+    assert given.parent == "b/0"
+
+
+def test_closing_a_scope_closes_only_it(store: Store) -> None:
+    """After `close` the scope says so, and the whole store goes on."""
+    with store.scoped("a/") as scoped:
+        session: Session = scoped.session("a/0")
+    with pytest.raises(hansard.Closed):
+        scoped.session("a/0")
+    with pytest.raises(hansard.Closed):
+        scoped.sessions()
+    assert session.messages()
+    assert store.session("a/0").messages()
+
+
+def test_cursors_of_two_scopes_are_two(store: Store) -> None:
+    """N-68: consumers of two tenants that chose one name have two cursors."""
+    for tenant in ("a", "b"):
+        with store.scoped(f"{tenant}/").follow(cursor="mailer") as follower:
+            items = list(iter(lambda taken=follower.take: taken(0.0), None))
+        assert {item.session for item in items} == {f"{tenant}/0", f"{tenant}/1"}
+        assert store.scoped(f"{tenant}/").cursors() == ["mailer"]
+    assert store.cursors() == ["a/mailer", "b/mailer"]
+    assert store.scoped("a/").drop_cursor("mailer")
+    assert store.cursors() == ["b/mailer"]
+
+
+def test_one_store_serves_two_users_at_once(store: Store) -> None:
+    """N-68: the id is given with each call; handles of two users on one store never mix."""
+    one, two = store.scoped("a/"), store.scoped("b/")
+    for number in range(20):
+        one.session("a/0").add_message({"user": "a", "n": number})
+        two.session("b/0").add_message({"user": "b", "n": number})
+    assert {m["user"] for m in one.session("a/0").messages(last=20)} == {"a"}
+    assert {m["user"] for m in two.session("b/0").messages(last=20)} == {"b"}
