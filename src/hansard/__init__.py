@@ -12,6 +12,8 @@ To read the source, follow one event through the house, opening files in this or
 `state/replay` → `state/fold`. docs/architecture.md draws the rooms; docs/format.md is the law on disk.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from hansard.backend.contract import Finding, Health
 from hansard.errors import (
     BackendUnavailable,
@@ -19,10 +21,13 @@ from hansard.errors import (
     Damaged,
     DiskFailed,
     HansardError,
+    InUse,
     InvalidEvent,
     InvalidSessionId,
     LockTimeout,
     ReadOnly,
+    Reentered,
+    SecretRefused,
     SeqConflict,
     SessionDeleted,
     SessionExists,
@@ -33,27 +38,38 @@ from hansard.errors import (
     UnsafePath,
 )
 from hansard.event.envelope import Event
+from hansard.follow import Followed, Follower
 from hansard.session import Session
 from hansard.state.fold import State, Usage
 from hansard.state.pairing import Problem
 from hansard.store import Page, SessionInfo, Store, open
+from hansard.stream import Stream
+from hansard.upkeep.collection import CollectionReport
+from hansard.upkeep.pruning import PruneReport
 from hansard.upkeep.verify import SessionReport, StoreReport
 
 __all__ = [
     "BackendUnavailable",
     "Closed",
+    "CollectionReport",
     "Damaged",
     "DiskFailed",
     "Event",
     "Finding",
+    "Followed",
+    "Follower",
     "HansardError",
     "Health",
+    "InUse",
     "InvalidEvent",
     "InvalidSessionId",
     "LockTimeout",
     "Page",
     "Problem",
+    "PruneReport",
     "ReadOnly",
+    "Reentered",
+    "SecretRefused",
     "SeqConflict",
     "Session",
     "SessionDeleted",
@@ -65,9 +81,22 @@ __all__ = [
     "Store",
     "StoreNotFound",
     "StoreReport",
+    "Stream",
     "SyncFailed",
     "UnknownFormat",
     "UnsafePath",
     "Usage",
     "open",
 ]
+
+if TYPE_CHECKING:
+    from hansard import aio as aio
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Load `hansard.aio` when it is asked for: most programs have no event loop."""
+        if name == "aio":
+            import hansard.aio
+
+            return hansard.aio
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

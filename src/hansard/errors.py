@@ -12,8 +12,10 @@
     ├── SessionNotFound       no such session                           (finding)
     ├── SessionExists         `create` of a session that exists
     ├── SessionDeleted        the session is in the trash
+    ├── InUse                 others were forked from the session, and need its events
     ├── SeqConflict           `expected_seq` is not the session's seq   (appending)
     ├── LockTimeout           another writer held the lock for too long
+    ├── Reentered             this thread is in the middle of an append to the session
     ├── DiskFailed            the operating system refused a call
     │   └── SyncFailed        … and it was a sync: the session is shut until verified
     ├── Damaged               bytes of a log fail their checksum        (reading)
@@ -97,6 +99,18 @@ class SessionDeleted(HansardError, LookupError):
     """The session was deleted and is in the trash; `store.restore(id)` brings it back."""
 
 
+class InUse(HansardError):
+    """Other sessions were forked from this one and need its events; nothing was purged.
+
+    Attributes:
+        children: the ids of those sessions.
+    """
+
+    def __init__(self, message: str, *, children: list[str]) -> None:
+        super().__init__(message)
+        self.children = children
+
+
 class SeqConflict(HansardError):
     """The session is not at the seq that the caller expected; nothing was appended.
 
@@ -121,6 +135,14 @@ class LockTimeout(HansardError, TimeoutError):
     def __init__(self, message: str, *, holder: int | None = None) -> None:
         super().__init__(message)
         self.holder = holder
+
+
+class Reentered(HansardError, RuntimeError):
+    """A signal handler or a finaliser appended to a session while its own thread was appending to it.
+
+    Nothing of it was appended: waiting for the thread's own work would be waiting for ever. Set a flag in
+    the handler, and append where the program goes on.
+    """
 
 
 class DiskFailed(HansardError, OSError):

@@ -13,7 +13,8 @@ from hansard.backend.contract import Backend, Log
 from hansard.errors import Damaged, DiskFailed, InvalidEvent, SessionDeleted, UnknownFormat
 from hansard.event import codec
 from hansard.event.envelope import Event
-from hansard.state import fold, lineage, pairing, path, redaction, repair, replay, views
+from hansard.event.large import stored
+from hansard.state import filling, fold, lineage, pairing, path, redaction, repair, replay, views
 from hansard.state import window as windows
 from hansard.state.fold import State, Usage
 from hansard.state.lineage import Lineage
@@ -42,8 +43,11 @@ class Reading:
         self._backend = backend
         self._log: Log = backend.log(session_id)
         self._lineage: Lineage | None = None
-        #: The state as far as it was folded, and what was redacted by then.
-        self._state: tuple[Redactions, State] = (redaction.NOTHING, fold.EMPTY)
+        #: The state as far as it was folded; of which session, and what was redacted by then.
+        self._state: tuple[tuple[Event | None, Redactions], State] = (
+            (None, redaction.NOTHING),
+            fold.EMPTY,
+        )
 
     def __repr__(self) -> str:
         return f"<hansard.Session {self.id!r} in {self._backend.where!r}>"
@@ -103,7 +107,8 @@ class Reading:
             found = views.show_last(log, views.encoded, last, after=after, upto=upto, view=view)
         else:
             found = views.show(log, views.encoded, after=after, upto=upto, view=view)
-        return b"[" + b",".join(found) + b"]"
+        # Joined, not added up: while it joins, other threads can run.
+        return b"".join((b"[", b",".join(found), b"]"))
 
     def window(
         self,
@@ -134,9 +139,10 @@ class Reading:
         # The end of the view is enough, unless a limit reaches further back: then more of it.
         size = _WINDOW
         while True:
-            tail = views.show_last(log, views.decoded, size)
+            placed = views.show_last_placed(log, views.decoded, size)
+            tail = [message for _, message in placed]
             complete = len(tail) < size
-            first = _first_user(log, tail, complete=complete) if keep_first else None
+            first = _first_user(log, placed, complete=complete) if keep_first else None
             found = windows.window(tail, limits, first=first, partial=not complete)
             if found is not None:
                 return _repair(found) if repair else found
@@ -178,12 +184,22 @@ class Reading:
             redactions = lineage.redactions_of(log)
             for chunk in log.read(after=after):
                 for event in chunk.events():
-                    yield redactions.mask(event) if redactions else event
+                    yield filling.event(log, redactions, event)
                     after = event.seq
             if not follow:
                 return
             while not self._log.wait(after, _PATIENCE):
                 pass
+
+    def _event_at(self, seq: int) -> Event | None:
+        """Return one event as it is at hand: without its large content, which may be gone."""
+        log = self._whole()
+        redactions = lineage.redactions_of(log)
+        for chunk in log.read(after=seq - 1, upto=seq) if seq else ():
+            for found in chunk.events():
+                event = redactions.mask(found)
+                return Event(event.seq, event.stamp, event.kind, stored(event), event.key)
+        return None
 
     # -- what it adds up to ---------------------------------------------------------------------
 
@@ -224,13 +240,15 @@ class Reading:
         upto = self._seq_at(at)
         log = self._whole()
         redactions = lineage.redactions_of(log)
+        # Another session may have the name by now: its first event is not the same.
+        basis = (self._log.first(), redactions)
         by_then, start = self._state
-        if (upto is not None and start.seq > upto) or by_then != redactions:
+        if (upto is not None and start.seq > upto) or by_then != basis:
             start = fold.EMPTY
         state = replay.replay(log, start=start, upto=upto, redactions=redactions)
-        if state.seq > self._state[1].seq or by_then != redactions:
+        if state.seq > self._state[1].seq or by_then != basis:
             # What was folded stays folded: the next call reads only what is new.
-            self._state = (redactions, state)
+            self._state = (basis, state)
         # The dicts inside are shared with the kept state, so the caller gets its own.
         return codec.own_copy(state)
 
@@ -298,13 +316,15 @@ def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return repair.repair(messages)
 
 
-def _first_user(log: Log, tail: list[dict[str, Any]], *, complete: bool) -> dict[str, Any] | None:
+def _first_user(
+    log: Log, tail: list[tuple[int, dict[str, Any]]], *, complete: bool
+) -> dict[str, Any] | None:
     """Return what a person said first, as the object in the tail if it is there."""
     if not complete:
-        for message in views.each(log):
+        for seq, message in views.each(log):
             if windows.is_user(message):
-                return message
-    return next((message for message in tail if windows.is_user(message)), None)
+                return next((kept for place, kept in tail if place == seq), message)
+    return next((message for _, message in tail if windows.is_user(message)), None)
 
 
 def check_seq(name: str, value: object) -> None:

@@ -6,10 +6,12 @@ goes to the backend. A handle is cheap, safe to share between threads, and sees 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from os import PathLike
 from typing import Any
 
 from hansard.backend.contract import Backend
-from hansard.errors import InvalidEvent, SessionNotFound
+from hansard.errors import InvalidEvent, SessionDeleted, SessionNotFound
 from hansard.event import codec
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import (
@@ -126,6 +128,16 @@ class Session(Reading):
         """Do as `set_metadata` does, for keys that are no Python names."""
         return self._set_metadata(changes, automatic=False)
 
+    def set_workspace(self, path: str | PathLike[str] = ".") -> Event | None:
+        """Say which folder the session belongs to, so that `store.latest(workspace=…)` finds it.
+
+        If the folder is in a git repository, a small file in its git directory lets it be known again after
+        it was moved or renamed.
+        """
+        from hansard.workspace import mark
+
+        return self._set_metadata(mark(path).metadata(), automatic=False)
+
     def set_title(self, title: str, *, automatic: bool = False) -> Event | None:
         """Give the session a title. It counts as no activity.
 
@@ -147,7 +159,8 @@ class Session(Reading):
         before = fold.metadata_of(controls)
         after = fold.metadata_of([*controls, Event(0, "", draft.kind, draft.data)])
         # The same title from a person as from a program is news: from now on it is the person's.
-        taken_over = "title" in changes and not automatic and not self._named(controls)
+        given = changes.get("title") is not None and not automatic
+        taken_over = given and not self._named(controls)
         if codec.equal(before, after) and not taken_over:
             return None
         return self._append([draft])[0]
@@ -201,11 +214,14 @@ class Session(Reading):
         compaction, which this version does not have yet.
         """
         self._check_place("redact", seq)
-        event = next(self.events(after=seq - 1), None) if seq else None
+        event = self._event_at(seq)
         if event is None or event.kind not in {MESSAGE_ADDED, SUMMARY_ADDED, MESSAGE_PART}:
             raise InvalidEvent(f"session {self.id!r} has no message at seq {seq}")
         from hansard.upkeep import scrub
 
+        if event.kind == MESSAGE_PART:
+            # If the message was finished, it is the message that goes, and its parts with it.
+            event = next(filter(partial(scrub.finishes, event), self.events(after=seq)), event)
         return self._append([scrub.redaction(event, reason)])[0]
 
     def scrub(self, *texts: str, reason: str = "scrubbed") -> list[Event]:
@@ -272,6 +288,16 @@ class Session(Reading):
         data = {"parent": self.id, "seq": seq, "created": head.created}
         draft = Draft(SESSION_FORKED, codec.encode(data), SESSION_FORKED in CONTROL)
         child._log.append([draft], new_only=True, before=seq)
+        try:
+            # Whoever purges a session has looked for its children after it was deleted, so a child that came
+            # too late to be seen finds its parent deleted here.
+            gone = self._log.head() is None
+        except SessionDeleted:
+            gone = True
+        if gone:
+            self._backend.delete(child.id, expected_seq=seq + 1)
+            self._backend.purge(child.id)
+            raise SessionDeleted(f"session {self.id!r} was deleted while it was being forked")
         return child
 
     def share(

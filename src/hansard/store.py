@@ -4,7 +4,7 @@ Above: user code.  Below: `session`, `upkeep`, `backend`.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
@@ -20,11 +20,19 @@ from hansard.errors import (
     UnknownFormat,
     UnsafePath,
 )
+from hansard.event.envelope import Event
+from hansard.follow import Follower
 from hansard.session import Session, create
+from hansard.state.activity import last_activity
+from hansard.upkeep import retention
+from hansard.upkeep.collection import CollectionReport, collect_large
+from hansard.upkeep.pruning import PruneReport, prune
 from hansard.upkeep.verify import StoreReport, verify_store
 
 if TYPE_CHECKING:
-    from hansard.follow import Follower
+    from datetime import timedelta
+
+    from hansard.workspace import Folder
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -33,7 +41,8 @@ class SessionInfo(msgspec.Struct, frozen=True):
     Attributes:
         id: the session's id.
         seq: its last event.
-        created, updated: when it began, and when its last event was written: RFC 3339 text.
+        created, updated: when it began, and when something last happened in it, as RFC 3339 text. To give
+            it a title, to archive or to close it is not something that happened.
         bytes: what it takes on disk.
         metadata: what `set_metadata` calls add up to.
         damaged: what is wrong with it; empty if it can be read.
@@ -68,6 +77,7 @@ def open(
     read_only: bool = False,
     durability: Literal["sync", "os"] = "sync",
     lock_timeout: float = 10.0,
+    large_content: int | None = None,
 ) -> "Store":
     """Open a store, making it if it is missing.
 
@@ -78,18 +88,22 @@ def open(
         durability: "sync": an acknowledged append survives a power cut. "os": it survives a killed
             process, and costs a hundredth.
         lock_timeout: how many seconds to wait for another writer of the same session.
+        large_content: keep each text in a message that has more bytes than this, such as 65536, once for the
+            whole store, however many messages and forks hold it. None: keep it where it was said. Either
+            way, a store reads what was kept in the other.
     """
     if durability not in {"sync", "os"}:
         raise ValueError(f"durability must be 'sync' or 'os', not {durability!r}")
     if not lock_timeout >= 0:
         raise ValueError(f"lock_timeout must be a number of seconds, not {lock_timeout!r}")
+    _check_large_content(large_content)
     where = os.fsdecode(path)
     if not where or "\0" in where:
         raise ValueError(f"the path of a store must be a text without NUL, not {where!r}")
     if where == "memory:":
         from hansard.backend.memory import MemoryBackend
 
-        return Store(MemoryBackend())
+        return Store(MemoryBackend(large_content=large_content))
     if where.startswith(("postgresql://", "postgres://")):
         raise BackendUnavailable(
             "this version of hansard has no PostgreSQL backend; give a directory, or 'memory:'"
@@ -103,8 +117,18 @@ def open(
             read_only=read_only,
             durability=durability,
             lock_timeout=lock_timeout,
+            large_content=large_content,
         )
     )
+
+
+def _check_large_content(value: object) -> None:
+    from hansard.event.large import SMALLEST
+
+    if value is not None and (type(value) is not int or value < SMALLEST):
+        raise ValueError(
+            f"large_content must be a number of bytes, {SMALLEST} or more, or None, not {value!r}"
+        )
 
 
 class Store:
@@ -141,9 +165,26 @@ class Store:
             id = self._backend.prefix + new_id()
         return Session(self._backend, id)
 
-    def create(self, id: str, *, metadata: dict[str, Any] | None = None) -> Session:
-        """Make a session that must not exist yet, or raise `SessionExists`."""
-        return create(self._backend, id, {} if metadata is None else metadata)
+    def create(
+        self,
+        id: str,
+        *,
+        metadata: dict[str, Any] | None = None,
+        workspace: "Folder | None" = None,
+    ) -> Session:
+        """Make a session that must not exist yet, or raise `SessionExists`.
+
+        Args:
+            id: the session's id.
+            metadata: what is known about it from the start.
+            workspace: the folder that it belongs to, by which `latest` finds it.
+        """
+        given = {} if metadata is None else metadata
+        if workspace is not None:
+            from hansard.workspace import mark
+
+            given = {**given, **mark(workspace).metadata()}
+        return create(self._backend, id, given)
 
     def exists(self, id: str) -> bool:
         """Say whether a session has an event and is not deleted; one that cannot be read exists."""
@@ -158,12 +199,56 @@ class Store:
 
     def delete(self, id: str) -> None:
         """Move a session to the trash. Handles on it raise `SessionDeleted` from now on."""
-        self._backend.delete(id)
+        retention.delete(self._backend, id)
 
     def restore(self, id: str) -> Session:
         """Bring a deleted session back, with everything that was in it."""
-        self._backend.restore(id)
+        retention.restore(self._backend, id)
         return Session(self._backend, id)
+
+    def trash(self) -> list[str]:
+        """Return the ids of the deleted sessions that can be restored, sorted."""
+        return sorted(self._backend.trash())
+
+    def purge(self, id: str) -> None:
+        """Remove a session from the trash for good.
+
+        Raises `InUse` while other sessions that were forked from it exist, be it in the trash: they need
+        its events.
+        """
+        retention.purge(self._backend, id)
+
+    def latest(
+        self,
+        *,
+        workspace: "Folder | None" = None,
+        prefix: str = "",
+        archived: bool = False,
+        skip_damaged: bool = False,
+    ) -> Session | None:
+        """Return the session in which something happened last; None if there is none.
+
+        By the times of its events. To give it a title or other metadata, to archive or to close it is not
+        something that happened in it.
+
+        Args:
+            workspace: only sessions that belong to this folder; also after it was moved or renamed, if it
+                is in a git repository.
+            prefix: only ids that begin so.
+            archived: consider sessions that were archived, too.
+            skip_damaged: pass over sessions that cannot be read. Otherwise one that may be the newest
+                raises `Damaged`: to go on with an older one is for the caller to decide.
+        """
+        from hansard.upkeep.resume import latest
+
+        found = latest(
+            self._backend,
+            workspace=workspace,
+            prefix=prefix,
+            archived=archived,
+            skip_damaged=skip_damaged,
+        )
+        return None if found is None else Session(self._backend, found)
 
     def sessions(
         self, *, prefix: str = "", limit: int | None = None, cursor: str | None = None
@@ -198,6 +283,7 @@ class Store:
             head = log.head()
             if head is None:
                 return None
+            updated = last_activity(log, head)
             metadata = Session(self._backend, session_id).metadata
         except SessionDeleted:
             return None
@@ -208,7 +294,7 @@ class Store:
             session_id,
             seq=head.seq,
             created=head.created,
-            updated=head.updated,
+            updated=updated,
             bytes=head.size,
             metadata=metadata,
         )
@@ -238,26 +324,30 @@ class Store:
         prefix: str = "",
         session: str | None = None,
         cursor: str | None = None,
+        commit_every: int = 1,
         from_now: bool = False,
         on_damage: Callable[[str, HansardError], None] | None = None,
-    ) -> "Follower":
+    ) -> Follower:
         """Yield the events of all sessions, those that are there and those to come, for ever.
 
         Args:
             prefix: only sessions whose ids begin so.
             session: only this session.
             cursor: remember under this name how far the consumer got, and go on from there.
+            commit_every: remember it after so many events, and whenever there is nothing to hand out;
+                each time costs a sync, and so many events at the most come again after a crash.
             from_now: leave out what is there already, unless the cursor knows the session.
             on_damage: called with id and error for a session that cannot be read, which is then left
                 out; without it, the error is raised.
         """
-        from hansard.follow import Follower
-
+        if commit_every < 1:
+            raise ValueError(f"commit_every must be 1 or more, not {commit_every!r}")
         opened = None if cursor is None else self._backend.cursor(cursor)
         return Follower(
             self._backend,
             wanted=lambda found: found.startswith(prefix) and (session is None or found == session),
             cursor=opened,
+            commit_every=commit_every,
             from_now=from_now,
             on_damage=on_damage,
         )
@@ -275,6 +365,56 @@ class Store:
     def verify(self) -> StoreReport:
         """Check every byte of every session, and report."""
         return verify_store(self._backend, self._backend.ids())
+
+    def collect_large(self, *, dry_run: bool = False) -> CollectionReport:
+        """Remove the large content to which no message refers any more, and report.
+
+        Safe beside writers. What is in the trash is still referred to; what was redacted or purged is not.
+
+        Args:
+            dry_run: remove nothing, and report what would be removed.
+        """
+        return collect_large(self._backend.whole, dry_run=dry_run)
+
+    def prune(
+        self,
+        *,
+        older_than: "timedelta | float",
+        keep_last: int = 0,
+        workspace: "Folder | None" = None,
+        prefix: str = "",
+        dry_run: bool = False,
+        all_workspaces: bool = False,
+    ) -> PruneReport:
+        """Move sessions in which nothing has happened for long into the trash, and report.
+
+        Never touched: sessions whose metadata say `pinned`, those that somebody is writing to, those from
+        which sessions that stay were forked, and those that cannot be read.
+
+        Args:
+            older_than: for how long nothing has happened: a timedelta, or seconds; more than 0.
+            keep_last: keep so many of the newest of each workspace.
+            workspace: only sessions that belong to this folder. Without it, only those that belong to none.
+            prefix: only ids that begin so.
+            dry_run: only report what would be done.
+            all_workspaces: whatever workspace they belong to.
+        """
+        return prune(
+            self._backend,
+            older_than=older_than,
+            keep_last=keep_last,
+            workspace=workspace,
+            prefix=prefix,
+            dry_run=dry_run,
+            all_workspaces=all_workspaces,
+        )
+
+    def audit(self) -> Iterator[Event]:
+        """Yield what was done to whole sessions: deleted, restored, purged, pruned.
+
+        Each is recorded before it is done. If it was refused after all, a `session.kept` follows.
+        """
+        return retention.audit(self._backend)
 
     def health(self) -> Health:
         """Try that the store can be read and, unless read-only, written. Raises if it cannot."""

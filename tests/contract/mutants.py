@@ -11,6 +11,14 @@ from typing import Any, ClassVar
 from hansard.backend.contract import Chunk, Finding, Head, Health, Log
 from hansard.backend.memory import MemoryBackend, MemoryChunk, MemoryLog
 from hansard.event.envelope import Draft, Event
+from tests.contract.cursor_mutants import CURSOR_MUTANTS
+from tests.contract.forking_mutants import FORKING_LOGS, FORKING_MUTANTS
+from tests.contract.large_mutants import LARGE_MUTANTS
+from tests.contract.retention_mutants import (
+    RETENTION_MUTANTS,
+    LogThatIsAlwaysBusy,
+    LogThatSalvagesMessages,
+)
 
 
 class Mutant(MemoryBackend):
@@ -19,11 +27,10 @@ class Mutant(MemoryBackend):
     made_of: ClassVar[type[MemoryLog]] = MemoryLog
 
     def log(self, session_id: str) -> Log:
-        super().log(session_id)  # which checks the id
-        with self._mutex:
-            if type(self._logs.get(session_id)) is not self.made_of:
-                self._logs[session_id] = self.made_of(self, session_id)
-            return self._logs[session_id]
+        return self.made_of(self, session_id, self._record(session_id))
+
+    def _known(self, session_id: str) -> MemoryLog:
+        return self.made_of(self, session_id, super()._known(session_id)._record)
 
 
 class LogWithoutKeys(MemoryLog):
@@ -74,13 +81,13 @@ class LogWithoutLock(MemoryLog):
         if options:
             return super().append(drafts, **options)
         self._check_open()
-        seq = len(self._events)
+        seq = len(self._record.events)
         time.sleep(0.0001)
         events = [
             Event(seq + place, "2026-01-01T00:00:00.000000Z", draft.kind, draft.data)
             for place, draft in enumerate(drafts, 1)
         ]
-        self._events.extend(events)
+        self._record.events.extend(events)
         return events
 
 
@@ -156,7 +163,7 @@ class LogThatStaysUp(MemoryLog):
     """Goes on taking events after it was deleted."""
 
     def append(self, drafts: Sequence[Draft], **options: Any) -> list[Event]:
-        self.deleted = False
+        self._record.deleted = False
         return super().append(drafts, **options)
 
 
@@ -175,10 +182,10 @@ class LogThatIsAlwaysWhole(MemoryLog):
 class LogThatForgets(MemoryLog):
     """Loses the last event on its way through the trash."""
 
-    def set_deleted(self, *, deleted: bool) -> None:
-        super().set_deleted(deleted=deleted)
+    def set_deleted(self, *, deleted: bool, expected_seq: int | None = None) -> None:
+        super().set_deleted(deleted=deleted, expected_seq=expected_seq)
         if deleted:
-            self._events.pop()
+            self._record.events.pop()
 
 
 class BackendOfOneCase(MemoryBackend):
@@ -189,14 +196,12 @@ class BackendOfOneCase(MemoryBackend):
 
 class BackendThatListsTheTrash(MemoryBackend):
     def ids(self) -> Iterator[str]:
-        list(super().ids())  # which checks that it is open
-        return iter([log.session_id for log in self._logs.values() if log._events])
+        return (session_id for session_id, record in self._all() if record.events)
 
 
 class BackendThatListsEverything(MemoryBackend):
     def ids(self) -> Iterator[str]:
-        list(super().ids())
-        return iter([log.session_id for log in self._logs.values() if not log.deleted])
+        return (session_id for session_id, record in self._all() if not record.deleted)
 
 
 class BackendThatLeavesProbes(MemoryBackend):
@@ -241,4 +246,11 @@ MUTANTS: dict[type[MemoryBackend], str] = {
     BackendThatListsEverything: "ids",
     BackendThatLeavesProbes: "health",
     BackendThatNeverCloses: "close",
+    **CURSOR_MUTANTS,
+    **RETENTION_MUTANTS,
+    of(LogThatSalvagesMessages): "salvage",
+    of(LogThatIsAlwaysBusy): "salvage",
+    **LARGE_MUTANTS,
+    **FORKING_MUTANTS,
+    **{of(logs): capability for logs, capability in FORKING_LOGS.items()},
 }

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hansard.backend.memory import MemoryBackend
+from hansard.backend.memory import MemoryBackend, MemoryLog
 from hansard.testing.contract import CAPABILITIES, CHECKS, run_contract
-from tests.contract.mutants import MUTANTS
+from tests.contract.mutants import MUTANTS, of
 
 
 def others(capability: str) -> list[str]:
@@ -28,6 +28,12 @@ def test_a_broken_backend_is_found_out(mutant: type[MemoryBackend], capability: 
         assert failure.check.capability == capability
         assert failure.check.claim in text
         assert failure.reason in text
+
+
+def test_what_mutants_are_made_of_is_sound() -> None:
+    """N-17: without its bug a mutant passes, so it is the bug that is found."""
+    report = run_contract(of(MemoryLog))
+    assert report.passed, report.to_text()
 
 
 def test_a_broken_backend_is_found_out_without_asserts() -> None:

@@ -41,6 +41,7 @@ FAMILIAR: dict[str, type[Exception]] = {
 SAMPLES: list[HansardError] = [
     errors.InvalidSessionId("where: what; next"),
     errors.InvalidEvent("where: what; next"),
+    errors.SecretRefused("where: what; next", place="metadata['api_key']"),
     errors.StoreNotFound("where: what; next"),
     errors.UnknownFormat("where: what; next"),
     errors.UnsafePath("where: what; next"),
@@ -49,16 +50,20 @@ SAMPLES: list[HansardError] = [
     errors.SessionNotFound("where: what; next"),
     errors.SessionExists("where: what; next"),
     errors.SessionDeleted("where: what; next"),
+    errors.InUse("where: what; next", children=["a", "b"]),
     errors.SeqConflict("where: what; next", expected=3, actual=7),
     errors.LockTimeout("where: what; next", holder=4711),
     errors.LockTimeout("where: what; next"),
+    errors.Reentered("where: what; next"),
     errors.DiskFailed("write", "data/x", OSError(errno.ENOSPC, "full"), "free some space"),
     errors.SyncFailed("sync", "data/x", OSError(errno.EIO, "io"), "verify"),
     errors.Damaged("data/x", 40960, "checksum mismatch", "run verify"),
     errors.BackendUnavailable("where: what; next"),
 ]
 
-FIELDS = ("expected", "actual", "holder", "errno", "operation", "path", "offset", "reason")
+FIELDS = (
+    "expected", "actual", "holder", "errno", "operation", "path", "offset", "reason", "children"
+)  # fmt: skip
 
 
 def drawn() -> dict[str, str]:
@@ -138,6 +143,12 @@ def test_a_refused_write_says_so_with_the_system_s_number(
     assert session.messages() == [{"n": 1}]
 
 
+def _reenter(session: hansard.Session) -> None:
+    """Append as a signal handler does in the middle of its own thread's append."""
+    with session._log._writer._turns.alone():  # type: ignore[attr-defined]
+        session.add_message({"n": 2})
+
+
 def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
     """Return, by error, a call that raises it, and what its message must say: where, and what next."""
     store = hansard.open(path / "store", durability="os")
@@ -146,6 +157,8 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
     for name in ("gone", "broken", "newer", "linked"):
         store.session(name).add_message({"n": 1})
     store.delete("gone")
+    store.create("parent").fork("child")
+    store.delete("parent")
     log_of(path / "store", "broken").write_bytes(b"\n")
     log = log_of(path / "store", "newer")
     log.write_bytes(log.read_bytes().replace(b'"version":1', b'"version":9', 1))
@@ -158,6 +171,11 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
     return {
         "InvalidSessionId": (lambda: store.session(""), "empty", "new_id"),
         "InvalidEvent": (lambda: session.add_message({"n": {1}}), "message['n']", "turn it into"),
+        "SecretRefused": (
+            lambda: session.set_metadata(password="correct horse"),  # noqa: S106 - none of ours
+            "metadata['password']",
+            "store only its name",
+        ),
         "StoreNotFound": (
             lambda: hansard.open(path / "nowhere", create=False),
             str(path / "nowhere"),
@@ -178,11 +196,13 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
         "SessionNotFound": (lambda: store.delete("nobody"), "'nobody'", "in this store"),
         "SessionExists": (lambda: store.create("a/b"), "'a/b'", "seq 1"),
         "SessionDeleted": (lambda: reader.session("gone").messages(), "'gone'", "store.restore"),
+        "InUse": (lambda: store.purge("parent"), "'parent'", "delete and purge them first"),
         "SeqConflict": (
             lambda: session.add_message({}, expected_seq=9),
             "'a/b' is at seq 1",
             "decide again",
         ),
+        "Reentered": (lambda: _reenter(session), "log.jsonl", "set a flag"),
         "Damaged": (lambda: reader.session("broken").messages(), "broken/log.jsonl", "`verify`"),
         "BackendUnavailable": (
             lambda: hansard.open("postgresql://host/db"),

@@ -22,15 +22,15 @@ LAYERS = (
     # the package itself, `hansard/__init__`: the public names
     ("hansard",),
     # what a caller holds
-    ("store", "session", "reading", "stream", "follow", "workspace"),
+    ("store", "session", "reading", "stream", "follow"),
     # listing and search: derived, disposable
     ("index",),
     # compaction, verify, repair, retention, transfer
     ("upkeep",),
     # fold, replay, checkpoint, lineage, views: pure
     ("state",),
-    # contract, and where a store lives
-    ("backend",),
+    # contract, and where a store lives; the folder that a session belongs to
+    ("backend", "workspace"),
     # facts as values, and bytes on disk: neither knows the other
     ("event", "log"),
     # the whole tree, in one file
@@ -45,10 +45,8 @@ NEIGHBOURS = {
     # The reading half of a session, and a message while it is being said.
     ("session", "reading"),
     ("session", "stream"),
-    # What `store.follow` and `store.latest` give out.
+    # What `store.follow` gives out.
     ("store", "follow"),
-    ("store", "workspace"),
-    ("session", "workspace"),
     # The command `import` is its arguments and one call into an importer; `view` likewise.
     ("cli", "importers"),
     ("cli", "viewer"),

@@ -5,6 +5,7 @@ times mean little on a shared machine; ratios of neighbours mean something.
 """
 
 import argparse
+import asyncio
 import fcntl
 import json
 import os
@@ -127,6 +128,61 @@ def threads(folder: Path) -> Result:
     return Result(
         "threads", _doc(threads), f"{ours:.0f}/s", f"{limit:.0f}/s", ratio, 3.0, more=True
     )
+
+
+def tasks(folder: Path) -> Result:
+    """Appends a second of 64 tasks on one `"sync"` session, and of one thread."""
+
+    async def rate(store: hansard.aio.Store, each: int) -> float:
+        session = store.session()
+        await session.add_message({"role": "system", "content": "begin"})
+
+        async def work() -> None:
+            for place in range(each):
+                await session.add_message(MESSAGES[place])
+
+        start = time.perf_counter()
+        await asyncio.gather(*(work() for _ in range(64)))
+        return 64 * each / (time.perf_counter() - start)
+
+    async def once() -> float:
+        async with hansard.aio.open(folder / "store") as store:
+            return await rate(store, 40)
+
+    def alone() -> float:
+        with hansard.open(folder / "store") as store:
+            session = store.session()
+            return 600 / seconds(lambda: [session.add_message(MESSAGES[i]) for i in range(600)])
+
+    ours, limit, ratio = alternate(lambda: asyncio.run(once()), alone, 7)
+    return Result("tasks", _doc(tasks), f"{ours:.0f}/s", f"{limit:.0f}/s", ratio, 6.0, more=True)
+
+
+def jitter(folder: Path) -> Result:
+    """How long an event loop stands still while 100,000 messages are loaded, listed and verified; 50 ms."""
+    _long_session(hansard.open(folder / "store", durability="os"))
+
+    async def beat(gaps: list[float]) -> None:
+        # The time that this process has worked, and not that of the others on the machine.
+        last = time.process_time()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.process_time()
+            gaps.append(now - last)
+            last = now
+
+    async def main() -> float:
+        gaps: list[float] = []
+        async with hansard.aio.open(folder / "store") as store:
+            beating = asyncio.create_task(beat(gaps))
+            session = store.session("long")
+            kept: list[object] = [await session.messages(), await session.messages_json()]
+            kept += [await store.sessions(), await session.state(), await session.verify()]
+            beating.cancel()
+        return max(gaps) * 1000
+
+    longest = asyncio.run(main())
+    return Result("jitter", _doc(jitter), f"{longest:.0f} ms", "50 ms", longest / 50, 1.0)
 
 
 def load(folder: Path) -> Result:
@@ -258,6 +314,8 @@ ALL: list[Callable[[Path], Result]] = [
     append_sync,
     append_long,
     threads,
+    tasks,
+    jitter,
     load,
     load_json,
     last_fifty,

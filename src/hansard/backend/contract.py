@@ -1,9 +1,9 @@
 """What a store asks of the place where its sessions live.
 
 Above: `state`, `upkeep`, `store`, `session`.  Below: `event`, `errors`.
-Two nouns: a `Backend` holds sessions, a `Log` is one session in it. Both are safe to use from many
-threads, and so is what they point to from many processes. `hansard.testing.contract` holds each
-promise below as a check that every backend must pass.
+Three nouns: a `Backend` holds sessions, a `Log` is one session in it, a `Cursor` is how far a consumer has
+got. All are safe to use from many threads, and so is what they point to from many processes.
+`hansard.testing.contract` holds each promise below as a check that every backend must pass.
 
 All backends promise:
 
@@ -14,14 +14,16 @@ All backends promise:
 4. Reads see a prefix of the session: never a later event without all earlier ones, never half an append.
 5. Reading writes nothing.
 6. What cannot be read is an error; it is never an empty session.
+7. A cursor has one consumer at a time, and is never ahead of what that consumer has moved it to.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
+from hansard.event.large import Gaps, stored
 
 #: What the log of `Backend.audit` calls itself: no session can have this id (F-5).
 AUDIT: Final = "\0audit"
@@ -62,6 +64,13 @@ class Finding(NamedTuple):
     reason: str
 
 
+class Content(NamedTuple):
+    """A large text that is kept once for all sessions."""
+
+    sha256: str
+    bytes: int
+
+
 class Health(NamedTuple):
     """What a probe of the backend found out; one that fails raises instead."""
 
@@ -82,11 +91,21 @@ class Chunk(ABC):
 
     @abstractmethod
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return seq and message of each `message.added` event; the messages are the caller's."""
+        """Return seq and message of each `message.added` event; the messages are the caller's.
+
+        A message whose seq is among the `gaps` is not whole until they are filled.
+        """
 
     @abstractmethod
     def messages_json(self) -> list[tuple[int, bytes]]:
-        """Return seq and message, as the stored JSON, of each `message.added` event."""
+        """Return seq and message, as the stored JSON, of each `message.added` event. Gaps as above."""
+
+    def gaps(self) -> dict[int, Gaps]:
+        """Return, by seq, what is missing from messages whose large content is kept elsewhere.
+
+        For who shows messages: he fills those that he shows, and no others. `events` come whole.
+        """
+        return {}
 
     def streamed(self) -> list[Streamed]:
         """Return what the events say about streamed messages."""
@@ -100,10 +119,22 @@ def _streamed(event: Event) -> Streamed | None:
         if part is not None:
             return Streamed(event.seq, part.stream, part.message, part.text, part.over)
     elif event.kind == MESSAGE_ADDED:
-        added = read(MESSAGE_ADDED, event.raw)
+        # Its texts do not matter here, so they need not be fetched.
+        added = read(MESSAGE_ADDED, stored(event))
         if added is not None and added.stream is not None:
             return Streamed(event.seq, added.stream, None, "", over=True)
     return None
+
+
+class Append(NamedTuple):
+    """What `Log.append` takes, to be kept until it is done together with others."""
+
+    drafts: Sequence[Draft]
+    key: str | None = None
+    expected_seq: int | None = None
+    new_only: bool = False
+    before: int = 0
+    durable: bool = True
 
 
 class Log(ABC):
@@ -133,6 +164,26 @@ class Log(ABC):
         more than handed to the operating system, until a later append or `sync`.
         """
 
+    def append_all(self, appends: Sequence[Append]) -> list[list[Event] | Exception]:
+        """Do several appends, in order and each for itself; return for each its events or its error.
+
+        For one caller who speaks for many. Where a backend can, they share one write and one sync.
+        """
+        return [self._attempt(append) for append in appends]
+
+    def _attempt(self, append: Append) -> list[Event] | Exception:
+        try:
+            return self.append(
+                append.drafts,
+                key=append.key,
+                expected_seq=append.expected_seq,
+                new_only=append.new_only,
+                before=append.before,
+                durable=append.durable,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
+            return error
+
     @abstractmethod
     def sync(self) -> None:
         """Make everything that can be read of the session as durable as `durability` says."""
@@ -160,6 +211,18 @@ class Log(ABC):
     @abstractmethod
     def wait(self, after: int, timeout: float) -> bool:
         """Wait until there is an event with a higher seq than `after`; False if none came in time."""
+
+    @abstractmethod
+    def busy(self) -> bool:
+        """Say whether somebody is writing to the session at this very moment. Waits for nobody."""
+
+    @abstractmethod
+    def salvage(self) -> Iterator[Event | Finding]:
+        """Yield all that can still be read: the events of whole records, and a finding for each damage.
+
+        In the order in which they stand. What is damaged is passed over, and so is what was never finished.
+        For people and tools that mend; a session that is whole is read with `read`.
+        """
 
     @abstractmethod
     def verify(self) -> list[Finding]:
@@ -224,6 +287,9 @@ class Backend(ABC):
     where: str
     read_only: bool
     durability: str
+    #: Texts in messages that have more bytes than this are kept once for all sessions; None: no text is.
+    #: May be changed at any time: it is about what is appended from then on.
+    large_content: int | None = None
 
     @property
     def whole(self) -> "Backend":
@@ -243,11 +309,14 @@ class Backend(ABC):
         """Yield the ids of all sessions, unsorted; one that cannot be read is among them."""
 
     @abstractmethod
-    def delete(self, session_id: str, *, expected_seq: int | None = None) -> None:
+    def delete(
+        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
+    ) -> None:
         """Move a session to the trash: whole, or not at all.
 
         `SessionNotFound` if there is none, `SessionDeleted` if it is there already, `SeqConflict` if
-        it is not at `expected_seq`.
+        it is not at `expected_seq`, `LockTimeout` if another writes to it for longer than `timeout`
+        seconds (None: for as long as an append would wait).
         """
 
     @abstractmethod
@@ -292,6 +361,21 @@ class Backend(ABC):
     @abstractmethod
     def drop_cursor(self, name: str) -> bool:
         """Remove a cursor, readable or not; say whether there was one. `LockTimeout` if it is open."""
+
+    @abstractmethod
+    def contents(self) -> list[Content]:
+        """Return the large content that is kept, whether anything refers to it or not, sorted."""
+
+    @abstractmethod
+    def collect(
+        self, refers: Callable[[Iterator[Log]], set[str]], *, dry_run: bool = False
+    ) -> list[Content]:
+        """Remove the large content to which nothing refers; return what it was.
+
+        `refers` is given every session, also those in the trash, and returns the hashes of what they
+        refer to; if it raises, nothing is removed. Content to which somebody is just about to refer
+        stays. `dry_run`: only say what would be removed. `LockTimeout` if writers are in the way.
+        """
 
     @abstractmethod
     def health(self) -> Health:

@@ -9,17 +9,38 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 from weakref import WeakValueDictionary
 
-from hansard.backend.contract import AUDIT, Backend, Chunk, Cursor, Finding, Head, Health, Log
+from hansard.backend.contents import LocalContents, Refers
+from hansard.backend.contract import (
+    AUDIT,
+    Append,
+    Backend,
+    Chunk,
+    Content,
+    Cursor,
+    Finding,
+    Head,
+    Health,
+    Log,
+)
 from hansard.backend.cursors import LocalCursors
 from hansard.backend.records import LocalChunk, event_of
-from hansard.errors import Closed, Damaged, HansardError, SessionDeleted, SessionNotFound
+from hansard.errors import (
+    Closed,
+    Damaged,
+    HansardError,
+    LockTimeout,
+    SessionDeleted,
+    SessionNotFound,
+)
 from hansard.event.envelope import Draft, Event
+from hansard.event.large import Gaps, take_out_all, whole
 from hansard.log import disk, format, inspection, names
-from hansard.log.draft import Order
+from hansard.log.draft import Appended, Order
 from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
@@ -86,6 +107,20 @@ class LocalLog(Log):
         durable: bool = True,
     ) -> list[Event]:
         self._backend.used(self)
+        if self._backend.large_content is not None:
+            gapped, contents = take_out_all(drafts, self._backend.large_content)
+            if contents:
+                order = Order(
+                    gapped,
+                    key=key,
+                    expected_seq=expected_seq,
+                    new_only=new_only,
+                    before=before,
+                    durable=durable,
+                )
+                with self._backend.large.keeping(contents):
+                    done = self._writer.append(order)
+                return self._events_of(drafts, key, done)
         if len(drafts) == 1 and key is None and expected_seq is None and not new_only:
             draft = drafts[0]
             if not draft.control and draft.time is None:
@@ -102,6 +137,42 @@ class LocalLog(Log):
                 durable=durable,
             )
         )
+        return self._events_of(drafts, key, done)
+
+    def append_all(self, appends: Sequence[Append]) -> list[list[Event] | Exception]:
+        self._backend.used(self)
+        most = self._backend.large_content
+        if most is not None and any(
+            len(draft.data) > most for append in appends for draft in append.drafts
+        ):
+            return super().append_all(appends)  # large content is kept for each append by itself
+        orders = [
+            Order(
+                append.drafts,
+                key=append.key,
+                expected_seq=append.expected_seq,
+                new_only=append.new_only,
+                before=append.before,
+                durable=append.durable,
+            )
+            for append in appends
+        ]
+        self._writer.append_all(orders)
+        return [
+            self._answer(append, order) for append, order in zip(appends, orders, strict=True)
+        ]
+
+    def _answer(self, append: Append, order: Order) -> list[Event] | Exception:
+        """Return what an order's caller is told."""
+        try:
+            return self._events_of(append.drafts, append.key, self._writer.outcome(order))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
+            return error
+
+    def _events_of(
+        self, drafts: Sequence[Draft], key: str | None, done: Appended
+    ) -> list[Event]:
+        """Return the events that an append has become."""
         if done.duplicate:
             return self._range(done.first, done.length)
         return [
@@ -123,12 +194,14 @@ class LocalLog(Log):
         found = self._look()
         if found is None:
             return None
-        reader = found[0]
+        reader, tail = found
+        if tail.mark.seq == reader.segment.start.seq:
+            return None  # all that was ever appended has been cut off
         # The same log may have been opened anew, to write; its header tells.
         log = (reader.segment.time, reader.segment.start)
         known, event = self._first
         if known != log:
-            event = event_of(reader.first())
+            event = event_of(reader.first(tail.mark), self._gaps)
             self._first = (log, event)
         return event
 
@@ -158,7 +231,7 @@ class LocalLog(Log):
         start = reader.locate(after, tail.mark) if after > reader.segment.start.seq else None
         for piece in reader.forwards(start or reader.segment.start, tail.mark):
             if piece.end.seq > after:
-                yield LocalChunk(piece, after, upto)
+                yield LocalChunk(piece, after, upto, self._gaps)
             if piece.end.seq >= upto:
                 return
 
@@ -172,7 +245,7 @@ class LocalLog(Log):
             end = self._mark_behind(reader, upto, end)
         upto = end.seq if upto is None else upto
         for piece in reader.backwards(end):
-            yield LocalChunk(piece, after, upto)
+            yield LocalChunk(piece, after, upto, self._gaps)
             if piece.start.seq <= after:
                 return
 
@@ -185,7 +258,8 @@ class LocalLog(Log):
         if known_reader is not reader:
             offset, events = 0, []
         if tail.ctl > offset:
-            events = events + [event_of(line) for line in reader.controls(tail.ctl, offset)]
+            new = reader.controls(tail.ctl, offset)
+            events = events + [event_of(line, self._gaps) for line in new]
             self._controls = (reader, tail.ctl, events)
         if upto is None:
             upto = tail.mark.seq
@@ -203,6 +277,30 @@ class LocalLog(Log):
                 return False
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LATEST_LOOK)
+
+    def busy(self) -> bool:
+        self._backend.used(self)
+        return self._handle.is_locked()
+
+    def salvage(self) -> Iterator[Event | Finding]:
+        try:
+            if self._look() is None:
+                return
+        except Damaged:
+            pass  # which is what this is for
+        reader = self._handle.reader
+        found = (
+            # Not even the header is whole; the lines behind it may be.
+            inspection.salvage_bytes(self._handle.raw())
+            if reader is None
+            else inspection.salvage(reader.segment)
+        )
+        path = self._handle.path
+        for item in found:
+            if isinstance(item, inspection.Finding):
+                yield Finding("damage", path, *item)
+            else:
+                yield event_of(item, self._gaps)
 
     def verify(self) -> list[Finding]:
         try:
@@ -262,16 +360,20 @@ class LocalLog(Log):
         self._controls = (None, 0, [])
         self._first = (None, None)
 
-    def delete(self, expected_seq: int | None) -> None:
+    def delete(self, expected_seq: int | None, timeout: float | None) -> None:
         """Shut the log with a note, then move the directory (F-36)."""
         root = self._handle.root
         name = self._handle.name
         moved = []
         try:
-            self._writer.note("deleted", adds=DELETED, expected_seq=expected_seq)
-            # Somebody may have restored it since, and be writing: then it stays where it is.
-            self._writer.while_shut(DELETED, lambda: moved.append(root.to_trash(name)))
-            root.sync_move(name)
+            self._writer.note(
+                "deleted", adds=DELETED, expected_seq=expected_seq, timeout=timeout
+            )
+            # The note decides, so it is deleted by now; who meets it there moves it.
+            with suppress(LockTimeout):
+                # Somebody may have restored it since, and be writing: then it stays where it is.
+                self._writer.while_shut(DELETED, lambda: moved.append(root.to_trash(name)))
+                root.sync_move(name)
         finally:
             # Also after an error: the directory may have moved away from under these files.
             self.let_go()
@@ -291,6 +393,23 @@ class LocalLog(Log):
             raise SessionNotFound(f"no session {self.session_id!r} in the trash")
         self._writer.note("restored", removes=DELETED)
 
+    def bury(self) -> bool:
+        """Move the directory of a deleted session that never reached the trash; False if it is none."""
+        if not self._is_deleted():
+            return False
+        root = self._handle.root
+        name = self._handle.name
+        moved: list[bool] = []
+        try:
+            # Only what is still deleted: somebody may be restoring it.
+            self._writer.while_shut(DELETED, lambda: moved.append(root.to_trash(name)))
+            root.sync_move(name)
+        except SessionDeleted:
+            return True  # another was faster
+        finally:
+            self.let_go()
+        return bool(moved)
+
     def _is_deleted(self) -> bool:
         """Say whether the log ends as a deleted one that never reached the trash (F-36)."""
         try:
@@ -305,8 +424,13 @@ class LocalLog(Log):
 
     def _range(self, first: int, count: int) -> list[Event]:
         return [
-            event for chunk in self.read(first - 1, first - 1 + count) for event in chunk.events()
+            whole(event)
+            for chunk in self.read(first - 1, first - 1 + count)
+            for event in chunk.events()
         ]
+
+    def _gaps(self, references: object) -> Gaps:
+        return self._backend.large.gaps(references, self._handle.path)
 
     @staticmethod
     def _mark_behind(reader: Reader, upto: int, end: Mark) -> Mark:
@@ -333,6 +457,8 @@ class LocalBackend(Backend):
         "_recent",
         "_root",
         "durability",
+        "large",
+        "large_content",
         "lock_timeout",
         "read_only",
         "where",
@@ -348,6 +474,7 @@ class LocalBackend(Backend):
         read_only: bool = False,
         durability: Durability = "sync",
         lock_timeout: float = LOCK_TIMEOUT,
+        large_content: int | None = None,
     ) -> None:
         self._root = Root(path, create=create, read_only=read_only)
         self._cursors = LocalCursors(self._root, self.check_open, syncs=durability == "sync")
@@ -355,9 +482,11 @@ class LocalBackend(Backend):
         self.read_only = read_only
         self.durability = durability
         self.lock_timeout = lock_timeout
+        self.large_content = large_content
+        self.large = LocalContents(self._root, self.check_open, lock_timeout)
         self._closed = False
         self._generation = disk.generation
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         #: One log per session, shared by all handles on it, so that their appends share syncs.
         self._logs: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
         #: Sessions from which others were forked: a log of its own for each, which may lie in the trash.
@@ -369,12 +498,12 @@ class LocalBackend(Backend):
         self._recent: OrderedDict[LocalLog, None] = OrderedDict()
         self._latest: LocalLog | None = None
 
-    def _guard(self) -> threading.Lock:
+    def _guard(self) -> threading.RLock:
         """Return the mutex; after a fork a new one, since a thread of the parent may hold the old."""
         if self._generation != disk.generation:
             with disk.fork_guard:
                 if self._generation != disk.generation:
-                    self._mutex = threading.Lock()
+                    self._mutex = threading.RLock()
                     self._generation = disk.generation
         return self._mutex
 
@@ -399,8 +528,10 @@ class LocalBackend(Backend):
 
     def _name_of(self, session_id: str) -> str:
         """Return the name of a session's directory."""
-        # What `ids` calls by its name, for want of its id, must be found under it.
-        nameless = names.is_hashed(session_id) and self._root.holds_log(session_id)
+        # What `ids` or `trash` calls by its name, for want of its id, must be found under it.
+        nameless = names.is_hashed(session_id) and (
+            self._root.holds_log(session_id) or self._root.in_trash(session_id)
+        )
         if nameless and self._true_id(session_id) is None:
             return session_id
         return names.encode(session_id)
@@ -419,8 +550,8 @@ class LocalBackend(Backend):
             return
         with self._guard():
             self._latest = log
+            self._recent.pop(log, None)
             self._recent[log] = None
-            self._recent.move_to_end(log)
             oldest = None
             if len(self._recent) > MAX_OPEN:
                 oldest = self._recent.popitem(last=False)[0]
@@ -439,7 +570,20 @@ class LocalBackend(Backend):
 
     def trash(self) -> Iterator[str]:
         self.check_open()
-        return self._ids_of(self._root.trash_names())
+        return self._trashed()
+
+    def _trashed(self) -> Iterator[str]:
+        moved = set(self._ids_of(self._root.trash_names()))
+        yield from moved
+        # Where a crash came between the two steps of a deletion, the note decides (F-36).
+        for session_id in self.ids():
+            try:
+                self.log(session_id).head()
+            except SessionDeleted:
+                if session_id not in moved:
+                    yield session_id
+            except HansardError:
+                continue  # it cannot be read, so nothing says that it was deleted
 
     def sizes(self) -> dict[str, int]:
         self.check_open()
@@ -477,16 +621,28 @@ class LocalBackend(Backend):
             return None
         return segment.session_id
 
-    def delete(self, session_id: str, *, expected_seq: int | None = None) -> None:
-        self._local(session_id).delete(expected_seq)
+    def delete(
+        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
+    ) -> None:
+        log = self._local(session_id)
+        with self.large.moving():
+            log.delete(expected_seq, timeout)
 
     def restore(self, session_id: str) -> None:
-        self._local(session_id).restore()
+        log = self._local(session_id)
+        with self.large.moving():
+            log.restore()
 
     def purge(self, session_id: str) -> None:
         log = self._local(session_id)
-        if not self._root.purge(self._name_of(session_id)):
+        name = self._name_of(session_id)
+        self._root.check_writable()
+        with self.large.moving():
+            purged = self._root.purge(name) or (log.bury() and self._root.purge(name))
+        if not purged:
             raise SessionNotFound(f"no session {session_id!r} in the trash")
+        # Whatever was wrong with it, the next session of this name has nothing to do with it.
+        self._root.failed.discard(session_id)
         log.let_go()
 
     def _local(self, session_id: str) -> LocalLog:
@@ -503,6 +659,17 @@ class LocalBackend(Backend):
 
     def drop_cursor(self, name: str) -> bool:
         return self._cursors.drop(name)
+
+    def contents(self) -> list[Content]:
+        return self.large.listing()
+
+    def collect(self, refers: Refers, *, dry_run: bool = False) -> list[Content]:
+        return self.large.collect(refers, self._all_ids, self.ancestor, dry_run=dry_run)
+
+    def _all_ids(self) -> list[str]:
+        """Return the ids of all sessions, also of those in the trash."""
+        both = (self._root.session_names(), self._root.trash_names())
+        return sorted({session_id for names in both for session_id in self._ids_of(names)})
 
     def health(self) -> Health:
         self.check_open()

@@ -6,14 +6,27 @@ The contract in its simplest form: read this first to see what `local` must do w
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from hansard.backend.contract import AUDIT, Backend, Chunk, Cursor, Finding, Head, Health, Log
+from hansard.backend.contents import MemoryContents, Refers
+from hansard.backend.contract import (
+    AUDIT,
+    Backend,
+    Chunk,
+    Content,
+    Cursor,
+    Finding,
+    Head,
+    Health,
+    Log,
+)
 from hansard.backend.cursors import MemoryCursors
 from hansard.errors import (
     Closed,
+    Reentered,
     SeqConflict,
     SessionDeleted,
     SessionExists,
@@ -22,6 +35,7 @@ from hansard.errors import (
 from hansard.event import codec
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import MESSAGE_ADDED
+from hansard.event.large import Gaps, LargeEvent, stored, take_out_all, whole
 from hansard.log import format, names
 
 _PIECE = 1000
@@ -40,17 +54,24 @@ class MemoryChunk(Chunk):
 
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
         return [
-            (event.seq, codec.decode(event.raw)["message"])
+            (event.seq, codec.decode(stored(event))["message"])
             for event in self._events
             if event.kind == MESSAGE_ADDED
         ]
 
     def messages_json(self) -> list[tuple[int, bytes]]:
         return [
-            (event.seq, bytes(_message_of(event.raw).message))
+            (event.seq, bytes(_message_of(stored(event)).message))
             for event in self._events
             if event.kind == MESSAGE_ADDED
         ]
+
+    def gaps(self) -> dict[int, Gaps]:
+        return {
+            event.seq: event.gaps
+            for event in self._events
+            if isinstance(event, LargeEvent) and event.gaps is not None
+        }
 
 
 class _Message(msgspec.Struct):
@@ -63,10 +84,11 @@ _message_of = msgspec.json.Decoder(_Message).decode
 class _Record:
     """What there is of one session; shared by the logs that show it."""
 
-    __slots__ = ("before", "changed", "controls", "deleted", "events", "keys", "size")
+    __slots__ = ("_written", "before", "changed", "controls", "deleted", "events", "keys", "size")
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
+        self._written = False
         self.clear()
 
     def clear(self) -> None:
@@ -79,6 +101,21 @@ class _Record:
         self.keys: dict[str, tuple[int, int]] = {}
         self.size = 0
         self.deleted = False
+
+    @contextmanager
+    def writing(self, session_id: str) -> Iterator[None]:
+        """Keep a signal handler from appending in the middle of its own thread's append."""
+        if self._written:
+            raise Reentered(
+                f"memory: session {session_id!r}: this thread is in the middle of an append, which a signal "
+                "handler or a finaliser has interrupted; nothing was appended: set a flag there, and "
+                "append where the program goes on"
+            )
+        self._written = True
+        try:
+            yield
+        finally:
+            self._written = False
 
     @property
     def seq(self) -> int:
@@ -118,12 +155,13 @@ class MemoryLog(Log):
     ) -> list[Event]:
         del durable  # nothing here is
         record = self._record
-        with record.changed:
+        gapped, contents = take_out_all(drafts, self._backend.large_content)
+        with self._backend.large.keeping(contents), record.changed, record.writing(self.session_id):
             self._check_open()
             stands = record.seq if record.events else 0
             if key is not None and key in record.keys:
                 first, count = record.keys[key]
-                return record.between(first - 1, first - 1 + count)
+                return [whole(event) for event in record.between(first - 1, first - 1 + count)]
             if new_only and record.events:
                 raise SessionExists(f"session {self.session_id!r} exists already, at seq {stands}")
             if expected_seq is not None and expected_seq != stands:
@@ -142,15 +180,22 @@ class MemoryLog(Log):
                 )
                 for place, draft in enumerate(drafts, 1)
             ]
-            record.events.extend(events)
+            record.events.extend(map(self._kept, events, gapped))
             record.controls += [
                 event for event, draft in zip(events, drafts, strict=True) if draft.control
             ]
-            record.size += sum(len(draft.data) for draft in drafts)
+            record.size += sum(len(draft.data) for draft in gapped)
             if key is not None:
                 record.keys[key] = (seq + 1, len(events))
             record.changed.notify_all()
             return events
+
+    def _kept(self, event: Event, draft: Draft) -> Event:
+        """Return an event as it is kept: without its large content, if that was taken out."""
+        if not draft.large:
+            return event
+        gaps = self._backend.large.gaps(msgspec.json.decode(draft.large))
+        return LargeEvent(event.seq, event.stamp, event.kind, draft.data, event.key, gaps=gaps)
 
     def _conflict(self, expected: int, actual: int) -> SeqConflict:
         return SeqConflict(
@@ -198,6 +243,14 @@ class MemoryLog(Log):
     def _is_behind(self, after: int) -> bool:
         self._check_open()
         return bool(self._record.events) and self._record.seq > after
+
+    def busy(self) -> bool:
+        self._check_open()
+        return False
+
+    def salvage(self) -> Iterator[Event | Finding]:
+        for chunk in self.read():
+            yield from chunk.events()
 
     def verify(self) -> list[Finding]:
         if self.head() is None:
@@ -252,19 +305,23 @@ class MemoryBackend(Backend):
         "_mutex",
         "_records",
         "durability",
+        "large",
+        "large_content",
         "read_only",
         "where",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, large_content: int | None = None) -> None:
         self.where = "memory:"
+        self.large_content = large_content
+        self.large = MemoryContents(self.where, self.check_open)
         self.read_only = False
         self.durability = "none"
         self._closed = False
         self._records: dict[str, _Record] = {}
         self._audit = _Record()
         self._cursors = MemoryCursors(self.check_open)
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
 
     def log(self, session_id: str) -> Log:
         return MemoryLog(self, session_id, self._record(session_id))
@@ -294,7 +351,10 @@ class MemoryBackend(Backend):
         with self._mutex:
             return list(self._records.items())
 
-    def delete(self, session_id: str, *, expected_seq: int | None = None) -> None:
+    def delete(
+        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
+    ) -> None:
+        del timeout  # nobody holds a session here for longer than it takes to append
         self._known(session_id).set_deleted(deleted=True, expected_seq=expected_seq)
 
     def restore(self, session_id: str) -> None:
@@ -311,6 +371,17 @@ class MemoryBackend(Backend):
 
     def drop_cursor(self, name: str) -> bool:
         return self._cursors.drop(name)
+
+    def contents(self) -> list[Content]:
+        return self.large.listing()
+
+    def collect(self, refers: Refers, *, dry_run: bool = False) -> list[Content]:
+        return self.large.collect(refers, self._every, dry_run=dry_run)
+
+    def _every(self) -> Iterator[Log]:
+        return (
+            MemoryLog(self, session_id, record, buried=True) for session_id, record in self._all()
+        )
 
     def health(self) -> Health:
         self.check_open()

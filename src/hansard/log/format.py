@@ -36,6 +36,7 @@ class Line(msgspec.Struct, gc=False):
     more: int = 0
     control: bool = False
     ctl: int = 0
+    large: Any = None
     log: str | None = None
 
 
@@ -103,9 +104,10 @@ def record(
     more: int = 0,
     control: bool = False,
     ctl: int = 0,
+    large: bytes = b"",
 ) -> tuple[bytes, int]:
     """Frame an event: return its line and the running checksum after it."""
-    if not (ctl or more or control or key is not None):
+    if not (ctl or more or control or large or key is not None):
         # Most records: nothing optional.
         return _close(b'{"seq":%d,"time":"%b","kind":"%b","data":%b' % (seq, time, kind, data), crc)
     extra = b""
@@ -117,6 +119,8 @@ def record(
         extra += b',"control":true'
     if ctl:
         extra += b',"ctl":%d' % ctl
+    if large:
+        extra += b',"large":' + large
     return _close(
         b'{"seq":%d,"time":"%b","kind":"%b"%b,"data":%b' % (seq, time, kind, extra, data), crc
     )

@@ -10,11 +10,12 @@ import threading
 import time
 from typing import Final
 
+from hansard.errors import LockTimeout
 from hansard.log import disk, names
 from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import STALE_SECONDS, Root, deleted, sweep
-from hansard.log.segment import open_segment, read_raw
+from hansard.log.segment import Segment, open_segment, read_raw
 
 FAILED: Final = "failed"
 DELETED: Final = "deleted"
@@ -58,7 +59,9 @@ class Handle:
         self._reset()
 
     def _reset(self) -> None:
-        self.mutex = threading.Lock()
+        # An RLock, for a signal handler that reads while its own thread is here: what it changes is only what
+        # is known of the end, and that stays true.
+        self.mutex = threading.RLock()
         self.reader: Reader | None = None
         self.tail: Tail | None = None
         self.lock: Lock | None = None
@@ -77,6 +80,10 @@ class Handle:
                 self.let_go()
                 self._reset()
 
+    def is_held(self) -> bool:
+        """Say whether this very thread holds the mutex: only so in a signal handler."""
+        return self.mutex._is_owned()  # type: ignore[attr-defined,no-any-return] # noqa: SLF001
+
     def let_go(self) -> None:
         """Forget the open files. They close when the last one who reads from them is done."""
         self.reader = None
@@ -90,20 +97,21 @@ class Handle:
         """Look at the end of the log; None if there is no such session (yet)."""
         self.check_process()
         with self.mutex:
+            if self._buried and self.reader is not None and _purged(self.reader):
+                self.let_go()  # another session may have its name by now
             if self.reader is None and not self._open():
                 return None
-            tail = self._look()
+            reader, tail = self._look()
             if DELETED in tail.shut and not self._buried:
                 # Deleted through these very files. Perhaps purged and made anew since: look again.
                 self.let_go()
                 if not self._open():
                     return None
-                tail = self._look()
+                reader, tail = self._look()
                 if DELETED in tail.shut:
                     self.let_go()
                     raise deleted(self.session_id)
-            assert self.reader is not None  # `_open` has set it
-            return self.reader, tail
+            return reader, tail
 
     def look_anew(self, reader: Reader) -> Tail:
         """Look at the end of the log as if nothing were known of it."""
@@ -113,14 +121,16 @@ class Handle:
                 self.tail = tail
             return tail
 
-    def _look(self) -> Tail:
-        assert self.reader is not None  # callers have opened it
-        tail = self.tail = self.reader.tail(self.tail)
-        return tail
+    def _look(self) -> tuple[Reader, Tail]:
+        reader = self.reader
+        assert reader is not None  # callers have opened it
+        tail = self.tail = reader.tail(self.tail)
+        # This reader, and not the field: a signal handler may have closed the store meanwhile.
+        return reader, tail
 
     def raw(self) -> bytes:
         """Return all bytes of a log that cannot be opened as one, to look for damage."""
-        directory = self.root.open_session(self.session_id, self.name)
+        directory = self.root.open_session(self.session_id, self.name, buried=self._buried)
         if directory is None:
             return b""
         try:
@@ -128,23 +138,66 @@ class Handle:
         finally:
             disk.close(directory)
 
-    def _open(self) -> bool:
-        """Open the segment to read; False if there is none."""
+    def is_locked(self) -> bool:
+        """Say whether somebody holds the session's lock right now; takes it for a moment if not."""
         directory = self.root.open_session(self.session_id, self.name, buried=self._buried)
         if directory is None:
             return False
+        path = self.root.path_of(self.name, names.LOCK)
         try:
-            # Once there is a lock, whoever appends takes the segment as it finds it here.
-            segment = open_segment(
-                directory, self.path, self.session_id, writable=self.lock is not None
-            )
+            file = disk.open_file(directory, names.LOCK)
+        except FileNotFoundError:
+            return False  # nobody has written here since it was lost
+        except OSError as error:
+            raise disk.explain(error, "open", path) from error
         finally:
             disk.close(directory)
+        # A lock of its own: one that this process holds through another descriptor is held, too.
+        lock = Lock(file, path)
+        try:
+            lock.acquire(0.0)
+        except LockTimeout:
+            return True
+        lock.release()
+        return False
+
+    def _open(self) -> bool:
+        """Open the segment to read; False if there is none."""
+        segment = self._segment_in(
+            self.root.open_session(self.session_id, self.name, buried=self._buried)
+        )
+        if segment is None and self.root.in_trash(self.name):
+            # What stands in its place is only where a writer was about to begin when it was deleted.
+            if not self._buried:
+                raise deleted(self.session_id)
+            segment = self._segment_in(self.root.open_trashed(self.name))
         if segment is None:
             return False
         self.reader = Reader(segment)
         self.tail = None
         return True
+
+    def in_place(self) -> bool:
+        """Say whether the open segment is the one that everybody finds. The caller holds the mutex.
+
+        Who holds the lock, too, can count on it: nobody moves a directory out of its place without.
+        """
+        if self.reader is None:
+            return False
+        found = self._segment_in(self.root.open_live(self.name))
+        return found is not None and _same(self.reader, found.descriptor)
+
+    def _segment_in(self, directory: int | None) -> Segment | None:
+        """Open the segment in a directory, which is closed, to read; None if there is none."""
+        if directory is None:
+            return None
+        try:
+            # Once there is a lock, whoever appends takes the segment as it finds it here.
+            return open_segment(
+                directory, self.path, self.session_id, writable=self.lock is not None
+            )
+        finally:
+            disk.close(directory)
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -191,6 +244,13 @@ class Handle:
             self.tail = None
         self.reader = Reader(segment)
         return True
+
+
+def _purged(reader: Reader) -> bool:
+    try:
+        return disk.identity(reader.segment.descriptor)[2] == 0
+    except OSError as error:
+        raise disk.explain(error, "open", reader.segment.path) from error
 
 
 def _same(reader: Reader, descriptor: int) -> bool:

@@ -144,6 +144,34 @@ def all_findings(segment: Segment) -> Iterator[Finding]:
             yield item
 
 
+def salvage(segment: Segment) -> Iterator[Line | Finding]:
+    """Yield the whole records of a segment, and its damage, in order, reading it in pieces."""
+    return _salvaged(segment.start, _stream(segment))
+
+
+def salvage_bytes(data: bytes) -> Iterator[Line | Finding]:
+    """Do the same for a log whose header is damaged, so that it cannot be opened as one."""
+    return _salvaged(Mark(0, 0, 0), _split(data))
+
+
+def _salvaged(start: Mark, lines: Iterable[tuple[bytes, int]]) -> Iterator[Line | Finding]:
+    held: list[Line | Finding] = []
+    for item in _settled(start, lines, final=True):
+        if isinstance(item, Finding):
+            held.append(item)
+            continue
+        line = item.line
+        assert line is not None  # only whole records are yielded
+        # In front of damage may stand records of an append that a crash left unfinished, with only the note
+        # that said so damaged: then their seqs were given out again (F-30).
+        held = [old for old in held if isinstance(old, Finding) or old.seq < line.seq]
+        held.append(line)
+        if line.more == 0:
+            yield from held
+            held = []
+    yield from held
+
+
 def committed(segment: Segment, start: Mark, data: bytes, end: Mark) -> list[tuple[int, bytes]]:
     """Return place and bytes of each line that is a record of a finished append; raise on damage."""
     kept = []
@@ -182,6 +210,8 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
     for seen in _walk(start, lines):
         line = seen.line
         if seen.finding is not None:
+            # Of a batch that is damaged, what is whole; whoever wants whole batches stops at the finding.
+            yield from pending
             yield seen.finding
             # What stood there is unknown: neither the next seq nor the batch can be checked.
             pending, abandoned, unsure = [], None, True

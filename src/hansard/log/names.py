@@ -28,11 +28,13 @@ MARKER: Final = "hansard.json"  # says that this is a store, and its format vers
 SESSIONS: Final = "sessions"  # one directory per session
 TRASH: Final = "trash"  # deleted sessions until purged
 CURSORS: Final = "cursors"  # how far consumers have got
+LARGE: Final = "large"  # texts by their hashes
 INDEX: Final = "index.db"  # derived: may be deleted at any time
 
 # The files of one session.
 LOG: Final = "log.jsonl"  # the active segment
 LOCK: Final = "lock"  # empty for ever; the OS lock is taken on it
+GATE: Final = "gate"  # beside the lock of the large content, and like it
 
 MAX_ID_CHARACTERS: Final = 1024
 MAX_NAME_BYTES: Final = 200  # leaves `temporary` room below the usual limit of 255

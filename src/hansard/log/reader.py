@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from hansard.errors import Damaged
 from hansard.log import format, inspection
 from hansard.log.format import Line, Mark
 from hansard.log.segment import Segment
@@ -284,9 +285,20 @@ class Reader:
         found.reverse()
         return found
 
-    def first(self) -> Line:
-        """Return the first record: a segment has one from the moment it has its name (F-25)."""
-        return self._line_at(self.segment.start.offset)
+    def first(self, end: Mark) -> Line:
+        """Return the first record before a mark: a segment has one from when it has its name (F-25)."""
+        start = self.segment.start
+        try:
+            line = self._line_at(start.offset)
+        except Damaged:
+            line = None
+        # Nearly always; but the first append may be long, or what a crash has left of one.
+        if line is not None and line.log is None and not line.more:
+            return line
+        for piece in self.forwards(start, end):
+            for found in piece.lines(format.decode_lines):
+                return found
+        raise self.segment.damaged(start.offset, "no whole record")
 
     def _line_at(self, offset: int) -> Line:
         """Return the record at an offset, checked from the trailer of the line before it."""

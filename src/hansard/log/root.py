@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from hansard.errors import (
+    Closed,
     DiskFailed,
     ReadOnly,
     SessionDeleted,
@@ -43,14 +44,15 @@ class Root:
             could still be written; this remembers it if not.
     """
 
-    __slots__ = ("_descriptor", "_named", "_sessions", "_trash", "failed", "path", "read_only")
+    __slots__ = ("_named", "_parts", "failed", "path", "read_only")
 
     def __init__(self, path: str, *, create: bool, read_only: bool) -> None:
         self.path = disk.absolute(path)
         self.read_only = read_only
         self.failed: set[str] = set()
         self._named = False
-        self._descriptor = self._sessions = self._trash = -1
+        #: The directories that are open, the root itself under no name; None once it was closed.
+        self._parts: dict[str, disk.OpenNumber] | None = {}
         try:
             self._open(create=create and not read_only)
         except OSError as error:
@@ -67,13 +69,14 @@ class Root:
             f"{self.path}: no hansard store here; "
             "check the path, or let `open` create one (create=True, read_only=False)"
         )
+        parts = self._parts = {}
         try:
-            self._descriptor = disk.open_root(self.path)
+            parts[""] = disk.OpenNumber(disk.open_root(self.path))
         except FileNotFoundError:
             if not create:
                 raise missing from None
             disk.make_root(self.path)
-            self._descriptor = disk.open_root(self.path)
+            parts[""] = disk.OpenNumber(disk.open_root(self.path))
         try:
             text = disk.read_all(self._descriptor, names.MARKER, _MARKER_LIMIT)
         except FileNotFoundError:
@@ -82,12 +85,14 @@ class Root:
             self._make()
             text = disk.read_all(self._descriptor, names.MARKER, _MARKER_LIMIT)
         self._check(text)
-        self._sessions = self._open_part(names.SESSIONS)
-        self._trash = self._open_part(names.TRASH)
+        for name in (names.SESSIONS, names.TRASH):
+            descriptor = self._open_part(name)
+            if descriptor is not None:
+                parts[name] = disk.OpenNumber(descriptor)
 
     def _make(self) -> None:
         """Turn an empty directory into a store. Two processes may do so at once."""
-        ours = {names.MARKER, names.SESSIONS, names.TRASH, names.CURSORS}
+        ours = {names.MARKER, names.SESSIONS, names.TRASH, names.CURSORS, names.LARGE}
         for name in disk.names(self._descriptor):
             if name not in ours and not names.is_temporary(name):
                 raise UnsafePath(
@@ -145,23 +150,39 @@ class Root:
                 f"{format.VERSION}; use a newer hansard: nothing was changed"
             )
 
-    def _open_part(self, name: str) -> int:
+    def _open_part(self, name: str) -> int | None:
         try:
             return disk.open_directory(self._descriptor, name)
         except FileNotFoundError:
             if self.read_only:
-                return -1
+                return None
             # Derived from nothing and holding nothing: an empty one is as good as a lost one.
             disk.make_directory(self._descriptor, name)
             return disk.open_directory(self._descriptor, name)
 
     def close(self) -> None:
-        """Close the directories."""
-        for part in ("_descriptor", "_sessions", "_trash"):
-            descriptor = getattr(self, part)
-            setattr(self, part, -1)
-            if descriptor >= 0:
-                disk.close(descriptor)
+        """Close the directories; one that a thread is using, when that is done with it."""
+        self._parts = None
+
+    @property
+    def _descriptor(self) -> int:
+        return self._part("")
+
+    @property
+    def _sessions(self) -> int:
+        return self._part(names.SESSIONS)
+
+    @property
+    def _trash(self) -> int:
+        return self._part(names.TRASH)
+
+    def _part(self, name: str) -> int:
+        """Return an open directory; -1 if it is missing, and the store read-only."""
+        parts = self._parts
+        if parts is None:
+            # By another thread, in the middle of this call.
+            raise Closed(f"{self.path}: the store was closed; open it again")
+        return parts.get(name, -1)
 
     def check_writable(self) -> None:
         """Raise if the store was opened to be read only."""
@@ -206,6 +227,23 @@ class Root:
         except OSError as error:
             raise disk.explain(error, "open", self.path_of(name)) from error
 
+    def open_live(self, name: str) -> int | None:
+        """Open the directory of a session that was not moved to the trash; None if there is none."""
+        return self._open_in(self._sessions, name, self.path_of(name))
+
+    def open_trashed(self, name: str) -> int | None:
+        """Open the directory of a deleted session; None if there is none."""
+        return self._open_in(self._trash, name, f"{self.path}/{names.TRASH}/{name}")
+
+    @staticmethod
+    def _open_in(part: int, name: str, path: str) -> int | None:
+        try:
+            return disk.open_directory(part, name)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise disk.explain(error, "open", path) from error
+
     def in_trash(self, name: str) -> bool:
         """Say whether a deleted session of this name waits in the trash."""
         try:
@@ -249,33 +287,47 @@ class Root:
     def purge(self, name: str) -> bool:
         """Delete a session's directory in the trash for good; False if it is not there."""
         self.check_writable()
-        self.sweep_trash()
+        self._sweep_trash()
+        path = f"{self.path}/{names.TRASH}/{name}"
         temporary = names.temporary("purged")
         try:
+            # Only what is a directory is a session; a link or a file was put there by somebody else.
+            disk.close(disk.open_directory(self._trash, name))
             # Out of the way first, and whole: a crash leaves rubbish, never half a session.
             disk.move(self._trash, name, self._trash, temporary)
-            disk.sync_directory(self._trash)
-            disk.remove_directory(self._trash, temporary)
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise disk.explain(error, "purge", f"{self.path}/{names.TRASH}/{name}") from error
+            raise disk.explain(error, "purge", path, "nothing was purged") from error
+        try:
+            # A power cut must not bring the name back when its files are gone.
+            disk.sync_directory(self._trash)
+            with contextlib.suppress(FileNotFoundError):  # another one swept it
+                disk.remove_directory(self._trash, temporary)
+        except OSError as error:
+            hint = f"the session is gone, and what is left of its files is in {temporary}"
+            raise DiskFailed("purge", path, error, hint) from error
         return True
 
-    def sweep_trash(self) -> None:
+    def _sweep_trash(self) -> None:
         """Go on with purges that a crash ended."""
-        for name in list(disk.names(self._trash)):
-            pid = names.temporary_pid(name)
-            if pid is not None and not disk.alive(pid):
-                with contextlib.suppress(OSError):
-                    disk.remove_directory(self._trash, name)
+        # Only tidying up: what is wrong with the trash shows when it is used.
+        with contextlib.suppress(OSError):
+            for name in list(disk.names(self._trash)):
+                pid = names.temporary_pid(name)
+                if pid is not None and not disk.alive(pid):
+                    with contextlib.suppress(OSError):
+                        disk.remove_directory(self._trash, name)
 
     def trash_names(self) -> Iterator[str]:
-        """Yield the names of the directories in the trash, unsorted."""
+        """Yield the names of the directories in the trash that hold a log, unsorted."""
         if self._trash < 0:
             return
         try:
-            yield from disk.names(self._trash)
+            for name in disk.names(self._trash):
+                # A link there was never a session: one that is moved keeps what it is.
+                if not disk.is_link(self._trash, name) and self._holds_log(self._trash, name):
+                    yield name
         except OSError as error:
             raise disk.explain(error, "list", f"{self.path}/{names.TRASH}") from error
 
@@ -323,11 +375,13 @@ class Root:
 
     def holds_log(self, name: str) -> bool:
         """Say whether there is a log under this name, be it one that cannot be read."""
+        return self._holds_log(self._sessions, name)
+
+    @staticmethod
+    def _holds_log(part: int, name: str) -> bool:
         try:
             # A link that leads nowhere is a session that somebody took away, not none.
-            return disk.present(self._sessions, f"{name}/{names.LOG}") or disk.is_link(
-                self._sessions, name
-            )
+            return disk.present(part, f"{name}/{names.LOG}") or disk.is_link(part, name)
         except NotADirectoryError:
             return False  # a file: not ours
         except OSError:
@@ -357,6 +411,28 @@ class Root:
             disk.sync_directory(self._descriptor)
         except OSError as error:
             raise disk.explain(error, "sync", self.path, "nothing was moved") from error
+
+    # -- large content --------------------------------------------------------------------------
+
+    def path_of_large(self, file: str = "") -> str:
+        """Return the path of the directory of large content, or of a file in it, for people."""
+        return f"{self.path}/{names.LARGE}" + (f"/{file}" if file else "")
+
+    def open_large(self, *, create: bool = False) -> int | None:
+        """Open the directory of large content; None if there is none."""
+        try:
+            if create:
+                disk.make_directory(self._descriptor, names.LARGE)
+            return disk.open_directory(self._descriptor, names.LARGE)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise disk.explain(error, "open", self.path_of_large()) from error
+
+    def sync_large(self) -> None:
+        """Make the name of that directory durable; it may be younger than this opening."""
+        self.sync_names()
+        disk.sync_directory(self._descriptor)
 
     # -- the whole ------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Let threads that ask at the same time share one piece of work.
 
-Above: `writer`.  Below: nothing of the store.
+Above: `writer`.  Below: nothing of the store but `errors`.
 The first to come *leads*: it takes all orders that wait, does the work for them, and wakes those
 who asked. Those who come meanwhile queue; when the leader is done, the first of them leads. A single
 thread pays for no hand-over, and there is no thread of our own to keep alive, stop, or restart
@@ -9,14 +9,19 @@ after a fork. Who wants to be *alone* takes a place in the same queue, and leads
 An interrupt can come wherever a function begins or a call of C returns, so also right after a step
 that others wait for. Hence what others wait for is changed and told inside one `with` of the gate,
 telling it twice is harmless, and whoever is interrupted in the middle of telling it tells it again.
+
+A signal handler runs in the middle of its thread's work, and may ask too. What it would wait for then waits
+for it: such a thread is told so instead (`Reentered`).
 """
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from threading import get_ident
 from typing import Generic, TypeVar
+
+from hansard.errors import Reentered
 
 Asked = TypeVar("Asked")
 
@@ -43,13 +48,25 @@ class _Place(Generic[Asked]):
 class Turns(Generic[Asked]):
     """A queue of orders, and who works on them."""
 
-    __slots__ = ("_gate", "_leader", "_queue", "_work")
+    __slots__ = ("_gate", "_held", "_leader", "_queue", "_waiting", "_where", "_work")
 
-    def __init__(self, work: Callable[[list[Asked]], None]) -> None:
+    def __init__(
+        self,
+        work: Callable[[list[Asked]], None],
+        *,
+        where: str = "",
+        held: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`held`: whether this thread holds something that the work needs. `where`: for people."""
         self._work = work
-        #: Guards the queue and who leads; held for a moment only.
-        self._gate = threading.Lock()
+        self._where = where
+        self._held = held
+        #: Guards the queue and who leads; held for a moment only. An RLock, for a signal handler that finds
+        #: it held by its own thread: it may lead if nobody does, and must not wait.
+        self._gate = threading.RLock()
         self._queue: list[_Place[Asked]] = []
+        #: The threads that have a place in the queue, or are to be woken by others.
+        self._waiting: set[int] = set()
         #: The thread that leads; 0 if none does.
         self._leader = 0
 
@@ -82,10 +99,11 @@ class Turns(Generic[Asked]):
         if self._leader:
             return False
         claimed = False
+        me = get_ident()
         try:
             with self._gate:
                 if self._leader == 0:
-                    self._leader = get_ident()
+                    self._leader = me
                     claimed = True
         except BaseException:
             if claimed:
@@ -111,6 +129,7 @@ class Turns(Generic[Asked]):
         """Lead at once, or queue: return True when it is this thread's turn to lead."""
         if self.claim():
             return True
+        self._check_waits_for_others()
         place = _Place(order)
         try:
             with self._gate:
@@ -119,13 +138,30 @@ class Turns(Generic[Asked]):
                     self._leader = place.thread
                     place.leads = True
                     return True
+                self._waiting.add(place.thread)
                 self._queue.append(place)
             place.wake.acquire()
             self._wake(place.following)
+            self._waiting.discard(place.thread)
         except BaseException:
             self._leave(place)
             raise
         return place.leads
+
+    def _check_waits_for_others(self) -> None:
+        """Raise if this thread would wait for what it was doing when a signal came."""
+        me = get_ident()
+        if (
+            self._leader == me
+            or me in self._waiting
+            or self._gate._is_owned()  # type: ignore[attr-defined] # noqa: SLF001 - as `Condition` asks it
+            or self._held()
+        ):
+            raise Reentered(
+                f"{self._where}: this thread is in the middle of a call on the same session, which a signal "
+                "handler or a finaliser has interrupted; nothing was appended: set a flag there, and "
+                "append where the program goes on"
+            )
 
     def _leave(self, place: _Place[Asked]) -> None:
         """Give up a place whose thread was interrupted, so that nobody waits for it.
@@ -134,13 +170,14 @@ class Turns(Generic[Asked]):
         """
         with self._gate:
             place.gone = True
-            if place in self._queue:
+            with suppress(ValueError):
                 self._queue.remove(place)
             woken = place.woken
         if place.leads:
             self.free()
         elif woken:
             self._wake(place.following)
+        self._waiting.discard(place.thread)
 
     def _wake(self, place: _Place[Asked] | None) -> None:
         """Wake the next one whose order is done; it wakes the one after it.

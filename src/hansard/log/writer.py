@@ -11,7 +11,7 @@ Processes overlap their syncs, because the lock is never held during one (F-38).
 import contextlib
 import errno
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from hansard.errors import (
@@ -61,15 +61,25 @@ class Writer:
 
     def _reset(self) -> None:
         #: Whoever leads is the only one of this process who takes the OS lock.
-        self._turns: Turns[Order] = Turns(self._work)
+        self._turns: Turns[Sequence[Order]] = Turns(
+            self._work, where=self._handle.path, held=self._handle.is_held
+        )
         self._keys = Keys()
         # Last: whoever finds it current must find the rest so.
         self._generation = disk.generation
 
     def append(self, order: Order) -> Appended:
         """Append all entries or none; return when they are as durable as the store promises."""
+        self.append_all((order,))
+        return self.outcome(order)
+
+    def append_all(self, orders: Sequence[Order]) -> None:
+        """Carry out several orders, each for itself, together; `outcome` tells how each one went."""
         self._check_process()
-        self._turns.ask(order)
+        self._turns.ask(orders)
+
+    def outcome(self, order: Order) -> Appended:
+        """Return what became of an order that was carried out, or raise why it was not."""
         if order.error is not None:
             raise order.error
         if order.result is None:
@@ -160,8 +170,9 @@ class Writer:
 
     # -- the leader's work ----------------------------------------------------------------------
 
-    def _work(self, orders: list[Order]) -> None:
+    def _work(self, asked: list[Sequence[Order]]) -> None:
         """Commit all orders; on an error leave it with each of them."""
+        orders = [order for together in asked for order in together]
         try:
             self._commit(orders)
         except BaseException as error:
@@ -193,7 +204,13 @@ class Writer:
             reader, tail = found
             self._keys.learn(reader, tail.mark)
 
-    def _locked(self, action: Callable[[bool], Touched | None], *, create: bool) -> Touched:
+    def _locked(
+        self,
+        action: Callable[[bool], Touched | None],
+        *,
+        create: bool,
+        timeout: float | None = None,
+    ) -> Touched:
         """Run an action with the session's lock held. The caller leads.
 
         An action that returns None has found that these files are no longer the session's; it is
@@ -205,7 +222,7 @@ class Writer:
             if lock is None:
                 break
             try:
-                lock.acquire(self._wait)
+                lock.acquire(self._wait if timeout is None else timeout)
                 with handle.mutex:
                     # Not so if the lock file was deleted, or if a reader has met the end of a deleted
                     # session meanwhile, and let go of its files.
@@ -424,13 +441,21 @@ class Writer:
         return self._touched()
 
     def note(
-        self, word: str, *, adds: str = "", removes: str = "", expected_seq: int | None = None
+        self,
+        word: str,
+        *,
+        adds: str = "",
+        removes: str = "",
+        expected_seq: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Append a note that shuts the log for a reason, or opens it again (F-34); sync it."""
         self._check_process()
         with self._turns.alone():
             self._handle.root.sync_names()
-            touched = self._add_note(word, adds=adds, removes=removes, expected_seq=expected_seq)
+            touched = self._add_note(
+                word, adds=adds, removes=removes, expected_seq=expected_seq, timeout=timeout
+            )
             self._sync(touched)
 
     def while_shut(self, reason: str, do: Callable[[], object]) -> None:
@@ -449,10 +474,18 @@ class Writer:
         return self._touched()
 
     def _add_note(
-        self, word: str, *, adds: str = "", removes: str = "", expected_seq: int | None = None
+        self,
+        word: str,
+        *,
+        adds: str = "",
+        removes: str = "",
+        expected_seq: int | None = None,
+        timeout: float | None = None,
     ) -> Touched:
         return self._locked(
-            lambda _: self._write_note(word, adds, removes, expected_seq), create=False
+            lambda _: self._write_note(word, adds, removes, expected_seq),
+            create=False,
+            timeout=timeout,
         )
 
     def _write_note(self, word: str, adds: str, removes: str, expected_seq: int | None) -> Touched:
@@ -460,9 +493,11 @@ class Writer:
         if handle.reader is None and not handle.adopt():
             raise SessionNotFound(f"no session {handle.session_id!r} in this store")
         assert handle.reader is not None  # `adopt` has set it
-        if removes and handle.root.in_trash(handle.name):
-            # Deleted through files that this handle still has open: nothing opens it there.
-            raise deleted(handle.session_id)
+        if removes and not handle.in_place():
+            # Deleted through files that this handle still has open, and perhaps purged.
+            if handle.root.in_trash(handle.name):
+                raise deleted(handle.session_id)
+            raise SessionNotFound(f"no session {handle.session_id!r} in this store")
         tail = handle.tail = handle.reader.tail(handle.tail)
         if expected_seq is not None and expected_seq != tail.mark.seq:
             raise self._conflict(expected_seq, tail.mark.seq)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.event import kinds
+from hansard.event import kinds, large
 from hansard.event.envelope import Event
 from hansard.event.kinds import (
     MESSAGE_ADDED,
@@ -200,7 +200,8 @@ def _stream(state: State, changes: dict[str, Any], event: Event) -> dict[str, An
 def _add_message(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
     if not changes.get("streams", state.streams):
         return {}  # nearly always: nothing is being streamed
-    read = kinds.read(event.kind, event.raw)
+    # Its texts do not matter here, so they need not be fetched.
+    read = kinds.read(event.kind, large.stored(event))
     if read is None or read.stream is None:
         return {}
     return _streams(state, changes, read.stream, None)

@@ -25,6 +25,8 @@ class Stretch(NamedTuple):
     log: Log
     after: int
     upto: int
+    #: The ancestor's first event: what tells it from another of its name.
+    first: Event
 
 
 def origin(first: Event | None) -> SessionForked | None:
@@ -57,6 +59,10 @@ class Lineage(Log):
         self._own = own
         #: The control events of the stretches, which stay what they are; None until they are needed.
         self._inherited: list[Event] | None = None
+
+    def stands(self) -> bool:
+        """Say whether every ancestor is still there, and none of them another that has taken its name."""
+        return all(stretch.log.first() == stretch.first for stretch in self.stretches)
 
     def append(
         self,
@@ -92,7 +98,7 @@ class Lineage(Log):
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
         """Yield the events of all, in order."""
-        for log, begin, end in self.stretches:
+        for log, begin, end, _ in self.stretches:
             last = end if upto is None else min(upto, end)
             if max(begin, after) < last:
                 yield from log.read(max(begin, after), last)
@@ -104,7 +110,7 @@ class Lineage(Log):
         begin = self.first_event.seq - 1
         if upto is None or upto > begin:
             yield from self._own.read_back(upto, max(after, begin))
-        for log, begin, end in reversed(self.stretches):
+        for log, begin, end, _ in reversed(self.stretches):
             last = end if upto is None else min(upto, end)
             if max(begin, after) < last:
                 yield from log.read_back(last, max(begin, after))
@@ -114,7 +120,7 @@ class Lineage(Log):
         if self._inherited is None:
             self._inherited = [
                 event
-                for log, begin, end in self.stretches
+                for log, begin, end, _ in self.stretches
                 if begin < end
                 for event in log.controls(end)
             ]
@@ -125,12 +131,24 @@ class Lineage(Log):
 
     def redactions(self) -> Redactions:
         """Return what was taken out, by the session or, at any time, by an ancestor."""
-        found = [redaction.of(log.controls(), upto=end) for log, _, end in self.stretches]
+        found = [redaction.of(log.controls(), upto=end) for log, _, end, _ in self.stretches]
         return redaction.joined([*found, redaction.of(self._own.controls())])
 
     def wait(self, after: int, timeout: float) -> bool:
         """Wait for an event of the session itself."""
         return self._own.wait(after, timeout)
+
+    def busy(self) -> bool:
+        """Say whether somebody is writing to the session itself."""
+        return self._own.busy()
+
+    def salvage(self) -> Iterator[Event | Finding]:
+        """Yield what can still be read of all, in order; damage that is only an ancestor's counts too."""
+        for log, begin, end, _ in self.stretches:
+            for found in log.salvage():
+                if not isinstance(found, Event) or begin < found.seq <= end:
+                    yield found
+        yield from self._own.salvage()
 
     def verify(self) -> list[Finding]:
         """Check the session itself."""
@@ -142,7 +160,7 @@ def whole(backend: Backend, own: Log, known: Lineage | None = None) -> Log:
     first = own.first()
     if first is None or first.kind != SESSION_FORKED:
         return own
-    if known is not None and known.first_event == first:
+    if known is not None and known.first_event == first and known.stands():
         return known
     return Lineage(backend, own, first)
 
@@ -172,7 +190,7 @@ def _trace(backend: Backend, session_id: str, first: Event) -> list[Stretch]:
         if head.seq < forked.seq:
             raise Damaged(where, 0, f"{problem}, which has only {head.seq} events")
         bound = min(bound, forked.seq)
-        stretches.append(Stretch(log, begin.seq - 1, bound))
+        stretches.append(Stretch(log, begin.seq - 1, bound, begin))
         child, forked = forked.parent, origin(begin)
     stretches.reverse()
     return stretches

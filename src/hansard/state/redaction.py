@@ -30,17 +30,19 @@ class Redactions(NamedTuple):
 
     def mask(self, event: Event) -> Event:
         """Return an event as it may be shown."""
+        if self.streams and event.kind == MESSAGE_PART:
+            part = kinds.read(MESSAGE_PART, event.raw)
+            if part is not None and part.stream in self.streams:
+                # Whose part it is may be known; that nothing more is to come must be, or the message
+                # would seem to be streaming for ever.
+                kept = {"stream": part.stream, "over": True, "redacted": True}
+                return msgspec.structs.replace(event, raw=msgspec.json.encode(kept))
         if event.seq in self.seqs:
             instead = self.seqs[event.seq]
             if instead is None:
                 instead = BLANK_MESSAGE if event.kind == MESSAGE_ADDED else BLANK
-            return msgspec.structs.replace(event, raw=instead)
-        if self.streams and event.kind == MESSAGE_PART:
-            part = kinds.read(MESSAGE_PART, event.raw)
-            if part is not None and part.stream in self.streams:
-                # Whose part it is may be known, and is needed to tell that the message is over.
-                kept = msgspec.json.encode({"stream": part.stream, "redacted": True})
-                return msgspec.structs.replace(event, raw=kept)
+            # Made anew: of one with large content nothing must be left.
+            return Event(event.seq, event.stamp, event.kind, instead, event.key)
         return event
 
 
@@ -48,21 +50,26 @@ NOTHING: Final = Redactions({}, frozenset())
 
 
 def of(controls: list[Event], *, upto: int | None = None) -> Redactions:
-    """Return what the control events of a session take out, up to a seq if one is given."""
+    """Return what the control events of a session take out, up to a seq if one is given.
+
+    A message behind that seq may have parts before it, so what was streamed is taken out in any case.
+    """
     seqs: dict[int, bytes | None] = {}
     streams: set[str] = set()
     for event in controls:
         if event.kind != MESSAGE_REDACTED:
             continue
         read = kinds.read(MESSAGE_REDACTED, event.raw)
-        if read is None or (upto is not None and read.seq > upto):
+        if read is None:
+            continue
+        if read.stream:
+            streams.add(read.stream)
+        if upto is not None and read.seq > upto:
             continue
         # Once it is gone, no later redaction brings something of it back.
         if read.seq not in seqs or seqs[read.seq] is not None:
             seqs[read.seq] = None if read.data is None else msgspec.json.encode(read.data)
-        if read.stream:
-            streams.add(read.stream)
-    return Redactions(seqs, frozenset(streams)) if seqs else NOTHING
+    return Redactions(seqs, frozenset(streams)) if seqs or streams else NOTHING
 
 
 def joined(several: list[Redactions]) -> Redactions:
@@ -74,4 +81,4 @@ def joined(several: list[Redactions]) -> Redactions:
             if seq not in seqs or seqs[seq] is not None:
                 seqs[seq] = instead
         streams |= one.streams
-    return Redactions(seqs, frozenset(streams)) if seqs else NOTHING
+    return Redactions(seqs, frozenset(streams)) if seqs or streams else NOTHING

@@ -17,7 +17,8 @@ import msgspec
 
 from hansard.backend.contract import Chunk, Log
 from hansard.event import codec
-from hansard.state import path
+from hansard.event.large import Gaps
+from hansard.state import filling, path
 from hansard.state.lineage import redactions_of
 from hansard.state.path import Path
 from hansard.state.streams import Streams
@@ -34,18 +35,21 @@ Shown = TypeVar("Shown")
 class Take(Generic[Shown]):
     """How messages are wanted: as dicts, or as the JSON bytes that are stored."""
 
-    __slots__ = ("chunk", "from_data", "from_message")
+    __slots__ = ("chunk", "fill", "from_data", "from_message")
 
     def __init__(
         self,
         chunk: Callable[[Chunk], list[tuple[int, Shown]]],
         from_data: Callable[[bytes], Shown],
         from_message: Callable[[dict[str, Any]], Shown],
+        fill: Callable[[Gaps, Shown], Shown],
     ) -> None:
         self.chunk = chunk
         #: For what stands in the place of a redacted message, and for what was put together.
         self.from_data = from_data
         self.from_message = from_message
+        #: For what has its large content elsewhere.
+        self.fill = fill
 
 
 class _Data(msgspec.Struct):
@@ -60,12 +64,16 @@ def _plain_dict(message: dict[str, Any]) -> dict[str, Any]:
 
 
 decoded: Take[dict[str, Any]] = Take(
-    lambda chunk: chunk.messages(), lambda raw: codec.decode(raw)["message"], _plain_dict
+    lambda chunk: chunk.messages(),
+    lambda raw: codec.decode(raw)["message"],
+    _plain_dict,
+    Gaps.fill_message,
 )
 encoded: Take[bytes] = Take(
     lambda chunk: chunk.messages_json(),
     lambda raw: bytes(_data(raw).message),
     msgspec.json.Encoder().encode,
+    Gaps.fill_json,
 )
 
 
@@ -101,6 +109,8 @@ def show(
     with _quiet_collector(sum(end - max(begin, after) for begin, end in way.ranges)):
         for chunk in _forwards(log, way, after):
             shown = _visible(chunk, take, way, after)
+            if chunk.gaps():
+                shown = list(_filled(log, chunk, take, way, shown))
             said = chunk.streamed()
             if said:
                 seqs = [seq for seq, _ in shown]
@@ -133,6 +143,16 @@ def _visible(chunk: Chunk, take: Take[Shown], way: Path, after: int) -> list[tup
     return shown
 
 
+def _filled(
+    log: Log, chunk: Chunk, take: Take[Shown], way: Path, shown: list[tuple[int, Shown]]
+) -> Iterator[tuple[int, Shown]]:
+    """Yield messages of a chunk with their large content, fetched one by one."""
+    hidden = way.redactions.seqs
+    # What stands in the place of a redacted message has no gaps.
+    gaps = {seq: missing for seq, missing in chunk.gaps().items() if seq not in hidden}
+    return filling.messages(log, gaps, shown, take.fill, take.from_data)
+
+
 @contextmanager
 def _quiet_collector(events: int) -> Iterator[None]:
     """Pause the garbage collector while many messages are decoded: none of them is garbage."""
@@ -143,15 +163,19 @@ def _quiet_collector(events: int) -> Iterator[None]:
         yield
     finally:
         if pause:
+            if not gc.get_freeze_count():
+                # Straight into the oldest generation: on their way there the collector would look at all of
+                # them three times, and each time every thread would stand still for it.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
-def each(log: Log) -> Iterator[dict[str, Any]]:
-    """Yield the whole messages of the model view one by one, reading no further than asked."""
+def each(log: Log) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the whole messages of the model view with their seqs, reading no further than asked."""
     way = path_of(log)
     for chunk in _forwards(log, way, 0):
-        for _, message in _visible(chunk, decoded, way, 0):
-            yield message
+        yield from _filled(log, chunk, decoded, way, _visible(chunk, decoded, way, 0))
 
 
 def show_last(
@@ -164,6 +188,20 @@ def show_last(
     view: View = "model",
 ) -> list[Shown]:
     """Return the last `count` of those messages, in order, reading no more than they need."""
+    placed = show_last_placed(log, take, count, after=after, upto=upto, view=view)
+    return [message for _, message in placed]
+
+
+def show_last_placed(
+    log: Log,
+    take: Take[Shown],
+    count: int,
+    *,
+    after: int = 0,
+    upto: int | None = None,
+    view: View = "model",
+) -> list[tuple[int, Shown]]:
+    """Return the same, each with its seq."""
     way = path_of(log, view=view, upto=upto)
     if count == 0:
         return []
@@ -178,7 +216,7 @@ def show_last(
         begun = streams.backwards(chunk.streamed())
         if begun:
             shown = sorted([*shown, *((one.seq, None) for one in begun)], key=itemgetter(0))
-        pieces.append(shown[-missing:])
+        pieces.append(_whole_tail(log, chunk, take, way, shown[-missing:]))
         missing -= len(pieces[-1])
         if missing == 0:
             break
@@ -186,9 +224,24 @@ def show_last(
     pieces.reverse()
     unfinished = dict(streams.unfinished())
     return [
-        take.from_message(unfinished[seq]) if message is None else message
+        (seq, take.from_message(unfinished[seq]) if message is None else message)
         for piece in pieces
         for seq, message in piece
+    ]
+
+
+def _whole_tail(
+    log: Log, chunk: Chunk, take: Take[Shown], way: Path, tail: list[tuple[int, Shown | None]]
+) -> list[tuple[int, Shown | None]]:
+    """Return messages of a chunk with their large content; None stands for one that is streamed."""
+    if not chunk.gaps():
+        return tail
+    whole = [(seq, message) for seq, message in tail if message is not None]
+    filled = dict(_filled(log, chunk, take, way, whole))
+    return [
+        (seq, None if message is None else filled[seq])
+        for seq, message in tail
+        if message is None or seq in filled
     ]
 
 

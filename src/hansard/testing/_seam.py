@@ -24,11 +24,14 @@ MUTATING: Final = (
     "sync_directory",
     "move",
     "remove",
+    "remove_empty",
+    "touch",
 )
 
 #: The calls that only look. They can be made to fail with `only=READING`.
 READING: Final = (
     "open_root",
+    "real",
     "open_directory",
     "read_at",
     "size",
@@ -36,6 +39,8 @@ READING: Final = (
     "present",
     "is_link",
     "modified",
+    "stamp",
+    "version",
     "identity",
     "forget_cached",
     "free_bytes",

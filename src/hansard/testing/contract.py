@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from hansard.testing.checks import appending, keeping, reading
+from hansard.testing.checks import appending, cursors, forking, keeping, large, reading, retention
 from hansard.testing.checks.base import CHECKS as _CHECKS
 from hansard.testing.checks.base import Broken, Check, Context, Factory, Reopen
 
@@ -51,6 +51,10 @@ CAPABILITIES: Final = {
     "batch": Capability(must=True, means="keep several events, all or none"),
     "expected_seq": Capability(must=True, means="append only if the session is where it should be"),
     "key": Capability(must=True, means="let one key count once"),
+    "before": Capability(must=True, means="begin a session at any seq"),
+    "first": Capability(must=True, means="give a session's first event"),
+    "ancestor": Capability(must=True, means="read a session also from the trash"),
+    "sync": Capability(must=True, means="keep events lightly, and make them durable later"),
     "threads": Capability(must=True, means="be used from many threads at once"),
     "read": Capability(must=True, means="give a range of events, in pieces"),
     "read_back": Capability(must=True, means="give the last events first"),
@@ -59,6 +63,13 @@ CAPABILITIES: Final = {
     "ids": Capability(must=True, means="keep all ids apart, and list them"),
     "delete": Capability(must=True, means="put a session into the trash"),
     "restore": Capability(must=True, means="take it out again, whole"),
+    "trash": Capability(must=True, means="list the trash, and delete only what was looked at"),
+    "purge": Capability(must=True, means="remove a session for good"),
+    "audit": Capability(must=True, means="keep a log of what was done to sessions"),
+    "sizes": Capability(must=True, means="tell cheaply which sessions have grown"),
+    "salvage": Capability(must=True, means="give what is left of a session"),
+    "cursors": Capability(must=True, means="remember how far consumers have got"),
+    "large": Capability(must=True, means="keep large content once, as long as it is needed"),
     "verify": Capability(must=True, means="check what is stored"),
     "health": Capability(must=True, means="say whether it can be used"),
     "close": Capability(must=True, means="say that it was closed"),
@@ -66,7 +77,7 @@ CAPABILITIES: Final = {
 }
 
 #: The files whose checks count, in this order.
-_FILES: Final = (appending, reading, keeping)
+_FILES: Final = (appending, reading, keeping, cursors, large, retention, forking)
 
 #: Every promise as a check.
 CHECKS: Final[tuple[Check, ...]] = tuple(

@@ -1,1 +1,1 @@
-"""LOOKING AFTER IT: verify; later compaction, repair, retention, transfer."""
+"""LOOKING AFTER IT: verify, retention, share; later compaction, repair, transfer."""

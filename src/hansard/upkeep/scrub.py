@@ -27,6 +27,11 @@ def redaction(event: Event, reason: str, instead: dict[str, Any] | None = None) 
     return Draft(MESSAGE_REDACTED, codec.encode(data), MESSAGE_REDACTED in CONTROL)
 
 
+def finishes(part: Event, event: Event) -> bool:
+    """Say whether an event adds the whole message of which another is a part."""
+    return event.kind == MESSAGE_ADDED and event.data.get("stream") == part.data.get("stream", "")
+
+
 def scrub(events: Iterable[Event], texts: Sequence[str], reason: str) -> Iterator[Draft]:
     """Yield the redactions that take credentials, and some texts, out of all events."""
     streamed: dict[str, tuple[Event, list[str]]] = {}

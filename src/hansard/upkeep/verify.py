@@ -8,7 +8,16 @@ from collections.abc import Iterable
 import msgspec
 
 from hansard.backend.contract import Backend, Finding
-from hansard.errors import Damaged, DiskFailed, SessionDeleted, UnknownFormat, UnsafePath
+from hansard.errors import (
+    Damaged,
+    DiskFailed,
+    SessionDeleted,
+    SessionNotFound,
+    UnknownFormat,
+    UnsafePath,
+)
+from hansard.log import names
+from hansard.upkeep import collection
 
 
 class SessionReport(msgspec.Struct, frozen=True):
@@ -46,14 +55,17 @@ class StoreReport(msgspec.Struct, frozen=True):
         return [finding for session in self.sessions for finding in session.findings]
 
 
-def verify_session(backend: Backend, session_id: str) -> SessionReport:
-    """Check all of a session."""
+def verify_session(
+    backend: Backend, session_id: str, known: collection.Known | None = None
+) -> SessionReport:
+    """Check all of a session, and the large content that it refers to. `known`: see `collection`."""
     log = backend.log(session_id)
     findings = log.verify()
     seq = 0
     try:
         head = log.head()
         seq = head.seq if head is not None else 0
+        findings += collection.findings(log, {} if known is None else known)
     except Damaged:
         pass  # which is among the findings
     return SessionReport(session_id, seq, findings)
@@ -62,12 +74,26 @@ def verify_session(backend: Backend, session_id: str) -> SessionReport:
 def verify_store(backend: Backend, session_ids: Iterable[str]) -> StoreReport:
     """Check sessions one by one; one that cannot be read is a finding and stops no other."""
     reports = []
+    known: collection.Known = {}
     for session_id in sorted(session_ids):
         try:
-            reports.append(verify_session(backend, session_id))
+            reports.append(verify_session(backend, session_id, known))
         except SessionDeleted:
             continue
         except (DiskFailed, UnknownFormat, UnsafePath) as error:
             finding = Finding("damage", backend.where, 0, 0, str(error))
             reports.append(SessionReport(session_id, 0, [finding]))
-    return StoreReport(reports)
+    return StoreReport([*reports, *_verify_audit(backend)])
+
+
+def _verify_audit(backend: Backend) -> list[SessionReport]:
+    """Check the audit log, which is no session: it is in the report only if something is wrong with it."""
+    if backend.prefix:
+        return []  # a part of a store; the whole looks after it
+    try:
+        findings = backend.audit().verify()
+    except SessionNotFound:
+        return []
+    except (DiskFailed, UnknownFormat, UnsafePath) as error:
+        findings = [Finding("damage", backend.where, 0, 0, str(error))]
+    return [SessionReport(names.AUDIT, 0, findings)] if findings else []

@@ -54,7 +54,8 @@ def test_reading_ends_when_enough_is_there() -> None:
         seen.append(len(found))
         return found
 
-    take = views.Take(taken, views.encoded.from_data, views.encoded.from_message)
+    whole = views.encoded
+    take = views.Take(taken, whole.from_data, whole.from_message, whole.fill)
     assert len(views.show_last(log, take, 10)) == 10
     assert len(seen) <= 4, "2,500 events behind the messages are three chunks"
     seen.clear()

@@ -1,0 +1,314 @@
+"""Checks of what becomes of whole sessions: the trash, purging, the audit log, sizes, salvage."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from hansard.backend.contract import Log
+from hansard.errors import (
+    Closed,
+    InvalidSessionId,
+    SeqConflict,
+    SessionDeleted,
+    SessionNotFound,
+)
+from hansard.event.envelope import Draft
+from hansard.testing.checks.base import (
+    Context,
+    check,
+    contents,
+    equal,
+    everything,
+    expect,
+    message,
+    mixed,
+    raises,
+    there,
+    together,
+)
+from hansard.testing.checks.keeping import BAD_IDS, IDS
+
+
+def _record(number: int) -> Draft:
+    return Draft("session.deleted", b'{"session":"s","seq":%d}' % number, control=False)
+
+
+# -- the trash ----------------------------------------------------------------------------------
+
+
+@check("trash")
+def the_trash_lists_what_can_be_restored(context: Context) -> None:
+    """`trash` lists every deleted session once, under its true id, until it is restored."""
+    backend = context.backend
+    equal(list(backend.trash()), [], "trash of an empty backend")
+    for session_id in IDS:
+        context.log(session_id).append([message(session_id)])
+    equal(list(backend.trash()), [], "trash before anything was deleted")
+    for session_id in IDS:
+        backend.delete(session_id)
+    equal(sorted(backend.trash()), sorted(IDS), "trash")
+    equal(list(backend.ids()), [], "ids")
+    for session_id in IDS[::2]:
+        backend.restore(session_id)
+    equal(sorted(backend.trash()), sorted(IDS[1::2]), "trash after some were restored")
+    equal(sorted(backend.ids()), sorted(IDS[::2]), "ids after some were restored")
+
+
+@check("trash")
+def delete_minds_the_seq_that_was_expected(context: Context) -> None:
+    """`delete` with another `expected_seq` than the session's raises `SeqConflict`, and deletes nothing."""
+    log = context.log()
+    before = mixed(log)
+    last = before[-1].seq
+    for wrong in (0, 1, last - 1, last + 1):
+        with raises(SeqConflict, f"delete with expected_seq={wrong}") as caught:
+            context.backend.delete("s", expected_seq=wrong)
+        equal((caught[0].expected, caught[0].actual), (wrong, last), "expected and actual")
+    equal(everything(log), before, "events")
+    context.backend.delete("s", expected_seq=last, timeout=0.0)
+    equal(list(context.backend.ids()), [], "ids")
+    context.backend.restore("s")
+    equal(everything(log), before, "events after a restore")
+
+
+@check("trash")
+def nothing_is_appended_between_the_look_and_the_deed(context: Context) -> None:
+    """Of `delete(expected_seq=…)` and an append at the same time, exactly one succeeds."""
+    for number in range(20):
+        session_id = f"s{number}"
+        log = context.log(session_id)
+        log.append([message("first")])
+
+        jobs = [partial(_delete, context, session_id), partial(_append, log)]
+        # Who is started last is often the first to run.
+        done = together(jobs if number % 2 else jobs[::-1])
+        equal(sum(done), 1, "how many of the two succeeded")
+
+
+def _delete(context: Context, session_id: str) -> bool:
+    try:
+        context.backend.delete(session_id, expected_seq=1)
+    except SeqConflict:
+        return False
+    return True
+
+
+def _append(log: Log) -> bool:
+    try:
+        log.append([message("second")])
+    except SessionDeleted:
+        return False
+    return True
+
+
+@check("trash")
+def what_is_in_the_trash_can_be_read_by_its_children(context: Context) -> None:
+    """`ancestor` reads a session as `log` does, also when it was deleted; that is how forks read parents."""
+    before = mixed(context.log())
+    for deleted in (False, True):
+        if deleted:
+            context.backend.delete("s")
+        log = context.backend.ancestor("s")
+        equal(everything(log), before, f"events, deleted: {deleted}")
+        equal(there(log.head(), "head").seq, before[-1].seq, "seq")
+        equal(log.first(), before[0], "first event")
+    equal(
+        context.backend.ancestor("nobody").head(), None, "head of an ancestor that does not exist"
+    )
+
+
+# -- purging ------------------------------------------------------------------------------------
+
+
+@check("purge")
+def a_purged_session_is_gone_for_good(context: Context) -> None:
+    """After `purge`, a session is neither listed nor in the trash, and its id is free for a new one."""
+    backend = context.backend
+    log = context.log()
+    mixed(log)
+    context.log("other").append([message("stays")])
+    backend.delete("s")
+    backend.purge("s")
+    equal(list(backend.trash()), [], "trash")
+    equal(list(backend.ids()), ["other"], "ids")
+    for handle in (log, context.log()):
+        equal(handle.head(), None, "head")
+        equal(everything(handle), [], "events")
+    equal(backend.ancestor("s").head(), None, "head for its children")
+    with raises(SessionNotFound, "restore of a purged session"):
+        backend.restore("s")
+    (event,) = log.append([message("new")], key="k0", new_only=True)
+    equal(event.seq, 1, "seq of the first event of a new session")
+    for handle in (log, context.log(), backend.ancestor("s")):
+        equal(contents(everything(handle)), ["new"], "messages of the new session")
+    equal(contents(everything(context.log("other"))), ["stays"], "messages of another session")
+
+
+@check("purge")
+def every_id_can_be_purged(context: Context) -> None:
+    """`purge` works for every valid id, takes that session and no other, and refuses what is no id."""
+    backend = context.backend
+    for session_id in IDS:
+        context.log(session_id).append([message(session_id)])
+        backend.delete(session_id)
+    left = set(IDS)
+    for session_id in IDS:
+        backend.purge(session_id)
+        left.remove(session_id)
+        equal(set(backend.trash()), left, f"trash after purging {session_id!r:.40}")
+    for bad in BAD_IDS:
+        with raises(InvalidSessionId, f"purge of {bad!r:.40}"):
+            backend.purge(bad)  # type: ignore[arg-type]
+
+
+@check("purge")
+def only_what_is_in_the_trash_can_be_purged(context: Context) -> None:
+    """`purge` raises `SessionNotFound` for a live session, an unknown one, and one that was purged."""
+    with raises(SessionNotFound, "purge of an unknown session"):
+        context.backend.purge("nobody")
+    context.log().append([message("a")])
+    with raises(SessionNotFound, "purge of a live session"):
+        context.backend.purge("s")
+    equal(contents(everything(context.log())), ["a"], "messages")
+    context.backend.delete("s")
+    context.backend.purge("s")
+    with raises(SessionNotFound, "purge of a purged session"):
+        context.backend.purge("s")
+
+
+@check("purge")
+def of_purge_and_restore_one_wins(context: Context) -> None:
+    """Of a `purge` and a `restore` at the same time, exactly one succeeds: whole, or gone."""
+    for number in range(20):
+        session_id = f"s{number}"
+        before = context.log(session_id).append([message(1), message(2)])
+        context.backend.delete(session_id)
+
+        deeds = (context.backend.purge, context.backend.restore)
+        purged, restored = together([partial(_attempt, do, session_id) for do in deeds])
+        expect(purged != restored, f"purged: {purged}, restored: {restored}")
+        equal(everything(context.log(session_id)), before if restored else [], "events")
+
+
+def _attempt(do: Callable[[str], None], session_id: str) -> bool:
+    try:
+        do(session_id)
+    except (SessionNotFound, SessionDeleted):
+        return False
+    return True
+
+
+# -- the audit log, sizes, salvage ----------------------------------------------------------------
+
+
+@check("audit")
+def the_audit_log_is_no_session(context: Context) -> None:
+    """The audit log keeps events like a session, and is in no listing; no id leads to it."""
+    backend = context.backend
+    equal(everything(backend.audit()), [], "events before the first")
+    events = [event for number in range(3) for event in backend.audit().append([_record(number)])]
+    equal([event.seq for event in events], [1, 2, 3], "seqs")
+    equal(everything(backend.audit()), events, "events")
+    equal(backend.audit().verify(), [], "findings")
+    equal(list(backend.ids()), [], "ids")
+    equal(list(backend.trash()), [], "trash")
+    equal(backend.sizes(), {}, "sizes")
+    for session_id in ("~audit", "audit", "%7eaudit", "sessions/~audit"):
+        equal(context.log(session_id).head(), None, f"head of {session_id!r}")
+        with suppress(SessionNotFound):
+            backend.delete(session_id)
+    equal(everything(backend.audit()), events, "events afterwards")
+
+
+@check("audit")
+def many_write_to_the_audit_log(context: Context) -> None:
+    """8 threads × 10 records at the same time: each once, seqs without gaps."""
+
+    def work() -> list[int]:
+        return [context.backend.audit().append([_record(turn)])[0].seq for turn in range(10)]
+
+    given = [seq for seqs in together([work] * 8) for seq in seqs]
+    equal(sorted(given), list(range(1, 81)), "seqs")
+    equal(len(everything(context.backend.audit())), 80, "events")
+
+
+@check("sizes")
+def a_size_changes_with_each_append(context: Context) -> None:
+    """`sizes` has every session, and none that was deleted; a number that is the same means nothing new."""
+    backend = context.backend
+    equal(backend.sizes(), {}, "sizes of an empty backend")
+    for session_id in IDS:
+        context.log(session_id).append([message(session_id)])
+    before = backend.sizes()
+    equal(set(before), set(IDS), "sessions with a size")
+    equal(backend.sizes(), before, "sizes when nothing has happened")
+    for session_id in IDS[::3]:
+        context.log(session_id).append([message("more")])
+    after = backend.sizes()
+    changed = {session_id for session_id in IDS if before[session_id] != after[session_id]}
+    equal(changed, set(IDS[::3]), "sessions whose size has changed")
+    backend.delete(IDS[0])
+    equal(set(backend.sizes()), set(IDS[1:]), "sessions with a size after one was deleted")
+
+
+@check("salvage")
+def of_a_whole_session_everything_is_salvaged(context: Context) -> None:
+    """`salvage` of a session that is whole yields all of its events, in order, and nothing else."""
+    equal(list(context.log("nobody").salvage()), [], "salvage of no session")
+    before = mixed(context.log(), rounds=3)
+    equal(list(context.log().salvage()), list(before), "salvage")
+    context.backend.delete("s")
+    with raises(SessionDeleted, "salvage of a deleted session"):
+        list(context.log().salvage())
+    equal(list(context.backend.ancestor("s").salvage()), list(before), "salvage from the trash")
+
+
+@check("salvage")
+def a_session_at_rest_is_not_busy(context: Context) -> None:
+    """`busy` says no while nobody writes, of a session that exists and of one that does not."""
+    expect(not context.log("nobody").busy(), "a session that does not exist is busy")
+    mixed(context.log())
+    expect(not context.log().busy(), "a session at rest is busy")
+    (event,) = context.log().append([message("after")])
+    expect(event.seq > 1, "nothing could be appended after the question")
+
+
+@check("close")
+def a_closed_backend_keeps_what_it_has(context: Context) -> None:
+    """After `close`, no session is purged, and neither trash nor sizes nor audit look empty."""
+    backend = context.backend
+    context.log().append([message("a")])
+    backend.delete("s")
+    audit = backend.audit()
+    audit.append([_record(1)])
+    backend.close()
+    calls: dict[str, Callable[[], object]] = {
+        "trash": lambda: list(backend.trash()),
+        "sizes": backend.sizes,
+        "purge": lambda: backend.purge("s"),
+        "audit": lambda: list(audit.read()),
+        "append to the audit log": lambda: audit.append([_record(2)]),
+    }
+    for name, call in calls.items():
+        with raises(Closed, f"{name} after close"):
+            call()
+
+
+@check("handles")
+def purging_is_seen_by_other_handles(context: Context) -> None:
+    """What one handle purges is gone for another, which had it open; a new session there is a new one."""
+    mine, other = context.log(), context.other()
+    mixed(mine)
+    theirs, buried = other.log("s"), other.ancestor("s")
+    equal(len(everything(theirs)), len(everything(buried)), "events")
+    context.backend.delete("s")
+    equal(list(other.trash()), ["s"], "trash of the other handle")
+    context.backend.purge("s")
+    for log in (theirs, buried):
+        equal(log.head(), None, "head after another handle's purge")
+    (event,) = theirs.append([message("new")])
+    equal(event.seq, 1, "seq of a new session")
+    for log in (mine, theirs, buried):
+        equal(contents(everything(log)), ["new"], "messages")
+    other.audit().append([_record(1)])
+    equal(len(everything(context.backend.audit())), 1, "records in the audit log")

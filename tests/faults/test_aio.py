@@ -1,0 +1,258 @@
+"""Claims about `hansard.aio` in processes that end, are killed, or fork: nothing is lost, nothing hangs."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.faults.workers import PATIENCE
+
+#: What every program begins with. `say` appends for ever and prints what was acknowledged.
+HEAD = """
+import asyncio, os, signal, sys
+import hansard.aio
+
+PATH = sys.argv[1]
+
+async def say(store, by):
+    session = store.session("s")
+    number = 0
+    while True:
+        await session.add_message({"n": f"{by}/{number}"})
+        os.write(1, f"ack {by}/{number}\\n".encode())
+        number += 1
+"""
+
+# Three tasks that append, and one that streams and never ends.
+BUSY = """
+async def stream(store):
+    async with store.session("streamed").stream() as message:
+        await message.write("half a ")
+        await message.write("sentence")
+        os.write(1, b"streams\\n")
+        await asyncio.Event().wait()
+
+async def busy(store):
+    await asyncio.gather(stream(store), *(say(store, by) for by in "abc"))
+"""
+
+UNCLOSED = (
+    HEAD
+    + BUSY
+    + """
+async def main():
+    store = await hansard.aio.open(PATH)
+    await busy(store)
+
+asyncio.run(main())
+"""
+)
+
+CLOSED = (
+    HEAD
+    + BUSY
+    + """
+async def main():
+    loop, me = asyncio.get_running_loop(), asyncio.current_task()
+    loop.add_signal_handler(signal.SIGTERM, me.cancel)
+    async with hansard.aio.open(PATH) as store:
+        await busy(store)
+
+try:
+    asyncio.run(main())
+except asyncio.CancelledError:
+    os.write(1, b"ended well\\n")
+"""
+)
+
+# The loop is left in the middle of everything, and the program ends.
+ABANDONED = (
+    HEAD
+    + BUSY
+    + """
+store = None
+
+async def main():
+    global store
+    store = await hansard.aio.open(PATH)
+    task = asyncio.create_task(busy(store))
+    await asyncio.sleep(0)
+    return task
+
+loop = asyncio.new_event_loop()
+task = loop.run_until_complete(main())
+loop.call_later(0.2, loop.stop)
+loop.run_forever()
+loop.close()
+os.write(1, b"streams\\nack enough\\n" * 20 + b"ended well\\n")
+"""
+)
+
+# Tasks that nobody awaits: `asyncio.run` cancels them.
+UNAWAITED = (
+    HEAD
+    + BUSY
+    + """
+async def main():
+    store = await hansard.aio.open(PATH)
+    session = store.session("s")
+    tasks = [asyncio.create_task(say(store, by)) for by in "abc"]
+    tasks.append(asyncio.create_task(stream(store)))
+    while await session.seq < 30:
+        await asyncio.sleep(0)
+
+asyncio.run(main())
+os.write(1, b"ended well\\n")
+"""
+)
+
+
+@contextmanager
+def running(program: str, path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Run a program, and see that it is gone at the end."""
+    child = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", program, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def heard(child: "subprocess.Popen[str]", signum: int | None) -> tuple[list[str], str]:
+    """Listen until a program is busy, send it a signal, and return all that it said until it ended."""
+    said: list[str] = []
+    assert child.stdout is not None
+    while sum(line.startswith("ack ") for line in said) < 20 or "streams" not in said:
+        line = child.stdout.readline()
+        if not line:
+            break
+        said.append(line.strip())
+    if signum is not None:
+        child.send_signal(signum)
+    out, errors = child.communicate(timeout=PATIENCE)
+    return [*said, *out.split("\n")], errors
+
+
+def check(path: Path, said: list[str]) -> None:
+    """Check that all that was acknowledged is there once, that the stream is partial, and that it goes on."""
+    # A killed process may have been about to say more.
+    acknowledged = [line[4:] for line in said if re.fullmatch(r"ack ./\d+", line)]
+    with hansard.open(path, lock_timeout=5.0) as store:
+        assert store.verify().ok
+        session = store.session("s")
+        seen = [message["n"] for message in session.messages()]
+        assert len(seen) == len(set(seen))
+        assert set(acknowledged) <= set(seen)
+        for by in "abc":
+            own = [int(name[2:]) for name in seen if name[0] == by]
+            assert own == list(range(len(own)))
+        assert store.session("streamed").messages() == [
+            {"role": "assistant", "content": "half a sentence", "partial": True}
+        ]
+        assert session.add_message({"n": "after"}).seq == len(seen) + 1
+
+
+@pytest.mark.parametrize(
+    ("program", "signum"),
+    [
+        (UNCLOSED, signal.SIGTERM),
+        (UNCLOSED, signal.SIGKILL),
+        (UNCLOSED, signal.SIGINT),
+        (CLOSED, signal.SIGTERM),
+        (CLOSED, signal.SIGINT),
+        (ABANDONED, None),
+        (UNAWAITED, None),
+    ],
+    ids=[
+        "killed by SIGTERM",
+        "killed by SIGKILL",
+        "interrupted, store not closed",
+        "SIGTERM handled",
+        "interrupted, store closed",
+        "loop stopped and closed",
+        "tasks not awaited",
+    ],
+)
+def test_however_a_process_ends_nothing_acknowledged_is_lost(
+    program: str, signum: int | None, tmp_path: Path
+) -> None:
+    """N-39, N-59, N-75: whatever ends a process of busy tasks, it ends, and what it acknowledged is there."""
+    path = tmp_path / "store"
+    with running(program, path) as child:
+        said, errors = heard(child, signum)
+    if signum in {signal.SIGKILL, signal.SIGTERM} and program == UNCLOSED:
+        assert child.returncode == -int(signum or 0)
+    elif signum == signal.SIGINT:
+        assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+    else:
+        assert said[-2:] == ["ended well", ""], errors
+        assert child.returncode == 0
+    assert "Exception in thread" not in errors
+    check(path, said)
+
+
+FORKED = (
+    HEAD
+    + """
+async def some(store, by, count):
+    session = store.session("s")
+    async def one(number):
+        await session.add_message({"n": f"{by}/{number}"})
+        os.write(1, f"ack {by}/{number}\\n".encode())
+    await asyncio.gather(*(one(number) for number in range(count)))
+
+async def main():
+    store = await hansard.aio.open(PATH)
+    handle = store.session("s")
+    await some(store, "p", 20)
+    pool = store._pool
+    while len(pool._idle) < len(pool._threads):
+        await asyncio.sleep(0)  # the child inherits a pool that believes that it has idle threads
+    return store, handle
+
+store, handle = asyncio.run(main())
+pid = os.fork()
+if pid == 0:
+    signal.alarm(30)
+    async def child():
+        await some(store, "c", 20)
+        assert (await handle.add_message({"n": "c/handle"})).seq
+        assert len(await handle.messages()) >= 41
+        await store.close()
+    asyncio.run(child())
+    os._exit(0)
+asyncio.run(some(store, "q", 20))
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+asyncio.run(store.close())
+os.write(1, b"ended well\\n")
+"""
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_and_its_parent_both_go_on(tmp_path: Path) -> None:
+    """N-23, N-75: after a fork the child's store has threads of its own, and the parent notices nothing."""
+    path = tmp_path / "store"
+    with running(FORKED, path) as child:
+        out, errors = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 0, errors
+    assert out.endswith("ended well\n"), errors
+    with hansard.open(path) as store:
+        assert store.verify().ok
+        seen: list[Any] = [message["n"] for message in store.session("s").messages()]
+    acknowledged = [line[4:] for line in out.split("\n") if line.startswith("ack ")]
+    assert len(acknowledged) == 60
+    assert sorted(seen) == sorted([*acknowledged, "c/handle"])

@@ -1,0 +1,304 @@
+"""Claims about forks on a real disk: many processes at once, each call refused, and what is synced when."""
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import Session
+from hansard.testing import faults
+from tests.faults.scenes import do_not_wait_for_the_disk, temporaries
+from tests.faults.workers import (
+    PATIENCE,
+    Crew,
+    Wire,
+    context,
+    open_store,
+    take_out_the_lock,
+)
+from tests.unit.evidence import Traffic
+
+# -- many at once -------------------------------------------------------------------------------
+
+
+def fork_and_append(
+    wire: Wire, path: str, writer: int, rounds: int, *, barrier: Barrier, locked: bool
+) -> dict[str, Any]:
+    """Append to the parent, fork it, and append to all children there are; return what was acknowledged."""
+    if not locked:
+        take_out_the_lock()
+    mine: dict[str, list[int]] = {"parent": []}
+    forks: dict[str, int] = {}
+    won: list[str] = []
+    with open_store(path, "os") as store:
+        parent = store.session("parent")
+        barrier.wait(PATIENCE)
+        for number in range(rounds):
+            mine["parent"].append(parent.add_message({"by": writer, "n": number}).seq)
+            child = parent.fork(f"{writer}.{number}")
+            forks[child.id] = child.seq
+            # All want the same name too, and one gets it.
+            with contextlib.suppress(hansard.SessionExists):
+                won.append(parent.fork(f"all.{number}").id)
+            for other in [child.id, f"all.{number}", *parent.children()[: number + 1]]:
+                event = store.session(other).add_message({"by": writer, "n": number})
+                mine.setdefault(other, []).append(event.seq)
+    return {"seqs": mine, "forks": forks, "won": won}
+
+
+def run_forks(path: Path, *, processes: int, rounds: int, locked: bool = True) -> None:
+    """Let processes fork and append at the same time, and check what is there."""
+    with open_store(str(path), "os") as store:
+        store.session("parent").add_message({"by": "test", "n": -1})
+    barrier = context.Barrier(processes)
+    with Crew() as crew:
+        workers = [
+            crew.start(fork_and_append, str(path), writer, rounds, barrier=barrier, locked=locked)
+            for writer in range(processes)
+        ]
+        told = [worker.result() for worker in workers]
+    with hansard.open(path, read_only=True) as store:
+        parent = store.session("parent")
+        inherited = list(parent.events())
+        names = {name for one in told for name in one["seqs"]}
+        assert sorted(name for one in told for name in one["won"]) == sorted(
+            f"all.{number}" for number in range(rounds)
+        )
+        assert set(parent.children()) == names - {"parent"}
+        for name in names:
+            session = store.session(name)
+            events = list(session.events())
+            assert [event.seq for event in events] == list(range(1, session.seq + 1))
+            begin = 1
+            if name != "parent":
+                forked = next(event for event in events if event.kind == "session.forked")
+                begin = forked.seq + 1
+                assert events[: forked.seq - 1] == inherited[: forked.seq - 1]
+                assert {one["forks"][name] for one in told if name in one["forks"]} <= {forked.seq}
+            acknowledged = {
+                seq: writer for writer, one in enumerate(told) for seq in one["seqs"].get(name, [])
+            }
+            own = {
+                event.seq: event.message["by"]
+                for event in events[begin - 1 :]
+                if event.message is not None and event.message["by"] != "test"
+            }
+            assert own == acknowledged
+        assert store.verify().ok
+
+
+@pytest.mark.slow
+def test_eight_processes_fork_and_append_at_once(tmp_path: Path) -> None:
+    """N-16, N-26, N-50: each event is there once, seqs are contiguous, a child has its parent's prefix."""
+    run_forks(tmp_path / "store", processes=8, rounds=6)
+
+
+@pytest.mark.slow
+def test_without_the_lock_the_same_check_fails(tmp_path: Path) -> None:
+    """N-17: the check above notices when the lock is taken out, so it is the lock that it shows."""
+    for attempt in range(10):
+        try:
+            run_forks(tmp_path / f"store-{attempt}", processes=8, rounds=6, locked=False)
+        except (AssertionError, hansard.HansardError):
+            return
+    pytest.fail("8 processes without a lock did no harm that the check noticed, ten times over")
+
+
+# -- each call refused --------------------------------------------------------------------------
+
+
+def prepared(path: Path) -> None:
+    """Make a store with a session of a few events, in which there is a torn tail too."""
+    with hansard.open(path) as store:
+        session = store.session("s")
+        session.add_messages([{"n": 1}, {"n": 2}])
+        session.set_metadata(title="T")
+    with (path / "sessions" / "s" / "log.jsonl").open("ab") as log:
+        log.write(b'{"seq":4,"time"')
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("calls", [faults.MUTATING, faults.READING], ids=["mutating", "reading"])
+def test_a_refused_call_leaves_no_half_made_child(
+    number: int,
+    when: faults.When,
+    calls: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """N-89, N-29: whichever call of a fork is refused, the child is whole, or it is not there."""
+    do_not_wait_for_the_disk(monkeypatch)
+    prepared(tmp_path / "whole")
+    refused = 0
+    for at in itertools.count(1):
+        path = tmp_path / f"store-{at}"
+        shutil.copytree(tmp_path / "whole", path)
+        error = None
+        with (
+            hansard.open(path) as store,
+            faults.fail(number, at=at, only=calls, when=when) as fault,
+        ):
+            try:
+                store.session("s").fork("c")
+            except hansard.HansardError as caught:
+                error = caught
+                refused += 1
+        if not fault.fired:
+            assert error is None
+            break
+        with hansard.open(path) as store:
+            parent = store.session("s")
+            assert (parent.messages(), parent.title) == ([{"n": 1}, {"n": 2}], "T")
+            if error is None or store.exists("c"):
+                check_child(store.session("c"))
+                assert parent.children() == ["c"]
+            else:
+                assert parent.children() == []
+                check_child(parent.fork("c"))
+            if not parent.verify().ok:
+                pytest.fail("a refused call has damaged the parent")
+            assert [info.id for info in store.sessions().items] == ["c", "s"]
+        # Of a file that was made, and said not to be, nobody knows: the next one sweeps it up.
+        assert when == "after" or temporaries(path) == []
+    assert refused >= 3
+
+
+def check_child(child: Session) -> None:
+    """Check that a child is whole."""
+    assert (child.messages(), child.title, child.parent) == ([{"n": 1}, {"n": 2}], "T", "s")
+    assert (child.seq, child.verify().ok) == (4, True)
+    assert child._log.head() is not None
+
+
+# -- what is synced, and when -------------------------------------------------------------------
+
+
+def test_a_fork_makes_its_parent_durable_first(tmp_path: Path) -> None:
+    """N-37: what the child stands on is synced, written by whomever, before the child has its name."""
+    path = tmp_path / "store"
+    with hansard.open(path, durability="sync") as store:
+        store.session("s").add_message({"n": 1})
+    with hansard.open(path, durability="sync") as store:
+        parent = store.session("s")
+        # Two appends that nobody has synced: a part, and another process's.
+        parent.stream().write("x")
+        with hansard.open(path, durability="os") as other:
+            other.session("s").add_message({"n": 2})
+        with faults.record() as seen:
+            child = parent.fork("c")
+    calls = [(call.operation, call.place) for call in seen.calls]
+    parent_sync = calls.index(("sync", str(path / "sessions" / "s" / "log.jsonl")))
+    named = [place for place, (operation, _) in enumerate(calls) if operation == "publish"]
+    assert len(named) == 1
+    assert parent_sync < named[0]
+    # And then the child: its file before its name, its names before `fork` returns.
+    synced = [place for place, (operation, _) in enumerate(calls) if operation == "sync"]
+    assert parent_sync < synced[1] < named[0]
+    after = [operation for operation, _ in calls[named[0] :]]
+    assert after.count("sync_directory") == 2
+    assert child.id == "c"
+
+
+def test_a_fork_whose_parent_cannot_be_synced_is_not_made(tmp_path: Path) -> None:
+    """N-29, N-89: if the parent's sync fails, there is no child, and the parent is shut until verified."""
+    with hansard.open(tmp_path / "store", durability="sync") as store:
+        parent = store.session("s")
+        parent.add_message({"n": 1})
+        with faults.fail_sync(lost=None), pytest.raises(hansard.SyncFailed):
+            parent.fork("c")
+        assert not store.exists("c")
+        with pytest.raises(hansard.SyncFailed):
+            parent.add_message({"n": 2})
+        assert parent.verify().ok
+        assert parent.fork("c").messages() == [{"n": 1}]
+
+
+# -- what it costs ------------------------------------------------------------------------------
+
+MESSAGE = {"role": "user", "content": "x" * 100}
+LENGTHS = {"short": 10, "long": 100_000}
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store with a session of 10 messages and one of 100,000."""
+    root = tmp_path_factory.mktemp("grown") / "s"
+    with hansard.open(root, durability="os") as store:
+        for name, length in LENGTHS.items():
+            for _ in range(length // 10):
+                store.session(name).add_messages([MESSAGE] * 10)
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["end", "middle"])
+def test_a_fork_costs_the_same_at_any_length(
+    at: str, grown: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-71, N-73: forking 100,000 messages writes under 2 KB, and reads no more than a window at the end."""
+    traffic = Traffic(monkeypatch)
+    cost = {}
+    for name, length in LENGTHS.items():
+        with hansard.open(grown, durability="os") as store:
+            traffic.clear()
+            child = store.session(name).fork(
+                f"{name}-{at}", at=length if at == "end" else length // 2
+            )
+            cost[name] = (traffic.written, traffic.read)
+            assert traffic.written < 2_000
+            traffic.clear()
+            # The tail of a child costs the tail of its parent, cold.
+            assert child.messages(last=5) == [MESSAGE] * 5
+            assert traffic.read < 5_000_000
+    assert cost["long"][0] - cost["short"][0] <= 20
+    assert cost["long"][1] <= 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_warm_fork_reads_only_what_is_new(
+    name: str, grown: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-71, N-19: a warm handle on a fork sees another's append by reading the appended bytes."""
+    with hansard.open(grown, durability="os") as one, hansard.open(grown, durability="os") as two:
+        child = one.session(name).fork(f"{name}-warm")
+        child.add_message(MESSAGE)
+        theirs = two.session(child.id)
+        assert theirs.messages(last=1) == [MESSAGE]
+        assert theirs.state().message_count == LENGTHS[name] + 1
+        last = theirs.seq
+        traffic = Traffic(monkeypatch)
+        child.add_message({"n": 1})
+        traffic.clear()
+        assert theirs.seq == last + 1
+        assert [event.seq for event in theirs.events(after=last)] == [last + 1]
+        assert theirs.state().message_count == LENGTHS[name] + 2
+        assert theirs.messages(after=last) == [{"n": 1}]
+        assert traffic.read <= 2_000
+        # Also of the parent: what it does concerns the child only if it is a redaction.
+        one.session(name).set_metadata(n=1)
+        traffic.clear()
+        assert theirs.messages(last=1) == [{"n": 1}]
+        assert traffic.read <= 70_000
+
+
+def test_a_kept_descriptor_is_no_leak(tmp_path: Path) -> None:
+    """N-79: forks, and ancestors in the trash, are let go of when the store is closed."""
+    before = len(os.listdir("/dev/fd"))
+    store = hansard.open(tmp_path / "store", durability="os")
+    session = store.session("s0")
+    session.add_message(MESSAGE)
+    for number in range(1, 20):
+        session = session.fork(f"s{number}")
+        store.delete(f"s{number - 1}")
+    assert session.messages() == [MESSAGE]
+    store.close()
+    assert len(os.listdir("/dev/fd")) == before

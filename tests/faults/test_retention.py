@@ -1,0 +1,435 @@
+"""Claims about purge and prune beside others, and amid kills: N-17, N-28, N-39, N-51, N-87, F-36."""
+
+import itertools
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.errors import InUse, SessionDeleted, SessionNotFound
+from hansard.event.envelope import Draft
+from hansard.event.kinds import MESSAGE_ADDED
+from hansard.log import disk, names
+from hansard.testing import faults
+from tests.faults.scenes import do_not_wait_for_the_disk
+from tests.faults.workers import (
+    Crew,
+    Wire,
+    open_store,
+    replaced,
+    stay_in_mid_append,
+    take_out_the_lock,
+)
+
+DAY = timedelta(days=1)
+OLD = (datetime.now(UTC) - 9 * DAY).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+TEXT = b'{"message":{"role":"user","content":"old"}}'
+
+
+def make_old(store: hansard.Store, *session_ids: str, events: int = 3) -> None:
+    """Make sessions in which something was last said nine days ago."""
+    draft = Draft(MESSAGE_ADDED, TEXT, control=False, time=OLD)
+    for session_id in session_ids:
+        store._backend.log(session_id).append([draft] * events)
+
+
+def listed(store: hansard.Store) -> set[str]:
+    """Return the ids of all live sessions."""
+    return {info.id for info in store.sessions().items}
+
+
+def recorded(store: hansard.Store, kind: str) -> set[str]:
+    """Return the sessions of which the audit log says this."""
+    return {event.data["session"] for event in store.audit() if event.kind == kind}
+
+
+def rubbish(path: Path) -> list[str]:
+    """Return what purges have left over in the trash."""
+    return [
+        found.name for found in (path / names.TRASH).iterdir() if names.is_temporary(found.name)
+    ]
+
+
+# ------------------------------------------------------------------ beside writers
+
+
+def test_prune_does_not_wait_for_whoever_is_writing(tmp_path: Path) -> None:
+    """N-87, N-24: a session whose lock is held right now stays, and prune comes back while it is held."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store, Crew() as crew:
+        make_old(store, "busy", "idle")
+        holder = crew.start(stay_in_mid_append, str(path), "busy")
+        holder.hear()
+        for dry_run in (True, False):
+            report = store.prune(older_than=DAY, dry_run=dry_run)
+            assert report.pruned == ["idle"]
+            assert report.kept == {"busy": "being written to"}
+        holder.go()
+        assert holder.result() == 4
+        assert listed(store) == {"busy"}
+
+
+def say_once_in_each(wire: Wire, path: str, sessions: list[str]) -> list[str]:
+    """Say something in each session, once told to; return those where it was acknowledged."""
+    done = []
+    with open_store(path, "os") as store:
+        wire.tell("ready")
+        wire.wait()
+        for session_id in sessions:
+            try:
+                store.session(session_id).add_message({"by": "a writer"})
+                done.append(session_id)
+            except SessionDeleted:
+                continue
+    return done
+
+
+def prune_once(wire: Wire, path: str, *, locked: bool = True, blind: bool = False) -> list[str]:
+    """Prune, once told to; `blind`: the mutation that does not mind what was appended meanwhile."""
+    if not locked:
+        take_out_the_lock()
+    with open_store(path, "os") as store:
+        if blind:
+            make_blind(store)
+        wire.tell("ready")
+        wire.wait()
+        return store.prune(older_than=DAY).pruned
+
+
+def make_blind(store: hansard.Store) -> None:
+    """Let a store delete whatever is there, as if nobody could have appended since."""
+    backend = type(store._backend)
+    delete = backend.delete
+    backend.delete = lambda self, found, **_: delete(self, found)  # type: ignore[method-assign]
+
+
+def prune_beside_writers(
+    path: Path, rng: random.Random, *, blind: bool = False
+) -> tuple[set[str], set[str], hansard.Store]:
+    """Prune 150 old sessions while three processes write to them; return who was told what."""
+    sessions = [f"s{number}" for number in range(150)]
+    store = open_store(str(path), "os")
+    make_old(store, *sessions)
+    with Crew() as crew:
+        writers = [
+            crew.start(say_once_in_each, str(path), rng.sample(sessions, 50)) for _ in range(3)
+        ]
+        pruner = crew.start(prune_once, str(path), blind=blind)
+        everyone = [pruner, *writers]
+        for worker in everyone:
+            worker.hear()
+        for worker in everyone:
+            worker.go()
+        acknowledged = {found for worker in writers for found in worker.result()}
+        return acknowledged, set(pruner.result()), store
+
+
+def test_a_prune_without_the_lock_is_found_out(tmp_path: Path) -> None:
+    """N-17: with its lock taken out, a prune takes a session that is being written to."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store, Crew() as crew:
+        make_old(store, "busy")
+        crew.start(stay_in_mid_append, str(path), "busy").hear()
+        pruner = crew.start(prune_once, str(path), locked=False)
+        pruner.hear()
+        pruner.go()
+        assert pruner.result() == ["busy"]
+
+
+@pytest.mark.slow
+def test_nothing_that_was_just_said_is_pruned(tmp_path: Path, rng: random.Random) -> None:
+    """N-87, N-28: beside three writers, a session goes or takes an append, never both; nothing is lost."""
+    met = 0
+    for attempt in range(2):
+        acknowledged, pruned, store = prune_beside_writers(tmp_path / str(attempt), rng)
+        with store:
+            assert not acknowledged & pruned
+            assert set(store.trash()) == pruned
+            assert listed(store) == {f"s{number}" for number in range(150)} - pruned
+            for session_id in pruned:
+                store.restore(session_id)
+                assert store.session(session_id).seq == 3
+            for session_id in acknowledged:
+                assert store.session(session_id).messages()[-1] == {"by": "a writer"}
+            assert recorded(store, "session.pruned") >= pruned
+            met += bool(pruned) and bool(acknowledged)
+    assert met, "the writers and the pruner never met"
+
+
+def test_a_prune_that_does_not_look_again_is_found_out(tmp_path: Path, rng: random.Random) -> None:
+    """N-17: without the expected seq, the test above would notice."""
+    for attempt in range(10):
+        acknowledged, pruned, store = prune_beside_writers(tmp_path / str(attempt), rng, blind=True)
+        store.close()
+        if acknowledged & pruned:
+            return
+    pytest.fail("nobody noticed")
+
+
+# ------------------------------------------------------------------ beside other deeds
+
+
+def delete_purge_restore(wire: Wire, path: str, rounds: int, mine: int) -> tuple[int, int]:
+    """Delete, and then purge or restore, beside others who do the same; return how often each worked."""
+    purged = restored = 0
+    with open_store(path, "os") as store:
+        wire.tell("ready")
+        wire.wait()
+        for number in range(rounds):
+            try:
+                store.session("s").add_messages([{"n": 1}, {"n": 2}])
+                store.delete("s")
+                if (number + mine) % 2:
+                    store.purge("s")
+                    purged += 1
+                else:
+                    store.restore("s")
+                    restored += 1
+            except (SessionDeleted, SessionNotFound):
+                pass
+    return purged, restored
+
+
+@pytest.mark.slow
+def test_who_purge_and_restore_at_once_leave_it_whole_or_gone(tmp_path: Path) -> None:
+    """N-28, N-39: four processes append, delete, purge and restore one session; no half of it is left."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store, Crew() as crew:
+        workers = [crew.start(delete_purge_restore, str(path), 40, mine) for mine in range(4)]
+        for worker in workers:
+            worker.hear()
+        for worker in workers:
+            worker.go()
+        counts = [worker.result() for worker in workers]
+        assert sum(purged for purged, _ in counts)
+        assert sum(restored for _, restored in counts)
+        if "s" in store.trash():
+            store.restore("s")
+        events = list(store.session("s").events())
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        assert len(events) % 2 == 0
+        assert store.verify().ok
+        assert rubbish(path) == []
+
+
+def delete_amid(
+    make_directory: Callable[[int, str], bool],
+    store: hansard.Store,
+    purged: bool,
+    parent: int,
+    name: str,
+) -> bool:
+    """Delete the parent, and purge it if told so, at the moment when its child's directory is made."""
+    if name == "child" and store.exists("parent"):
+        store.delete("parent")
+        if purged:
+            store.purge("parent")
+    return make_directory(parent, name)
+
+
+def test_a_fork_of_a_session_that_is_purged_meanwhile_is_none(tmp_path: Path) -> None:
+    """N-51, N-89: if the parent is deleted, or purged, while it is forked, the call raises; no child is."""
+    path = str(tmp_path / "store")
+    for purged in (True, False):
+        with open_store(path, "os") as store, open_store(path, "os") as other:
+            make_old(store, "parent")
+            amid = partial(delete_amid, disk.make_directory, other, purged)
+            with replaced("make_directory", amid), pytest.raises(SessionDeleted, match="'parent'"):
+                store.session("parent").fork("child")
+            assert listed(store) == set()
+            assert store.trash() == ([] if purged else ["parent"])
+
+
+def test_a_child_that_is_there_before_the_purge_is_seen_by_it(tmp_path: Path) -> None:
+    """N-51: another's fork of the parent, made just before it was deleted, keeps it from being purged."""
+    path = str(tmp_path / "store")
+    with open_store(path, "os") as store, open_store(path, "os") as other:
+        make_old(store, "parent")
+        other.session("parent").fork("child")
+        store.delete("parent")
+        with pytest.raises(InUse):
+            store.purge("parent")
+        # Also if the child is on its way into the trash while others look for it.
+        ids = type(store._backend).ids
+        moved: list[str] = []
+
+        def ids_then_delete(backend: Any) -> Iterator[str]:
+            if not moved:
+                moved.append("child")
+                other.delete("child")
+            return ids(backend)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(store._backend), "ids", ids_then_delete)
+            with pytest.raises(InUse):
+                store.purge("parent")
+        assert moved
+        other.restore("child")
+        assert len(other.session("child").messages()) == 3
+
+
+# ------------------------------------------------------------------ amid kills
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("deed", ["purge", "prune"])
+def test_killed_at_any_call_a_session_is_there_or_gone_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, when: faults.When
+) -> None:
+    """N-39, N-87: killed at any call, a session is whole or gone, never gone unrecorded; a rerun ends it."""
+    do_not_wait_for_the_disk(monkeypatch)
+    template = tmp_path / "template"
+    with hansard.open(template) as store:
+        make_old(store, "a", "b")
+        if deed == "purge":
+            store.delete("a")
+    do: dict[str, Callable[[hansard.Store], object]] = {
+        "purge": lambda store: store.purge("a"),
+        "prune": lambda store: store.prune(older_than=DAY),
+    }
+    for at in itertools.count(1):
+        path = tmp_path / "stage"
+        shutil.copytree(template, path)
+        fault = faults.kill(at=at, when=when)
+        with fault, suppress(faults.Killed):
+            do[deed](hansard.open(path))
+        with hansard.open(path) as store:
+            trash, live = set(store.trash()), listed(store)
+            assert not trash & live
+            if deed == "purge":
+                assert live == {"b"}
+                assert trash or "a" in recorded(store, "session.purged")
+                if trash:
+                    assert len(list(store._backend.ancestor("a").salvage())) == 3
+                    store.purge("a")
+                assert store.trash() == []
+            else:
+                assert trash | live == {"a", "b"}
+                assert trash <= recorded(store, "session.pruned")
+                store.prune(older_than=DAY)
+                assert store.trash() == ["a", "b"]
+                for name in "ab":
+                    store.restore(name)
+                    assert store.session(name).seq == 3
+            assert store.verify().ok
+        shutil.rmtree(path)
+        if not fault.fired:
+            break
+    assert at > 8
+
+
+def purge_all(wire: Wire, path: str) -> None:
+    """Purge everything in the trash, one by one, telling before each."""
+    with open_store(path, "os") as store:
+        wire.narrow()
+        for session_id in store.trash():
+            wire.tell(session_id)
+            store.purge(session_id)
+
+
+def prune_all(wire: Wire, path: str) -> None:
+    """Prune everything."""
+    with open_store(path, "os") as store:
+        move = disk.move
+
+        def tell_and_move(*arguments: object) -> None:
+            wire.tell("moving")
+            move(*arguments)  # type: ignore[arg-type]
+
+        wire.narrow()
+        with replaced("move", tell_and_move):
+            store.prune(older_than=DAY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deed", [purge_all, prune_all])
+def test_kill_minus_nine_in_the_middle(
+    tmp_path: Path, rng: random.Random, deed: Callable[..., None]
+) -> None:
+    """N-39, N-87: processes killed amid purges or prunes leave whole sessions, recorded; rubbish is swept."""
+    path = tmp_path / "store"
+    everything = {f"s{number}" for number in range(60)}
+    with open_store(str(path), "os") as store, Crew() as crew:
+        make_old(store, *everything)
+        if deed is purge_all:
+            for session_id in everything:
+                store.delete(session_id)
+        kills = 0
+        for _ in range(6):
+            worker = crew.start(deed, str(path))
+            for _ in range(rng.randrange(1, 8)):
+                worker.hear()
+            worker.kill()
+            kills += 1
+            trash, live = set(store.trash()), listed(store)
+            assert not trash & live
+            if deed is purge_all:
+                assert everything - trash <= recorded(store, "session.purged")
+            else:
+                assert trash | live == everything
+                assert trash <= recorded(store, "session.pruned")
+            for session_id in trash | live:
+                log = store._backend.ancestor(session_id)
+                head = log.head()
+                assert head is not None
+                assert head.seq == 3
+        assert kills == 6
+        left = next(iter(store.trash() or live))
+        if deed is prune_all:
+            store.prune(older_than=DAY)
+        for session_id in [left, *store.trash()]:
+            try:
+                store.purge(session_id)
+            except SessionNotFound:
+                assert session_id == left
+        assert rubbish(path) == []
+        assert store.trash() == []
+        assert store.verify().ok
+
+
+@pytest.mark.parametrize("number", [5, 13, 28])
+def test_a_refused_call_amid_a_purge_is_an_error_or_harmless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """N-29: any call refused once: the session is whole in the trash, or gone; `purge` says which."""
+    do_not_wait_for_the_disk(monkeypatch)
+    template = tmp_path / "template"
+    with hansard.open(template) as store:
+        make_old(store, "a")
+        store.delete("a")
+    for at in itertools.count(1):
+        path = tmp_path / "stage"
+        shutil.copytree(template, path)
+        error: hansard.HansardError | None = None
+        with hansard.open(path) as store:
+            with faults.fail(number, at=at) as fault:
+                try:
+                    store.purge("a")
+                except hansard.HansardError as found:
+                    error = found
+            if error is None:
+                assert store.trash() == []
+            elif isinstance(error, hansard.SyncFailed):
+                assert store.trash() == ["a"]
+                assert store.verify().ok
+            elif "the session is gone" in str(error):
+                assert store.trash() == []
+                assert rubbish(path)
+            else:
+                assert isinstance(error, hansard.DiskFailed)
+                assert store.trash() == ["a"]
+            if store.trash():
+                assert len(list(store._backend.ancestor("a").salvage())) == 3
+                store.purge("a")
+                assert store.trash() == []
+        shutil.rmtree(path)
+        if not fault.fired:
+            break
+    assert at > 5

@@ -1,0 +1,337 @@
+"""Claims about the end: a store closed under its users, a process that ends, a signal in a call."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import hansard
+from hansard.errors import Closed, Reentered
+from hansard.log import disk, handle, turns, writer
+from tests.faults.test_group_commit import Stay, queued
+from tests.faults.workers import PATIENCE, until
+
+# -- close, while others are at it --------------------------------------------------------------
+
+
+def test_a_late_call_never_meets_another_file_behind_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I-5, N-11: a call that is under way when the store is closed works in the store's own directories."""
+    other = tmp_path / "other"
+    other.mkdir()
+    store = hansard.open(tmp_path / "store", durability="os")
+    make = Stay(disk.make_directory)
+    monkeypatch.setattr(disk, "make_directory", make)
+    outcome: list[object] = []
+
+    def append() -> None:
+        try:
+            outcome.append(store.session("s").add_message({"n": 1}).seq)
+        except Closed as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    make.wait()
+    store.close()
+    # The numbers that were closed are given out again.
+    taken = [os.open(other, os.O_RDONLY) for _ in range(20)]
+    make.go()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    for number in taken:
+        os.close(number)
+    assert list(other.iterdir()) == []
+    assert len(outcome) == 1
+    assert outcome == [1] or isinstance(outcome[0], Closed)
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_whoever_is_at_it_when_a_store_is_closed_gets_an_answer_or_closed(
+    tmp_path: Path, durability: str
+) -> None:
+    """N-29: threads that append, read, list or delete during `close` get their answer or `Closed`."""
+    acknowledged: list[str] = []
+    wrong: list[BaseException] = []
+    for turn in range(15):
+        store = hansard.open(tmp_path / "store", durability=durability)  # type: ignore[arg-type]
+        begun = threading.Barrier(5)
+
+        def use(by: int, store: hansard.Store = store, turn: int = turn) -> None:
+            begun.wait(PATIENCE)  # noqa: B023 - of this turn
+            try:
+                for number in itertools.count():
+                    session = store.session(f"s{turn}-{number % 7}")
+                    session.add_message({"n": f"{turn}/{by}/{number}"})
+                    acknowledged.append(f"{turn}/{by}/{number}")
+                    session.messages(last=2)
+                    store.sessions(limit=3)
+                    doomed = store.create(f"doomed {turn}/{by}/{number}")
+                    store.delete(doomed.id)
+            except Closed:
+                return
+            except BaseException as error:  # noqa: BLE001 - kept, and looked at below
+                wrong.append(error)
+
+        threads = [threading.Thread(target=use, args=(by,), daemon=True) for by in range(4)]
+        for thread in threads:
+            thread.start()
+        begun.wait(PATIENCE)
+        before = len(acknowledged)
+        until(lambda before=before: wrong or len(acknowledged) > before + 5)  # type: ignore[misc]
+        store.close()
+        for thread in threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive(), "a thread hangs"
+        assert wrong == []
+    with hansard.open(tmp_path / "store", read_only=True) as store:
+        assert store.verify().ok
+        seen = [
+            message["n"]
+            for info in store.sessions(prefix="s").items
+            for message in store.session(info.id).messages()
+        ]
+    assert len(seen) == len(set(seen))
+    assert set(acknowledged) <= set(seen)
+
+
+def test_a_closed_store_has_no_file_open(tmp_path: Path) -> None:
+    """I-5: `close` closes every descriptor at once, also while handles on sessions are kept."""
+    before = set(os.listdir("/dev/fd"))
+    store = hansard.open(tmp_path / "store")
+    session = store.session("s")
+    session.add_message({"n": 1})
+    assert session.messages() == [{"n": 1}]
+    store.close()
+    assert set(os.listdir("/dev/fd")) == before
+
+
+# -- the end of a process -----------------------------------------------------------------------
+
+STREAMING = """
+import os, sys, hansard
+store = hansard.open(sys.argv[1])
+session = store.session("s")
+session.add_message({"n": 1})
+stream = session.stream()
+stream.write("half a ")
+stream.write("sentence")
+print("ready", flush=True)
+END
+"""
+
+ENDS = {
+    "the end of the program": "pass",
+    "sys.exit": "sys.exit(0)",
+    "os._exit": "os._exit(0)",
+    "an error": "raise SystemError('on purpose')",
+    "close": "store.close()",
+    "SIGTERM": "sys.stdin.read()",
+    "SIGKILL": "sys.stdin.read()",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_however_a_process_ends_its_stream_is_partial(end: str, tmp_path: Path) -> None:
+    """N-59: what is acknowledged is there, and what was streamed is partial, however the process ends."""
+    script = STREAMING.replace("END", ENDS[end])
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "store")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        if end.startswith("SIG"):
+            child.send_signal(signal.Signals[end])
+        child.communicate(timeout=PATIENCE)
+    finally:
+        child.kill()
+        child.communicate()
+    with hansard.open(tmp_path / "store") as store:
+        session = store.session("s")
+        assert session.verify().ok
+        assert session.messages() == [
+            {"n": 1},
+            {"role": "assistant", "content": "half a sentence", "partial": True},
+        ]
+        assert session.add_message({"n": 2}).seq == 4
+
+
+# -- a signal in the middle of a call -----------------------------------------------------------
+
+
+@contextmanager
+def on_signal(
+    do: "list[object]", session: hansard.Session, *, reads: bool = True
+) -> Iterator[None]:
+    """Let a signal handler append to a session, and read it; keep what came of it."""
+
+    def handler(_: int, __: FrameType | None) -> None:
+        if reads:
+            session.messages(last=1)
+        try:
+            do.append(session.add_message({"by": "handler"}).seq)
+        except Reentered as error:
+            do.append(error)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+class Points:
+    """Raises the signal at the nth place of our code where the interpreter looks for signals."""
+
+    FILES = (turns.__file__, writer.__file__, handle.__file__)
+
+    def __init__(self, point: int) -> None:
+        self._left = point
+        self.fired = False
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        """Count a place: where a function begins, and where a call of C returns."""
+        if event in {"call", "c_return"} and frame.f_code.co_filename in self.FILES:
+            self._left -= 1
+            if self._left == 0:
+                self.fired = True
+                signal.raise_signal(signal.SIGUSR1)
+
+
+CALLS = {
+    "append": lambda session: session.add_message({"by": "program"}),
+    "append with a key": lambda session: session.add_message({"by": "program"}, key="k"),
+    "append to a new session": lambda session: session.add_message({"by": "program"}),
+    "read": lambda session: session.messages(),
+}
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+@pytest.mark.parametrize("what", CALLS)
+def test_a_signal_handler_that_appends_never_waits_for_its_own_thread(
+    what: str, durability: str, tmp_path: Path
+) -> None:
+    """N-23, N-26: at every point of a call a handler appends, or is told `Reentered`, and nothing hangs."""
+    reentered = 0
+    for point in itertools.count(1):
+        path = tmp_path / f"store{point}"
+        store = hansard.open(path, durability=durability)  # type: ignore[arg-type]
+        session = store.session("s")
+        expected = []
+        if what != "append to a new session":
+            session.add_message({"by": "begin"})
+            expected.append("begin")
+        did: list[object] = []
+        points = Points(point)
+        with on_signal(did, session):
+            sys.setprofile(points)
+            try:
+                CALLS[what](session)
+            finally:
+                sys.setprofile(None)
+        if what != "read":
+            expected.append("program")
+        reentered += sum(isinstance(outcome, Reentered) for outcome in did)
+        expected += ["handler"] * sum(isinstance(outcome, int) for outcome in did)
+        assert session.verify().ok
+        assert sorted(message["by"] for message in session.messages()) == sorted(expected)
+        assert session.add_message({"by": "end"}).seq == len(expected) + 1
+        store.close()
+        if not points.fired:
+            break
+        assert len(did) == 1
+    assert point > 8
+    assert (reentered > 0) == (what != "read")
+
+
+def test_a_signal_handler_of_a_thread_that_queues_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-23: a handler in a thread that waits for its turn gets `Reentered`, and the turn comes."""
+    with hansard.open(tmp_path / "store") as store:
+        session = store.session("s")
+        session.add_message({"by": "begin"})
+        sync = Stay(disk.sync)
+        monkeypatch.setattr(disk, "sync", sync)
+        leader = threading.Thread(target=lambda: session.add_message({"by": "leader"}))
+        leader.start()
+        sync.wait()
+        did: list[object] = []
+        main = threading.main_thread().ident
+        assert main is not None
+
+        def disturb() -> None:
+            until(lambda: queued(session) == 1)
+            signal.pthread_kill(main, signal.SIGUSR1)
+            until(lambda: did)
+            sync.go()
+
+        disturber = threading.Thread(target=disturb)
+        disturber.start()
+        with on_signal(did, session):
+            assert session.add_message({"by": "program"}).seq == 3
+        leader.join(PATIENCE)
+        disturber.join(PATIENCE)
+        assert not leader.is_alive()
+        assert [type(outcome) for outcome in did] == [Reentered]
+        assert "set a flag" in str(did[0])
+        assert "log.jsonl" in str(did[0])
+        assert [message["by"] for message in session.messages()] == ["begin", "leader", "program"]
+
+
+def test_a_signal_handler_of_a_thread_that_reads_does_not_wait_for_a_writer_who_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-23: whoever holds what the leader needs is told `Reentered` and does not queue behind it."""
+    with hansard.open(tmp_path / "store") as store:
+        session = store.session("s")
+        session.add_message({"by": "begin"})
+        sync = Stay(disk.sync)
+        monkeypatch.setattr(disk, "sync", sync)
+        leader = threading.Thread(target=lambda: session.add_message({"by": "leader"}))
+        leader.start()
+        sync.wait()
+        with session._log._handle.mutex, pytest.raises(Reentered):  # type: ignore[attr-defined]
+            session.add_message({"by": "handler"})
+        sync.go()
+        leader.join(PATIENCE)
+        assert not leader.is_alive()
+        assert session.seq == 2
+
+
+def test_in_memory_a_signal_handler_mints_no_seq_twice() -> None:
+    """N-26: a handler in the middle of an append to a session in memory is told `Reentered`."""
+    told = 0
+    for point in range(1, 40):
+        session = hansard.open("memory:").session("s")
+        session.add_message({"by": "begin"})
+        did: list[object] = []
+        points = Points(point)
+        with on_signal(did, session), pytest.MonkeyPatch.context() as patch:
+            from hansard.backend import memory
+
+            patch.setattr(Points, "FILES", (memory.__file__,))
+            sys.setprofile(points)
+            try:
+                session.add_message({"by": "program"})
+            finally:
+                sys.setprofile(None)
+        told += sum(isinstance(outcome, Reentered) for outcome in did)
+        seqs = [event.seq for event in session.events()]
+        assert seqs == list(range(1, len(seqs) + 1))
+        assert len(seqs) == 2 + sum(isinstance(outcome, int) for outcome in did)
+    assert told

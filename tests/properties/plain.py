@@ -1,0 +1,318 @@
+"""Sessions as anybody would draw them: dicts and lists, forks and all. What the real ones are compared with.
+
+Beside: `machine`, which makes the same calls here and there. Written from the design and the docstrings of
+the public calls, as naively as possible: every question is answered by walking all events from the first one,
+nothing is kept, and nothing of the store's own code is used.
+"""
+
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+Placed = list[tuple[int, Json]]
+
+
+class Fact:
+    """One event."""
+
+    def __init__(self, seq: int, kind: str, data: Json, key: str | None = None) -> None:
+        self.seq = seq
+        self.kind = kind
+        self.data = data
+        self.key = key
+        #: The real event's, since a clock cannot be foretold.
+        self.stamp = ""
+
+
+class Plain:
+    """One session: what was appended to it, and where it was forked from."""
+
+    def __init__(self) -> None:
+        self.own: list[Fact] = []
+        self.parent: str | None = None
+        self.forked_at = 0
+        self.deleted = False
+        #: First seq and number of events of each append with a key.
+        self.keys: dict[str, tuple[int, int]] = {}
+
+    @property
+    def seq(self) -> int:
+        """The last seq; 0 for a session that does not exist."""
+        return self.own[-1].seq if self.own else 0
+
+    def add(self, *facts: tuple[str, Json], key: str | None = None) -> list[Fact]:
+        """Append facts, each a kind and its data; the key is the first one's."""
+        first = (self.own[-1].seq if self.own else self.forked_at) + 1
+        added = [
+            Fact(first + place, kind, data, None if place else key)
+            for place, (kind, data) in enumerate(facts)
+        ]
+        self.own += added
+        if key is not None:
+            self.keys[key] = (first, len(added))
+        return added
+
+
+class Gone(NamedTuple):
+    """What was taken out of a session: seqs, and streams."""
+
+    seqs: set[int]
+    streams: set[str]
+
+
+class PlainStore:
+    """All sessions by their ids."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Plain] = {}
+
+    def session(self, name: str) -> Plain:
+        """Return a session, which need not exist."""
+        return self.sessions.setdefault(name, Plain())
+
+    def live(self) -> list[str]:
+        """Return the ids of the sessions that exist and are not deleted, sorted."""
+        return sorted(n for n, plain in self.sessions.items() if plain.own and not plain.deleted)
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def facts(self, name: str, upto: int | None = None) -> list[Fact]:
+        """Return all events of a session, inherited ones first, as they were said."""
+        plain = self.session(name)
+        inherited = [] if plain.parent is None else self.facts(plain.parent, plain.forked_at)
+        return [fact for fact in inherited + plain.own if upto is None or fact.seq <= upto]
+
+    def gone(self, name: str) -> Gone:
+        """Return what was ever taken out: by the session, or by those it inherits it from."""
+        plain = self.session(name)
+        found = Gone(set(), set())
+        if plain.parent is not None:
+            above = self.gone(plain.parent)
+            found.seqs.update(seq for seq in above.seqs if seq <= plain.forked_at)
+            found.streams.update(above.streams)
+        for fact in plain.own:
+            if fact.kind == "message.redacted":
+                found.seqs.add(fact.data["seq"])
+                found.streams.update([fact.data["stream"]] if "stream" in fact.data else [])
+        return found
+
+    def shown(self, name: str) -> list[tuple[int, str, Json, str | None]]:
+        """Return all events as a reader may see them."""
+        gone = self.gone(name)
+        found = []
+        for fact in self.facts(name):
+            data = fact.data
+            if fact.kind == "message.part" and data["stream"] in gone.streams:
+                data = {"stream": data["stream"], "over": True, "redacted": True}
+            elif fact.seq in gone.seqs:
+                blank = {"message": None} if fact.kind == "message.added" else {}
+                data = {**blank, "redacted": True}
+            found.append((fact.seq, fact.kind, data, fact.key))
+        return found
+
+    def seq_by(self, name: str, stamp: str) -> int:
+        """Return the last seq by a time."""
+        return max((fact.seq for fact in self.facts(name) if fact.stamp <= stamp), default=0)
+
+    # -- views ----------------------------------------------------------------------------------
+
+    def view(self, name: str, view: str = "model", upto: int | None = None) -> Placed:
+        """Return the messages of a view, each with its seq; a summary stands first."""
+        gone = self.gone(name)
+        facts = self.facts(name, upto)
+        if view == "history":
+            return _said(facts, gone)
+        walked = _walk(facts)
+        begin, summary = 0, None
+        covered = -1
+        for fact in walked:
+            if fact.kind == "session.cleared":
+                begin, summary, covered = fact.seq, None, -1
+            elif fact.kind != "summary.added" or fact.seq in gone.seqs:
+                continue
+            elif fact.data["upto"] >= covered:
+                summary, covered = fact, fact.data["upto"]
+        rest = _said([fact for fact in walked if fact.seq > max(begin, covered)], gone)
+        return rest if summary is None else [(summary.seq, summary.data["message"]), *rest]
+
+    def messages(
+        self,
+        name: str,
+        *,
+        last: int | None = None,
+        after: int = 0,
+        at: int | None = None,
+        view: str = "model",
+    ) -> list[Json]:
+        """Return the messages of a range of a view."""
+        found = [message for seq, message in self.view(name, view, at) if seq > after]
+        return found if last is None else found[max(0, len(found) - last) :]
+
+    # -- what it adds up to ---------------------------------------------------------------------
+
+    def metadata(self, name: str, upto: int | None = None) -> tuple[Json, bool]:
+        """Return the metadata, and whether a person gave the title."""
+        metadata: Json = {}
+        named = False
+        for fact in self.facts(name, upto):
+            if fact.kind in {"metadata.set", "session.created"}:
+                metadata, named = after_patch(metadata, named=named, data=fact.data)
+        return metadata, named
+
+    def snapshots(self, name: str, upto: int | None = None) -> dict[str, int]:
+        """Return the labels; of two that are the same the later counts."""
+        facts = self.facts(name, upto)
+        marked = [fact.data for fact in facts if fact.kind == "session.snapshotted"]
+        return {data["label"]: data["seq"] for data in marked}
+
+    def usage(self, name: str, upto: int | None = None) -> dict[str, tuple[int, int, int, float]]:
+        """Return calls, tokens in, tokens out and cost, by model."""
+        found: dict[str, tuple[int, int, int, float]] = {}
+        for fact in self.facts(name, upto):
+            if fact.kind == "usage.recorded":
+                data = fact.data
+                calls, came, went, cost = found.get(data["model"], (0, 0, 0, 0.0))
+                found[data["model"]] = (
+                    calls + 1,
+                    came + data["input_tokens"],
+                    went + data["output_tokens"],
+                    cost + data.get("cost", 0.0),
+                )
+        return found
+
+    def state(self, name: str, upto: int | None = None) -> Json:
+        """Return all else that the events up to a seq add up to."""
+        facts = self.facts(name, upto)
+        metadata, named = self.metadata(name, upto)
+        born = [fact for fact in facts if fact.kind == "session.forked"] or facts[:1]
+        forked = born[-1].data if born and born[-1].kind == "session.forked" else None
+        # Put away, or over, is the session itself: not what it inherits.
+        own = facts if forked is None else [fact for fact in facts if fact.seq >= born[-1].seq]
+        counts: dict[str, int] = {}
+        for fact in facts:
+            counts[fact.kind] = counts.get(fact.kind, 0) + 1
+        return {
+            "seq": facts[-1].seq if facts else 0,
+            "created": born[-1].stamp if born else "",
+            "updated": facts[-1].stamp if facts else "",
+            "parent": forked["parent"] if forked else None,
+            "forked_at": forked["seq"] if forked else 0,
+            "message_count": counts.get("message.added", 0),
+            "metadata": metadata,
+            "named": named,
+            "snapshots": self.snapshots(name, upto),
+            "streams": _unfinished(facts, self.gone(name)),
+            "archived": _latest(own, "session.archived", "archived"),
+            "closed": _latest(own, "session.closed", "closed"),
+            "kinds": counts,
+        }
+
+    def children(self, name: str) -> list[str]:
+        """Return the sessions that were forked from one and live, sorted."""
+        return [child for child in self.live() if self.sessions[child].parent == name]
+
+
+def _walk(facts: list[Fact]) -> list[Fact]:
+    """Return the events that a view passes: a revert goes back to what was passed at its seq."""
+    passed: dict[int, list[Fact]] = {0: []}
+    walked: list[Fact] = []
+    for fact in facts:
+        if fact.kind == "session.reverted":
+            walked = passed[fact.data["seq"]]
+        walked = [*walked, fact]
+        passed[fact.seq] = walked
+    return walked
+
+
+def _said(facts: list[Fact], gone: Gone) -> Placed:
+    """Return the messages among some events; what was streamed and not finished is one, at its last part."""
+    found: Placed = [
+        (fact.seq, fact.data["message"])
+        for fact in facts
+        if fact.kind == "message.added" and fact.seq not in gone.seqs
+    ]
+    for stream, last in _unfinished(facts, gone).items():
+        parts = [
+            fact.data
+            for fact in facts
+            if fact.kind == "message.part" and fact.data["stream"] == stream
+        ]
+        text = "".join(part["text"] for part in parts)
+        begun = parts[0].get("message", {"role": "assistant"})
+        found.append((last, {**begun, "content": text, "partial": True}))
+    return sorted(found, key=lambda placed: placed[0])
+
+
+def _unfinished(facts: list[Fact], gone: Gone) -> dict[str, int]:
+    """Return the streams that have parts and no end, each with the seq of its last part."""
+    found: dict[str, int] = {}
+    for fact in facts:
+        stream: str = fact.data.get("stream", "")
+        if fact.kind == "message.part" and not fact.data.get("over") and stream not in gone.streams:
+            found[stream] = fact.seq
+        elif fact.kind in {"message.part", "message.added"}:
+            found.pop(stream, None)
+    return found
+
+
+def _latest(facts: list[Fact], kind: str, word: str) -> bool:
+    said = [fact.data.get(word, True) for fact in facts if fact.kind == kind]
+    return bool(said and said[-1])
+
+
+def after_patch(metadata: Json, *, named: bool, data: Json) -> tuple[Json, bool]:
+    """Return the metadata after one event, and whether their title is a person's."""
+    patch = dict(data.get("metadata", {}))
+    if "title" in patch:
+        if not data.get("automatic"):
+            named = patch["title"] is not None
+        elif named:
+            del patch["title"]
+    return merged(metadata, patch), named
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """Return RFC 7396's MergePatch(target, patch), word for word."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result
+
+
+# -- windows ------------------------------------------------------------------------------------
+
+
+def window(
+    messages: list[Json], *, most: int | None, turns: int | None, keep_first: bool
+) -> list[Json]:
+    """Return the end of a view that fits, with no call cut from its result, for chat messages."""
+    cut = _cut(messages, most, turns)
+    users = [place for place, message in enumerate(messages) if message.get("role") == "user"]
+    if not keep_first or not users or users[0] >= cut:
+        return messages[cut:]
+    cut = _cut(messages, None if most is None else max(most - 1, 0), turns)
+    return [messages[users[0]], *messages[cut:]]
+
+
+def _cut(messages: list[Json], most: int | None, turns: int | None) -> int:
+    users = [place for place, message in enumerate(messages) if message.get("role") == "user"]
+    wanted = 0 if most is None else max(0, len(messages) - most)
+    if turns == 0:
+        wanted = len(messages)
+    elif turns is not None and len(users) > turns:
+        wanted = max(wanted, users[-turns])
+    legal = [place for place in range(len(messages) + 1) if not _splits(messages, place)]
+    later = [place for place in legal if place >= wanted]
+    # Only if nothing would be left does the cut go back.
+    if later[0] < len(messages) or wanted == len(messages):
+        return later[0]
+    return [place for place in legal if place <= wanted][-1]
+
+
+def _splits(messages: list[Json], place: int) -> bool:
+    calls = {call["id"] for message in messages[:place] for call in message.get("tool_calls", [])}
+    return any(message.get("tool_call_id") in calls for message in messages[place:])

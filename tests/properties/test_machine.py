@@ -1,0 +1,93 @@
+"""Any calls, forks, reverts, redactions and streams among them, add up to what plain lists say."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
+
+import hansard
+from hansard import Store
+from tests.properties.machine import Streaming
+from tests.properties.stepping import PLACES, action
+
+
+class InMemory(Streaming):
+    """Both handles are one store, which lives as long as it is held."""
+
+    @initialize()
+    def begin(self) -> None:
+        """Open one store, and hold it twice."""
+        self.stores = [hansard.open("memory:")] * 2
+
+
+class InFiles(Streaming):
+    """Both handles are stores of their own on one directory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="hansard-machine-"))
+
+    def open(self) -> Store:
+        """Open the directory."""
+        return hansard.open(self.root / "store", durability="os")
+
+    def look(self) -> Store:
+        """Open the directory to read, knowing nothing."""
+        return hansard.open(self.root / "store", read_only=True)
+
+    def teardown(self) -> None:
+        """Close and delete everything."""
+        super().teardown()
+        shutil.rmtree(self.root)
+
+    @action(1, place=PLACES)
+    def reopen(self, place: int) -> None:
+        """Forget all that a handle knows; messages that it was streaming stay as they are."""
+        self.stores[place].close()
+        self.stores[place] = self.open()
+        self.handles = {key: kept for key, kept in self.handles.items() if key[0] != place}
+        self.running = [running for running in self.running if running.place != place]
+
+    @action(1)
+    def verify(self) -> None:
+        """Nothing is ever damaged."""
+        assert self.stores[0].verify().ok
+
+    @invariant()
+    def both_say_the_same(self) -> None:
+        """Every view, also to somebody who opens the store now."""
+        if self.stores:
+            self.comparison.run(self.stores, self.handle, self.look)
+
+
+def campaign(share: float) -> hypothesis.settings:
+    """Return how much to try: a share of the profile's examples, or as many as the environment says.
+
+    `HANSARD_TEST_EXAMPLES=2000 tools/test tests/properties/test_machine.py` is a campaign of hours.
+    """
+    profile = hypothesis.settings()
+    examples = os.environ.get("HANSARD_TEST_EXAMPLES")
+    return hypothesis.settings(
+        profile,
+        max_examples=int(examples) if examples else max(10, int(profile.max_examples * share)),
+        stateful_step_count=40,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_forks_streams_and_views_in_files_are_those_of_lists() -> None:
+    """N-18, N-21, N-42, N-48 to N-51, N-54, N-55, N-57: any calls, through two stores, some opened anew."""
+    run_state_machine_as_test(InFiles, settings=campaign(0.08))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_forks_streams_and_views_in_memory_are_those_of_lists() -> None:
+    """N-21, N-42, N-48 to N-51, N-54, N-55, N-57: memory adds up to the same lists as files do."""
+    run_state_machine_as_test(InMemory, settings=campaign(0.1))

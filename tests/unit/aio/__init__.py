@@ -1,0 +1,1 @@
+"""Claims about `hansard.aio`: the same names, awaited, and nothing that blocks the event loop."""

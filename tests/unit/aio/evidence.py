@@ -1,0 +1,98 @@
+"""Watch in which thread a store does its work."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hansard.log.handle import Handle
+from hansard.log.lock import Lock
+from hansard.log.turns import Turns
+from hansard.testing import faults
+from hansard.testing.faults import Call
+
+#: Whoever waits so long has hung.
+PATIENCE = 60.0
+
+# Besides the disk: where a thread may wait for another one, or for another process.
+WAITING: tuple[tuple[type, str], ...] = (
+    (Turns, "claim"),
+    (Turns, "_come"),
+    (Handle, "refresh"),
+    (Lock, "acquire"),
+)
+
+
+class Watch:
+    """What was called, by thread, as (name of the call, name of the thread)."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[str, str]] = set()
+
+    def note(self, what: str) -> None:
+        """Note that this thread makes a call."""
+        self.seen.add((what, threading.current_thread().name))
+
+    def by(self, thread: str) -> list[str]:
+        """Return what the threads whose names begin so have called."""
+        return sorted({what for what, name in self.seen if name.startswith(thread)})
+
+
+@contextlib.contextmanager
+def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    """Note in which thread each call of the disk, and each call that may wait, is made."""
+    watch = Watch()
+
+    def wrap(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            watch.note(name)
+            return real(*arguments, **options)
+
+        return call
+
+    def disk_call(call: Call, _: tuple[Any, ...], __: object) -> None:
+        watch.note(call.operation)
+
+    with monkeypatch.context() as patch, faults.record(watch=disk_call):
+        for cls, name in WAITING:
+            patch.setattr(cls, name, wrap(f"{cls.__name__}.{name}", getattr(cls, name)))
+        yield watch
+
+
+class Stay:
+    """Stands for a call of the disk and keeps the first thread that makes it, until it may go on."""
+
+    def __init__(self, call: Callable[..., object]) -> None:
+        self._call = call
+        self._inside = threading.Event()
+        self._go = threading.Event()
+        self.count = 0
+
+    def __call__(self, *arguments: object) -> object:
+        """Make the call; the first one stays before it."""
+        self.count += 1
+        if self.count == 1:
+            self._inside.set()
+            assert self._go.wait(PATIENCE)
+        return self._call(*arguments)
+
+    async def wait(self) -> None:
+        """Return when a thread is inside, and let the loop go on meanwhile."""
+        deadline = time.monotonic() + PATIENCE
+        while not self._inside.is_set():
+            assert time.monotonic() < deadline, "nobody came"
+            await asyncio.sleep(0.0005)
+
+    def go(self) -> None:
+        """Let it out."""
+        self._go.set()
+
+
+async def come_round(times: int = 50) -> None:
+    """Let the loop do whatever it can do at the moment."""
+    for _ in range(times):
+        await asyncio.sleep(0)

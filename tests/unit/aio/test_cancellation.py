@@ -1,0 +1,313 @@
+"""Claims about cancelled calls: what was cancelled had not begun, or is over, and holds no lock."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import aio
+from hansard.log import disk
+from tests.unit.aio.evidence import Stay, come_round
+
+
+async def opened(path: Path) -> tuple[aio.Store, aio.Session]:
+    """Return a store, and a session of it with one event."""
+    store = await aio.open(path / "store")
+    session = store.session("s")
+    await session.add_message({"n": 0})
+    return store, session
+
+
+def stored(path: Path) -> list[Any]:
+    """Return what another reader sees in the session."""
+    with hansard.open(path / "store", read_only=True) as store:
+        session = store.session("s")
+        assert session.verify().ok
+        return [message["n"] for message in session.messages()]
+
+
+def test_an_append_that_has_begun_is_over_before_its_cancellation_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-75: an append cancelled during its sync, three times, ends cancelled once its event is durable."""
+
+    async def main() -> None:
+        store, session = await opened(tmp_path)
+        sync = Stay(disk.sync)
+        monkeypatch.setattr(disk, "sync", sync)
+        task = asyncio.create_task(session.add_message({"n": 1}))
+        await sync.wait()
+        for _ in range(3):
+            task.cancel()
+            await come_round()
+            assert not task.done()
+        sync.go()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert stored(tmp_path) == [0, 1]
+        assert (await session.add_message({"n": 2})).seq == 3
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_an_append_that_has_not_begun_never_will(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-75: an append cancelled behind another one's sync is cancelled at once, and appends nothing."""
+
+    async def main() -> None:
+        store, session = await opened(tmp_path)
+        sync = Stay(disk.sync)
+        monkeypatch.setattr(disk, "sync", sync)
+        first = asyncio.create_task(session.add_message({"n": 1}))
+        await sync.wait()
+        waiting = asyncio.create_task(session.add_message({"n": 2}))
+        await come_round()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not first.done()
+        sync.go()
+        assert (await first).seq == 2
+        assert (await session.add_message({"n": 3})).seq == 3
+        assert stored(tmp_path) == [0, 1, 3]
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_read_that_is_cancelled_ends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-75: nobody waits for a cancelled read, even if its thread is still at it."""
+
+    async def main() -> None:
+        store, session = await opened(tmp_path)
+        fresh = await aio.open(tmp_path / "store", read_only=True)
+        read = Stay(disk.read_at)
+        monkeypatch.setattr(disk, "read_at", read)
+        task = asyncio.create_task(fresh.session("s").messages())
+        await read.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        read.go()
+        assert await fresh.session("s").messages() == [{"n": 0}]
+        await fresh.close()
+        await store.close()
+        del session
+
+    asyncio.run(main())
+
+
+def test_a_timeout_is_a_timeout_and_the_append_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-75: `asyncio.timeout` around an append raises `TimeoutError`, and the event is there by then."""
+
+    async def main() -> None:
+        store, session = await opened(tmp_path)
+        sync = Stay(disk.sync)
+        monkeypatch.setattr(disk, "sync", sync)
+
+        limit = asyncio.timeout(None)
+
+        async def expire() -> None:
+            await sync.wait()
+            limit.reschedule(asyncio.get_running_loop().time())
+            await come_round()
+            sync.go()
+
+        expiring = asyncio.create_task(expire())
+        with pytest.raises(TimeoutError):
+            async with limit:
+                await session.add_message({"n": 1})
+        assert stored(tmp_path) == [0, 1]
+        await expiring
+        assert (await session.add_message({"n": 2})).seq == 3
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_failing_task_group_leaves_whole_appends(tmp_path: Path, rng: random.Random) -> None:
+    """N-39: when a task of a group fails, the appends of the others are there once, or not at all."""
+
+    async def main() -> None:
+        store, session = await opened(tmp_path)
+        acknowledged: list[str] = []
+
+        async def say(by: int) -> None:
+            for number in range(50):
+                name = f"{by}/{number}"
+                await session.add_messages([{"n": name}, {"n": f"{name}!"}])
+                acknowledged.append(name)
+
+        async def fail() -> None:
+            for _ in range(rng.randrange(20, 200)):
+                await asyncio.sleep(0)
+            raise ValueError("no")
+
+        async def all_of_them() -> None:
+            async with asyncio.TaskGroup() as group:
+                for by in range(8):
+                    group.create_task(say(by))
+                group.create_task(fail())
+
+        with pytest.raises(ExceptionGroup):
+            await all_of_them()
+        seen = stored(tmp_path)[1:]
+        assert set(acknowledged) <= set(seen)
+        assert len(set(seen)) == len(seen)
+        # All of a batch, or none.
+        assert [f"{name}!" for name in seen[::2]] == seen[1::2]
+        await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_cancellations_at_random_moments_leave_no_doubt(
+    durability: Any, tmp_path: Path, rng: random.Random
+) -> None:
+    """N-56, N-75: acknowledged is there once; cancelled is there, or not, from the moment it is raised."""
+
+    async def main() -> None:
+        store = await aio.open(tmp_path / "store", durability=durability)
+        session = store.session("s")
+        await session.add_message({"n": "begin"})
+        acknowledged: list[str] = []
+        cancelled: dict[str, bool] = {}
+
+        async def there(name: str) -> bool:
+            return any(message["n"] == name for message in await session.messages(last=200))
+
+        async def say(name: str) -> None:
+            try:
+                await session.add_message({"n": name})
+            except asyncio.CancelledError:
+                cancelled[name] = False
+                cancelled[name] = await there(name)
+            else:
+                acknowledged.append(name)
+
+        for turn in range(30):
+            tasks = [asyncio.create_task(say(f"{turn}/{by}")) for by in range(16)]
+            for task in rng.sample(tasks, 8):
+                for _ in range(rng.choice([0, 0, 1, 5, 50])):
+                    await asyncio.sleep(0)
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert (await session.add_message({"n": "end"})).seq == await session.seq
+        await store.close()
+        seen = stored(tmp_path)
+        assert len(set(seen)) == len(seen)
+        assert set(acknowledged) <= set(seen)
+        assert {name: name in seen for name in cancelled} == cancelled
+        assert len(seen) == 2 + len(acknowledged) + sum(cancelled.values())
+        assert acknowledged
+        assert cancelled
+
+    asyncio.run(main())
+
+
+# -- following ----------------------------------------------------------------------------------
+
+
+def test_a_follower_ends_at_once_and_keeps_no_thread(tmp_path: Path) -> None:
+    """N-75: a cancelled `async for` over events that never come ends at once, and leaves no thread."""
+
+    async def main() -> None:
+        store, session = await opened(tmp_path)
+        seen: asyncio.Queue[Any] = asyncio.Queue()
+
+        async def follow() -> None:
+            async for event in session.events(follow=True):
+                seen.put_nowait(event.data["message"]["n"])
+
+        async def follow_all() -> None:
+            async for followed in store.follow():
+                seen.put_nowait(followed.event.data["message"]["n"])
+
+        tasks = [asyncio.create_task(follow()), asyncio.create_task(follow_all())]
+        with hansard.open(tmp_path / "store") as other:
+            other.session("s").add_message({"n": 1})
+        async with asyncio.timeout(60):
+            assert sorted([await seen.get() for _ in range(4)]) == [0, 0, 1, 1]
+        for task in tasks:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_take_loses_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-75: an event that a cancelled `take` had in hand comes with the next, and does not count as done."""
+
+    async def main() -> None:
+        store, session = await opened(tmp_path)
+        await session.add_message({"n": 1})
+        async with store.follow(cursor="mine") as follower:
+            read = Stay(disk.read_at)
+            monkeypatch.setattr(disk, "read_at", read)
+            task = asyncio.create_task(follower.take(60.0))
+            await read.wait()
+            task.cancel()
+            await come_round()
+            read.go()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            found = await follower.take(60.0)
+            assert found is not None
+            assert found.event.data["message"]["n"] == 0
+            assert found.event.seq == 1
+        async with store.follow(cursor="mine") as follower:
+            found = await follower.take(60.0)
+            assert found is not None
+            assert found.event.seq == 2
+        await store.close()
+
+    asyncio.run(main())
+
+
+# -- streams ------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_stream_is_partial(tmp_path: Path) -> None:
+    """N-59: a task that is cancelled while it streams leaves what it wrote, marked as partial."""
+
+    async def main() -> None:
+        store, session = await opened(tmp_path)
+        begun = asyncio.Event()
+
+        async def speak() -> None:
+            async with session.stream(name="bot") as message:
+                await message.write("half a ")
+                await message.write("sentence")
+                begun.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(speak())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await session.messages())[-1] == {
+            "role": "assistant",
+            "name": "bot",
+            "content": "half a sentence",
+            "partial": True,
+        }
+        async with session.stream() as message:
+            await message.write("whole")
+        assert message.event is not None
+        assert (await session.messages())[-1] == {"role": "assistant", "content": "whole"}
+        await store.close()
+
+    asyncio.run(main())

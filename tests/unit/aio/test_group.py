@@ -1,0 +1,132 @@
+"""Claims about tasks that append at the same time: they share a write and a sync, and each has its answer."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard import aio
+from hansard.backend.contract import Append
+from hansard.errors import SyncFailed
+from hansard.event.envelope import Draft
+from hansard.log import disk
+from hansard.testing import faults
+from tests.unit.aio.evidence import Stay, come_round
+
+
+def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F-31, N-75: 63 appends that come while one is being synced cost one write and one sync more, not 63."""
+
+    async def main() -> None:
+        async with aio.open(tmp_path / "store") as store:
+            await store.session("s").add_message({"by": "the beginning"})
+            sync, write = Stay(disk.sync), Stay(disk.write)
+            write.go()
+            monkeypatch.setattr(disk, "sync", sync)
+            tasks = [asyncio.create_task(store.session("s").add_message({"by": 0}))]
+            await sync.wait()
+            monkeypatch.setattr(disk, "write", write)
+            # Through handles of their own: the group is the session's.
+            tasks += [
+                asyncio.create_task(store.session("s").add_message({"by": number}))
+                for number in range(1, 64)
+            ]
+            await come_round()
+            sync.go()
+            events = await asyncio.gather(*tasks)
+            assert (sync.count, write.count) == (2, 1)
+            assert [event.seq for event in events] == list(range(2, 66))
+            messages = await store.session("s").messages(after=1)
+            assert [message["by"] for message in messages] == list(range(64))
+
+    asyncio.run(main())
+
+
+def test_a_storm_of_appends_costs_few_syncs(tmp_path: Path) -> None:
+    """F-31: 64 tasks that append 20 times each, one after the other, share most syncs, and lose nothing."""
+
+    async def main() -> int:
+        async with aio.open(tmp_path / "store") as store:
+            session = store.session("s")
+
+            async def say(by: int) -> list[int]:
+                return [(await session.add_message({"by": by})).seq for _ in range(20)]
+
+            with faults.record() as calls:
+                seqs = await asyncio.gather(*(say(by) for by in range(64)))
+            assert sorted(seq for own in seqs for seq in own) == list(range(1, 1281))
+            assert all(own == sorted(own) for own in seqs)
+            return sum(call.operation == "sync" for call in calls.calls)
+
+    # 20 rounds need 20 syncs; ten times as many would still be a share of six for each.
+    assert asyncio.run(main()) < 200
+
+
+def test_sessions_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-25: while one session's append waits for its sync, tasks append to another session."""
+
+    async def main() -> None:
+        async with aio.open(tmp_path / "store") as store:
+            a, b = store.session("a"), store.session("b")
+            await a.add_message({"n": 1})
+            await b.add_message({"n": 1})
+            sync = Stay(disk.sync)
+            monkeypatch.setattr(disk, "sync", sync)
+            slow = asyncio.create_task(a.add_message({"n": 2}))
+            await sync.wait()
+            assert (await b.add_message({"n": 2})).seq == 2
+            assert not slow.done()
+            sync.go()
+            assert (await slow).seq == 2
+
+    asyncio.run(main())
+
+
+def test_a_failed_sync_is_each_ones_own_error(tmp_path: Path) -> None:
+    """N-29: when the sync of a group fails, every task of it gets an error object of its own."""
+
+    async def main() -> None:
+        async with aio.open(tmp_path / "store") as store:
+            session = store.session("s")
+            await session.add_message({"n": 0})
+            with faults.fail_sync(lost=None):
+                errors = await asyncio.gather(
+                    *(session.add_message({"n": number}) for number in range(1, 9)),
+                    return_exceptions=True,
+                )
+            assert all(isinstance(error, SyncFailed) for error in errors)
+            assert len({id(error) for error in errors}) == 8
+            with pytest.raises(SyncFailed, match="verify"):
+                await session.add_message({"n": 9})
+            assert (await session.verify()).ok
+            assert (await session.add_message({"n": 9})).seq == 10
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("place", ["memory:", "files"])
+def test_appends_of_a_group_are_answered_one_by_one(place: str, tmp_path: Path) -> None:
+    """N-22, N-56: `append_all` does each append as if it came alone, and returns each one's answer."""
+    with hansard.open(place if place == "memory:" else tmp_path / "store") as store:
+        log = store.session("s")._log
+        draft = Draft("x.said", b"{}", control=False)
+        answers = log.append_all(
+            [
+                Append((draft,), expected_seq=1),
+                Append((draft, draft), key="k"),
+                Append((draft,), expected_seq=2),
+                Append((draft,), key="k"),
+                Append((draft,), new_only=True),
+            ]
+        )
+        assert [
+            type(answer).__name__
+            if isinstance(answer, Exception)
+            else [event.seq for event in answer]
+            for answer in answers
+        ] == ["SeqConflict", [1, 2], [3], [1, 2], "SessionExists"]
+        assert [event.seq for event in store.session("s").events()] == [1, 2, 3]
+        assert log.append_all([]) == []

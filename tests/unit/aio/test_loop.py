@@ -1,0 +1,443 @@
+"""Claims about `hansard.aio`: nothing waits on the event loop, whatever is called."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import hansard
+from hansard import aio
+from hansard.log import disk
+from tests.unit.aio.evidence import Stay, watching
+
+MESSAGE = {"role": "user", "content": "hello"}
+
+
+@pytest.fixture(params=["memory", "os", "sync"])
+def opening(request: pytest.FixtureRequest, tmp_path: Path) -> aio.Opening:
+    """Return a store of each kind, about to be opened."""
+    if request.param == "memory":
+        return aio.open("memory:")
+    return aio.open(tmp_path / "store", durability=request.param)
+
+
+@contextlib.asynccontextmanager
+async def heartbeat() -> AsyncIterator[list[float]]:
+    """Let a task count while a block runs, one more each time that the loop comes round."""
+    beats: list[float] = []
+
+    async def beat() -> None:
+        while True:
+            beats.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(beat())
+    yield beats
+    task.cancel()
+
+
+async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one line for each name
+    """Call every public name of a store, a session, a stream and a follower; return the names."""
+    used = set()
+
+    class Used:
+        """A twin that notes which of its names are used."""
+
+        def __init__(self, twin: object) -> None:
+            self._twin = twin
+
+        def __getattr__(self, name: str) -> Any:
+            used.add(f"{type(self._twin).__name__}.{name}")
+            return getattr(self._twin, name)
+
+    whole: Any = Used(store)
+    session: Any = Used(whole.session("s~0123"))
+    assert await session.seq == 0
+    await session.add_message(MESSAGE)
+    await session.add_messages([MESSAGE, MESSAGE], key="k")
+    await session.append("x.todo", {"do": "it"})
+    await session.set_metadata(user="u7")
+    await session.patch_metadata({"with space": 1})
+    await session.set_title("A title")
+    await session.set_workspace()
+    await session.record_usage(model="m", input_tokens=3)
+    await session.snapshot("here")
+    async with session.stream() as begun:
+        stream: Any = Used(begun)
+        await stream.write("par")
+        await stream.write("tial")
+        assert (stream.text, stream.event, bool(stream.id)) == ("partial", None, True)
+        await stream.finish()
+    other: Any = Used(session.stream(role="user"))
+    await other.write("never mind")
+    await other.discard()
+    await session.summarize(upto=2, message=MESSAGE)
+    await session.redact(3)
+    await session.scrub("nothing of the kind")
+    await session.clear()
+    await session.revert("here")
+    await session.archive()
+    await session.unarchive()
+    await session.close()
+    await session.reopen()
+    assert await session.messages(last=1) == [MESSAGE]
+    assert (await session.messages_json(last=1)).startswith(b"[{")
+    assert await session.window(messages=1) == [MESSAGE]
+    assert await session.pairing() == []
+    assert await session.restore_into([]) > 0
+    assert await session.metadata == {**await session.metadata, "user": "u7"}
+    assert await session.title == "A title"
+    assert (await session.usage)["m"].input_tokens == 3
+    assert set(await session.snapshots) == {"here"}
+    assert (await session.state()).seq == await session.seq
+    assert await session.parent is None
+    child = await session.fork("child", at="here")
+    assert await child.parent == session.id
+    assert await session.children() == ["child"]
+    assert [event.seq async for event in session.events()][-1] == await session.seq
+    assert [shared async for shared in session.share()]
+    assert (await session.verify()).ok
+
+    await whole.create("made", metadata={"a": 1})
+    assert await whole.exists("made")
+    assert (await whole.latest()).id
+    await whole.delete("made")
+    assert await whole.trash() == ["made"]
+    await whole.restore("made")
+    await whole.delete("made")
+    await whole.purge("made")
+    assert [event async for event in whole.audit()]
+    assert len((await whole.sessions()).items) == 2
+    part: aio.Store = whole.scoped("chi")
+    assert [info.id for info in (await part.sessions()).items] == ["child"]
+    async with whole.follow(cursor="mine") as opened:
+        follower: Any = Used(opened)
+        found = await follower.take(0.0)
+        assert found is not None
+        async for again in opened:
+            assert again.session == found.session
+            break
+        await follower.commit()
+        await follower.close()
+    assert await whole.cursors() == ["mine"]
+    assert await whole.drop_cursor("mine")
+    await whole.collect_large()
+    await whole.prune(older_than=3600.0, dry_run=True, all_workspaces=True)
+    assert (await whole.verify()).ok
+    assert (await whole.health()).writable
+    await whole.close()
+    return used
+
+
+def test_no_call_waits_on_the_loop(opening: aio.Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-75: no public call touches the disk, waits for a lock or syncs in the loop's thread."""
+    with watching(monkeypatch) as watch:
+
+        async def main() -> set[str]:
+            async with opening as store:
+                return await use_everything(store)
+
+        used = asyncio.run(main())
+    public = {
+        f"{cls.__name__}.{name}"
+        for cls in (aio.Store, aio.Session, aio.Stream, aio.Follower)
+        for name in dir(cls)
+        if not name.startswith("_")
+    }
+    assert public - used <= {"Session.id", "Store.create"}
+    assert watch.by("MainThread") == []
+    assert {"write", "sync"} <= set(watch.by("hansard-aio-")) or "memory" in repr(opening)
+
+
+def test_the_loop_goes_on_during_a_big_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-75: while 20,000 messages are read, listed and verified, the loop goes on, and reads nothing."""
+
+    async def main() -> dict[str, int]:
+        beats: dict[str, int] = {}
+        async with aio.open(tmp_path / "store", durability="os") as store:
+            session = store.session("long")
+            for _ in range(20):
+                await session.add_messages([MESSAGE] * 1000)
+            calls: dict[str, Callable[[], Awaitable[object]]] = {
+                "messages": session.messages,
+                "json": session.messages_json,
+                "state": session.state,
+                "verify": store.verify,
+                "list": store.sessions,
+            }
+            for name, call in calls.items():
+                async with heartbeat() as count:
+                    await call()
+                beats[name] = len(count)
+        return beats
+
+    with watching(monkeypatch) as watch:
+        beats = asyncio.run(main())
+    # A call that did its work on the loop would not have let it come round at all.
+    assert min(beats.values()) > 0, beats
+    assert watch.by("MainThread") == []
+
+
+def test_a_full_default_executor_keeps_no_store_waiting(tmp_path: Path) -> None:
+    """N-75: threads that a program keeps busy in the loop's own executor are not those of the store."""
+
+    async def main() -> None:
+        release = threading.Event()
+        loop = asyncio.get_running_loop()
+        busy = [loop.run_in_executor(None, release.wait) for _ in range(64)]
+        async with aio.open(tmp_path / "store") as store:
+            event = await store.session("s").add_message(MESSAGE)
+            assert event.seq == 1
+        release.set()
+        await asyncio.gather(*busy)
+
+    asyncio.run(main())
+
+
+def ours() -> list[str]:
+    """Return the names of the threads that stores have made."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("hansard")]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Check that no store of a test leaves a thread behind."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith("hansard"):
+            thread.join(20.0)  # the last one ends right after it has said so
+    assert ours() == []
+
+
+def test_threads_are_made_when_needed_bounded_and_gone_after_close(tmp_path: Path) -> None:
+    """N-79: a store has no thread before its first call, 16 at the most, and none once it is closed."""
+
+    async def main() -> list[int]:
+        counts = []
+        opening = aio.open(tmp_path / "store")
+        counts.append(len(ours()))
+        store = await opening
+        counts.append(len(ours()))
+        await asyncio.gather(*(store.session(f"s{n}").add_message(MESSAGE) for n in range(100)))
+        counts.append(len(ours()))
+        await store.close()
+        return counts
+
+    none, one, many = asyncio.run(main())
+    assert (none, one) == (0, 1)
+    assert 1 < many <= 16
+
+
+def test_a_store_that_nobody_closes_leaves_no_thread(tmp_path: Path) -> None:
+    """N-79: the threads of a store end when nobody refers to it any more."""
+
+    async def main() -> None:
+        store = await aio.open(tmp_path / "store")
+        await store.session("s").add_message(MESSAGE)
+
+    asyncio.run(main())
+    # The fixture waits for them.
+
+
+# -- several loops ------------------------------------------------------------------------------
+
+
+def test_one_store_serves_several_loops(tmp_path: Path) -> None:
+    """N-75: a store works in loops that follow one another, and in threads with loops of their own."""
+    store = asyncio.run(_open(tmp_path))
+    session = store.session("s")
+
+    async def append(count: int) -> list[int]:
+        events = await asyncio.gather(*(session.add_message(MESSAGE) for _ in range(count)))
+        return [event.seq for event in events]
+
+    seqs = asyncio.run(append(10)) + asyncio.run(append(10))
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.extend(asyncio.run(append(50)))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+        assert not thread.is_alive()
+    assert sorted(seqs + found) == list(range(1, 221))
+    asyncio.run(store.close())
+    with pytest.raises(hansard.Closed):
+        asyncio.run(append(1))
+
+
+def test_a_loop_that_is_gone_harms_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-75: an append whose loop is closed meanwhile is done all the same, and the store goes on."""
+    store = asyncio.run(_open(tmp_path, "sync"))
+    session = store.session("s")
+    asyncio.run(_append(session))
+    sync = Stay(disk.sync)
+    monkeypatch.setattr(disk, "sync", sync)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(_append(session))
+    loop.run_until_complete(sync.wait())
+    loop.close()
+    sync.go()
+    assert asyncio.run(_append(session)) == 3
+    assert not task.done()
+    asyncio.run(store.close())
+
+
+async def _append(session: aio.Session) -> int:
+    return (await session.add_message(MESSAGE)).seq
+
+
+async def _open(path: Path, durability: Literal["sync", "os"] = "os") -> aio.Store:
+    return await aio.open(path / "store", durability=durability)
+
+
+# -- small print --------------------------------------------------------------------------------
+
+
+def test_what_is_asked_before_close_is_answered(tmp_path: Path) -> None:
+    """N-28: appends that were under way when `close` is called are done; later ones raise `Closed`."""
+
+    async def main() -> None:
+        store = await aio.open(tmp_path / "store")
+        sessions = [store.session(f"s{n}") for n in range(10)]
+        part = store.scoped("s")
+        under_way = [asyncio.create_task(session.add_message(MESSAGE)) for session in sessions * 3]
+        await asyncio.sleep(0)
+        await asyncio.gather(store.close(), store.close())
+        assert {event.seq for event in await asyncio.gather(*under_way)} == {1, 2, 3}
+        await store.close()
+        await part.close()
+        for late in (sessions[0].add_message(MESSAGE), sessions[0].messages(), store.exists("s0")):
+            with pytest.raises(hansard.Closed, match="open it again"):
+                await late
+
+    asyncio.run(main())
+
+
+def test_close_comes_to_an_end_under_a_storm(tmp_path: Path) -> None:
+    """N-24: tasks that append without a pause do not keep `close` waiting; each ends with `Closed`."""
+
+    async def main() -> None:
+        store = await aio.open(tmp_path / "store", durability="os")
+        session = store.session("s")
+        counts = [0] * 20
+
+        async def storm(by: int) -> None:
+            while True:
+                await session.add_message({"by": by})
+                counts[by] += 1
+
+        tasks = [asyncio.create_task(storm(by)) for by in range(20)]
+        while min(counts) < 3:
+            await session.seq
+        await store.close()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {hansard.Closed}
+        with hansard.open(tmp_path / "store", read_only=True) as reader:
+            said = [message["by"] for message in reader.session("s").messages()]
+        assert [said.count(by) for by in range(20)] == counts
+
+    asyncio.run(main())
+
+
+def test_a_system_without_threads_is_an_error_and_nothing_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-29: if the system gives no thread, the call raises and never happens; one thread is enough."""
+
+    async def main() -> None:
+        store = await aio.open(tmp_path / "store")
+        await store.close()
+        store = await aio.open(tmp_path / "store")
+        sessions = [store.session(f"s{n}") for n in range(20)]
+
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        # The thread that opened the store serves them all, one after the other.
+        events = await asyncio.gather(*(session.add_message(MESSAGE) for session in sessions))
+        assert [event.seq for event in events] == [1] * 20
+        with pytest.raises(RuntimeError, match="start new thread"):
+            await aio.open(tmp_path / "other")
+        assert not (tmp_path / "other").exists()
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_errors_are_those_of_the_sync_api(tmp_path: Path) -> None:
+    """N-29: what is refused is refused with the same error, each append of a group with its own."""
+
+    async def main() -> None:
+        async with aio.open(tmp_path / "store") as store:
+            session = store.session("s")
+            with pytest.raises(hansard.InvalidSessionId):
+                store.session("")
+            with pytest.raises(hansard.InvalidSessionId):
+                store.scoped("a/").session("b")
+            outcomes = await asyncio.gather(
+                session.add_message(MESSAGE),
+                session.add_message({"nan": float("nan")}),
+                session.add_message(MESSAGE, expected_seq=7),
+                session.add_message(MESSAGE, key=""),
+                session.add_messages([]),
+                session.add_message(MESSAGE, key="k"),
+                session.add_message(MESSAGE, key="k"),
+                session.append("no.kind", {}),
+                return_exceptions=True,
+            )
+            assert [
+                type(outcome).__name__ if isinstance(outcome, Exception) else outcome
+                for outcome in outcomes
+                if not isinstance(outcome, hansard.Event)
+            ] == ["InvalidEvent", "SeqConflict", "InvalidEvent", [], "InvalidEvent"]
+            seqs = [outcome.seq for outcome in outcomes if isinstance(outcome, hansard.Event)]
+            assert seqs == [1, 2, 2]
+        with pytest.raises(hansard.StoreNotFound):
+            await aio.open(tmp_path / "none", create=False)
+
+    asyncio.run(main())
+
+
+def test_events_before_damage_come_before_the_error(tmp_path: Path) -> None:
+    """N-34: an iteration yields all events before the damaged one, and then raises, as the sync one does."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        session = store.session("s")
+        for number in range(3000):
+            session.add_message({"n": number, "content": "x" * 500})
+    log = tmp_path / "store" / "sessions" / "s" / "log.jsonl"
+    data = bytearray(log.read_bytes())
+    data[len(data) * 9 // 10] ^= 1
+    log.write_bytes(data)
+
+    def plain() -> tuple[int, str]:
+        count = 0
+        try:
+            for _ in hansard.open(tmp_path / "store", read_only=True).session("s").events():
+                count += 1
+        except hansard.Damaged as error:
+            return count, str(error)
+        return count, ""
+
+    async def awaited() -> tuple[int, str]:
+        count = 0
+        async with aio.open(tmp_path / "store", read_only=True) as store:
+            try:
+                async for _ in store.session("s").events():
+                    count += 1
+            except hansard.Damaged as error:
+                return count, str(error)
+        return count, ""
+
+    expected = plain()
+    assert expected[0] > 256
+    assert expected[1]
+    assert asyncio.run(awaited()) == expected

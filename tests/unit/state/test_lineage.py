@@ -1,0 +1,173 @@
+"""A fork is read like a session that has everything in one log."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard import Event, Session, Store
+from hansard.backend.contract import Log
+from hansard.state import lineage
+from hansard.state.lineage import Lineage
+
+
+@pytest.fixture(params=["memory", "os"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Return an empty store."""
+    where = "memory:" if request.param == "memory" else tmp_path / "store"
+    with hansard.open(where, durability="os") as opened:
+        yield opened
+
+
+def family(store: Store, rng: random.Random) -> list[Session]:
+    """Return some sessions, each forked from one of those before it, at any place of it."""
+    sessions = [store.session("s0")]
+    sessions[0].add_message({"by": "s0"})
+    for number in range(1, 9):
+        parent = rng.choice(sessions)
+        child = parent.fork(f"s{number}", at=rng.randint(0, parent.seq))
+        for one in (parent, child):
+            one.add_messages([{"by": one.id}] * rng.randint(1, 3))
+            one.set_metadata(turn=number)
+        sessions.append(child)
+    return sessions
+
+
+def plainly(session: Session, sessions: dict[str, Session]) -> list[Event]:
+    """Return the events of a session as its own records and its parents' say them."""
+    own = [event for chunk in session._log.read() for event in chunk.events()]
+    forked = lineage.origin(own[0])
+    if forked is None:
+        return own
+    above = plainly(sessions[forked.parent], sessions)
+    return [event for event in above if event.seq <= forked.seq] + own
+
+
+def events(log: Log, after: int = 0, upto: int | None = None) -> list[Event]:
+    """Return what `read` yields."""
+    return [event for chunk in log.read(after, upto) for event in chunk.events()]
+
+
+def test_every_range_is_that_of_one_log(store: Store, rng: random.Random) -> None:
+    """N-50: each range, forwards and backwards, and the controls up to each seq, are those of one log."""
+    sessions = {session.id: session for session in family(store, rng)}
+    for session in sessions.values():
+        log = session._whole()
+        expected = plainly(session, sessions)
+        assert [event.seq for event in expected] == list(range(1, session.seq + 1))
+        last = session.seq
+        for after in range(last + 2):
+            for upto in [None, *range(last + 2)]:
+                wanted = [
+                    event
+                    for event in expected
+                    if after < event.seq <= (last if upto is None else upto)
+                ]
+                assert events(log, after, upto) == wanted
+                chunks = [chunk.events() for chunk in log.read_back(upto, after)]
+                assert [event for chunk in reversed(chunks) for event in chunk] == wanted
+        for upto in [None, *range(last + 2)]:
+            assert log.controls(upto) == [
+                event
+                for event in expected
+                if event.kind != "message.added" and event.seq <= (last if upto is None else upto)
+            ]
+
+
+def test_stretches_are_what_each_ancestor_gives(store: Store) -> None:
+    """The stretches of a fork cover its inheritance once, the oldest first; some may be empty."""
+    root = store.session("a")
+    root.add_messages([{"n": number} for number in range(10)])
+    middle = root.fork("b", at=6)
+    middle.add_message({"n": 10})
+    for at, bounds in ((8, [(0, 6), (6, 8)]), (7, [(0, 6), (6, 7)]), (6, [(0, 6), (6, 6)]),
+                       (4, [(0, 4), (6, 4)]), (0, [(0, 0), (6, 0)])):  # fmt: skip
+        child = middle.fork(f"c{at}", at=at)
+        whole = child._whole()
+        assert isinstance(whole, Lineage)
+        assert [(stretch.after, stretch.upto) for stretch in whole.stretches] == bounds
+        assert [stretch.log.session_id for stretch in whole.stretches] == ["a", "b"]
+        assert [event.seq for event in child.events()] == list(range(1, at + 2))
+
+
+def test_a_lineage_is_traced_once(store: Store) -> None:
+    """A handle on a fork keeps what it found out, until the name stands for another session."""
+    root = store.session("a")
+    root.add_message({"n": 1})
+    child = root.fork("b")
+    first = child._whole()
+    child.add_message({"n": 2})
+    assert child._whole() is first
+    assert root._whole() is root._log
+    store.delete("b")
+    with pytest.raises(hansard.SessionDeleted):
+        child._whole()
+    store._backend.purge("b")
+    assert (child.messages(), child.parent, child.seq, child.state().seq) == ([], None, 0, 0)
+    store.session("c").add_message({"n": 3})
+    store.session("c").fork("b")
+    assert child._whole() is not first
+    assert (child.messages(), child.parent) == ([{"n": 3}], "c")
+    assert child.state().message_count == 1
+
+
+def test_a_warm_state_is_of_the_session_that_has_the_name(store: Store) -> None:
+    """N-19: a handle that has folded a session does not go on from there in another of the same name."""
+    session = store.session("a")
+    session.add_messages([{"n": 1}, {"n": 2}, {"n": 3}])
+    assert session.state().seq == 3
+    store.delete("a")
+    store._backend.purge("a")
+    store.session("a").add_message({"n": 4})
+    assert (session.state().seq, session.state().message_count) == (1, 1)
+
+
+def test_appends_and_syncs_go_to_the_session_itself(store: Store) -> None:
+    """What is appended to a lineage is the child's; first, head, wait and verify are its own."""
+    root = store.session("a")
+    root.add_message({"n": 1})
+    child = root.fork("b")
+    log = child._whole()
+    first = log.first()
+    head = log.head()
+    assert first is not None
+    assert head is not None
+    assert (first.seq, first.kind, head.seq) == (2, "session.forked", 2)
+    log.sync()
+    assert log.wait(1, 1.0)
+    assert not log.wait(2, 0.0)
+    assert log.verify() == []
+    assert root.seq == 1
+
+
+def test_origin_of_anything_else_is_none(store: Store) -> None:
+    """Only a first event of the right kind and shape says where a session was forked from."""
+    session = store.session("a")
+    session.add_message({"n": 1})
+    assert lineage.origin(None) is None
+    assert lineage.origin(session._log.first()) is None
+    assert lineage.origin(Event(1, "", "session.forked", b'{"parent":7}')) is None
+    forked = lineage.origin(Event(4, "", "session.forked", b'{"parent":"p","seq":3,"new":[]}'))
+    assert forked is not None
+    assert (forked.parent, forked.seq, forked.created) == ("p", 3, "")
+
+
+def test_a_namesake_of_an_ancestor_is_never_read(store: Store) -> None:
+    """N-68, N-51: a warm fork whose parent was purged says so, and shows nothing of another of that name."""
+    root = store.session("a")
+    root.add_messages([{"n": 1}, {"n": 2}])
+    child = root.fork("b")
+    child.add_message({"n": 3})
+    grandchild = child.fork("c")
+    assert child.messages(last=2) == grandchild.messages(last=2) == [{"n": 2}, {"n": 3}]
+    store.delete("a")
+    assert child.messages() == [{"n": 1}, {"n": 2}, {"n": 3}]
+    store._backend.purge("a")
+    for says in ("that is gone; restore", "another session has taken its name"):
+        for one in (child, grandchild, store.session("b")):
+            for read in (one.messages, one.state, lambda: list(one.events())):  # noqa: B023
+                with pytest.raises(hansard.Damaged, match=says):
+                    read()
+        root.add_messages([{"n": "another's"}] * 5)

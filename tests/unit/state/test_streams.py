@@ -1,0 +1,97 @@
+"""Parts become one message, or nothing, whichever way they are read."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from hansard.backend.contract import Streamed
+from hansard.state.streams import Streams
+
+
+def part(seq: int, stream: str, text: str, *, first: bool = False) -> Streamed:
+    """Return a part of a message."""
+    return Streamed(seq, stream, {"role": "user"} if first else None, text, over=False)
+
+
+def over(seq: int, stream: str) -> Streamed:
+    """Return the end of a message."""
+    return Streamed(seq, stream, None, "", over=True)
+
+
+SAID = [
+    part(1, "a", "a1", first=True),
+    part(2, "b", "b1", first=True),
+    part(3, "a", "a2"),
+    over(4, "b"),
+    part(5, "c", "c1", first=True),
+    part(7, "d", "d1", first=True),
+    part(9, "c", "c2"),
+    over(10, "d"),
+    part(11, "e", "e1", first=True),
+]
+
+LEFT = [
+    (3, {"role": "user", "content": "a1a2", "partial": True}),
+    (9, {"role": "user", "content": "c1c2", "partial": True}),
+    (11, {"role": "user", "content": "e1", "partial": True}),
+]
+
+
+def pieces(rng: random.Random) -> list[list[Streamed]]:
+    """Return what was said, cut into chunks somewhere."""
+    cuts = [0, *sorted(rng.sample(range(len(SAID) + 1), 3)), len(SAID)]
+    return [SAID[begin:end] for begin, end in pairwise(cuts)]
+
+
+def test_parts_add_up_forwards_and_backwards(rng: random.Random) -> None:
+    """N-59: unfinished messages stand at their last part, in order, however the log is cut into chunks."""
+    for _ in range(50):
+        forwards, backwards = Streams(frozenset()), Streams(frozenset())
+        chunks = pieces(rng)
+        last = []
+        for chunk in chunks:
+            forwards.forwards(chunk)
+        for chunk in reversed(chunks):
+            last += backwards.backwards(chunk)
+        assert forwards.unfinished() == backwards.unfinished() == LEFT
+        assert sorted(one.seq for one in last) == [seq for seq, _ in LEFT]
+        assert not forwards.cut()
+        assert not backwards.cut()
+
+
+@pytest.mark.parametrize("stream", ["a", "c", "e"])
+def test_what_is_hidden_is_not_put_together(stream: str) -> None:
+    """N-50: a stream that was redacted has no message, forwards or backwards."""
+    forwards, backwards = Streams(frozenset(stream)), Streams(frozenset(stream))
+    forwards.forwards(SAID)
+    assert len(backwards.backwards(SAID)) == 2
+    assert forwards.unfinished() == backwards.unfinished()
+    assert len(forwards.unfinished()) == 2
+
+
+def test_a_beginning_is_looked_for_further_back() -> None:
+    """A message whose first part lies before what was read is cut, until its beginning was found."""
+    streams = Streams(frozenset())
+    streams.forwards(SAID[6:])
+    assert streams.cut()
+    streams.complete(SAID[5:6])
+    assert streams.cut()
+    streams.complete(SAID[:5])
+    assert not streams.cut()
+    assert streams.unfinished() == LEFT[1:]
+
+
+def test_what_is_looked_for_further_back_is_only_what_is_known() -> None:
+    """Parts of messages that are not shown do not come in while others' beginnings are looked for."""
+    streams = Streams(frozenset())
+    assert [one.seq for one in streams.backwards(SAID[6:7])] == [9]
+    streams.complete(SAID[:6])
+    assert streams.unfinished() == LEFT[1:2]
+
+
+def test_without_its_beginning_a_message_is_the_assistant_s() -> None:
+    """If the first part is not in the view, what is left of the message is shown as the assistant's."""
+    streams = Streams(frozenset())
+    streams.forwards(SAID[6:7])
+    assert streams.unfinished() == [(9, {"role": "assistant", "content": "c2", "partial": True})]

@@ -1,0 +1,321 @@
+"""Claims about a session that is taken up again: what was kept, and where one can go back to."""
+
+import copy
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import Session, Store
+from hansard.state import pairing
+
+USER = {"role": "user", "content": "what is 6 × 7?"}
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": {}}]}
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "42"}
+
+
+# -- what was said ------------------------------------------------------------------------------
+
+
+def test_real_repeats_are_kept(session: Session) -> None:
+    """N-57: who says "yes" twice has said it twice: in both views, in a fork, and after a revert."""
+    yes = {"role": "user", "content": "yes"}
+    session.add_messages([yes, yes])
+    session.add_message(yes)
+    child = session.fork("c")
+    child.add_message(yes)
+    assert session.messages() == session.messages(view="history") == [yes] * 3
+    assert child.messages() == [yes] * 4
+    child.revert(2)
+    assert child.messages() == [yes] * 2
+
+
+@pytest.mark.parametrize("stored", [0, 1, 3])
+@pytest.mark.parametrize("given", [0, 1, 3, 4])
+def test_a_restored_history_is_not_doubled(stored: int, given: int, session: Session) -> None:
+    """N-58: what the caller has already is not added again, and what it has beyond it stays."""
+    said: list[dict[str, Any]] = [
+        {"role": "user", "content": "yes"},
+        CALL,
+        RESULT,
+        {"role": "user", "content": "new"},
+    ]
+    session.add_messages(said[:stored])
+    history = copy.deepcopy(said[:given])
+    added = session.restore_into(history)
+    assert history == said[: max(stored, given)]
+    assert added == max(0, stored - given)
+    assert session.restore_into(history) == 0
+    assert session.seq == stored
+
+
+def test_a_caller_s_own_beginning_stays_behind(session: Session) -> None:
+    """N-58: a list that has nothing in common gets the session's messages in front of its own."""
+    session.add_messages([USER, CALL])
+    history = [{"role": "user", "content": "new"}]
+    assert session.restore_into(history) == 2
+    assert history == [USER, CALL, {"role": "user", "content": "new"}]
+    history[0]["content"] = "changed"
+    assert session.messages()[0] == USER
+
+
+class BrokenModel(Exception):
+    """What a model raises in the middle of a run."""
+
+
+def run(session: Session, prompt: dict[str, Any], *, fails_at: str) -> None:
+    """Do what an agent does: store each thing when it happens, and not at the end."""
+
+    def step(name: str) -> None:
+        if name == fails_at:
+            raise BrokenModel(name)
+
+    session.add_message(prompt)
+    step("before the call")
+    session.add_message(CALL)
+    step("before the result")
+    session.add_message(RESULT)
+    with session.stream() as stream:
+        stream.write("The answer ")
+        step("amid the answer")
+        stream.write("is 42.")
+    step("after the answer")
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "kept"),
+    [
+        ("before the call", [USER]),
+        ("before the result", [USER, CALL]),
+        (
+            "amid the answer",
+            [USER, CALL, RESULT, {"role": "assistant", "content": "The answer ", "partial": True}],
+        ),
+        (
+            "after the answer",
+            [USER, CALL, RESULT, {"role": "assistant", "content": "The answer is 42."}],
+        ),
+    ],
+)
+def test_a_run_that_fails_keeps_all_that_was_done(
+    fails_at: str, kept: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """N-59: whenever a run raises, the user's turn, finished tools and begun answers are stored."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store, pytest.raises(BrokenModel):
+        run(store.session("s"), USER, fails_at=fails_at)
+    with hansard.open(root, durability="os") as store:
+        session = store.session("s")
+        assert session.messages() == kept
+        # And the next run goes on from there, with a history that every model accepts.
+        session.add_message({"role": "user", "content": "again"})
+        assert pairing.problems(session.messages(repair=True)) == []
+        assert "partial" not in str(session.messages(repair=True))
+
+
+def test_what_is_stored_is_what_was_said(store: Store) -> None:
+    """N-66: nothing is taken out of a message unless asked for: views and forks give it back byte by byte."""
+    message = {"role": "user", "content": "my key is sk-proj-" + "a1B2" * 12, "z": 1, "a": 2}
+    session = store.session("s")
+    session.add_message(message)
+    with session.stream(name="key") as stream:
+        stream.write(message["content"])  # type: ignore[arg-type]
+    child = session.fork("c")
+    for one in (session, child):
+        assert one.messages()[0] == message
+        assert list(one.messages()[0]) == list(message)
+        assert one.messages()[1]["content"] == message["content"]
+        assert one.messages_json(last=2, at=1) == b"[" + hansard_json(message) + b"]"
+
+
+def hansard_json(message: dict[str, Any]) -> bytes:
+    """Return the JSON that a store writes: no spaces, keys in their order."""
+    import json
+
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def test_what_was_given_and_what_was_got_can_be_changed(store: Store) -> None:
+    """N-63: changing what was passed to, or came from, forks, streams and states changes no session."""
+    session = store.session("s")
+    fields: dict[str, Any] = {"meta": {"a": [1]}}
+    stream = session.stream(**fields)
+    fields["meta"]["a"].append(2)
+    stream.write("x")
+    better = {"role": "assistant", "content": ["x"], **copy.deepcopy(fields)}
+    session.set_metadata(tags=["t"])
+    session.snapshot("start")
+    summary = {"role": "system", "parts": [1]}
+    session.summarize(upto=0, message=summary)
+    summary["parts"] = []
+    child = session.fork("c")
+    for one in (session, child):
+        expected = [{"role": "system", "parts": [1]},
+                    {"role": "assistant", "meta": {"a": [1]}, "content": "x", "partial": True}]  # fmt: skip
+        for view in (one.messages(), one.messages(last=2), one.window(messages=2)):
+            assert view == expected
+            view[1]["meta"]["a"].append(3)
+            view[0].clear()
+            view.clear()
+        one.snapshots.clear()
+        one.metadata["tags"].append("u")
+        state = one.state()
+        state.metadata["tags"].append("u")
+        state.snapshots.clear()
+        state.streams.clear()
+        state.kinds.clear()
+        one.children().append("ghost")
+        assert one.messages() == expected
+        assert (one.metadata, one.snapshots) == ({"tags": ["t"]}, {"start": 2})
+        assert (one.state().streams, one.state().metadata) == ({stream.id: 1}, {"tags": ["t"]})
+    event = stream.finish(better)
+    better["content"] = []
+    event.data.clear()
+    assert session.messages()[1]["content"] == ["x"]
+
+
+# -- going back ---------------------------------------------------------------------------------
+
+
+def test_a_revert_can_be_undone_and_the_undoing_too(store: Store) -> None:
+    """N-48, N-49: a snapshot brings the exact original back, and a revert from there the later turns."""
+    session = store.session("s")
+    session.add_messages([USER, CALL, RESULT])
+    session.snapshot("before")
+    original = session.messages()
+    session.add_message({"role": "assistant", "content": "42"})
+    session.clear()
+    session.add_message({"role": "user", "content": "later"})
+    later, end = session.messages(), session.seq
+    for one in (session, session.fork("c")):
+        for _ in range(3):
+            one.revert("before")
+            assert one.messages() == original
+            one.add_message({"role": "user", "content": "another way"})
+            assert one.messages() == [*original, {"role": "user", "content": "another way"}]
+            one.revert(end)
+            assert one.messages() == later
+        history = one.messages(view="history")
+        assert history.count({"role": "user", "content": "another way"}) == 3
+        assert history[:3] == original
+
+
+def test_views_after_a_clear_stay_clear_and_history_stays_whole(session: Session) -> None:
+    """N-47: after a clear and a summary what was before stays out of the model view, never of the history."""
+    session.add_messages([USER, CALL, RESULT])
+    session.clear()
+    session.add_message({"role": "user", "content": "new"})
+    session.summarize(upto=2, message={"role": "system", "content": "old"})
+    child = session.fork("c")
+    for one in (session, child):
+        contents = [message.get("content") for message in one.messages()]
+        assert contents == ["old", "new"]
+        assert one.messages(view="history")[:3] == [USER, CALL, RESULT]
+        one.revert(one.seq)
+        assert [message.get("content") for message in one.messages()] == contents
+
+
+def test_no_boundary_cuts_a_call_from_its_result(session: Session) -> None:
+    """N-55: whatever the fork, the revert or the window, `repair` leaves each call with one result."""
+    for turn in range(3):
+        ids = [f"{turn}a", f"{turn}b"]
+        calls = [{"id": call_id, "function": {"name": "f"}} for call_id in ids]
+        session.add_message({"role": "user", "content": str(turn)})
+        session.add_message({"role": "assistant", "content": None, "tool_calls": calls})
+        session.add_messages([{"role": "tool", "tool_call_id": i, "content": i} for i in ids])
+    last = session.seq
+    for seq in range(last + 1):
+        forked = session.fork(f"c{seq}", at=seq)
+        session.revert(seq)
+        for one in (forked, session):
+            assert pairing.problems(one.messages(repair=True)) == []
+            complete = pairing.problems(one.messages()) == []
+            for size in range(last + 1):
+                for options in ({"messages": size}, {"turns": size}, {"tokens": 20 * size}):
+                    cut = one.window(**options, keep_first=True)  # type: ignore[arg-type]
+                    orphans = [p.what for p in pairing.problems(cut)]
+                    assert "orphan result" not in orphans
+                    assert orphans == [] or not complete
+                    repaired = one.window(**options, repair=True)  # type: ignore[arg-type]
+                    assert pairing.problems(repaired) == []
+        session.revert(last)
+
+
+def test_the_first_message_is_kept_once(session: Session) -> None:
+    """A first user message that is in the window anyway does not stand in it twice, however long it is."""
+    session.add_messages([{"role": "assistant", "n": number} for number in range(100)])
+    session.add_message(USER)
+    session.add_messages([{"role": "assistant", "n": number} for number in range(20)])
+    assert session.window(messages=30, keep_first=True).count(USER) == 1
+    assert session.window(messages=10, keep_first=True)[0] == USER
+
+
+# -- readers beside writers ---------------------------------------------------------------------
+
+
+READS: dict[str, Callable[[Session], int]] = {
+    "seq": lambda session: session.seq,
+    "state": lambda session: session.state().seq,
+    "events": lambda session: max(event.seq for event in session.events()),
+    "messages": lambda session: max(m.get("n", 0) for m in session.messages()),
+    "last": lambda session: max(m.get("n", 0) for m in session.messages(last=2, view="history")),
+    "window": lambda session: max(m.get("n", 0) for m in session.window(messages=3)),
+    "metadata": lambda session: session.metadata.get("n", 0),
+    "snapshots": lambda session: session.snapshots.get("n", 0),
+    "usage": lambda session: session.usage["m"].calls if session.usage else 0,
+}
+
+ROUNDS = 50
+
+
+def write_on(session: Session) -> None:
+    """Say and set something, again and again."""
+    for number in range(1, ROUNDS + 1):
+        session.add_message({"n": number})
+        session.set_metadata(n=number)
+        session.snapshot("n")
+        session.record_usage(model="m")
+
+
+def read_on(store: Store, shared: Session, done: threading.Event, errors: list[str]) -> None:
+    """Read everything, through a handle that others use and through new ones."""
+    newest = dict.fromkeys(READS, 0)
+    while not done.is_set():
+        for name, look in READS.items():
+            for session in (shared, store.session(shared.id)):
+                seen = look(session)
+                if seen < newest[name]:
+                    errors.append(f"{shared.id}: {name} went from {newest[name]} to {seen}")
+                newest[name] = seen
+
+
+@pytest.mark.slow
+def test_a_reader_never_goes_back_in_time(store: Store) -> None:
+    """N-20: while others write, no read of a parent or a child sees an older seq than one before it."""
+    parent = store.session("s")
+    parent.add_message({"n": 0})
+    child = parent.fork("c")
+    done = threading.Event()
+    errors: list[str] = []
+    writers = [threading.Thread(target=write_on, args=(store.session(n),)) for n in ("s", "c")]
+    readers = [
+        threading.Thread(target=read_on, args=(store, shared, done, errors))
+        for shared in (parent, parent, child, child)
+    ]
+    for thread in readers + writers:
+        thread.start()
+    for thread in writers:
+        thread.join(60)
+    done.set()
+    for thread in readers:
+        thread.join(60)
+    assert errors == []
+    for session in (parent, child):
+        last = session.seq
+        assert {name: look(session) for name, look in READS.items()} == {
+            **dict.fromkeys(READS, ROUNDS), "seq": last, "state": last, "events": last,
+            "snapshots": last - 2,
+        }  # fmt: skip

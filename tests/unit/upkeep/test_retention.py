@@ -1,0 +1,604 @@
+"""The trash, purging, pruning and their record: N-51, N-52, N-87."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import InUse, PruneReport, Session, Store
+from hansard.event.envelope import Draft
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
+from hansard.testing import faults
+from tests.unit.evidence import log_of, tree
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Return an empty store, in memory and in files."""
+    return hansard.open("memory:" if request.param == "memory" else tmp_path / "store")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return a path for a store in files."""
+    return tmp_path / "store"
+
+
+def ago(days: float) -> str:
+    """Return the time of so many days ago, as events have it."""
+    return (datetime.now(UTC) - timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def say(store: Store, session_id: str, *, days: float = 0.0, content: str = "hi") -> Session:
+    """Say something in a session, so many days ago."""
+    raw = json.dumps({"message": {"role": "user", "content": content}}).encode()
+    draft = Draft(MESSAGE_ADDED, raw, control=False, time=ago(days))
+    store._backend.log(session_id).append([draft])
+    return store.session(session_id)
+
+
+def listed(store: Store) -> list[str]:
+    """Return the ids of all sessions."""
+    return [info.id for info in store.sessions().items]
+
+
+def told(store: Store) -> list[tuple[str, str]]:
+    """Return kind and session of each record of the audit log."""
+    return [(event.kind, event.data["session"]) for event in store.audit()]
+
+
+def prune(store: Store, **options: Any) -> PruneReport:
+    """Prune, after a dry run on the same store that must come to the same result and change nothing."""
+    before = listed(store), store.trash(), told(store)
+    would = store.prune(dry_run=True, **options)
+    assert (listed(store), store.trash(), told(store)) == before
+    done = store.prune(**options)
+    assert (would.pruned, would.kept) == (done.pruned, done.kept)
+    assert (would.dry_run, done.dry_run) == (True, False)
+    return done
+
+
+# -- trash and purge ------------------------------------------------------------------------------
+
+
+def test_the_way_of_a_session_through_the_trash(store: Store) -> None:
+    """N-51: deleted, listed in the trash, restored whole, deleted, purged; and its id is free again."""
+    say(store, "s").set_metadata(title="T")
+    store.delete("s")
+    assert (listed(store), store.trash()) == ([], ["s"])
+    assert store.restore("s").title == "T"
+    assert (listed(store), store.trash()) == (["s"], [])
+    store.delete("s")
+    store.purge("s")
+    assert (listed(store), store.trash(), store.exists("s")) == ([], [], False)
+    assert store.create("s").seq == 1
+    assert told(store) == [
+        ("session.deleted", "s"),
+        ("session.restored", "s"),
+        ("session.deleted", "s"),
+        ("session.purged", "s"),
+    ]
+    assert [event.data["seq"] for event in store.audit()] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("call", ["delete", "restore", "purge"])
+def test_what_is_not_there_is_refused_and_leaves_no_record(store: Store, call: str) -> None:
+    """N-89: a call that names the wrong session raises, does nothing, and records nothing."""
+    say(store, "live")
+    with pytest.raises(hansard.SessionNotFound, match="'nobody'"):
+        getattr(store, call)("nobody")
+    if call != "delete":
+        with pytest.raises(hansard.SessionNotFound, match=r"not deleted: `store\.delete"):
+            getattr(store, call)("live")
+    assert told(store) == []
+    assert listed(store) == ["live"]
+
+
+def test_a_parent_is_purged_only_after_its_children(store: Store) -> None:
+    """N-51: a deleted parent is still read by its children, live or deleted, and not purged before them."""
+    parent = say(store, "parent", content="from the parent")
+    child = parent.fork("child")
+    child.fork("grandchild")
+    assert parent.children() == ["child"]
+    store.delete("parent")
+    assert child.messages()[0]["content"] == "from the parent"
+    for children in (["child"], ["child"]):
+        with pytest.raises(InUse, match=r"'child'.*delete and purge them first") as caught:
+            store.purge("parent")
+        assert caught.value.children == children
+        if store.exists("child"):
+            store.delete("child")
+    with pytest.raises(InUse, match="'grandchild'"):
+        store.purge("child")
+    assert store.session("grandchild").messages()[0]["content"] == "from the parent"
+    for name in ("grandchild", "child", "parent"):
+        if store.exists(name):
+            store.delete(name)
+        store.purge(name)
+    assert store.trash() == []
+
+
+def test_a_deleted_child_leaves_no_ghost(store: Store) -> None:
+    """N-51: a deleted child is in no `children()`; a restored one is; a purged one is not."""
+    parent = say(store, "parent")
+    parent.fork("child")
+    store.delete("child")
+    assert parent.children() == []
+    store.restore("child")
+    assert parent.children() == ["child"]
+    store.delete("child")
+    store.purge("child")
+    assert parent.children() == []
+
+
+def test_children_of_an_earlier_session_of_the_name_do_not_count(store: Store) -> None:
+    """N-51: who was forked from another session of the same name is no child of this one."""
+    say(store, "s", days=3).fork("child")
+    store.delete("s")
+    # As a crash, or another program, may leave it: the parent is gone, its child is not.
+    store._backend.purge("s")
+    say(store, "s", days=2)
+    store.delete("s")
+    store.purge("s")
+    assert store.trash() == []
+
+
+def test_many_children_are_named_by_some(store: Store) -> None:
+    """The error for a parent of many names the first few, and has all of them for programs."""
+    parent = say(store, "parent")
+    names = [parent.fork(f"child-{number}").id for number in range(9)]
+    store.delete("parent")
+    with pytest.raises(InUse, match="'child-4' and 4 more") as caught:
+        store.purge("parent")
+    assert caught.value.children == names
+
+
+def test_a_session_that_may_be_a_child_keeps_its_parent(path: Path) -> None:
+    """N-51, N-34: if damage hides where a session came from, nothing is purged that it may need."""
+    with hansard.open(path, durability="os") as store:
+        say(store, "parent").fork("child").add_message({"role": "user", "content": "x"})
+        say(store, "stranger")
+        say(store, "stranger")
+        store.delete("parent")
+    whole = {name: log_of(path, name).read_bytes() for name in ("child", "stranger")}
+
+    def spoil(name: str, line: int) -> None:
+        lines = whole[name].splitlines(keepends=True)
+        lines[line] = lines[line].replace(b'"time":"2', b'"time":"3')
+        log_of(path, name).write_bytes(b"".join(lines))
+
+    for name, line in (("child", 1), ("child", 2), ("stranger", 1)):
+        spoil(name, line)
+        with hansard.open(path, durability="os") as store, pytest.raises(InUse):
+            store.purge("parent")
+        log_of(path, name).write_bytes(whole[name])
+    # The second event is damaged, and the first says that it is nobody's child.
+    with hansard.open(path, durability="os") as store:
+        store.delete("child")
+        store.purge("child")
+        spoil("stranger", 2)
+        store.purge("parent")
+
+
+def test_a_damaged_session_in_the_trash_can_be_purged(path: Path) -> None:
+    """N-31: what nobody can read any more can still be removed for good, and its record says seq 0."""
+    with hansard.open(path) as store:
+        say(store, "s")
+        store.delete("s")
+        (path / "trash" / "s" / "log.jsonl").write_bytes(b"\xff")
+        assert store.trash() == ["s"]
+        store.purge("s")
+        assert store.trash() == []
+        assert list(store.audit())[-1].data == {"session": "s"}
+
+
+def test_foreign_files_in_the_trash_are_nobody_s_session(path: Path) -> None:
+    """N-87, N-4: a file, a link or an empty directory in the trash is not listed, and never removed."""
+    with hansard.open(path) as store:
+        trash = path / "trash"
+        (trash / "notes.json").write_text("{}")
+        (trash / "empty").mkdir()
+        (trash / "link").symlink_to(path)
+        say(store, "s")
+        store.delete("s")
+        assert store.trash() == ["s"]
+        before = tree(trash / "notes.json"), tree(trash / "empty")
+        for name in ("notes.json", "link"):
+            with pytest.raises(hansard.HansardError):
+                store.purge(name)
+        store.purge("s")
+        assert (tree(trash / "notes.json"), tree(trash / "empty")) == before
+        assert (trash / "link").is_symlink()
+
+
+def test_a_deletion_that_a_crash_interrupted_is_in_the_trash(path: Path) -> None:
+    """N-39, F-36: where only the note was written, the session is deleted: listed, restored and purged so."""
+    for finish in ("restore", "purge"):
+        with hansard.open(path) as store:
+            say(store, "s")
+            with faults.kill(only=("move",)), pytest.raises(faults.Killed):
+                store.delete("s")
+        with hansard.open(path) as store:
+            assert log_of(path, "s").exists()
+            assert store.trash() == ["s"]
+            assert listed(store) == []
+            getattr(store, finish)("s")
+            assert store.trash() == []
+            assert store.exists("s") == (finish == "restore")
+            if finish == "restore":
+                store.delete("s")
+                store.purge("s")
+
+
+def test_a_failed_sync_is_forgotten_with_the_session(path: Path) -> None:
+    """F-35: a session whose sync failed, purged, is not the next one of its name."""
+    with hansard.open(path) as store:
+        session = say(store, "s")
+        with (
+            faults.fail(28, only=("sync", "write"), lasting=True),
+            pytest.raises(hansard.DiskFailed),
+        ):
+            session.add_message({"n": 2})
+        store._backend._root.failed.add("s")  # type: ignore[attr-defined]
+        store.delete("s")
+        store.purge("s")
+        assert say(store, "s").add_message({"n": 1}).seq == 2
+
+
+# -- prune: what stays ----------------------------------------------------------------------------
+
+
+def test_prune_takes_what_is_old_and_nothing_else(store: Store) -> None:
+    """N-87: sessions go by their last activity, into the trash, whole; a title makes none younger."""
+    say(store, "old", days=40).set_title("T")
+    say(store, "older", days=400)
+    say(store, "young", days=2)
+    say(store, "mixed", days=90)
+    say(store, "mixed", days=3)
+    report = prune(store, older_than=30 * DAY)
+    assert report.pruned == ["old", "older"]
+    assert set(report.kept) == {"young", "mixed"}
+    assert all(reason.startswith("active since: 2") for reason in report.kept.values())
+    assert (listed(store), store.trash()) == (["mixed", "young"], ["old", "older"])
+    assert store.restore("old").title == "T"
+    assert prune(store, older_than=float(30 * 86400)).pruned == ["old"]
+
+
+@pytest.mark.parametrize(
+    "age", [0, 0.0, -1, -1.5, timedelta(0), -DAY, float("nan"), True, None, "30", float("-inf")]
+)
+def test_an_age_of_nothing_is_refused(store: Store, age: Any) -> None:
+    """N-87: age 0, or what is no age, is refused, in a dry run too."""
+    say(store, "s", days=9)
+    for dry_run in (True, False):
+        with pytest.raises(ValueError, match="more than 0"):
+            store.prune(older_than=age, dry_run=dry_run)
+    assert listed(store) == ["s"]
+
+
+def test_an_age_beyond_all_dates_takes_nothing(store: Store) -> None:
+    """N-87: an age that reaches back before all dates is an age; nothing is as old."""
+    say(store, "s", days=9)
+    for age in (float("inf"), 1e15, timedelta.max):
+        assert prune(store, older_than=age).pruned == []
+
+
+def test_other_options_are_checked(store: Store, tmp_path: Path) -> None:
+    """A count below 0 and two ways to name workspaces at once are refused."""
+    for count in (-1, 1.5, True, None):
+        with pytest.raises(ValueError, match="keep_last"):
+            store.prune(older_than=DAY, keep_last=count)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="not both"):
+        store.prune(older_than=DAY, workspace=tmp_path, all_workspaces=True)
+
+
+def test_other_workspaces_survive(store: Store, tmp_path: Path) -> None:
+    """N-87: without a workspace, only sessions of none go; with one, only its own; with all, all."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    say(store, "none", days=9)
+    say(store, "mine", days=9).set_workspace(ours)
+    say(store, "plain", days=9).set_metadata(workspace=str(ours))
+    say(store, "other", days=9).set_workspace(theirs)
+    report = prune(store, older_than=DAY)
+    assert report.pruned == ["none"]
+    assert str(ours) in report.kept["mine"]
+    store.restore("none")
+    report = prune(store, older_than=DAY, workspace=ours)
+    assert report.pruned == ["mine", "plain"]
+    assert report.kept == {
+        "none": "belongs to no workspace",
+        "other": "belongs to another workspace",
+    }
+    for name in ("mine", "plain"):
+        store.restore(name)
+    assert prune(store, older_than=DAY, all_workspaces=True).pruned == [
+        "mine", "none", "other", "plain",
+    ]  # fmt: skip
+
+
+def test_pinned_sessions_survive(store: Store) -> None:
+    """N-87: what says `pinned` stays, and so do its forks, which inherit it, until it says so no more."""
+    pinned = say(store, "pinned", days=9)
+    pinned.set_metadata(pinned=True)
+    say(store, "other", days=9).set_metadata(pinned=False)
+    assert prune(store, older_than=DAY).kept == {"pinned": "pinned"}
+    pinned.set_metadata(pinned=None)
+    assert prune(store, older_than=DAY).pruned == ["pinned"]
+
+
+def test_the_newest_of_each_workspace_survive(store: Store, tmp_path: Path) -> None:
+    """N-87: `keep_last` counts in each workspace for itself, and counts those that stay anyway."""
+    for place in ("a", "b"):
+        for number in range(4):
+            say(store, f"{place}{number}", days=10 + number).set_workspace(tmp_path / place)
+    say(store, "n0", days=1)
+    say(store, "n1", days=10)
+    say(store, "n2", days=11)
+    report = prune(store, older_than=5 * DAY, keep_last=2, all_workspaces=True)
+    assert report.pruned == ["a2", "a3", "b2", "b3", "n2"]
+    assert report.kept["a0"] == "one of the newest 2"
+    assert report.kept["n0"].startswith("active")
+    assert prune(store, older_than=5 * DAY, keep_last=1, workspace=tmp_path / "a").pruned == ["a1"]
+
+
+def test_prune_minds_the_prefix(store: Store) -> None:
+    """N-87, N-69: with a prefix, and in a scoped store, nothing outside is looked at or touched."""
+    for name in ("a/1", "a/2", "b/1"):
+        say(store, name, days=9)
+    assert prune(store, older_than=DAY, prefix="a/1") == PruneReport(["a/1"], {}, dry_run=False)
+    scoped = store.scoped("a/")
+    assert prune(scoped, older_than=DAY) == PruneReport(["a/2"], {}, dry_run=False)
+    assert (listed(store), scoped.trash()) == (["b/1"], ["a/1", "a/2"])
+    store.delete("b/1")
+    assert {name for _, name in told(scoped)} == {"a/1", "a/2"}
+    with pytest.raises(hansard.InvalidSessionId):
+        scoped.purge("b/1")
+
+
+def test_parents_of_live_sessions_survive(store: Store) -> None:
+    """N-87, N-51: a parent stays while a child stays, however far down; an old family goes together."""
+    say(store, "p", days=20)
+    child = store.session("p").fork("c")
+    child.fork("g")
+    # The forks were made today.
+    report = prune(store, older_than=5 * DAY)
+    assert report.pruned == []
+    assert report.kept["p"] == "has a live child: c"
+    for name in "cg":
+        store.delete(name)
+    assert prune(store, older_than=5 * DAY).pruned == ["p"]
+
+
+def chain(store: Store, length: int, *, days: float) -> list[str]:
+    """Make a chain of forks, each of the one before, all of them so old; return their ids."""
+    from hansard.event import codec
+    from hansard.event.kinds import SESSION_FORKED
+
+    names = [f"s{number:05d}" for number in range(length)]
+    say(store, names[0], days=days)
+    head = store._backend.log(names[0]).head()
+    assert head is not None
+    created = head.created
+    for number in range(1, length):
+        data = {"parent": names[number - 1], "seq": number, "created": created}
+        draft = Draft(SESSION_FORKED, codec.encode(data), control=True, time=ago(days))
+        (event,) = store._backend.log(names[number]).append([draft], new_only=True, before=number)
+        created = event.stamp
+    return names
+
+
+def test_a_chain_goes_from_its_end_and_stays_from_its_end(store: Store) -> None:
+    """N-52, N-87: one live session at the end of a chain keeps all that it was forked from, and they only."""
+    names = chain(store, 40, days=9)
+    store.session(names[20]).set_metadata(pinned=True)
+    report = prune(store, older_than=DAY)
+    # The pin is inherited by none of the later ones: they were forked before.
+    assert report.pruned == names[21:]
+    assert report.kept[names[20]] == "pinned"
+    assert report.kept[names[0]] == f"has a live child: {names[1]}"
+    store.session(names[20]).set_metadata(pinned=None)
+    assert prune(store, older_than=DAY).pruned == names[:21]
+
+
+@pytest.mark.slow
+def test_a_chain_of_thousands_is_pruned_without_recursion(path: Path) -> None:
+    """N-52: 1,200 forks deep, in files: `latest` and `prune` come back, and take all or none."""
+    with hansard.open(path, durability="os") as store:
+        names = chain(store, 1200, days=9)
+        store.session(names[0]).set_metadata(workspace="/nowhere")
+        assert store.latest(workspace="/nowhere") is not None
+        young = store.session(names[-1]).add_message({"role": "user", "content": "still here"})
+        assert young.seq == 1201
+        report = store.prune(older_than=DAY, all_workspaces=True, dry_run=True)
+        assert report.pruned == []
+        assert len(report.kept) == 1200
+        store.delete(names[-1])
+        report = store.prune(older_than=DAY, all_workspaces=True, dry_run=True)
+        assert report.pruned == names[:-1]
+
+
+def test_a_circle_is_reported_and_stays(path: Path) -> None:
+    """N-52: sessions that were made to be each other's ancestors are not pruned, and said to be a circle."""
+    from hansard.event import codec
+    from hansard.event.kinds import SESSION_FORKED
+
+    with hansard.open(path, durability="os") as store:
+        for name, parent in (("a", "b"), ("b", "a")):
+            raw = codec.encode({"parent": parent, "seq": 1})
+            draft = Draft(SESSION_FORKED, raw, control=True, time=ago(9))
+            store._backend.log(name).append([draft], new_only=True, before=1)
+        report = prune(store, older_than=DAY)
+        assert report.pruned == []
+        assert all("circle" in reason for reason in report.kept.values())
+        assert set(report.kept) == {"a", "b"}
+
+
+def test_an_unfinished_stream_is_activity(store: Store) -> None:
+    """N-87: a session in which something is being said stays; one in which it broke off long ago goes."""
+    say(store, "live", days=9)
+    store.session("live").stream().write("so far")
+    say(store, "dead", days=9)
+    draft = Draft(MESSAGE_PART, b'{"stream":"a","text":"so"}', control=False, time=ago(8))
+    store._backend.log("dead").append([draft])
+    report = prune(store, older_than=DAY)
+    assert report.pruned == ["dead"]
+    assert set(report.kept) == {"live"}
+
+
+def test_damaged_sessions_and_foreign_files_survive(path: Path) -> None:
+    """N-87, N-35: what cannot be read is reported and kept; files that are no sessions are not seen."""
+    with hansard.open(path, durability="os") as store:
+        for name in ("hurt", "gone", "whole"):
+            say(store, name, days=9)
+            say(store, name, days=9)
+        foreign = [
+            path / "settings.json",
+            path / "sessions" / "old.json",
+            path / "sessions" / "Foreign",
+            path / "sessions" / "empty",
+            path / "trash" / "kept.json",
+        ]
+        for file in foreign[:2] + foreign[4:]:
+            file.write_text('{"sessions": []}')
+        foreign[2].mkdir()
+        (foreign[2] / "log.jsonl").write_text("{}")
+        foreign[3].mkdir()
+    log_of(path, "gone").write_bytes(b"")
+    data = bytearray(log_of(path, "hurt").read_bytes())
+    data[-40] ^= 1
+    log_of(path, "hurt").write_bytes(data)
+    before = [tree(file) for file in foreign]
+    with hansard.open(path, durability="os") as store:
+        report = prune(store, older_than=DAY, all_workspaces=True)
+        assert report.pruned == ["whole"]
+        assert set(report.kept) == {"hurt", "gone"}
+        assert all(reason.startswith("cannot be read: ") for reason in report.kept.values())
+        assert [tree(file) for file in foreign] == before
+        assert store.trash() == ["whole"]
+
+
+def test_a_read_only_store_is_pruned_dry_only(path: Path) -> None:
+    """N-62: a dry run works where nothing may be written; all else is refused before anything is done."""
+    with hansard.open(path) as store:
+        say(store, "s", days=9)
+        say(store, "t")
+        store.delete("t")
+    before = tree(path)
+    with hansard.open(path, read_only=True) as store:
+        assert store.prune(older_than=DAY, dry_run=True).pruned == ["s"]
+        assert store.trash() == ["t"]
+        assert told(store) == [("session.deleted", "t")]
+        calls: list[Callable[[], object]] = [
+            lambda: store.prune(older_than=DAY),
+            lambda: store.delete("s"),
+            lambda: store.restore("t"),
+            lambda: store.purge("t"),
+        ]
+        for call in calls:
+            with pytest.raises(hansard.ReadOnly):
+                call()
+    assert tree(path) == before
+
+
+# -- the record -----------------------------------------------------------------------------------
+
+
+def test_the_record_says_what_was_pruned_and_why(store: Store, tmp_path: Path) -> None:
+    """N-65: the record has ids, seqs, times and the call's options, and nothing of what was said."""
+    say(store, "s", days=9, content="sk-very-secret").set_metadata(user="u7")
+    store.session("s").set_workspace(tmp_path)
+    before = store.sessions().items[0].updated
+    store.prune(older_than=2 * DAY, keep_last=0, workspace=tmp_path, prefix="s")
+    (event,) = store.audit()
+    assert event.kind == "session.pruned"
+    assert event.data == {
+        "session": "s",
+        "seq": 3,
+        "updated": before,
+        "older_than": 172800.0,
+        "workspace": str(tmp_path.resolve()),
+        "prefix": "s",
+    }
+    assert b"secret" not in event.raw
+
+
+def test_the_record_is_no_session(path: Path) -> None:
+    """N-4: the audit log is in no listing, survives every prune, and `verify` looks at it."""
+    with hansard.open(path) as store:
+        say(store, "s", days=9)
+        store.delete("s")
+        assert listed(store) == []
+        assert store.verify().sessions == []
+        assert store.prune(older_than=1e-6, all_workspaces=True) == PruneReport(
+            [], {}, dry_run=False
+        )
+        log = path / "sessions" / "~audit" / "log.jsonl"
+        assert b'"session":"\\u0000audit"' in log.read_bytes()
+        log.write_bytes(log.read_bytes().replace(b"deleted", b"DELETED"))
+    with hansard.open(path) as store:
+        report = store.verify()
+        assert [(found.session, found.ok) for found in report.sessions] == [("~audit", False)]
+        with pytest.raises(hansard.Damaged, match=r"nothing was done.*move that directory away"):
+            store.restore("s")
+        assert store.trash() == ["s"]
+
+
+def test_what_cannot_be_recorded_is_not_done(path: Path) -> None:
+    """N-29: if the record cannot be written, the call raises and nothing was done; no deed looks undone."""
+    with hansard.open(path, durability="os") as store:
+        for name in ("live", "old"):
+            say(store, name, days=9)
+        say(store, "dead", days=9)
+        store.delete("dead")
+        before = listed(store), store.trash(), told(store)
+        calls: list[Callable[[], object]] = [
+            lambda: store.delete("live"),
+            lambda: store.restore("dead"),
+            lambda: store.purge("dead"),
+            lambda: store.prune(older_than=DAY),
+        ]
+        for call in calls:
+            with faults.fail(5, only=("write",)), pytest.raises(hansard.DiskFailed, match="~audit"):
+                call()
+            assert (listed(store), store.trash(), told(store)) == before
+
+
+def test_a_full_disk_keeps_nobody_from_making_room(path: Path) -> None:
+    """N-29: `purge` works on a full disk, where its record fits only after it."""
+    with hansard.open(path, durability="os") as store:
+        say(store, "s")
+        store.delete("s")
+        with faults.fail(28, only=("write",)) as fault:
+            store.purge("s")
+        assert fault.fired
+        assert store.trash() == []
+        assert told(store)[-1] == ("session.purged", "s")
+
+
+def test_a_refusal_is_recorded_too(path: Path) -> None:
+    """N-87: a prune that is refused at the last moment leaves a `session.kept`, with what it is about."""
+    with hansard.open(path, durability="os") as store:
+        say(store, "s", days=9)
+        with hansard.open(path, durability="os") as other:
+            seen: list[str] = []
+
+            def watch(call: faults.Call, arguments: tuple[Any, ...], result: Any) -> None:
+                # Between the announcement and the deed.
+                if call.operation == "write" and "~audit" in call.place and not seen:
+                    seen.append(call.place)
+                    other.session("s").add_message({"role": "user", "content": "wait"})
+
+            with faults.record(watch=watch):
+                report = store.prune(older_than=DAY)
+        assert seen
+        assert report == PruneReport([], {"s": "appended to meanwhile"}, dry_run=False)
+        assert listed(store) == ["s"]
+        announced, kept = store.audit()
+        assert (announced.kind, kept.kind) == ("session.pruned", "session.kept")
+        assert kept.data == {"session": "s", "record": announced.seq, "reason": "SeqConflict"}

@@ -1,0 +1,306 @@
+"""What is shared of a session holds no key and nothing that was taken out; what is stored stays."""
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import Session, Store
+from hansard.errors import InvalidEvent, SessionNotFound
+from tests.unit.event.keys import KEYS, telltale
+from tests.unit.evidence import log_of, tree
+
+
+def shared(session: Session, **options: Any) -> list[dict[str, Any]]:
+    """Return all that is shared of a session."""
+    return list(session.share(**options))
+
+
+def written(session: Session, **options: Any) -> str:
+    """Return it as it would be written to a file."""
+    return "".join(json.dumps(line) + "\n" for line in session.share(**options))
+
+
+def fill(store: Store, key: str) -> Session:
+    """Put a key wherever a session can hold one, and return the session."""
+    _, text = KEYS[key]
+    arguments = json.dumps({"header": text, "nested": json.dumps({"again": [text]})})
+    name = f"chat about {text}"[:200].replace("\n", " ")
+    session = store.session(name)
+    session.add_message({"role": "user", "content": f"My key: {text} thanks"})
+    session.add_message(
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": text}, {"type": "tool_use", "input": {"k": text}}],
+            "tool_calls": [{"id": "c1", "function": {"name": "f", "arguments": arguments}}],
+        },
+        key=f"key {text}"[:1000],
+    )
+    session.add_message({"role": "tool", "tool_call_id": "c1", "content": arguments, text: [text]})
+    session.append("x.note", {"note": text, text: {"deep": [[text]]}})
+    session.summarize(upto=2, message={"role": "system", "content": f"The user said {text}"})
+    session.snapshot(f"before {text}")
+    session.redact(1, reason=f"it had {text}")
+    return session
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_no_key_gets_out(key: str) -> None:
+    """N-67: a key in messages, tool arguments, labels, reasons, keys, ids, JSON in JSON is not shared."""
+    with hansard.open("memory:") as store:
+        session = fill(store, key)
+        out = written(session)
+        assert telltale(KEYS[key][1]) not in out
+        assert out.count("[redacted: ") >= 10
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert [line["seq"] for line in lines[1:]] == list(range(1, session.seq + 1))
+        assert lines[2]["data"]["message"]["tool_calls"][0]["id"] == "c1"
+        # It was there to be found.
+        assert telltale(KEYS[key][1]) in str(shared(session, redact=False))
+
+
+def test_no_key_gets_out_of_old_metadata(store: Store) -> None:
+    """N-67: titles and metadata stored before they were refused, or by others, are redacted too."""
+    from hansard.event import codec
+    from hansard.event.envelope import Draft
+    from hansard.event.kinds import METADATA_SET, SESSION_CREATED
+
+    _, text = KEYS["anthropic"]
+    data = {"metadata": {"title": f"Use {text}", "api_key": "hunter2", "model": {"password": 1234}}}
+    drafts = [
+        Draft(kind, codec.encode(data), control=True) for kind in (SESSION_CREATED, METADATA_SET)
+    ]
+    session = store.session("s")
+    session._log.append(drafts)
+    for line in shared(session)[1:]:
+        assert line["data"]["metadata"] == {
+            "title": "Use [redacted: Anthropic key]",
+            "api_key": "[redacted: API key]",
+            "model": {"password": "[redacted: password]"},
+        }
+
+
+def test_a_key_that_was_streamed_in_parts_does_not_get_out(store: Store) -> None:
+    """N-67: a key that lies across the parts of a stream is found, finished or not; seqs stay."""
+    _, text = KEYS["openai project"]
+    session = store.session("s")
+    with session.stream() as finished:
+        for piece in ("Take ", text[:9], text[9:20], text[20:], " and go."):
+            finished.write(piece)
+    with session.stream() as clean:
+        clean.write("nothing ")
+        clean.write("here")
+    broken = session.stream()
+    broken.write("Mine is " + text[:10])
+    broken.write(text[10:])
+    lines = shared(session)[1:]
+    assert [line["seq"] for line in lines] == list(range(1, session.seq + 1))
+    parts: dict[str, str] = {}
+    for line in lines:
+        if line["kind"] == "message.part":
+            stream = line["data"]["stream"]
+            parts[stream] = parts.get(stream, "") + line["data"].get("text", "")
+    told = {"nothing here", "Take [redacted: OpenAI key] and go.", "Mine is [redacted: OpenAI key]"}
+    assert set(parts.values()) == told
+    assert "AAAAAAAA" not in json.dumps(lines)
+
+
+def test_parts_of_every_length_hide_nothing(store: Store) -> None:
+    """N-67: wherever a stream breaks a key into parts, no part of the key is shared."""
+    from hansard.event import codec
+    from hansard.event.envelope import Draft
+    from hansard.event.kinds import MESSAGE_PART
+
+    _, text = KEYS["github"]
+    said = f'{{"arguments": "see {text} there"}}'
+    session = store.session("s")
+    for size in range(1, len(said) + 1):
+        pieces = [said[at : at + size] for at in range(0, len(said), size)]
+        parts = [{"stream": f"s{size}", "text": piece} for piece in pieces]
+        session._log.append(
+            [Draft(MESSAGE_PART, codec.encode(part), control=False) for part in parts]
+        )
+    texts: dict[str, str] = {}
+    for line in shared(session)[1:]:
+        texts.setdefault(line["data"]["stream"], "")
+        texts[line["data"]["stream"]] += line["data"]["text"]
+    assert len(texts) == len(said)
+    assert {json.loads(text)["arguments"] for text in texts.values()} == {
+        "see [redacted: GitHub token] there"
+    }
+
+
+@pytest.mark.parametrize("redact", [True, False])
+def test_what_was_taken_out_is_blank_whatever_is_asked_for(store: Store, redact: bool) -> None:
+    """N-67: a redacted message, and what was streamed of it, is in no export, redacted or not."""
+    session = store.session("s")
+    gone = session.add_message({"role": "user", "content": "my card is 4111-1111"})
+    with session.stream() as stream:
+        stream.write("your card 4111-")
+        stream.write("1111 is fine")
+    streamed = session.seq
+    session.summarize(upto=streamed, message={"role": "system", "content": "has card 4111-1111"})
+    summary = session.seq
+    session.add_message({"role": "user", "content": "thanks"})
+    for seq in (gone.seq, streamed, summary):
+        session.redact(seq, reason="a card")
+    lines = shared(session, redact=redact)
+    assert "4111" not in json.dumps(lines)
+    assert "1111" not in json.dumps([line["data"] for line in lines[1:]])
+    by_seq = {line["seq"]: line["data"] for line in lines[1:]}
+    assert by_seq[gone.seq] == {"message": None, "redacted": True}
+    assert by_seq[summary] == {"redacted": True}
+    assert by_seq[summary + 1]["message"]["content"] == "thanks"
+
+
+@pytest.mark.parametrize("redact", [True, False])
+def test_a_child_shares_what_it_inherited_and_not_what_was_taken_out(
+    store: Store, redact: bool
+) -> None:
+    """N-67: a fork is shared with its parent's events, without what the parent redacted later."""
+    session = store.session("parent")
+    session.add_message({"role": "user", "content": "my card is 4111"})
+    session.add_message({"role": "user", "content": "kept"})
+    child = session.fork("child")
+    session.redact(1)
+    lines = shared(child, redact=redact)
+    assert [line["seq"] for line in lines[1:]] == [1, 2, 3]
+    assert lines[1]["data"] == {"message": None, "redacted": True}
+    assert lines[2]["data"]["message"]["content"] == "kept"
+
+
+def test_sharing_changes_nothing_that_is_stored(tmp_path: Path) -> None:
+    """N-66: stored bytes, messages and files are the same after sharing, to the byte and the time."""
+    with hansard.open(tmp_path / "data") as store:
+        session = store.session("s")
+        texts = [text for _, text in KEYS.values()]
+        for text in texts:
+            session.add_message({"role": "user", "content": text, "args": json.dumps({"k": text})})
+        stored = log_of(tmp_path / "data", "s").read_bytes()
+        before, messages = tree(tmp_path), session.messages_json()
+        assert "[redacted: " in written(session)
+        written(session, redact=False, hook=lambda line: line.clear() or line)
+        assert tree(tmp_path) == before
+        assert log_of(tmp_path / "data", "s").read_bytes() == stored
+        assert session.messages_json() == messages
+        assert [message["content"] for message in session.messages()] == texts
+        assert b"[redacted" not in stored
+
+
+def test_a_session_is_shared_as_a_header_and_its_events(store: Store) -> None:
+    """The first object says what follows; then comes each event, in order, as it is stored."""
+    session = store.session("support/42")
+    session.add_message({"role": "user", "content": "é\n\U0001f600"}, key="turn-1")
+    session.append("x.todo", {"done": [1, 2.5, None]})
+    head, first, second = shared(session, redact=False)
+    assert set(head) == {"hansard", "version", "session", "exported", "redacted"}
+    assert (head["hansard"], head["version"], head["session"]) == ("export", 1, "support/42")
+    assert head["redacted"] is False
+    assert shared(session)[0]["redacted"] is True
+    events = list(session.events())
+    assert first == {
+        "seq": 1,
+        "time": events[0].stamp,
+        "kind": "message.added",
+        "data": {"message": {"role": "user", "content": "é\n\U0001f600"}},
+        "key": "turn-1",
+    }
+    assert second == {
+        "seq": 2,
+        "time": events[1].stamp,
+        "kind": "x.todo",
+        "data": {"done": [1, 2.5, None]},
+    }
+    assert shared(session)[1:] == [first, second]
+
+
+def test_the_hook_has_the_last_word(store: Store) -> None:
+    """N-67: the hook sees each object after redaction, may change it, and drops it with None."""
+    _, text = KEYS["stripe"]
+    session = store.session("s")
+    session.add_message({"role": "user", "content": f"{text}, says Ann"})
+    session.append("x.private", {})
+    seen: list[str] = []
+
+    def hook(line: dict[str, Any]) -> dict[str, Any] | None:
+        seen.append(json.dumps(line))
+        if line.get("kind") == "x.private":
+            return None
+        if "data" in line:
+            line["data"]["message"]["content"] = line["data"]["message"]["content"].replace(
+                "Ann", "A."
+            )
+        return line
+
+    lines = shared(session, hook=hook)
+    assert len(seen) == 3
+    assert len(lines) == 2
+    assert text not in "".join(seen)
+    assert lines[1]["data"]["message"]["content"] == "[redacted: Stripe key], says A."
+    assert session.messages()[0]["content"] == f"{text}, says Ann"
+
+
+def test_a_hook_that_returns_something_else_is_an_error(store: Store) -> None:
+    """A hook that returns neither a dict nor None fails at once: nothing wrong is shared."""
+    session = store.session("s")
+    session.add_message({"role": "user", "content": "hi"})
+    with pytest.raises(TypeError, match="the hook must return"):
+        shared(session, hook=json.dumps)
+
+
+def test_nothing_is_not_shared(store: Store) -> None:
+    """A session that does not exist is an error at the call, not an empty export."""
+    with pytest.raises(SessionNotFound):
+        store.session("s").share()
+
+
+def test_what_comes_later_is_not_in_it(store: Store) -> None:
+    """An export ends where the session stood when it began."""
+    session = store.session("s")
+    session.add_message({"role": "user", "content": "one"})
+    lines = session.share()
+    session.add_message({"role": "user", "content": "two"})
+    assert [line.get("seq") for line in lines] == [None, 1]
+
+
+def test_sharing_needs_the_memory_of_a_piece_of_the_session(tmp_path: Path) -> None:
+    """N-74: a session is shared event by event; its size in memory is that of a piece of it."""
+    with hansard.open(tmp_path / "data", durability="os") as store:
+        session = store.session("s")
+        text = "words and more words " * 2_000
+        for _ in range(10):
+            session.add_messages([{"role": "user", "content": text} for _ in range(30)])
+        size = log_of(tmp_path / "data", "s").stat().st_size
+        tracemalloc.start()
+        try:
+            count = sum(1 for _ in session.share())
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert count == 301
+    assert most < size / 2
+
+
+def test_metadata_with_a_key_are_refused_and_leave_no_trace(tmp_path: Path) -> None:
+    """N-65: a refused credential is in no file of the store; what was there before stays as it was."""
+    path = tmp_path / "data"
+    with hansard.open(path) as store:
+        session = store.session("s")
+        session.set_metadata(title="before")
+        for value in (
+            {"api_key": "hunter2"},
+            {"model": {"base_url": "https://user:hunter2@example.com"}},
+            {"model": {"headers": {"Authorization": "Bearer hunter2"}}},
+        ):
+            with pytest.raises(InvalidEvent):
+                session.set_metadata(**value)
+            with pytest.raises(InvalidEvent):
+                store.create("other", metadata=value)
+        with pytest.raises(InvalidEvent):
+            session.record_usage(model="m", api_key="hunter2")
+        assert session.metadata == {"title": "before"}
+        assert not store.exists("other")
+    assert not any(b"hunter2" in seen.content for seen in tree(path).values())
