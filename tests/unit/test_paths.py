@@ -276,3 +276,22 @@ def test_a_window_of_a_long_session_is_cut_from_its_end(session: hansard.Session
     assert len(shown(turns=402)) == 405
     # The call before all these turns is answered behind them, so no turn before that may begin.
     assert shown(turns=401) == ["last"]
+
+
+def test_nothing_that_shortens_a_view_shortens_the_history(store: hansard.Store) -> None:
+    """N-45, N-47: after reverts, clears, summaries and windows every message is still in the history."""
+    session = store.session("long")
+    said = [{"role": ("user", "assistant")[n % 2], "n": n} for n in range(30)]
+    for number, message in enumerate(said):
+        session.add_message(message)
+        if number % 7 == 3:
+            session.revert(session.seq // 2)
+        if number % 11 == 5:
+            session.clear()
+        if number % 13 == 9:
+            session.summarize(upto=session.seq, message={"role": "system", "content": "short"})
+    session.archive()
+    session.close()
+    assert len(session.window(turns=1)) < len(said)
+    assert len(session.messages()) < len(said)
+    assert session.messages(view="history") == said

@@ -3,7 +3,7 @@
 Above: `session`.  Below: `pool`, `hansard.Session`, `backend.contract`.
 While one write and its sync are under way, what other tasks append to the same session gathers here; one
 thread then takes all of it. So a sync is shared by as many tasks as there are, not by as many as there are
-threads: 64 tasks append at ten times the rate of one, and at three times that of 16 threads of a pool.
+threads: 64 tasks append at ten times the rate of one, and at twice that of a pool of 16 threads.
 """
 
 import threading

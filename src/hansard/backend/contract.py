@@ -186,7 +186,7 @@ class Log(ABC):
 
     @abstractmethod
     def sync(self) -> None:
-        """Make everything that can be read of the session as durable as `durability` says."""
+        """Make everything that can be read of the session durable, also where appends are not."""
 
     @abstractmethod
     def first(self) -> Event | None:

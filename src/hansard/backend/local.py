@@ -158,9 +158,7 @@ class LocalLog(Log):
             for append in appends
         ]
         self._writer.append_all(orders)
-        return [
-            self._answer(append, order) for append, order in zip(appends, orders, strict=True)
-        ]
+        return [self._answer(append, order) for append, order in zip(appends, orders, strict=True)]
 
     def _answer(self, append: Append, order: Order) -> list[Event] | Exception:
         """Return what an order's caller is told."""
@@ -169,9 +167,7 @@ class LocalLog(Log):
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
             return error
 
-    def _events_of(
-        self, drafts: Sequence[Draft], key: str | None, done: Appended
-    ) -> list[Event]:
+    def _events_of(self, drafts: Sequence[Draft], key: str | None, done: Appended) -> list[Event]:
         """Return the events that an append has become."""
         if done.duplicate:
             return self._range(done.first, done.length)
@@ -366,9 +362,7 @@ class LocalLog(Log):
         name = self._handle.name
         moved = []
         try:
-            self._writer.note(
-                "deleted", adds=DELETED, expected_seq=expected_seq, timeout=timeout
-            )
+            self._writer.note("deleted", adds=DELETED, expected_seq=expected_seq, timeout=timeout)
             # The note decides, so it is deleted by now; who meets it there moves it.
             with suppress(LockTimeout):
                 # Somebody may have restored it since, and be writing: then it stays where it is.

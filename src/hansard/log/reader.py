@@ -292,8 +292,8 @@ class Reader:
             line = self._line_at(start.offset)
         except Damaged:
             line = None
-        # Nearly always; but the first append may be long, or what a crash has left of one.
-        if line is not None and line.log is None and not line.more:
+        # Always, unless the file was cut inside its first append, which was whole when it got its name.
+        if line is not None and line.log is None and line.seq + line.more <= end.seq:
             return line
         for piece in self.forwards(start, end):
             for found in piece.lines(format.decode_lines):

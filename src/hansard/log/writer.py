@@ -427,8 +427,6 @@ class Writer:
 
     def sync(self) -> None:
         """Make everything durable that is in the log now, whoever wrote it."""
-        if not self._syncs:
-            return
         self._check_process()
         with self._turns.alone():
             self._handle.root.sync_names()

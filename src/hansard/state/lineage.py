@@ -173,24 +173,48 @@ def _trace(backend: Backend, session_id: str, first: Event) -> list[Stretch]:
     forked = origin(first)
     bound = first.seq - 1
     while forked is not None:
-        problem = f"session {child!r} was forked from {forked.parent!r} at seq {forked.seq}"
-        where = f"{backend.where}: {child}"
-        if forked.parent in seen:
-            raise Damaged(where, 0, f"{problem}, which was forked from it: the lineage is a circle")
-        seen.add(forked.parent)
-        log = backend.ancestor(forked.parent)
-        head = log.head()
-        begin = log.first()
-        if head is None or begin is None:
-            raise Damaged(where, 0, f"{problem}, and that is gone; restore it from a backup")
-        if forked.created and head.created != forked.created:
-            raise Damaged(
-                where, 0, f"{problem}, and that is gone; another session has taken its name"
-            )
-        if head.seq < forked.seq:
-            raise Damaged(where, 0, f"{problem}, which has only {head.seq} events")
+        log, begin = _parent(backend, child, forked, seen)
         bound = min(bound, forked.seq)
         stretches.append(Stretch(log, begin.seq - 1, bound, begin))
         child, forked = forked.parent, origin(begin)
     stretches.reverse()
     return stretches
+
+
+def check(backend: Backend, session_id: str, sound: set[str]) -> None:
+    """Raise `Damaged` if a session was forked from what is not there, or from itself.
+
+    `sound`: sessions that were found to be in order; this one is among them afterwards, with all that it
+    was forked from. So a store is checked in one walk, however deep its forks.
+    """
+    seen: set[str] = set()
+    child = session_id
+    while child not in sound:
+        seen.add(child)
+        forked = origin(backend.ancestor(child).first())
+        if forked is None:
+            break
+        _parent(backend, child, forked, seen)
+        child = forked.parent
+    sound |= seen
+
+
+def _parent(
+    backend: Backend, child: str, forked: SessionForked, seen: set[str]
+) -> tuple[Log, Event]:
+    """Return the session that a child was forked from, and its first event, or say what is wrong with it."""
+    problem = f"session {child!r} was forked from {forked.parent!r} at seq {forked.seq}"
+    where = f"{backend.where}: {child}"
+    if forked.parent in seen:
+        raise Damaged(where, 0, f"{problem}, which was forked from it: the lineage is a circle")
+    seen.add(forked.parent)
+    log = backend.ancestor(forked.parent)
+    head = log.head()
+    begin = log.first()
+    if head is None or begin is None:
+        raise Damaged(where, 0, f"{problem}, and that is gone; restore it from a backup")
+    if forked.created and head.created != forked.created:
+        raise Damaged(where, 0, f"{problem}, and that is gone; another session has taken its name")
+    if head.seq < forked.seq:
+        raise Damaged(where, 0, f"{problem}, which has only {head.seq} events")
+    return log, begin

@@ -130,6 +130,11 @@ def _visible(chunk: Chunk, take: Take[Shown], way: Path, after: int) -> list[tup
     if taken and taken[0][0] <= after:
         taken = [pair for pair in taken if pair[0] > after]
     hidden = way.redactions.seqs
+    gone = way.redactions.gone
+    if gone:
+        # Taken out while they were being streamed.
+        out = {said.seq for said in chunk.streamed() if said.over and said.stream in gone}
+        taken = [pair for pair in taken if pair[0] not in out]
     if not hidden:
         return taken
     shown = []

@@ -49,7 +49,8 @@ def scrub(events: Iterable[Event], texts: Sequence[str], reason: str) -> Iterato
     for event, parts in streamed.values():
         text = "".join(parts)
         if _without(text, texts) is not text:
-            yield redaction(event, reason)
+            # The parts only: of the whole message, if there is one, no more than has to go is gone.
+            yield redaction(event, reason, {"stream": event.data["stream"]})
 
 
 def _without(value: Any, texts: Sequence[str]) -> Any:

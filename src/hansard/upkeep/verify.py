@@ -17,6 +17,7 @@ from hansard.errors import (
     UnsafePath,
 )
 from hansard.log import names
+from hansard.state import lineage
 from hansard.upkeep import collection
 
 
@@ -56,11 +57,22 @@ class StoreReport(msgspec.Struct, frozen=True):
 
 
 def verify_session(
-    backend: Backend, session_id: str, known: collection.Known | None = None
+    backend: Backend,
+    session_id: str,
+    known: collection.Known | None = None,
+    sound: set[str] | None = None,
 ) -> SessionReport:
-    """Check all of a session, and the large content that it refers to. `known`: see `collection`."""
+    """Check all of a session, the large content that it refers to, and what it was forked from.
+
+    `known`, `sound`: see `collection` and `lineage.check`.
+    """
     log = backend.log(session_id)
     findings = log.verify()
+    try:
+        lineage.check(backend, session_id, set() if sound is None else sound)
+    except Damaged as error:
+        if not any(finding.severity == "damage" for finding in findings):
+            findings.append(Finding("damage", error.path, error.offset, 0, error.reason))
     seq = 0
     try:
         head = log.head()
@@ -75,9 +87,10 @@ def verify_store(backend: Backend, session_ids: Iterable[str]) -> StoreReport:
     """Check sessions one by one; one that cannot be read is a finding and stops no other."""
     reports = []
     known: collection.Known = {}
+    sound: set[str] = set()
     for session_id in sorted(session_ids):
         try:
-            reports.append(verify_session(backend, session_id, known))
+            reports.append(verify_session(backend, session_id, known, sound))
         except SessionDeleted:
             continue
         except (DiskFailed, UnknownFormat, UnsafePath) as error:

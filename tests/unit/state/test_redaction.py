@@ -82,7 +82,7 @@ def test_an_ancestor_s_redactions_count_up_to_the_fork() -> None:
     """N-50: what an ancestor takes out behind the fork says nothing, but for what was streamed before it."""
     controls = [redacted(20, 3), redacted(21, 12), redacted(22, 13, stream="s")]
     found = redaction.of(controls, upto=10)
-    assert found == Redactions({3: None}, frozenset("s"))
+    assert found == Redactions({3: None}, frozenset("s"), frozenset("s"))
     assert redaction.of(controls[1:2], upto=10) is NOTHING
     only_streamed = redaction.of(controls[2:], upto=10)
     assert only_streamed

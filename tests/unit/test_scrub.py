@@ -1,0 +1,114 @@
+"""Scrubbing: secrets leave what is stored, for good, and nothing else changes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hansard
+from hansard import Store
+
+#: In pieces, so that no scanner takes this file for a leak.
+KEY = "sk-" + "proj-" + "Ab1" * 16
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Yield an empty store."""
+    where = "memory:" if request.param == "memory" else tmp_path / "s"
+    with hansard.open(where, durability="os") as opened:
+        yield opened
+
+
+def shown(session: hansard.Session) -> str:
+    """Return everything that can be read of a session, at every time."""
+    everything = [
+        *(session.messages(at=seq, view="history") for seq in range(session.seq + 1)),
+        [event.data for event in session.events()],
+        session.metadata,
+        msgspec.to_builtins(session.state()),
+        list(session.share(redact=False)),
+    ]
+    return msgspec.json.encode(everything).decode()
+
+
+def test_secrets_are_gone_everywhere_at_all_times(store: Store) -> None:
+    """N-66: after `scrub` no view, event, state or export of any time shows the secret."""
+    session = store.session("a")
+    session.add_message({"role": "user", "content": f"use {KEY} please", "n": 1})
+    session.add_message(
+        {"role": "assistant", "content": "Done.", "args": '{"token": "' + KEY + '"}'}
+    )
+    session.append("x.call", {"header": f"Bearer {KEY}", "code": 200})
+    session.summarize(upto=1, message={"role": "system", "content": f"The key is {KEY}."})
+    with session.stream() as answer:
+        answer.write("it is " + KEY[:9])
+        answer.write(KEY[9:])
+    child = session.fork("b")
+    child.add_message({"n": 2})
+    assert KEY in shown(session)
+    done = session.scrub()
+    assert len(done) >= 5
+    assert all(event.kind == "message.redacted" for event in done)
+    for read in (session, child, store.session("a")):
+        assert KEY not in shown(read)
+        assert KEY[9:] not in shown(read)
+    first = session.messages(view="history")[0]
+    assert (first["role"], first["n"]) == ("user", 1)
+    assert first["content"].startswith("use [redacted")
+    assert session.messages(view="history")[1]["content"] == "Done."
+    assert next(event.data for event in session.events() if event.kind == "x.call")["code"] == 200
+    assert session.scrub() == [], "nothing is left to take out"
+
+
+def test_texts_can_be_named(store: Store) -> None:
+    """What no pattern knows is taken out by name, wherever it stands, and nothing happens without it."""
+    session = store.session("a")
+    session.add_message({"role": "user", "content": "my dog is called Rex, good Rex"})
+    session.set_metadata(pet={"Rex": "Rex"})
+    assert session.scrub() == []
+    before = session.seq
+    session.scrub("Rex", reason="asked for")
+    assert session.messages()[0]["content"] == "my dog is called [redacted], good [redacted]"
+    assert "Rex" not in shown(session)
+    assert session.seq > before
+    with pytest.raises(hansard.InvalidEvent, match="not empty"):
+        session.scrub("")
+
+
+def test_a_key_across_two_parts_is_found(store: Store) -> None:
+    """A secret that a stream broke in two is taken out of its parts, finished or not."""
+    session = store.session("a")
+    stream = session.stream()
+    stream.write("the key: " + KEY[:12])
+    stream.write(KEY[12:] + " ok")
+    assert KEY in shown(session)
+    session.scrub()
+    assert KEY[:12] not in shown(session)
+    assert KEY[12:] not in shown(session)
+
+
+def test_the_whole_message_outlives_its_parts(store: Store) -> None:
+    """Parts with a secret that the whole message has not are taken out; the message stays."""
+    session = store.session("a")
+    with session.stream() as answer:
+        answer.write(f"key {KEY}")
+        answer.finish({"role": "assistant", "content": "I will not repeat the key."})
+    session.scrub()
+    assert session.messages() == [{"role": "assistant", "content": "I will not repeat the key."}]
+    assert KEY not in shown(session)
+
+
+def test_what_is_redacted_while_it_is_streamed_stays_away(store: Store) -> None:
+    """A message redacted by one of its parts does not come back when its stream is finished."""
+    session = store.session("a")
+    stream = session.stream()
+    stream.write("some")
+    session.redact(session.seq)
+    assert session.messages() == []
+    stream.write("thing")
+    stream.finish()
+    session.add_message({"n": 1})
+    assert session.messages() == session.messages(last=5) == [{"n": 1}]
+    assert "thing" not in shown(session)
