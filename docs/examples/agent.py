@@ -6,11 +6,8 @@ import sys
 
 import hansard
 
-SCRIPT = {
-    "Plan a trip.": "Gladly. By train or by plane?",
-    "By plane.": "Booked.",
-    "By train.": "A seat by the window.",
-}
+SCRIPT = {"Plan a trip.": "Gladly. By train or by plane?", "By plane.": "Booked."}
+SCRIPT["By train."] = "A seat by the window."
 
 
 def answer(session, dies=False):

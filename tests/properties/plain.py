@@ -22,6 +22,11 @@ class Fact:
         #: The real event's, since a clock cannot be foretold.
         self.stamp = ""
 
+    @property
+    def stream(self) -> object:
+        """The stream whose message the event adds; None for others."""
+        return self.data.get("stream") if self.kind == "message.added" else None
+
 
 class Plain:
     """One session: what was appended to it, and where it was forked from."""
@@ -103,7 +108,7 @@ class PlainStore:
             data = fact.data
             if fact.kind == "message.part" and data["stream"] in gone.streams:
                 data = {"stream": data["stream"], "over": True, "redacted": True}
-            elif fact.seq in gone.seqs:
+            elif fact.seq in gone.seqs or fact.stream in gone.streams:
                 blank = {"message": None} if fact.kind == "message.added" else {}
                 data = {**blank, "redacted": True}
             found.append((fact.seq, fact.kind, data, fact.key))
@@ -228,7 +233,8 @@ def _said(facts: list[Fact], gone: Gone) -> Placed:
     found: Placed = [
         (fact.seq, fact.data["message"])
         for fact in facts
-        if fact.kind == "message.added" and fact.seq not in gone.seqs
+        if fact.kind == "message.added"
+        if fact.seq not in gone.seqs and fact.stream not in gone.streams
     ]
     for stream, last in _unfinished(facts, gone).items():
         parts = [

@@ -99,7 +99,7 @@ def test_state_is_what_the_events_add_up_to(session: Session) -> None:
             assert state.metadata == {"title": "U" if len(upto) == len(events) else "T"}
     for bad in (-1, "now", True):
         with pytest.raises(ValueError, match="at"):
-            session.state(bad)  # type: ignore[arg-type]
+            session.state(bad)
 
 
 # -- over time ----------------------------------------------------------------------------------

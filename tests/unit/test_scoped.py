@@ -101,7 +101,9 @@ def test_cursors_of_two_scopes_are_two(store: Store) -> None:
     """N-68: consumers of two tenants that chose one name have two cursors."""
     for tenant in ("a", "b"):
         with store.scoped(f"{tenant}/").follow(cursor="mailer") as follower:
-            items = list(iter(lambda taken=follower.take: taken(0.0), None))
+            items = []
+            while (item := follower.take(0.0)) is not None:
+                items.append(item)
         assert {item.session for item in items} == {f"{tenant}/0", f"{tenant}/1"}
         assert store.scoped(f"{tenant}/").cursors() == ["mailer"]
     assert store.cursors() == ["a/mailer", "b/mailer"]
