@@ -144,15 +144,22 @@ class Session(Reading):
         Args:
             title: the title, kept as `title` among the metadata.
             automatic: a program made it up. A title that a person gave is not overwritten by it, also if
-                the person was faster by a moment.
+                the person was faster by a moment; and a credential that got into it is redacted, where a
+                person's title would be refused.
         """
         if not isinstance(title, str):
             raise InvalidEvent(f"a title must be text, not {type(title).__name__}")
+        if automatic:
+            from hansard.event import secrets
+
+            title, _ = secrets.redact_text(title)
         return self._set_metadata({"title": title}, automatic=automatic)
 
     def _set_metadata(self, changes: dict[str, Any], *, automatic: bool) -> Event | None:
-        encoded = codec.encode(changes, "metadata", wrapped=True)
+        codec.encode(changes, "metadata", wrapped=True)
         _refuse_secrets(changes, "metadata")
+        changes = _with_workspace(changes)
+        encoded = codec.encode(changes, "metadata", wrapped=True)
         raw = (b'{"metadata":%b,"automatic":true}' if automatic else b'{"metadata":%b}') % encoded
         controls = self._controls()
         draft = Draft(METADATA_SET, raw, METADATA_SET in CONTROL)
@@ -348,13 +355,24 @@ class Session(Reading):
 
 def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Session:
     """Append the first event of a session that must not exist, and return a handle on it."""
-    raw = codec.encode(metadata, "metadata", wrapped=True)
+    codec.encode(metadata, "metadata", wrapped=True)
     _refuse_secrets(metadata, "metadata")
+    metadata = _with_workspace(metadata)
+    raw = codec.encode(metadata, "metadata", wrapped=True)
     data = b'{"metadata":%b}' % raw if metadata else raw
     draft = Draft(SESSION_CREATED, data, SESSION_CREATED in CONTROL)
     session = Session(backend, session_id)
     backend.log(session_id).append([draft], new_only=True)
     return session
+
+
+def _with_workspace(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata so that a workspace named in them is known again when its folder was moved."""
+    if "workspace" not in metadata:
+        return metadata
+    from hansard.workspace import completed
+
+    return completed(metadata)
 
 
 def _message(message: dict[str, Any]) -> Draft:

@@ -106,6 +106,18 @@ def mark(folder: Folder) -> Workspace:
     return _workspace(path, repository, wanted.workspace)
 
 
+def completed(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata with the id of the workspace that they name by its path alone, if it can have one."""
+    path = metadata.get(PATH)
+    if not isinstance(path, str) or ID in metadata or not os.path.isabs(path):
+        return metadata
+    try:
+        found = mark(path).id
+    except (ValueError, OSError):
+        return metadata  # no path, so no folder that could be moved
+    return metadata if found is None else {**metadata, ID: found}
+
+
 def _resolve(folder: Folder) -> str:
     text = os.fsdecode(folder)
     if not text or "\0" in text:

@@ -30,6 +30,7 @@ class Sample:
         self.path = path
         self.sessions: dict[str, dict[str, Any]] = {}
         self.trash: list[str] = []
+        self.cursors: dict[str, dict[str, int]] = {}
         hansard.open(path).close()
 
     def _expected(self, session_id: str) -> dict[str, Any]:
@@ -126,6 +127,19 @@ class Sample:
             store.restore(session_id)
         self.trash.remove(session_id)
 
+    def settle(
+        self,
+        session_id: str,
+        *,
+        history: list[dict[str, Any]],
+        model: list[dict[str, Any]],
+        **metadata: Any,
+    ) -> None:
+        """Note all events of a session, and what its views must show."""
+        with hansard.open(self.path) as store:
+            self._note(session_id, *store.session(session_id).events())
+        self._expected(session_id).update(messages=history, model=model, metadata=metadata)
+
     def log(self, session_id: str) -> Path:
         """Return the log of a session with a plain name."""
         return self.path / "sessions" / session_id / "log.jsonl"
@@ -199,8 +213,70 @@ def names(sample: Sample) -> None:
         sample.add(session_id, {"id": session_id})
 
 
+def meanings(sample: Sample) -> None:
+    """Everything that events can say: reverts, summaries, redactions, streams, forks; a cursor."""
+    with hansard.open(sample.path) as store:
+        parent = store.create("parent", metadata={"title": "T"})
+        for number in range(6):
+            parent.add_message({"n": number})
+        parent.snapshot("six")
+        parent.add_message({"n": 6})
+        parent.revert("six")
+        parent.summarize(upto=3, message={"summary": "0 and 1"})
+        parent.record_usage(model="m", input_tokens=1, output_tokens=2, cost=0.5)
+        with parent.stream(role="assistant") as whole:
+            whole.write("par")
+            whole.write("ts")
+        parent.stream(role="assistant", name="n").write("never finished")
+        child = parent.fork("child")
+        parent.redact(5, reason="private")
+        child.add_message({"n": "child"})
+        child.set_title("guess", automatic=True)
+        parent.clear()
+        parent.add_message({"n": "after"})
+        parent.close()
+        with store.follow(cursor="consumer", session="child") as follower:
+            follower.take(0.0)
+            sample.cursors["consumer"] = {"child": child.state().forked_at + 1}
+    whole_message = {"role": "assistant", "content": "parts"}
+    partial = {"role": "assistant", "name": "n", "content": "never finished", "partial": True}
+    said: list[dict[str, Any]] = [{"n": 0}, {"n": 1}, {"n": 2}, {"n": 4}, {"n": 5}]
+    before: list[dict[str, Any]] = [
+        {"summary": "0 and 1"},
+        {"n": 2},
+        {"n": 4},
+        {"n": 5},
+        whole_message,
+        partial,
+    ]
+    sample.settle(
+        "parent",
+        history=[*said, {"n": 6}, whole_message, partial, {"n": "after"}],
+        model=[{"n": "after"}],
+        title="T",
+    )
+    sample.settle(
+        "child",
+        history=[*said, {"n": 6}, whole_message, partial, {"n": "child"}],
+        model=[*before, {"n": "child"}],
+        title="T",
+    )
+
+
+def kept_beside(sample: Sample) -> None:
+    """Large content beside the log, an audit log, and a session in the trash."""
+    large = {"role": "user", "content": "long " * 200, "n": 1}
+    with hansard.open(sample.path, large_content=256) as store:
+        for name in ("one", "two", "gone"):
+            store.session(name).add_messages([large, {"n": 2}])
+    for name in ("one", "two", "gone"):
+        sample.settle(name, history=[large, {"n": 2}], model=[large, {"n": 2}])
+    sample.delete("gone")
+
+
 SAMPLES: dict[str, Callable[[Sample], None]] = {
-    made.__name__: made for made in (ordinary, batches, recovered, trash, notes, names)
+    made.__name__: made
+    for made in (ordinary, batches, recovered, trash, notes, names, meanings, kept_beside)
 }
 
 
@@ -223,11 +299,13 @@ def write(name: str, place: Path = PLACE) -> Path:
     target.mkdir(parents=True)
     sample = Sample(target / "store")
     SAMPLES[name](sample)
-    expected = {
+    expected: dict[str, Any] = {
         "files": checksums(target / "store"),
         "sessions": sample.sessions,
         "trash": sample.trash,
     }
+    if sample.cursors:
+        expected["cursors"] = sample.cursors
     text = json.dumps(expected, ensure_ascii=False, indent=1, sort_keys=True)
     (target / "expected.json").write_text(text + "\n", encoding="utf-8")
     return target

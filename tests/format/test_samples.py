@@ -45,12 +45,17 @@ def check(store: hansard.Store, expected: dict[str, Any]) -> None:
         assert session.messages(view="history") == facts["messages"]
         assert session.messages(last=2, view="history") == facts["messages"][-2:]
         assert session.metadata == facts["metadata"]
+        if "model" in facts:
+            assert session.messages() == facts["model"]
+            assert session.messages(last=3) == facts["model"][-3:]
         assert session.seq == len(facts["events"])
         report = session.verify()
         assert report.ok
         assert [finding.length for finding in report.findings] == [facts["torn"]] * bool(
             facts["torn"]
         )
+    for cursor, positions in expected.get("cursors", {}).items():
+        assert store._backend.cursor(cursor).positions() == positions
     for session_id in expected["trash"]:
         assert not store.exists(session_id)
         with pytest.raises(hansard.SessionDeleted):
@@ -98,7 +103,9 @@ def test_a_frozen_sample_can_be_appended_to(sample: Path, tmp_path: Path) -> Non
                     assert shown(again) == event, "a key of an old append was not found"
             added = session.add_messages([NEW, NEW])
             assert [event.seq for event in added] == [session.seq - 1, session.seq]
-            facts["messages"] += [NEW, NEW]
+            for view in ("messages", "model"):
+                if view in facts:
+                    facts[view] += [NEW, NEW]
             facts["events"] += [shown(event) for event in added]
             facts["torn"] = 0
     expected["trash"] = []

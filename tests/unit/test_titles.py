@@ -67,6 +67,13 @@ def test_a_person_s_title_stays(store: Store) -> None:
     # The same words from the person are the person's.
     assert session.set_title("guess") is not None
     assert session.set_title("other", automatic=True) is None
+    key = "sk-" + "proj-" + "Ab1" * 16
+    session.set_metadata(title=None)
+    session.set_title(f"About {key}", automatic=True)
+    assert session.title is not None
+    assert session.title.startswith("About [redacted")
+    with pytest.raises(hansard.SecretRefused):
+        session.set_title(f"About {key}")
     with pytest.raises(hansard.InvalidEvent, match="text"):
         session.set_title(7)  # type: ignore[arg-type]
 

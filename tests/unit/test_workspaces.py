@@ -158,6 +158,8 @@ def test_looking_for_the_latest_writes_nothing(tmp_path: Path, local: Path) -> N
     folder = repository(tmp_path / "project")
     with hansard.open(local) as store:
         say(store, "s", hours=1).set_metadata(workspace=str(folder))
+    # As if another machine had said so: here nobody has marked it yet.
+    marker(folder).unlink()
     before = tree(local), tree(folder)
     with hansard.open(local, read_only=True) as store:
         assert latest(store, folder) == "s"
@@ -289,6 +291,22 @@ def test_a_path_set_by_hand_counts_more_than_an_earlier_id(store: Store, tmp_pat
     assert latest(store, one) is None
     session.set_workspace(tmp_path)
     assert session.metadata == {"workspace": os.path.realpath(tmp_path)}
+
+
+def test_a_path_among_the_metadata_survives_a_move_too(store: Store, tmp_path: Path) -> None:
+    """A workspace that is only named among the metadata is known again after its repository was moved."""
+    folder = repository(tmp_path / "before")
+    say(store, "set", hours=2).set_metadata(workspace=str(folder))
+    store.create("made", metadata={"workspace": str(folder), "title": "T"})
+    folder.rename(tmp_path / "after")
+    assert latest(store, tmp_path / "after") == "made"
+    store.delete("made")
+    assert latest(store, tmp_path / "after") == "set"
+    # What is no absolute path of a repository is kept as it was given, and nothing is added.
+    for other in ("relative", str(tmp_path), "\0"):
+        session = say(store, "other")
+        session.set_metadata(workspace=other)
+        assert session.metadata == {"workspace": other}
 
 
 def test_a_worktree_is_a_workspace_of_its_own(store: Store, tmp_path: Path) -> None:
