@@ -38,15 +38,9 @@ from hansard.errors import (
     UnsafePath,
 )
 from hansard.event.envelope import Event
-from hansard.follow import Followed, Follower
 from hansard.session import Session
 from hansard.state.fold import State, Usage
-from hansard.state.pairing import Problem
 from hansard.store import Page, SessionInfo, Store, open
-from hansard.stream import Stream
-from hansard.upkeep.collection import CollectionReport
-from hansard.upkeep.pruning import PruneReport
-from hansard.upkeep.verify import SessionReport, StoreReport
 
 __all__ = [
     "BackendUnavailable",
@@ -89,14 +83,36 @@ __all__ = [
     "open",
 ]
 
+#: Imported when they are asked for: most programs need none of them, and imports cost milliseconds.
+_LATER = {
+    "CollectionReport": "upkeep.collection",
+    "Followed": "follow",
+    "Follower": "follow",
+    "Problem": "state.pairing",
+    "PruneReport": "upkeep.pruning",
+    "SessionReport": "upkeep.verify",
+    "StoreReport": "upkeep.verify",
+    "Stream": "stream",
+}
+
 if TYPE_CHECKING:
     from hansard import aio as aio
+    from hansard.follow import Followed, Follower
+    from hansard.state.pairing import Problem
+    from hansard.stream import Stream
+    from hansard.upkeep.collection import CollectionReport
+    from hansard.upkeep.pruning import PruneReport
+    from hansard.upkeep.verify import SessionReport, StoreReport
 else:
 
     def __getattr__(name: str) -> Any:
-        """Load `hansard.aio` when it is asked for: most programs have no event loop."""
-        if name == "aio":
-            import hansard.aio
+        """Load `hansard.aio`, and what stands in `_LATER`, when it is asked for."""
+        import importlib
 
-            return hansard.aio
+        if name == "aio":
+            return importlib.import_module("hansard.aio")
+        if name in _LATER:
+            found = getattr(importlib.import_module(f"hansard.{_LATER[name]}"), name)
+            globals()[name] = found
+            return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

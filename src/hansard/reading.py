@@ -7,21 +7,23 @@ inherits.
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hansard.backend.contract import Backend, Log
 from hansard.errors import Damaged, DiskFailed, InvalidEvent, SessionDeleted, UnknownFormat
 from hansard.event import codec
 from hansard.event.envelope import Event
 from hansard.event.large import stored
-from hansard.state import filling, fold, lineage, pairing, path, redaction, repair, replay, views
+from hansard.state import filling, fold, lineage, path, redaction, replay, views
 from hansard.state import window as windows
 from hansard.state.fold import State, Usage
 from hansard.state.lineage import Lineage
-from hansard.state.pairing import Problem
 from hansard.state.redaction import Redactions
 from hansard.state.views import View
-from hansard.upkeep.verify import SessionReport, verify_session
+
+if TYPE_CHECKING:
+    from hansard.state.pairing import Problem
+    from hansard.upkeep.verify import SessionReport
 
 #: A place in a session: a seq, the label of a snapshot, or a time with its zone.
 At = int | str | datetime
@@ -148,8 +150,10 @@ class Reading:
                 return _repair(found) if repair else found
             size *= 4
 
-    def pairing(self) -> list[Problem]:
+    def pairing(self) -> "list[Problem]":
         """Return the tool calls without a result, and results without a call, of the model view."""
+        from hansard.state import pairing
+
         return pairing.problems(self.messages())
 
     def restore_into(self, history: list[dict[str, Any]]) -> int:
@@ -304,16 +308,20 @@ class Reading:
             )
         return known[label]
 
-    def verify(self) -> SessionReport:
+    def verify(self) -> "SessionReport":
         """Check every byte that is stored of the session, and report.
 
         If an earlier sync has failed and nothing is wrong, the session can be appended to again.
         """
+        from hansard.upkeep.verify import verify_session
+
         return verify_session(self._backend, self.id)
 
 
 def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return repair.repair(messages)
+    from hansard.state.repair import repair
+
+    return repair(messages)
 
 
 def _first_user(

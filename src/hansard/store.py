@@ -21,17 +21,16 @@ from hansard.errors import (
     UnsafePath,
 )
 from hansard.event.envelope import Event
-from hansard.follow import Follower
 from hansard.session import Session, create
-from hansard.state.activity import last_activity
-from hansard.upkeep import retention
-from hansard.upkeep.collection import CollectionReport, collect_large
-from hansard.upkeep.pruning import PruneReport, prune
-from hansard.upkeep.verify import StoreReport, verify_store
 
+# What only some programs call is imported where it is called: `import hansard` is on everybody's way.
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from hansard.follow import Follower
+    from hansard.upkeep.collection import CollectionReport
+    from hansard.upkeep.pruning import PruneReport
+    from hansard.upkeep.verify import StoreReport
     from hansard.workspace import Folder
 
 
@@ -199,10 +198,14 @@ class Store:
 
     def delete(self, id: str) -> None:
         """Move a session to the trash. Handles on it raise `SessionDeleted` from now on."""
+        from hansard.upkeep import retention
+
         retention.delete(self._backend, id)
 
     def restore(self, id: str) -> Session:
         """Bring a deleted session back, with everything that was in it."""
+        from hansard.upkeep import retention
+
         retention.restore(self._backend, id)
         return Session(self._backend, id)
 
@@ -216,6 +219,8 @@ class Store:
         Raises `InUse` while other sessions that were forked from it exist, be it in the trash: they need
         its events.
         """
+        from hansard.upkeep import retention
+
         retention.purge(self._backend, id)
 
     def latest(
@@ -283,6 +288,8 @@ class Store:
             head = log.head()
             if head is None:
                 return None
+            from hansard.state.activity import last_activity
+
             updated = last_activity(log, head)
             metadata = Session(self._backend, session_id).metadata
         except SessionDeleted:
@@ -327,7 +334,7 @@ class Store:
         commit_every: int = 1,
         from_now: bool = False,
         on_damage: Callable[[str, HansardError], None] | None = None,
-    ) -> Follower:
+    ) -> "Follower":
         """Yield the events of all sessions, those that are there and those to come, for ever.
 
         Args:
@@ -342,6 +349,8 @@ class Store:
         """
         if commit_every < 1:
             raise ValueError(f"commit_every must be 1 or more, not {commit_every!r}")
+        from hansard.follow import Follower
+
         opened = None if cursor is None else self._backend.cursor(cursor)
         return Follower(
             self._backend,
@@ -362,11 +371,13 @@ class Store:
 
     # -- looking after it -----------------------------------------------------------------------
 
-    def verify(self) -> StoreReport:
+    def verify(self) -> "StoreReport":
         """Check every byte of every session, and report."""
+        from hansard.upkeep.verify import verify_store
+
         return verify_store(self._backend, self._backend.ids())
 
-    def collect_large(self, *, dry_run: bool = False) -> CollectionReport:
+    def collect_large(self, *, dry_run: bool = False) -> "CollectionReport":
         """Remove the large content to which no message refers any more, and report.
 
         Safe beside writers. What is in the trash is still referred to; what was redacted or purged is not.
@@ -374,6 +385,8 @@ class Store:
         Args:
             dry_run: remove nothing, and report what would be removed.
         """
+        from hansard.upkeep.collection import collect_large
+
         return collect_large(self._backend.whole, dry_run=dry_run)
 
     def prune(
@@ -385,7 +398,7 @@ class Store:
         prefix: str = "",
         dry_run: bool = False,
         all_workspaces: bool = False,
-    ) -> PruneReport:
+    ) -> "PruneReport":
         """Move sessions in which nothing has happened for long into the trash, and report.
 
         Never touched: sessions whose metadata say `pinned`, those that somebody is writing to, those from
@@ -399,6 +412,8 @@ class Store:
             dry_run: only report what would be done.
             all_workspaces: whatever workspace they belong to.
         """
+        from hansard.upkeep.pruning import prune
+
         return prune(
             self._backend,
             older_than=older_than,
@@ -414,6 +429,8 @@ class Store:
 
         Each is recorded before it is done. If it was refused after all, a `session.kept` follows.
         """
+        from hansard.upkeep import retention
+
         return retention.audit(self._backend)
 
     def health(self) -> Health:
