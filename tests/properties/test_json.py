@@ -61,7 +61,12 @@ def test_messages_json_is_the_json_of_messages(
 def test_metadata_come_back_the_same(store: hansard.Store, metadata: dict[str, Any]) -> None:
     """N-64, N-72: any metadata come back the same, but for nulls, which remove; said twice, once."""
     session = store.session()
-    event = session.patch_metadata(metadata)
+    try:
+        event = session.patch_metadata(metadata)
+    except hansard.SecretRefused:
+        # By chance, or because Hypothesis reads our own source, it looks like a credential.
+        assert session.seq == 0
+        return
     assert (event is None) == (session.metadata == {})
     assert session.patch_metadata(metadata) is None
     assert session.patch_metadata(session.metadata) is None

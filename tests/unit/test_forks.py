@@ -14,7 +14,7 @@ from hansard.backend.local import MAX_OPEN, LocalBackend
 from hansard.log import disk
 from tests.format.hand import TIME, HandLog
 
-SECRET = {"role": "user", "content": "my number is 4711"}
+SECRET = {"role": "user", "content": "my word is swordfish"}
 
 
 def converse(session: Session) -> Session:
@@ -171,7 +171,7 @@ def test_a_redaction_reaches_all_who_inherited_what_it_takes_out(store: Store) -
     assert SECRET in parent.messages(view="history")
     for one in (child, grandchild, store.session("g")):
         assert SECRET not in one.messages(view="history") + one.messages(at=4)
-        assert "4711" not in repr(list(one.events())) + repr(one.messages_json(at=3))
+        assert "swordfish" not in repr(list(one.events())) + repr(one.messages_json(at=3))
     assert everything(sibling) == untouched
     parent.redact(1)
     for one in (parent, child, grandchild):
