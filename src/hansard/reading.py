@@ -23,6 +23,7 @@ from hansard.state.views import View
 
 if TYPE_CHECKING:
     from hansard.state.pairing import Problem
+    from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.verify import SessionReport
 
 #: A place in a session: a seq, the label of a snapshot, or a time with its zone.
@@ -307,6 +308,19 @@ class Reading:
                 + (", ".join(map(repr, known)) or "none")
             )
         return known[label]
+
+    def compact(self, *, progress: Callable[[int, int], None] | None = None) -> "CompactReport":
+        """Seal what was appended, compress it, and remove the bytes of what was taken out.
+
+        Nothing that a view can show changes, and writers and readers go on meanwhile. `LockTimeout` if
+        somebody else is compacting the session.
+
+        Args:
+            progress: called with the bytes that are done, and of how many.
+        """
+        from hansard.upkeep.compaction import compact_session
+
+        return compact_session(self._backend, self.id, progress=progress)
 
     def verify(self) -> "SessionReport":
         """Check every byte that is stored of the session, and report.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from hansard.follow import Follower
     from hansard.upkeep.collection import CollectionReport
+    from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.verify import StoreReport
     from hansard.workspace import Folder
@@ -370,6 +371,20 @@ class Store:
         return self._backend.drop_cursor(name)
 
     # -- looking after it -----------------------------------------------------------------------
+
+    def compact(
+        self, *, prefix: str = "", progress: Callable[[int, int], None] | None = None
+    ) -> "CompactReport":
+        """Compact sessions: those that have something to compact are rewritten, the others left alone.
+
+        Args:
+            prefix: only sessions whose ids begin so.
+            progress: called with the number of sessions that are done, and of how many.
+        """
+        from hansard.upkeep.compaction import compact_store
+
+        wanted = (found for found in self._backend.ids() if found.startswith(prefix))
+        return compact_store(self._backend, wanted, progress=progress)
 
     def verify(self) -> "StoreReport":
         """Check every byte of every session, and report."""

@@ -71,6 +71,28 @@ class Content(NamedTuple):
     bytes: int
 
 
+class Forget(NamedTuple):
+    """What a compaction is to leave out."""
+
+    #: Returns an event as it is to be from now on: the same object if it stays.
+    mask: Callable[[Event], Event]
+    #: The seqs of events that it changes, and the streams whose parts it changes.
+    seqs: frozenset[int]
+    streams: frozenset[str]
+    #: Says whether the parts of a message may go that was begun at one seq and added whole at another.
+    drop_parts: Callable[[int, int], bool]
+
+
+class Compacted(NamedTuple):
+    """What a compaction has done: bytes of the sealed segments, and how many were rewritten."""
+
+    before: int
+    after: int
+    segments: int
+    #: Events whose data were taken out.
+    blanked: int
+
+
 class Health(NamedTuple):
     """What a probe of the backend found out; one that fails raises instead."""
 
@@ -222,6 +244,19 @@ class Log(ABC):
 
         In the order in which they stand. What is damaged is passed over, and so is what was never finished.
         For people and tools that mend; a session that is whole is read with `read`.
+        """
+
+    @abstractmethod
+    def compact(
+        self,
+        forget: Forget,
+        *,
+        level: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Compacted:
+        """Rewrite what is stored, smaller, and without what is to be forgotten; events stay as they are.
+
+        Safe beside writers, readers and other compactors, of which the second raises `LockTimeout`.
         """
 
     @abstractmethod

@@ -8,7 +8,7 @@ which are bytes in a segment. What a file holds and in which order is in docs/fo
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Final
@@ -20,9 +20,11 @@ from hansard.backend.contract import (
     Append,
     Backend,
     Chunk,
+    Compacted,
     Content,
     Cursor,
     Finding,
+    Forget,
     Head,
     Health,
     Log,
@@ -40,13 +42,14 @@ from hansard.errors import (
 from hansard.event.envelope import Draft, Event
 from hansard.event.large import Gaps, take_out_all, whole
 from hansard.log import disk, format, inspection, names
+from hansard.log.chain import check_chain
 from hansard.log.draft import Appended, Order
 from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import Root, deleted
 from hansard.log.segment import open_segment
-from hansard.log.writer import Durability, Writer
+from hansard.log.writer import Durability, Writer, last_time
 
 #: So many sessions keep their files open; the least recently used of more let go of theirs.
 #: Two descriptors each, below the usual limit of 1,024.
@@ -72,6 +75,7 @@ class LocalLog(Log):
         "_controls",
         "_first",
         "_handle",
+        "_sealed",
         "_writer",
         "session_id",
     )
@@ -93,8 +97,10 @@ class LocalLog(Log):
         )
         #: The control records up to an offset, and that offset.
         self._controls: tuple[Reader | None, int, list[Event]] = (None, 0, [])
+        #: The control records of the sealed segments, of which log, up to which seq.
+        self._sealed: tuple[tuple[str, int], list[Event]] = (("", 0), [])
         #: The first event, and of which log.
-        self._first: tuple[tuple[str, Mark] | None, Event | None] = (None, None)
+        self._first: tuple[str | None, Event | None] = (None, None)
 
     def append(
         self,
@@ -191,13 +197,18 @@ class LocalLog(Log):
         if found is None:
             return None
         reader, tail = found
-        if tail.mark.seq == reader.segment.start.seq:
+        chain = self._handle.chain(reader)
+        if chain is None and tail.mark.seq == reader.segment.start.seq:
             return None  # all that was ever appended has been cut off
-        # The same log may have been opened anew, to write; its header tells.
-        log = (reader.segment.time, reader.segment.start)
+        # The same log may have been opened anew, to write, or have gone on in another segment.
+        log = reader.segment.time
         known, event = self._first
         if known != log:
-            event = event_of(reader.first(tail.mark), self._gaps)
+            if reader.segment.first_record:
+                event = event_of(format.decode_first(reader.segment.first_record), self._gaps)
+            else:
+                line = reader.first(tail.mark) if chain is None else chain.first()
+                event = event_of(line, self._gaps)
             self._first = (log, event)
         return event
 
@@ -206,17 +217,10 @@ class LocalLog(Log):
         if found is None:
             return None
         reader, tail = found
-        updated = tail.time or self._last_time(reader, tail.mark)
-        return Head(tail.mark.seq, reader.segment.time, updated, tail.size)
-
-    @staticmethod
-    def _last_time(reader: Reader, end: Mark) -> str:
-        """Return the time of the last event of a log that ends in a note."""
-        for piece in reader.backwards(end):
-            lines = piece.lines(format.decode_lines)
-            if lines:
-                return lines[-1].time
-        return reader.segment.time
+        updated = tail.time or last_time(reader, tail.mark)
+        chain = self._handle.chain(reader)
+        size = tail.size if chain is None else tail.size + chain.size()
+        return Head(tail.mark.seq, reader.segment.time, updated, size)
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
         found = self._look()
@@ -224,7 +228,14 @@ class LocalLog(Log):
             return
         reader, tail = found
         upto = tail.mark.seq if upto is None else min(upto, tail.mark.seq)
-        start = reader.locate(after, tail.mark) if after > reader.segment.start.seq else None
+        begin = reader.segment.start.seq
+        chain = self._handle.chain(reader)
+        if chain is not None and after < begin:
+            for piece in chain.forwards(after, upto):
+                yield LocalChunk(piece, after, upto, self._gaps)
+            if upto <= begin:
+                return
+        start = reader.locate(after, tail.mark) if after > begin else None
         for piece in reader.forwards(start or reader.segment.start, tail.mark):
             if piece.end.seq > after:
                 yield LocalChunk(piece, after, upto, self._gaps)
@@ -237,13 +248,19 @@ class LocalLog(Log):
             return
         reader, tail = found
         end = tail.mark
-        if upto is not None and upto < end.seq:
-            end = self._mark_behind(reader, upto, end)
-        upto = end.seq if upto is None else upto
-        for piece in reader.backwards(end):
-            yield LocalChunk(piece, after, upto, self._gaps)
-            if piece.start.seq <= after:
-                return
+        begin = reader.segment.start.seq
+        upto = end.seq if upto is None else min(upto, end.seq)
+        chain = self._handle.chain(reader)
+        if chain is None or upto > begin:
+            if upto < end.seq:
+                end = reader.mark_behind(upto, end)
+            for piece in reader.backwards(end):
+                yield LocalChunk(piece, after, upto, self._gaps)
+                if piece.start.seq <= after:
+                    return
+        if chain is not None:
+            for piece in chain.backwards(min(upto, begin), after):
+                yield LocalChunk(piece, after, upto, self._gaps)
 
     def controls(self, upto: int | None = None) -> list[Event]:
         found = self._look()
@@ -252,7 +269,8 @@ class LocalLog(Log):
         reader, tail = found
         known_reader, offset, events = self._controls
         if known_reader is not reader:
-            offset, events = 0, []
+            offset, events = 0, self._sealed_controls(reader)
+            self._controls = (reader, offset, events)
         if tail.ctl > offset:
             new = reader.controls(tail.ctl, offset)
             events = events + [event_of(line, self._gaps) for line in new]
@@ -260,6 +278,17 @@ class LocalLog(Log):
         if upto is None:
             upto = tail.mark.seq
         return [event for event in events if event.seq <= upto]
+
+    def _sealed_controls(self, reader: Reader) -> list[Event]:
+        """Return the control events of the sealed segments, which are the same for ever."""
+        chain = self._handle.chain(reader)
+        if chain is None:
+            return []
+        upto, events = self._sealed
+        if upto != (reader.segment.time, chain.upto):
+            events = [event_of(line, self._gaps) for line in chain.controls()]
+            self._sealed = ((reader.segment.time, chain.upto), events)
+        return events
 
     def wait(self, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -278,6 +307,43 @@ class LocalLog(Log):
         self._backend.used(self)
         return self._handle.is_locked()
 
+    def compact(
+        self,
+        forget: Forget,
+        *,
+        level: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Compacted:
+        self._backend.used(self)
+        self._writer.seal()
+        found = self._look()
+        if found is None:
+            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+        chain = self._handle.chain(found[0])
+        if chain is None:
+            return Compacted(0, 0, 0, 0)
+        from hansard.backend.compaction import Compaction, locked
+
+        directory = chain.open_directory()
+        try:
+            lock = locked(directory, self._handle.root.path_of(self._handle.name, names.COMPACTION))
+            try:
+                return Compaction(
+                    directory,
+                    chain.again(),
+                    session_id=self.session_id,
+                    created=found[0].segment.time,
+                    path=self._handle.root.path_of(self._handle.name),
+                    forget=forget,
+                    level=level,
+                    progress=progress,
+                    gaps=self._gaps,
+                ).run()
+            finally:
+                lock.release()
+        finally:
+            disk.close(directory)
+
     def salvage(self) -> Iterator[Event | Finding]:
         try:
             if self._look() is None:
@@ -285,6 +351,11 @@ class LocalLog(Log):
         except Damaged:
             pass  # which is what this is for
         reader = self._handle.reader
+        chain = None if reader is None else self._handle.chain(reader)
+        if chain is not None:
+            for piece in chain.forwards(0, chain.upto):
+                for line in piece.lines(format.decode_lines):
+                    yield event_of(line, self._gaps)
         found = (
             # Not even the header is whole; the lines behind it may be.
             inspection.salvage_bytes(self._handle.raw())
@@ -313,6 +384,9 @@ class LocalLog(Log):
             tail = self._handle.look_anew(reader)
             for piece in reader.forwards(reader.segment.start, tail.mark):
                 inspection.committed(reader.segment, piece.start, piece.data, piece.end)
+            chain = self._handle.chain(reader)
+            if chain is not None:
+                check_chain(chain, reader)
             for event in self.controls():
                 event.data  # noqa: B018 - decoded, to see that it can be
         except Damaged as error:
@@ -354,6 +428,7 @@ class LocalLog(Log):
         """Close the files unless they are in use; the next call opens them again."""
         self._writer.let_go()
         self._controls = (None, 0, [])
+        self._sealed = (("", 0), [])
         self._first = (None, None)
 
     def delete(self, expected_seq: int | None, timeout: float | None) -> None:
@@ -425,14 +500,6 @@ class LocalLog(Log):
 
     def _gaps(self, references: object) -> Gaps:
         return self._backend.large.gaps(references, self._handle.path)
-
-    @staticmethod
-    def _mark_behind(reader: Reader, upto: int, end: Mark) -> Mark:
-        """Return the first mark that a forward reading finds at or behind the event `upto`."""
-        for piece in reader.forwards(reader.locate(upto, end), end):
-            if piece.end.seq >= upto:
-                return piece.end
-        return end
 
 
 class LocalBackend(Backend):

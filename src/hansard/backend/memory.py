@@ -5,7 +5,7 @@ The contract in its simplest form: read this first to see what `local` must do w
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,9 +16,11 @@ from hansard.backend.contract import (
     AUDIT,
     Backend,
     Chunk,
+    Compacted,
     Content,
     Cursor,
     Finding,
+    Forget,
     Head,
     Health,
     Log,
@@ -251,6 +253,26 @@ class MemoryLog(Log):
     def salvage(self) -> Iterator[Event | Finding]:
         for chunk in self.read():
             yield from chunk.events()
+
+    def compact(
+        self,
+        forget: Forget,
+        *,
+        level: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Compacted:
+        del level, progress
+        record = self._record
+        with record.changed:
+            self._check_open()
+            if not record.events:
+                raise SessionNotFound(f"no session {self.session_id!r} in this store")
+            # A list of its own: who reads the old one reads on in it.
+            masked = [forget.mask(event) for event in record.events]
+            blanked = sum(new is not old for new, old in zip(masked, record.events, strict=True))
+            record.events = masked
+            record.controls = [forget.mask(event) for event in record.controls]
+            return Compacted(0, 0, 0, blanked)
 
     def verify(self) -> list[Finding]:
         if self.head() is None:

@@ -217,6 +217,17 @@ def publish(directory: int, temporary: str, name: str) -> None:
     os.unlink(temporary, dir_fd=directory)
 
 
+def link(directory: int, name: str, second: str) -> None:
+    """Give a file a second name, which may be there already if it is this file's."""
+    try:
+        os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except FileExistsError:
+        one = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        other = os.stat(second, dir_fd=directory, follow_symlinks=False)
+        if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino):
+            raise
+
+
 def move(source: int, name: str, target: int, new_name: str) -> None:
     """Rename, across directories of one store."""
     os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)

@@ -40,11 +40,25 @@ class Line(msgspec.Struct, gc=False):
     log: str | None = None
 
 
+class Previous(msgspec.Struct, frozen=True, gc=False):
+    """Where the segment before ended: seq and running checksum, and when its last event was written."""
+
+    seq: int
+    crc: int
+    time: str
+
+
 class Header(msgspec.Struct):
-    """The data of a header note (F-23)."""
+    """The data of a header note (F-23). The last three are there from the second segment on.
+
+    `created` is when the session began, `first` its first record if that is a control record.
+    """
 
     version: int
     session: str
+    previous: Previous | None = None
+    created: str = ""
+    first: msgspec.Raw = msgspec.Raw(b"")
 
 
 class Recovered(msgspec.Struct):
@@ -69,6 +83,24 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     offset: int
     seq: int
     crc: int
+
+
+class _First(msgspec.Struct):
+    """A record without its checksum, as a header repeats the first one of all."""
+
+    seq: int
+    time: str
+    kind: str
+    data: msgspec.Raw
+
+
+_decode_first = msgspec.json.Decoder(_First).decode
+
+
+def decode_first(raw: bytes) -> Line:
+    """Return the first record of a session, as the header of a later segment has it."""
+    found = _decode_first(raw)
+    return Line(found.seq, found.time, found.data, "", kind=found.kind, control=True)
 
 
 decode_line = msgspec.json.Decoder(Line).decode

@@ -12,6 +12,7 @@ from typing import Final
 
 from hansard.errors import LockTimeout
 from hansard.log import disk, names
+from hansard.log.chain import Chain
 from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import STALE_SECONDS, Root, deleted, sweep
@@ -19,6 +20,7 @@ from hansard.log.segment import Segment, open_segment, read_raw
 
 FAILED: Final = "failed"
 DELETED: Final = "deleted"
+SEALED: Final = "sealed"
 
 
 class Handle:
@@ -37,6 +39,7 @@ class Handle:
 
     __slots__ = (
         "_buried",
+        "_chain",
         "_generation",
         "directory",
         "lock",
@@ -66,6 +69,7 @@ class Handle:
         self.tail: Tail | None = None
         self.lock: Lock | None = None
         self.directory: disk.Open | None = None
+        self._chain: Chain | None = None
         # Last: whoever finds it current must find the rest so.
         self._generation = disk.generation
 
@@ -90,6 +94,7 @@ class Handle:
         self.tail = None
         self.lock = None
         self.directory = None
+        self._chain = None
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -102,6 +107,12 @@ class Handle:
             if self.reader is None and not self._open():
                 return None
             reader, tail = self._look()
+            if SEALED in tail.shut:
+                # Another segment has taken its place, or will: then this one still is the end.
+                self.reader = None
+                if not self._open():
+                    return None
+                reader, tail = self._look()
             if DELETED in tail.shut and not self._buried:
                 # Deleted through these very files. Perhaps purged and made anew since: look again.
                 self.let_go()
@@ -112,6 +123,26 @@ class Handle:
                     self.let_go()
                     raise deleted(self.session_id)
             return reader, tail
+
+    def chain(self, reader: Reader) -> Chain | None:
+        """Return the sealed segments before the active one; None if there are none."""
+        previous = reader.segment.previous
+        if previous is None:
+            return None
+        with self.mutex:
+            chain = self._chain
+            if chain is None or chain.upto != previous.seq:
+                chain = self._chain = Chain(
+                    self.session_id,
+                    self.path,
+                    previous.seq,
+                    self._open_directory,
+                    self.root.dictionary,
+                )
+            return chain
+
+    def _open_directory(self) -> int | None:
+        return self.root.open_session(self.session_id, self.name, buried=self._buried)
 
     def look_anew(self, reader: Reader) -> Tail:
         """Look at the end of the log as if nothing were known of it."""
@@ -228,6 +259,12 @@ class Handle:
             self.directory = directory
             self.lock = lock
             return lock
+
+    def open_directory(self) -> None:
+        """See to it that the directory is open. The caller holds lock and mutex."""
+        if self.directory is None:
+            found = self.root.open_session(self.session_id, self.name)
+            self.directory = None if found is None else disk.Open(found)
 
     def adopt(self) -> bool:
         """Open the segment to append, if it is there by now. The caller holds lock and mutex."""

@@ -33,6 +33,7 @@ INDEX: Final = "index.db"  # derived: may be deleted at any time
 
 # The files of one session.
 LOG: Final = "log.jsonl"  # the active segment
+COMPACTION: Final = "compaction"  # empty; compactors take the OS lock on it
 LOCK: Final = "lock"  # empty for ever; the OS lock is taken on it
 GATE: Final = "gate"  # beside the lock of the large content, and like it
 
@@ -261,7 +262,7 @@ _TEMPORARY: Final = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{16}", re.DOTALL)
 #: makes this name for no id.
 AUDIT: Final = "~audit"
 
-_SEALED: Final = re.compile(r"([0-9]{20})\.jsonl\.zst")
+_SEALED: Final = re.compile(r"([0-9]{20})\.jsonl(?:\.zst)?")
 
 
 def check_cursor(name: object) -> None:
@@ -312,7 +313,12 @@ def sealed(first_seq: int) -> str:
     return f"{first_seq:020d}.jsonl.zst"
 
 
+def unpacked(first_seq: int) -> str:
+    """Return the name of a sealed segment that begins at this seq and is not compressed yet."""
+    return sealed(first_seq).removesuffix(".zst")
+
+
 def sealed_first_seq(name: str) -> int | None:
-    """Return the first seq of the sealed segment with this name, or None if it is not one."""
+    """Return the first seq of the sealed segment with this name, compressed or not; None if it is none."""
     match = _SEALED.fullmatch(name)
     return int(match[1]) or None if match else None

@@ -76,10 +76,11 @@ class Reader:
 
     __slots__ = ("_ends", "_marks", "segment")
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, marks: list[Mark] | None = None) -> None:
+        """`marks`: places that are known, in order, the first of them the segment's start."""
         self.segment = segment
         #: Some marks, in order, none closer than a window to the next.
-        self._marks = [segment.start]
+        self._marks = marks or [segment.start]
         #: Where the log ended when it was looked at, the latest first: what a reader that follows
         #: it asks for next begins at one of them.
         self._ends: tuple[Mark, ...] = ()
@@ -246,6 +247,13 @@ class Reader:
                 low = found
         self._remember(low)
         return low
+
+    def mark_behind(self, seq: int, end: Mark) -> Mark:
+        """Return the first mark that a forward reading finds at or behind an event."""
+        for piece in self.forwards(self.locate(seq, end), end):
+            if piece.end.seq >= seq:
+                return piece.end
+        return end
 
     def _mark_after(self, offset: int, limit: int) -> Mark | None:
         """Return the first mark that can be found from an offset on, before a limit."""

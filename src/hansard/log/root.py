@@ -13,6 +13,7 @@ import msgspec
 
 from hansard.errors import (
     Closed,
+    Damaged,
     DiskFailed,
     ReadOnly,
     SessionDeleted,
@@ -330,6 +331,12 @@ class Root:
                     yield name
         except OSError as error:
             raise disk.explain(error, "list", f"{self.path}/{names.TRASH}") from error
+
+    def dictionary(self, name: str) -> bytes:
+        """Return a dictionary that sealed segments were compressed with."""
+        raise Damaged(
+            f"{self.path}/{name}", 0, "the dictionary is missing", "restore it from a backup"
+        )
 
     def stamps(self) -> Iterator[tuple[str, int]]:
         """Yield the name of each session's directory, with a number that changes when its log grows."""

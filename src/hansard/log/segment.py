@@ -5,6 +5,8 @@ A segment appears under its name whole, with header and first records, or not at
 found under the name is asked three questions in the order of trust: ours? a version we know? intact?
 """
 
+from typing import Any
+
 import msgspec
 
 from hansard.errors import Damaged, UnknownFormat
@@ -21,7 +23,7 @@ class Segment(disk.Open):
         descriptor: the open file.
         path: its path, for people.
         start: the mark behind the header, where the first record begins.
-        time: when the segment was made.
+        time: when the session began.
     """
 
     __slots__ = ("_header", "path", "start", "time")
@@ -31,10 +33,20 @@ class Segment(disk.Open):
         super().__init__(descriptor)
         self.path = path
         line, self.start = _read_header(self)
-        self.time = line.time
         self._header = format.decode_header(line.data)
+        self.time = self._header.created or line.time
         if session_id is not None and self._header.session != session_id:
             raise self.damaged(0, f"this is the log of session {self._header.session!r}")
+
+    @property
+    def previous(self) -> format.Previous | None:
+        """Where the segment before this one ended; None if this is the first."""
+        return self._header.previous
+
+    @property
+    def first_record(self) -> bytes:
+        """The session's first record, if this is not the first segment and it is a control record."""
+        return bytes(self._header.first)
 
     @property
     def session_id(self) -> str:
@@ -114,6 +126,51 @@ def header(session_id: str, *, before: int, time: bytes) -> tuple[bytes, format.
     data = {"version": format.VERSION, "session": session_id}
     line, crc = format.note("header", before, time, data, 0)
     return line, format.Mark(len(line), before, crc)
+
+
+def next_header(segment: Segment, previous: format.Previous, first: bytes) -> bytes:
+    """Frame the header of the segment that follows another."""
+    data: dict[str, Any] = {
+        "version": format.VERSION,
+        "session": segment.session_id,
+        "previous": previous,
+        "created": segment.time,
+    }
+    if first:
+        data["first"] = msgspec.Raw(first)
+    return format.note("header", previous.seq, format.now(), data, 0)[0]
+
+
+def replace_segment(directory: int, segment: Segment, name: str, content: bytes) -> Segment:
+    """Give a sealed segment its own name, and put the next one, with its header, in its place.
+
+    The caller holds the lock, and the sealed segment is durable.
+    """
+    temporary = names.temporary(names.LOG)
+    operation = "create"
+    try:
+        descriptor = disk.create_file(directory, temporary)
+        try:
+            operation = "write"
+            disk.write_all(descriptor, content)
+            operation = "sync"
+            disk.sync(descriptor)
+            operation = "link"
+            # First the second name, then the new file under the first: in between both names lead to the
+            # sealed segment, and at no moment is there no log.
+            disk.link(directory, names.LOG, name)
+            operation = "rename"
+            disk.move(directory, temporary, directory, names.LOG)
+            operation = "sync"
+            disk.sync_directory(directory)
+        except BaseException:
+            disk.close(descriptor)
+            disk.discard(directory, temporary)
+            raise
+    except OSError as error:
+        hint = "this append was not acknowledged"
+        raise disk.explain(error, operation, segment.path, hint) from error
+    return Segment(descriptor, segment.path, segment.session_id)
 
 
 def create_segment(directory: int, path: str, session_id: str, content: bytes) -> Segment:

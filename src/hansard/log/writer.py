@@ -14,6 +14,8 @@ import time as clock
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+import msgspec
+
 from hansard.errors import (
     HansardError,
     SeqConflict,
@@ -22,15 +24,15 @@ from hansard.errors import (
     SyncFailed,
     UnknownFormat,
 )
-from hansard.log import disk, format
+from hansard.log import disk, format, names
 from hansard.log.draft import Appended, Draft, Order, Touched, interrupted
 from hansard.log.format import Mark
-from hansard.log.handle import DELETED, FAILED, Handle
+from hansard.log.handle import DELETED, FAILED, SEALED, Handle
 from hansard.log.keys import Keys
 from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import STALE_SECONDS, deleted, sweep
-from hansard.log.segment import create_segment, header
+from hansard.log.segment import create_segment, header, next_header, replace_segment
 from hansard.log.turns import Turns
 
 Durability = Literal["sync", "os"]
@@ -243,6 +245,8 @@ class Writer:
         if handle.reader is None and not handle.adopt():
             return self._begin(batch)
         tail = self._look(again=again)
+        if tail is not None and SEALED in tail.shut:
+            tail = self._go_on(tail)
         if tail is None:
             return None
         if tail.shut or handle.session_id in handle.root.failed:
@@ -308,7 +312,7 @@ class Writer:
         stands = 0 if draft.fresh else seq
         session_id = self._handle.session_id
         if order.key is not None:
-            known = self._keys.find(order.key)
+            known = self._keys.find(order.key) or self._key_before(order.key)
             # Before the expected seq: a retry after a lost answer must not look like a conflict.
             if known is not None:
                 order.result = Appended(*known, time="", duplicate=True)
@@ -324,6 +328,12 @@ class Writer:
         if order.key is not None:
             self._keys.add(order.key, seq + 1, count)
         order.result = Appended(seq + 1, count, now.decode())
+
+    def _key_before(self, key: str) -> tuple[int, int] | None:
+        """Look for a key in the sealed segments: a few small reads for each of them."""
+        reader = self._handle.reader
+        chain = None if reader is None else self._handle.chain(reader)
+        return None if chain is None else chain.find_key(key)
 
     def _conflict(self, expected: int, actual: int) -> SeqConflict:
         return SeqConflict(
@@ -361,6 +371,89 @@ class Writer:
                 raise deleted(handle.session_id)
             return None
         return tail
+
+    # -- sealing --------------------------------------------------------------------------------
+
+    def seal(self) -> bool:
+        """Seal the active segment, and begin the next; False if there is no event in it (F-37)."""
+        self._check_process()
+        with self._turns.alone():
+            self._handle.root.sync_names()
+            # Most of it now, while others go on: what is left to sync under the lock is little.
+            self._sync(self._locked(lambda _: self._found(), create=False))
+            sealed: list[bool] = []
+            self._sync(self._locked(lambda _: self._seal(sealed), create=False))
+            return sealed == [True]
+
+    def _seal(self, sealed: list[bool]) -> Touched:
+        handle = self._handle
+        if handle.reader is None and not handle.adopt():
+            raise SessionNotFound(f"no session {handle.session_id!r} in this store")
+        assert handle.reader is not None  # `adopt` has set it
+        tail = self._look(again=True)
+        assert tail is not None  # or it has raised
+        if SEALED not in tail.shut:
+            if tail.shut:
+                raise self._shut(tail.shut)
+            if tail.mark.seq == handle.reader.segment.start.seq:
+                return self._touched()
+            draft = Draft(tail.mark, tail.ctl)
+            if tail.size > tail.mark.offset:
+                draft.end_torn_tail(handle.reader.segment, tail)
+            draft.note("sealed", {"shut": [SEALED]})
+            draft.shut = (SEALED,)
+            time = tail.time
+            self._put(draft)
+            assert handle.tail is not None  # `_put` has set it
+            tail = msgspec.structs.replace(handle.tail, time=time)
+        self._go_on(tail)
+        sealed.append(True)
+        return self._touched()
+
+    def _go_on(self, tail: Tail) -> Tail:
+        """Go on behind a sealed segment: in the next one, which is made if nobody has. Under the lock."""
+        handle = self._handle
+        handle.open_directory()
+        before = handle.reader
+        assert before is not None
+        self._keys.forget()
+        if not handle.adopt():
+            raise SessionNotFound(f"no session {handle.session_id!r} in this store")
+        assert handle.reader is not None  # `adopt` has set it
+        found = handle.tail = handle.reader.tail(handle.tail)
+        if SEALED in found.shut:
+            found = self._begin_next(found, tail.time)
+        return found
+
+    def _begin_next(self, tail: Tail, time: str) -> Tail:
+        """Make the segment that follows a sealed one."""
+        handle = self._handle
+        reader = handle.reader
+        assert reader is not None
+        assert handle.directory is not None
+        segment = reader.segment
+        try:
+            # Before anything refers to its end: a crash may have come before its own sync.
+            disk.sync(segment.descriptor)
+        except OSError as error:
+            raise self._fail(error) from error
+        previous = format.Previous(
+            tail.mark.seq, tail.mark.crc, time or last_time(reader, tail.mark)
+        )
+        first = segment.first_record
+        if segment.previous is None:
+            line = reader.first(tail.mark)
+            if line.control:
+                first = msgspec.json.encode(
+                    {"seq": line.seq, "time": line.time, "kind": line.kind, "data": line.data}
+                )
+        content = next_header(segment, previous, first)
+        name = names.unpacked(segment.start.seq + 1)
+        made = replace_segment(handle.directory.descriptor, segment, name, content)
+        handle.reader = Reader(made)
+        handle.tail = Tail(made.start, 0, (), made.start.offset, previous.time)
+        self._keys.begin(made.start)
+        return handle.tail
 
     # -- sync -----------------------------------------------------------------------------------
 
@@ -467,6 +560,8 @@ class Writer:
         if handle.reader is not None or handle.adopt():
             assert handle.reader is not None  # `adopt` has set it
             handle.tail = handle.reader.tail(handle.tail)
+            if SEALED in handle.tail.shut:
+                handle.tail = self._go_on(handle.tail)
             if reason in handle.tail.shut:
                 do()
         return self._touched()
@@ -497,6 +592,8 @@ class Writer:
                 raise deleted(handle.session_id)
             raise SessionNotFound(f"no session {handle.session_id!r} in this store")
         tail = handle.tail = handle.reader.tail(handle.tail)
+        if SEALED in tail.shut:
+            tail = self._go_on(tail)
         if expected_seq is not None and expected_seq != tail.mark.seq:
             raise self._conflict(expected_seq, tail.mark.seq)
         if (adds and adds in tail.shut) or (removes and removes not in tail.shut):
@@ -510,3 +607,13 @@ class Writer:
         draft.shut = tuple(shut)
         self._put(draft)
         return self._touched()
+
+
+def last_time(reader: Reader, end: Mark) -> str:
+    """Return the time of the last event of a segment that ends in a note."""
+    for piece in reader.backwards(end):
+        lines = piece.lines(format.decode_lines)
+        if lines:
+            return lines[-1].time
+    previous = reader.segment.previous
+    return reader.segment.time if previous is None else previous.time

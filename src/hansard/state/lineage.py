@@ -7,10 +7,10 @@ place has one number in all of them. What an ancestor did after the fork does no
 redactions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from hansard.backend.contract import Backend, Chunk, Finding, Head, Log
+from hansard.backend.contract import Backend, Chunk, Compacted, Finding, Forget, Head, Log
 from hansard.errors import Damaged
 from hansard.event import kinds
 from hansard.event.envelope import Draft, Event
@@ -149,6 +149,16 @@ class Lineage(Log):
                 if not isinstance(found, Event) or begin < found.seq <= end:
                     yield found
         yield from self._own.salvage()
+
+    def compact(
+        self,
+        forget: Forget,
+        *,
+        level: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Compacted:
+        """Compact the session itself."""
+        return self._own.compact(forget, level=level, progress=progress)
 
     def verify(self) -> list[Finding]:
         """Check the session itself."""

@@ -1,0 +1,307 @@
+"""Rewrite the sealed segments of a log: compressed, joined, and without what is to be forgotten.
+
+Above: `local`.  Below: `contract`, `records`, `log`.
+Writers and readers go on meanwhile: the session's lock is held only while the active segment is sealed. A
+new segment is written beside the old ones, synced, and given the name of the first one it stands for; then
+the others go. Whoever dies in between leaves files that say the same twice, and the next compaction takes
+them away: the state before, or the state after.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from hansard.backend.contract import Compacted, Forget
+from hansard.backend.records import ToGaps, event_of
+from hansard.errors import DiskFailed
+from hansard.event import kinds
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
+from hansard.log import disk, format, names
+from hansard.log.chain import Chain, Part
+from hansard.log.format import Line, Mark
+from hansard.log.lock import Lock
+from hansard.log.root import STALE_SECONDS, sweep
+from hansard.log.sealed import Sealed
+from hansard.log.sealing import Sealer
+
+#: A segment is not joined with others beyond this, before compression.
+LARGEST: Final = 256 * 1024 * 1024
+
+Progress = Callable[[int, int], None]
+
+
+class Source:
+    """A sealed segment that is to be rewritten, or left as it is."""
+
+    __slots__ = ("bytes", "name", "part", "sealed")
+
+    def __init__(self, name: str, part: Part, size: int) -> None:
+        self.name = name
+        self.part = part
+        self.bytes = size
+        segment = part.reader.segment
+        #: None if it is not compressed yet.
+        self.sealed: Sealed | None = segment if isinstance(segment, Sealed) else None
+
+    @property
+    def first(self) -> int:
+        """The seq of its first event."""
+        return self.part.start.seq + 1
+
+    @property
+    def last(self) -> int:
+        """The seq of its last event."""
+        return self.part.end.seq
+
+    @property
+    def raw(self) -> int:
+        """Bytes of its lines."""
+        return self.part.end.offset
+
+    def lines(self) -> Iterator[Line]:
+        """Yield its records."""
+        for piece in self.part.reader.forwards(self.part.start, self.part.end):
+            yield from piece.lines(format.decode_lines)
+
+
+class Compaction:
+    """One compaction of one session. The caller holds the compaction's lock."""
+
+    def __init__(
+        self,
+        directory: int,
+        chain: Chain,
+        *,
+        session_id: str,
+        created: str,
+        path: str,
+        forget: Forget,
+        level: int,
+        progress: Progress | None,
+        gaps: ToGaps,
+    ) -> None:
+        self._gaps = gaps
+        self._directory = directory
+        self._chain = chain
+        self._session_id = session_id
+        self._created = created
+        self._path = path
+        self._forget = forget
+        self._level = level
+        self._progress = progress
+        #: Streams that are over, with their first part's seq, if it was met, and their end's.
+        self._first_parts: dict[str, int] = {}
+        self._ended: dict[str, int] = {}
+        self._blanked = 0
+        self._done = 0
+        self._total = 0
+
+    def run(self) -> Compacted:
+        """Rewrite what has to be rewritten; return what came of it."""
+        sweep(self._directory, older_than=STALE_SECONDS, now=time.time())
+        sources, leftovers = self._sources()
+        before = sum(source.bytes for source in sources) + sum(size for _, size in leftovers)
+        self._look_for_streams(sources)
+        groups = self._groups(sources)
+        self._total = sum(source.raw for group in groups for source in group)
+        for group in groups:
+            self._rewrite(group)
+        for name, _ in leftovers:
+            self._remove(name)
+        after = before
+        if groups or leftovers:
+            with contextlib.suppress(OSError):
+                disk.sync_directory(self._directory)
+            after = sum(source.bytes for source in self._sources()[0])
+        rewritten = sum(len(group) for group in groups)
+        return Compacted(before, after, rewritten, self._blanked)
+
+    # -- what there is --------------------------------------------------------------------------
+
+    def _sources(self) -> tuple[list[Source], list[tuple[str, int]]]:
+        """Return the segments in order, and files that say only what these say."""
+        sources: list[Source] = []
+        leftovers: list[tuple[str, int]] = []
+        seq = -1
+        found = []
+        for name in self._names():
+            size = disk.stamp(self._directory, name) & ((1 << 48) - 1)
+            found.append((name, size))
+        firsts = {names.sealed_first_seq(name): name for name, _ in found}
+        for name, size in found:
+            first = names.sealed_first_seq(name)
+            # One that is there compressed and not: the compressed one counts.
+            if firsts[first] != name or (first is not None and first <= seq):
+                leftovers.append((name, size))
+                continue
+            part = self._chain.part_named(name)
+            sources.append(Source(name, part, size))
+            seq = part.end.seq
+        return sources, leftovers
+
+    def _names(self) -> list[str]:
+        listed = [
+            name for name in disk.names(self._directory) if names.sealed_first_seq(name) is not None
+        ]
+        return sorted(listed)
+
+    def _look_for_streams(self, sources: list[Source]) -> None:
+        """Learn, from what is not compressed yet, which streams are over."""
+        for source in sources:
+            if source.sealed is None:
+                for line in source.lines():
+                    self._learn(line)
+
+    def _learn(self, line: Line) -> None:
+        if line.kind == MESSAGE_PART:
+            part = kinds.read(MESSAGE_PART, bytes(line.data))
+            if part is not None:
+                self._first_parts.setdefault(part.stream, line.seq)
+                if part.over:
+                    self._ended[part.stream] = line.seq
+        elif line.kind == MESSAGE_ADDED and b'"stream":' in bytes(line.data):
+            added = kinds.read(MESSAGE_ADDED, bytes(line.data))
+            if added is not None and added.stream is not None:
+                self._ended[added.stream] = line.seq
+
+    # -- what to do -----------------------------------------------------------------------------
+
+    def _groups(self, sources: list[Source]) -> list[list[Source]]:
+        """Choose what is rewritten together.
+
+        What is not compressed yet is joined with what is before it while that is no more than twice as
+        large: so each byte is rewritten a few times at the most, however often this runs.
+        """
+        groups: list[list[Source]] = []
+        place = len(sources)
+        while place and sources[place - 1].sealed is None:
+            place -= 1
+        group = sources[place:]
+        size = sum(source.raw for source in group)
+        while group and place:
+            more = sources[place - 1].raw
+            if more > 2 * size or size + more > LARGEST:
+                break
+            place -= 1
+            group.insert(0, sources[place])
+            size += more
+        groups.extend([source] for source in sources[:place] if self._is_touched(source))
+        if group:
+            groups.append(group)
+        return groups
+
+    def _is_touched(self, source: Source) -> bool:
+        """Say whether something in a compressed segment is to be forgotten, and is still there."""
+        if source.sealed is None:
+            return True
+        index = source.sealed.index
+        blank = set(index.blank)
+        if any(
+            source.first <= seq <= source.last and seq not in blank for seq in self._forget.seqs
+        ):
+            return True
+        return any(
+            stream in self._forget.streams or stream in self._ended for stream in index.parts
+        )
+
+    # -- doing it -------------------------------------------------------------------------------
+
+    def _rewrite(self, group: list[Source]) -> None:
+        import zstandard
+
+        first = group[0].first
+        name = names.sealed(first)
+        temporary = names.temporary(name)
+        compress = zstandard.ZstdCompressor(level=self._level).compress
+        try:
+            descriptor = disk.create_file(self._directory, temporary)
+            try:
+                data = {
+                    "version": format.VERSION,
+                    "session": self._session_id,
+                    "created": self._created,
+                }
+                head, crc = format.note("header", first - 1, self._created.encode(), data, 0)
+                sealer = Sealer(
+                    descriptor,
+                    head,
+                    Mark(len(head), first - 1, crc),
+                    session_id=self._session_id,
+                    created=self._created,
+                    compress=compress,
+                )
+                self._fill(sealer, group)
+                sealer.finish()
+                # It is whole and durable before any name leads to it; a crash before leaves the old ones.
+                disk.move(self._directory, temporary, self._directory, name)
+                disk.sync_directory(self._directory)
+            except BaseException:
+                disk.discard(self._directory, temporary)
+                raise
+            finally:
+                disk.close(descriptor)
+        except OSError as error:
+            raise disk.explain(error, "compact", self._path, "the log is as it was") from error
+        for source in group:
+            if source.name != name:
+                self._remove(source.name)
+
+    def _fill(self, sealer: Sealer, group: list[Source]) -> None:
+        kept: dict[str, None] = {}
+        for source in group:
+            sealed = source.sealed
+            already = frozenset(() if sealed is None else sealed.index.blank)
+            for line in source.lines():
+                data = bytes(line.data)
+                blank = self._blank(line, data, kept)
+                if blank is None:
+                    sealer.add(line, data, blank=line.seq in already)
+                else:
+                    sealer.add(line, blank, blank=True)
+                    self._blanked += 1
+            self._done += source.raw
+            if self._progress is not None:
+                self._progress(self._done, self._total)
+        sealer.keep_parts(list(kept))
+
+    def _blank(self, line: Line, data: bytes, kept: dict[str, None]) -> bytes | None:
+        """Return what is to stand in the place of an event's data; None if they stay."""
+        if line.kind == MESSAGE_PART:
+            part = kinds.read(MESSAGE_PART, data)
+            if part is None:
+                return None
+            if part.stream not in self._forget.streams:
+                ended = self._ended.get(part.stream)
+                begun = self._first_parts.get(part.stream, line.seq)
+                if ended is None or not self._forget.drop_parts(begun, ended):
+                    kept[part.stream] = None
+                    return None
+                if part.over or (not part.text and part.message is None):
+                    return None  # it says what must be known, or was emptied before
+                return b'{"stream":"%b"}' % part.stream.encode()
+        event = event_of(line, self._gaps)
+        masked = self._forget.mask(event)
+        # What was blank before is blank again, which is nothing new.
+        return None if masked is event or masked.raw == data else masked.raw
+
+    def _remove(self, name: str) -> None:
+        try:
+            disk.remove(self._directory, name)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise disk.explain(
+                error, "compact", self._path, "an old segment is still there"
+            ) from error
+
+
+def locked(directory: int, path: str) -> Lock:
+    """Take the lock that keeps two compactors of one session apart; `LockTimeout` if one is at work."""
+    try:
+        file = disk.open_file(directory, names.COMPACTION, writable=True, create=True)
+    except OSError as error:
+        raise DiskFailed("open", path, error, "nothing was compacted") from error
+    lock = Lock(file, path)
+    lock.acquire(0.0)
+    return lock

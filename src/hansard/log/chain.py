@@ -1,0 +1,285 @@
+"""Find and read the sealed segments of a log: everything before the active one.
+
+Above: `handle`, `backend.local`.  Below: `sealed`, `segment`, `reader`.
+A sealed segment is found by its name, which tells its first seq, and opened when something in it is
+wanted. Compaction may put another one in its place at any moment, or join it with its neighbours: whatever
+then lies under a name has the same events, so who finds a name gone looks at the directory again and goes on.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from hansard.errors import Damaged
+from hansard.log import disk, format, inspection, names
+from hansard.log.format import Line, Mark
+from hansard.log.reader import Piece, Reader
+from hansard.log.sealed import Dictionaries, Sealed
+from hansard.log.segment import Segment
+
+#: So many sealed segments of a log stay open.
+_OPEN: Final = 2
+
+#: How often a name may be gone before it is taken for lost.
+_TRIES: Final = 5
+
+
+class Part:
+    """An open segment of a chain: how to read it, and where it ends."""
+
+    __slots__ = ("end", "reader")
+
+    def __init__(self, reader: Reader, end: Mark) -> None:
+        self.reader = reader
+        self.end = end
+
+    @property
+    def start(self) -> Mark:
+        """The mark behind the header."""
+        return self.reader.segment.start
+
+    def controls(self) -> list[Line]:
+        """Return the control records."""
+        segment = self.reader.segment
+        if isinstance(segment, Sealed):
+            return segment.controls()
+        tail = self.reader.tail()
+        return self.reader.controls(tail.ctl) if tail.ctl else []
+
+
+class Chain:
+    """The sealed segments of a log, up to the one that is active.
+
+    `open_directory` opens the session's directory; whoever calls it closes it.
+    """
+
+    __slots__ = (
+        "_dictionaries",
+        "_firsts",
+        "_open_directory",
+        "_parts",
+        "_path",
+        "_session_id",
+        "upto",
+    )
+
+    def __init__(
+        self,
+        session_id: str,
+        path: str,
+        upto: int,
+        open_directory: Callable[[], int | None],
+        dictionaries: Dictionaries,
+    ) -> None:
+        self._session_id = session_id
+        self._path = path
+        self._open_directory = open_directory
+        self._dictionaries = dictionaries
+        #: The last seq before the active segment.
+        self.upto = upto
+        self._firsts: list[tuple[int, str]] = []
+        self._parts: OrderedDict[str, Part] = OrderedDict()
+
+    # -- finding --------------------------------------------------------------------------------
+
+    def part_with(self, seq: int) -> Part:
+        """Return the segment that holds an event."""
+        problem: Exception | None = None
+        for attempt in range(_TRIES):
+            if attempt or not self._firsts:
+                self._list()
+            place = bisect_right(self._firsts, seq, key=lambda found: found[0]) - 1
+            if place < 0:
+                break
+            name = self._firsts[place][1]
+            try:
+                part = self._part(name)
+            except FileNotFoundError as error:
+                problem = error
+                continue
+            if part.end.seq >= seq:
+                return part
+            break
+        raise Damaged(
+            self._path, 0, f"the segment with event {seq} is missing", "restore it from a backup"
+        ) from problem
+
+    def part_named(self, name: str) -> Part:
+        """Return a segment by its name, which must be there."""
+        return self._part(name)
+
+    def parts(self) -> Iterator[Part]:
+        """Yield all segments, in order."""
+        seq = self._begin()
+        while seq < self.upto:
+            part = self.part_with(seq + 1)
+            yield part
+            seq = part.end.seq
+
+    def names(self) -> list[str]:
+        """Return the names of the files, in order of their first seqs, as they are now."""
+        self._list()
+        return [name for _, name in self._firsts]
+
+    def size(self) -> int:
+        """Return the bytes that the files take."""
+        directory = self.open_directory()
+        try:
+            return sum(disk.stamp(directory, name) & ((1 << 48) - 1) for name in self.names())
+        except OSError as error:
+            raise disk.explain(error, "read", self._path) from error
+        finally:
+            disk.close(directory)
+
+    def _begin(self) -> int:
+        """Return the seq before the first event of all."""
+        if not self._firsts:
+            self._list()
+        if not self._firsts:
+            raise Damaged(
+                self._path, 0, "the segments before the active one are missing", "restore them"
+            )
+        return self._firsts[0][0] - 1
+
+    def again(self) -> "Chain":
+        """Return the same, with nothing known and nothing open."""
+        return Chain(
+            self._session_id, self._path, self.upto, self._open_directory, self._dictionaries
+        )
+
+    def open_directory(self) -> int:
+        """Open the session's directory."""
+        found = self._open_directory()
+        if found is None:
+            raise Damaged(self._path, 0, "the session's directory is gone", "restore it")
+        return found
+
+    def _list(self) -> None:
+        directory = self.open_directory()
+        try:
+            found = sorted(
+                (first, name)
+                for name in disk.names(directory)
+                if (first := names.sealed_first_seq(name)) is not None
+            )
+        except OSError as error:
+            raise disk.explain(error, "list", self._path) from error
+        finally:
+            disk.close(directory)
+        # Of one that is there compressed and not, the compressed one, which sorts behind.
+        self._firsts = list(dict(found).items())
+
+    def _part(self, name: str) -> Part:
+        part = self._parts.get(name)
+        if part is not None:
+            self._parts.move_to_end(name)
+            return part
+        directory = self.open_directory()
+        path = self._path.rpartition("/")[0] + "/" + name
+        try:
+            descriptor = disk.open_file(directory, name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise disk.explain(error, "open", path) from error
+        finally:
+            disk.close(directory)
+        if name.endswith(".zst"):
+            sealed = Sealed(descriptor, path, self._session_id, self._dictionaries)
+            part = Part(Reader(sealed, sealed.marks()), sealed.end)
+        else:
+            reader = Reader(Segment(descriptor, path, self._session_id))
+            part = Part(reader, reader.tail().mark)
+        self._parts[name] = part
+        while len(self._parts) > _OPEN:
+            self._parts.popitem(last=False)
+        return part
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def forwards(self, after: int, upto: int) -> Iterator[Piece]:
+        """Yield the pieces that hold the events with after < seq <= upto, in order."""
+        upto = min(upto, self.upto)
+        seq = max(after, self._begin())
+        while seq < upto:
+            part = self.part_with(seq + 1)
+            reader = part.reader
+            start = reader.locate(seq, part.end) if seq > part.start.seq else part.start
+            for piece in reader.forwards(start, part.end):
+                if piece.end.seq > seq:
+                    yield piece
+                if piece.end.seq >= upto:
+                    return
+            seq = part.end.seq
+
+    def backwards(self, upto: int, after: int) -> Iterator[Piece]:
+        """Yield the same from the last piece to the first."""
+        seq = min(upto, self.upto)
+        after = max(after, self._begin())
+        while seq > after:
+            part = self.part_with(seq)
+            reader = part.reader
+            end = reader.mark_behind(seq, part.end) if seq < part.end.seq else part.end
+            for piece in reader.backwards(end):
+                yield piece
+                if piece.start.seq <= after:
+                    return
+            seq = part.start.seq
+
+    def controls(self) -> list[Line]:
+        """Return the control records of all, in order."""
+        return [line for part in self.parts() for line in part.controls()]
+
+    def first(self) -> Line:
+        """Return the first record of all."""
+        part = self.part_with(self._begin() + 1)
+        return part.reader.first(part.end)
+
+    def find_key(self, key: str) -> tuple[int, int] | None:
+        """Return first seq and number of events of the append that has this key."""
+        from hansard.log.sealing import hash_of
+
+        wanted = hash_of(key)
+        for part in self.parts():
+            segment = part.reader.segment
+            if isinstance(segment, Sealed):
+                places = segment.find_key(wanted)
+            else:
+                places = [seq for found, seq, _ in _keys_of(part) if found == key]
+            for seq in places:
+                line = self._line(part, seq)
+                if line is not None and line.key == key:
+                    return seq, line.more + 1
+        return None
+
+    @staticmethod
+    def _line(part: Part, seq: int) -> Line | None:
+        reader = part.reader
+        for piece in reader.forwards(reader.locate(seq - 1, part.end), part.end):
+            for line in piece.lines(format.decode_lines):
+                if line.seq == seq:
+                    return line
+        return None
+
+
+def _keys_of(part: Part) -> Iterator[tuple[str, int, int]]:
+    for piece in part.reader.forwards(part.start, part.end):
+        for line in piece.lines(format.decode_lines):
+            if line.key is not None:
+                yield line.key, line.seq, line.more + 1
+
+
+def check_chain(chain: Chain, active: Reader) -> None:
+    """Check every byte of the sealed segments, and that each goes on where the one before it ended."""
+    seq = -1
+    for part in chain.parts():
+        if seq >= 0 and part.start.seq != seq:
+            raise part.reader.segment.damaged(0, f"begins behind event {part.start.seq}, not {seq}")
+        for piece in part.reader.forwards(part.start, part.end):
+            inspection.committed(part.reader.segment, piece.start, piece.data, piece.end)
+        if isinstance(part.reader.segment, Sealed):
+            part.reader.segment.check()
+        seq = part.end.seq
+    if seq != active.segment.start.seq:
+        raise active.segment.damaged(0, f"the segment before ends at event {seq}")

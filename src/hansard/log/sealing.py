@@ -1,0 +1,209 @@
+"""Write a sealed segment. The inverse of `sealed`, in the opposite order.
+
+Above: `backend.compaction`.  Below: `sealed` (the shape), `format`, `disk`, zstandard.
+Lines come in, framed anew so that their checksums run from the first to the last; out goes one file, whole
+and synced, for the caller to give a name to. Nothing here takes a lock.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from hansard.log import disk, format
+from hansard.log.format import Line, Mark
+from hansard.log.sealed import (
+    ENTRY,
+    FRAME,
+    INDEX_END,
+    INDEX_MAGIC,
+    KEY,
+    OURS,
+    SEEKABLE_MAGIC,
+    SKIPPABLE,
+    TABLE_END,
+    TABLE_MAGIC,
+    VERSION,
+    Frame,
+    Index,
+)
+
+#: For the control records in the index, which are few.
+_LEVEL: Final = 9
+
+
+def hash_of(key: str) -> int:
+    """Return what a key is looked for by: 64 bits, spread evenly."""
+    # Here, because only sessions with keys need it and the import costs milliseconds.
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
+
+
+class Sealer:
+    """A sealed segment in the making.
+
+    Attributes:
+        mark: where the lines that were added so far end.
+    """
+
+    __slots__ = (
+        "_blank",
+        "_compress",
+        "_controls",
+        "_created",
+        "_ctl",
+        "_descriptor",
+        "_dictionary",
+        "_frame",
+        "_frame_size",
+        "_frame_start",
+        "_frames",
+        "_keys",
+        "_parts",
+        "_session_id",
+        "_sizes",
+        "_start",
+        "_time",
+        "mark",
+    )
+
+    def __init__(
+        self,
+        descriptor: int,
+        header: bytes,
+        start: Mark,
+        *,
+        session_id: str,
+        created: str,
+        compress: Callable[[bytes], bytes],
+        dictionary: str = "",
+    ) -> None:
+        self._descriptor = descriptor
+        self._session_id = session_id
+        self._created = created
+        self._compress = compress
+        self._dictionary = dictionary
+        self._start = start
+        self.mark = start
+        self._frames: list[Frame] = []
+        self._sizes: list[int] = []
+        self._frame = [header]
+        self._frame_size = len(header)
+        self._frame_start = Mark(0, start.seq, 0)
+        self._controls: list[bytes] = []
+        self._keys: list[tuple[int, int]] = []
+        self._blank: list[int] = []
+        self._parts: list[str] = []
+        self._ctl = 0
+        self._time = ""
+
+    def add(self, line: Line, data: bytes, *, blank: bool = False) -> None:
+        """Add an event: its record as it was, with these data."""
+        seq = self.mark.seq + 1
+        assert line.seq == seq, "seqs follow one another"
+        raw, crc = format.record(
+            seq,
+            line.time.encode(),
+            line.kind.encode(),
+            data,
+            self.mark.crc,
+            key=line.key,
+            more=line.more,
+            control=line.control,
+            ctl=self._ctl,
+            large=b"" if blank or line.large is None else msgspec.json.encode(line.large),
+        )
+        if line.control:
+            self._ctl = self.mark.offset
+            self._controls.append(raw)
+        if line.key is not None:
+            self._keys.append((hash_of(line.key), seq))
+        if blank:
+            self._blank.append(seq)
+        self._time = line.time
+        self._put(raw, seq, crc)
+
+    def note(self, word: str, time: bytes, data: dict[str, Any]) -> None:
+        """Add a note."""
+        raw, crc = format.note(word, self.mark.seq, time, data, self.mark.crc, ctl=self._ctl)
+        self._put(raw, self.mark.seq, crc)
+
+    def keep_parts(self, streams: list[str]) -> None:
+        """Note the streams whose parts were kept, since their end is not known."""
+        self._parts = streams
+
+    def _put(self, raw: bytes, seq: int, crc: int) -> None:
+        if self._frame_size + len(raw) > FRAME and self._frame_size:
+            self._end_frame()
+        self._frame.append(raw)
+        self._frame_size += len(raw)
+        self.mark = Mark(self.mark.offset + len(raw), seq, crc)
+
+    def _end_frame(self) -> None:
+        if not self._frame_size:
+            return
+        data = self._compress(b"".join(self._frame))
+        disk.write_all(self._descriptor, data)
+        start = self._frame_start
+        self._frames.append(Frame(len(data), start.offset, start.seq, start.crc))
+        self._sizes.append(self._frame_size)
+        self._frame = []
+        self._frame_size = 0
+        self._frame_start = self.mark
+
+    def finish(self) -> Index:
+        """Write the index and the seek table, and sync."""
+        import zstandard
+
+        self._end_frame()
+        self._keys.sort()
+        keys = b"".join(KEY.pack(*key) for key in self._keys)
+        controls = b""
+        if self._controls:
+            controls = self._compressed_controls(zstandard)
+        sections = keys + controls
+        index = Index(
+            version=VERSION,
+            session=self._session_id,
+            created=self._created,
+            before=self._start.seq,
+            last=self.mark.seq,
+            size=self.mark.offset,
+            crc=self.mark.crc,
+            time=self._time,
+            ctl=self._ctl,
+            header=self._start.offset,
+            header_crc=self._start.crc,
+            frames=self._frames,
+            keys=len(self._keys),
+            controls=len(controls),
+            sections=format.crc32(sections),
+            dictionary=self._dictionary,
+            blank=self._blank,
+            parts=self._parts,
+        )
+        text = msgspec.json.encode(index)
+        body = sections + text + INDEX_END.pack(len(text), format.crc32(text), OURS)
+        table = b"".join(
+            ENTRY.pack(frame.length, size)
+            for frame, size in zip(self._frames, self._sizes, strict=True)
+        )
+        table += TABLE_END.pack(len(self._frames), 0, SEEKABLE_MAGIC)
+        disk.write_all(
+            self._descriptor,
+            SKIPPABLE.pack(INDEX_MAGIC, len(body))
+            + body
+            + SKIPPABLE.pack(TABLE_MAGIC, len(table))
+            + table,
+        )
+        disk.sync(self._descriptor)
+        return index
+
+    def _compressed_controls(self, zstandard: Any) -> bytes:
+        lines = b"".join(self._controls)
+        if self._dictionary:
+            # With what the frames were compressed with: a reader has one way to undo it.
+            return self._compress(lines)
+        found: bytes = zstandard.ZstdCompressor(level=_LEVEL).compress(lines)
+        return found
