@@ -46,6 +46,7 @@ __all__ = [
     "BackendUnavailable",
     "Closed",
     "CollectionReport",
+    "CompactReport",
     "Damaged",
     "DiskFailed",
     "Event",
@@ -86,6 +87,7 @@ __all__ = [
 #: Imported when they are asked for: most programs need none of them, and imports cost milliseconds.
 _LATER = {
     "CollectionReport": "upkeep.collection",
+    "CompactReport": "upkeep.compaction",
     "Followed": "follow",
     "Follower": "follow",
     "Problem": "state.pairing",
@@ -101,6 +103,7 @@ if TYPE_CHECKING:
     from hansard.state.pairing import Problem
     from hansard.stream import Stream
     from hansard.upkeep.collection import CollectionReport
+    from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.verify import SessionReport, StoreReport
 else:

@@ -6,6 +6,7 @@ Above: user code.  Below: `session`, `upkeep`, `backend`.
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Self
+from weakref import ref
 
 import msgspec
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hansard.follow import Follower
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport
+    from hansard.upkeep.periodic import Keeper
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.verify import StoreReport
     from hansard.workspace import Folder
@@ -78,6 +80,7 @@ def open(
     durability: Literal["sync", "os"] = "sync",
     lock_timeout: float = 10.0,
     large_content: int | None = None,
+    auto_compact: bool = True,
 ) -> "Store":
     """Open a store, making it if it is missing.
 
@@ -91,6 +94,8 @@ def open(
         large_content: keep each text in a message that has more bytes than this, such as 65536, once for the
             whole store, however many messages and forks hold it. None: keep it where it was said. Either
             way, a store reads what was kept in the other.
+        auto_compact: compact sessions that have grown by some megabytes, in a thread, after the append that
+            did it was acknowledged.
     """
     if durability not in {"sync", "os"}:
         raise ValueError(f"durability must be 'sync' or 'os', not {durability!r}")
@@ -110,16 +115,41 @@ def open(
         )
     from hansard.backend.local import LocalBackend
 
-    return Store(
-        LocalBackend(
-            where,
-            create=create,
-            read_only=read_only,
-            durability=durability,
-            lock_timeout=lock_timeout,
-            large_content=large_content,
-        )
+    backend = LocalBackend(
+        where,
+        create=create,
+        read_only=read_only,
+        durability=durability,
+        lock_timeout=lock_timeout,
+        large_content=large_content,
     )
+    if auto_compact and not read_only:
+        backend.caretaker = _Caretaker(backend)
+    return Store(backend)
+
+
+class _Caretaker:
+    """Compacts sessions that have grown. Loads what it takes when the first one has."""
+
+    __slots__ = ("_backend", "_keeper")
+
+    def __init__(self, backend: Backend) -> None:
+        # The backend holds on to its caretaker, and not the other way round.
+        self._backend = ref(backend)
+        self._keeper: Keeper | None = None
+
+    def want(self, session_id: str) -> None:
+        backend = self._backend()
+        if self._keeper is None and backend is not None:
+            from hansard.upkeep.periodic import Keeper
+
+            self._keeper = Keeper(backend)
+        if self._keeper is not None:
+            self._keeper.want(session_id)
+
+    def stop(self) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
 
 
 def _check_large_content(value: object) -> None:

@@ -89,6 +89,10 @@ class Recorder:
                 file = os.stat(name, dir_fd=directory).st_ino
                 self.operations.append(Naming(((_inode(directory), name, file),)))
                 self.operations.append(Naming(((_inode(directory), temporary, None),)))
+            case "link":
+                directory, _, name = arguments
+                file = os.stat(name, dir_fd=directory).st_ino
+                self.operations.append(Naming(((_inode(directory), name, file),)))
             case "move":
                 source, name, target, new_name = arguments
                 moved = os.stat(new_name, dir_fd=target).st_ino

@@ -35,6 +35,9 @@ class Running:
 class Conversations(Stepping):
     """Sessions of which any may be forked from any other."""
 
+    #: Whether compaction takes out what streams that are over said.
+    drops_parts = True
+
     # -- forks ----------------------------------------------------------------------------------
 
     @action(
@@ -236,6 +239,18 @@ class Conversations(Stepping):
         refuses = None if plain.own else hansard.SessionNotFound
         self.do(name, lambda: self.stores[place].delete(name), refuses=refuses)
         plain.deleted = bool(plain.own)
+
+    @action(3, when=lambda self: self.plain.live(), place=PLACES)
+    def compact(self, place: int) -> None:
+        """Make it smaller, which changes nothing but what parts of streams that are over said."""
+        name = self.draw(st.sampled_from(self.plain.live()))
+        if self.draw(st.integers(0, 4)):
+            self.handle(place, name).compact()
+            self.plain.compact(name, drops_parts=self.drops_parts)
+        else:
+            assert self.stores[place].compact().failed == {}
+            for one in self.plain.live():
+                self.plain.compact(one, drops_parts=self.drops_parts)
 
     @action(2, place=PLACES)
     def restore(self, place: int, name: str) -> None:

@@ -114,6 +114,32 @@ class PlainStore:
             found.append((fact.seq, fact.kind, data, fact.key))
         return found
 
+    def compact(self, name: str, *, drops_parts: bool) -> None:
+        """Empty the parts of streams that are over, unless a place in the middle of one is still led to."""
+        places = self._led_to(name)
+        ended: dict[str, int] = {}
+        for fact in self.session(name).own:
+            if "stream" in fact.data and (fact.kind == "message.added" or fact.data.get("over")):
+                ended[fact.data["stream"]] = fact.seq
+        for fact in self.session(name).own if drops_parts else []:
+            end = ended.get(fact.data.get("stream", ""), 0)
+            if fact.kind == "message.part" and "text" in fact.data and fact.seq < end:
+                if not any(fact.seq <= place < end for place in places):
+                    fact.data = {"stream": fact.data["stream"]}
+
+    def _led_to(self, name: str) -> set[int]:
+        """Return the places of a session at which others begin, or to which a label or a revert leads."""
+        places = {
+            fact.data["seq"]
+            for fact in self.session(name).own
+            if fact.kind in {"session.reverted", "session.snapshotted"}
+        }
+        for child, plain in self.sessions.items():
+            if plain.own and plain.parent == name:
+                below = {plain.forked_at, *self._led_to(child)}
+                places |= {place for place in below if place <= plain.forked_at}
+        return places
+
     def seq_by(self, name: str, stamp: str) -> int:
         """Return the last seq by a time."""
         return max((fact.seq for fact in self.facts(name) if fact.stamp <= stamp), default=0)
@@ -242,7 +268,7 @@ def _said(facts: list[Fact], gone: Gone) -> Placed:
             for fact in facts
             if fact.kind == "message.part" and fact.data["stream"] == stream
         ]
-        text = "".join(part["text"] for part in parts)
+        text = "".join(part.get("text", "") for part in parts)
         begun = parts[0].get("message", {"role": "assistant"})
         found.append((last, {**begun, "content": text, "partial": True}))
     return sorted(found, key=lambda placed: placed[0])

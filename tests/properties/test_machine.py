@@ -18,6 +18,8 @@ from tests.properties.stepping import PLACES, action
 class InMemory(Streaming):
     """Both handles are one store, which lives as long as it is held."""
 
+    drops_parts = False
+
     @initialize()
     def begin(self) -> None:
         """Open one store, and hold it twice."""

@@ -21,6 +21,7 @@ from hansard.state import window as windows
 from hansard.state.fold import State, Usage
 from hansard.state.pairing import Problem
 from hansard.state.views import View
+from hansard.upkeep.compaction import CompactReport
 from hansard.upkeep.verify import SessionReport
 
 Answer = TypeVar("Answer")
@@ -342,6 +343,10 @@ class Session:
     async def children(self) -> list[str]:
         """Return the ids of the sessions that were forked from this one and are not deleted."""
         return await self._read(lambda session: session.children())
+
+    async def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactReport:
+        """Seal, compress, and remove what was taken out; `progress` is called in another thread."""
+        return await self._write(lambda session: session.compact(progress=progress))
 
     async def verify(self) -> SessionReport:
         """Check every byte that is stored of the session, and report."""

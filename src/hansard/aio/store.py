@@ -20,6 +20,7 @@ from hansard.event.envelope import Event
 from hansard.log import names
 from hansard.store import Page
 from hansard.upkeep.collection import CollectionReport
+from hansard.upkeep.compaction import CompactReport
 from hansard.upkeep.pruning import PruneReport
 from hansard.upkeep.verify import StoreReport
 
@@ -39,6 +40,7 @@ def open(
     durability: Literal["sync", "os"] = "sync",
     lock_timeout: float = 10.0,
     large_content: int | None = None,
+    auto_compact: bool = True,
 ) -> "Opening":
     """Open a store, making it if it is missing; takes what `hansard.open` takes.
 
@@ -53,6 +55,7 @@ def open(
             durability=durability,
             lock_timeout=lock_timeout,
             large_content=large_content,
+            auto_compact=auto_compact,
         ),
     )
 
@@ -235,6 +238,12 @@ class Store:
         return await self._write(lambda: self._twin.drop_cursor(name))
 
     # -- looking after it -----------------------------------------------------------------------
+
+    async def compact(
+        self, *, prefix: str = "", progress: Callable[[int, int], None] | None = None
+    ) -> CompactReport:
+        """Compact sessions; `progress` is called in another thread."""
+        return await self._write(lambda: self._twin.compact(prefix=prefix, progress=progress))
 
     async def verify(self) -> StoreReport:
         """Check every byte of every session, and report."""

@@ -25,8 +25,12 @@ from hansard.log.root import STALE_SECONDS, sweep
 from hansard.log.sealed import Sealed
 from hansard.log.sealing import Sealer
 
-#: A segment is not joined with others beyond this, before compression.
-LARGEST: Final = 256 * 1024 * 1024
+#: A segment is not joined with others beyond this, before compression: what was sealed because it had grown
+#: is large enough, and is never written again unless something in it is to be forgotten.
+LARGEST: Final = 8 * 1024 * 1024
+
+#: After so many events, whoever waits is told how far it is.
+_TELL: Final = 5_000
 
 Progress = Callable[[int, int], None]
 
@@ -90,15 +94,22 @@ class Compaction:
         self._forget = forget
         self._level = level
         self._progress = progress
-        #: Streams that are over, with their first part's seq, if it was met, and their end's.
-        self._first_parts: dict[str, int] = {}
+        #: Streams that are over, with the seq of their end.
         self._ended: dict[str, int] = {}
+        #: The segments in which something was streamed.
+        self._streaming: set[str] = set()
         self._blanked = 0
         self._done = 0
         self._total = 0
 
     def run(self) -> Compacted:
         """Rewrite what has to be rewritten; return what came of it."""
+        try:
+            return self._run()
+        except OSError as error:
+            raise disk.explain(error, "compact", self._path, "the log says what it said") from error
+
+    def _run(self) -> Compacted:
         sweep(self._directory, older_than=STALE_SECONDS, now=time.time())
         sources, leftovers = self._sources()
         before = sum(source.bytes for source in sources) + sum(size for _, size in leftovers)
@@ -151,19 +162,22 @@ class Compaction:
         for source in sources:
             if source.sealed is None:
                 for line in source.lines():
-                    self._learn(line)
+                    if self._learn(line):
+                        self._streaming.add(source.name)
 
-    def _learn(self, line: Line) -> None:
+    def _learn(self, line: Line) -> bool:
+        """Take in what a record says about a stream; say whether it says something."""
         if line.kind == MESSAGE_PART:
             part = kinds.read(MESSAGE_PART, bytes(line.data))
-            if part is not None:
-                self._first_parts.setdefault(part.stream, line.seq)
-                if part.over:
-                    self._ended[part.stream] = line.seq
-        elif line.kind == MESSAGE_ADDED and b'"stream":' in bytes(line.data):
+            if part is not None and part.over:
+                self._ended[part.stream] = line.seq
+            return True
+        if line.kind == MESSAGE_ADDED and b'"stream":' in bytes(line.data):
             added = kinds.read(MESSAGE_ADDED, bytes(line.data))
             if added is not None and added.stream is not None:
                 self._ended[added.stream] = line.seq
+                return True
+        return False
 
     # -- what to do -----------------------------------------------------------------------------
 
@@ -223,15 +237,23 @@ class Compaction:
                     "created": self._created,
                 }
                 head, crc = format.note("header", first - 1, self._created.encode(), data, 0)
+                start = Mark(len(head), first - 1, crc)
+                plain = len(group) == 1 and self._is_plain(group[0])
+                if plain:
+                    start = group[0].part.start
+                    head = group[0].part.reader.segment.read(0, start.offset)
                 sealer = Sealer(
                     descriptor,
                     head,
-                    Mark(len(head), first - 1, crc),
+                    start,
                     session_id=self._session_id,
                     created=self._created,
                     compress=compress,
                 )
-                self._fill(sealer, group)
+                if plain:
+                    self._copy(sealer, group[0])
+                else:
+                    self._fill(sealer, group)
                 sealer.finish()
                 # It is whole and durable before any name leads to it; a crash before leaves the old ones.
                 disk.move(self._directory, temporary, self._directory, name)
@@ -247,6 +269,24 @@ class Compaction:
             if source.name != name:
                 self._remove(source.name)
 
+    def _is_plain(self, source: Source) -> bool:
+        """Say whether a segment that is not compressed yet can stay as it is, line for line."""
+        if source.sealed is not None or source.name in self._streaming:
+            return False
+        return not any(source.first <= seq <= source.last for seq in self._forget.seqs)
+
+    def _copy(self, sealer: Sealer, source: Source) -> None:
+        reader = source.part.reader
+        for piece in reader.forwards(source.part.start, source.part.end):
+            sealer.copy(piece)
+            self._tell(self._done + piece.end.offset)
+        sealer.chain_ends_at(reader.tail().ctl)
+        self._done += source.raw
+
+    def _tell(self, done: int) -> None:
+        if self._progress is not None:
+            self._progress(done, self._total)
+
     def _fill(self, sealer: Sealer, group: list[Source]) -> None:
         kept: dict[str, None] = {}
         for source in group:
@@ -260,9 +300,10 @@ class Compaction:
                 else:
                     sealer.add(line, blank, blank=True)
                     self._blanked += 1
+                if line.seq % _TELL == 0:
+                    self._tell(self._done)
             self._done += source.raw
-            if self._progress is not None:
-                self._progress(self._done, self._total)
+            self._tell(self._done)
         sealer.keep_parts(list(kept))
 
     def _blank(self, line: Line, data: bytes, kept: dict[str, None]) -> bytes | None:
@@ -273,8 +314,7 @@ class Compaction:
                 return None
             if part.stream not in self._forget.streams:
                 ended = self._ended.get(part.stream)
-                begun = self._first_parts.get(part.stream, line.seq)
-                if ended is None or not self._forget.drop_parts(begun, ended):
+                if ended is None or not self._forget.drop_part(line.seq, ended):
                     kept[part.stream] = None
                     return None
                 if part.over or (not part.text and part.message is None):

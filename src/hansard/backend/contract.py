@@ -19,7 +19,7 @@ All backends promise:
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
@@ -79,8 +79,8 @@ class Forget(NamedTuple):
     #: The seqs of events that it changes, and the streams whose parts it changes.
     seqs: frozenset[int]
     streams: frozenset[str]
-    #: Says whether the parts of a message may go that was begun at one seq and added whole at another.
-    drop_parts: Callable[[int, int], bool]
+    #: Says whether a part of a message may go: by its seq, and that at which the message was over.
+    drop_part: Callable[[int, int], bool]
 
 
 class Compacted(NamedTuple):
@@ -311,6 +311,16 @@ class Cursor(ABC):
         self.close()
 
 
+class Caretaker(Protocol):
+    """Looks after a backend's sessions without being asked."""
+
+    def want(self, session_id: str) -> None:
+        """Hear that a session has grown, after the append that did it was acknowledged."""
+
+    def stop(self) -> None:
+        """Begin nothing more, end what is under way, and return when it has ended."""
+
+
 class Backend(ABC):
     """Holds sessions."""
 
@@ -318,6 +328,8 @@ class Backend(ABC):
 
     #: What every id begins with: not nothing only for a part of a backend (`scoped`).
     prefix: str = ""
+    #: Whoever compacts sessions that have grown; None if nobody does.
+    caretaker: "Caretaker | None" = None
     #: Where it is, for people; without credentials.
     where: str
     read_only: bool

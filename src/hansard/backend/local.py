@@ -55,6 +55,9 @@ from hansard.log.writer import Durability, Writer, last_time
 #: Two descriptors each, below the usual limit of 1,024.
 MAX_OPEN: Final = 256
 
+#: An active segment of more bytes is sealed and compressed when somebody gets to it.
+SEAL: Final = 8 * 1024 * 1024
+
 #: So many findings are listed for one session: what has more is past reading them.
 MAX_FINDINGS: Final = 1_000
 
@@ -132,6 +135,7 @@ class LocalLog(Log):
             if not draft.control and draft.time is None:
                 one = self._writer.append_one(draft.kind.encode(), draft.data, durable=durable)
                 if one is not None:
+                    self._look_after()
                     return [Event(one.first, one.time, draft.kind, draft.data)]
         done = self._writer.append(
             Order(
@@ -173,8 +177,15 @@ class LocalLog(Log):
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
             return error
 
+    def _look_after(self) -> None:
+        """Say so if the active segment has grown enough to be sealed."""
+        tail = self._handle.tail
+        if tail is not None and tail.mark.offset > SEAL and self._backend.caretaker is not None:
+            self._backend.caretaker.want(self.session_id)
+
     def _events_of(self, drafts: Sequence[Draft], key: str | None, done: Appended) -> list[Event]:
         """Return the events that an append has become."""
+        self._look_after()
         if done.duplicate:
             return self._range(done.first, done.length)
         return [
@@ -231,8 +242,9 @@ class LocalLog(Log):
         begin = reader.segment.start.seq
         chain = self._handle.chain(reader)
         if chain is not None and after < begin:
-            for piece in chain.forwards(after, upto):
-                yield LocalChunk(piece, after, upto, self._gaps)
+            for piece, behind in chain.forwards(after, upto):
+                # Not beyond: what was sealed after this reading began may have been joined to it.
+                yield LocalChunk(piece, behind, min(upto, begin), self._gaps)
             if upto <= begin:
                 return
         start = reader.locate(after, tail.mark) if after > begin else None
@@ -259,8 +271,8 @@ class LocalLog(Log):
                 if piece.start.seq <= after:
                     return
         if chain is not None:
-            for piece in chain.backwards(min(upto, begin), after):
-                yield LocalChunk(piece, after, upto, self._gaps)
+            for piece, last in chain.backwards(min(upto, begin), after):
+                yield LocalChunk(piece, after, last, self._gaps)
 
     def controls(self, upto: int | None = None) -> list[Event]:
         found = self._look()
@@ -353,9 +365,10 @@ class LocalLog(Log):
         reader = self._handle.reader
         chain = None if reader is None else self._handle.chain(reader)
         if chain is not None:
-            for piece in chain.forwards(0, chain.upto):
+            for piece, behind in chain.forwards(0, chain.upto):
                 for line in piece.lines(format.decode_lines):
-                    yield event_of(line, self._gaps)
+                    if behind < line.seq <= chain.upto:
+                        yield event_of(line, self._gaps)
         found = (
             # Not even the header is whole; the lines behind it may be.
             inspection.salvage_bytes(self._handle.raw())
@@ -506,6 +519,7 @@ class LocalBackend(Backend):
     """A directory of sessions."""
 
     __slots__ = (
+        "__weakref__",
         "_ancestors",
         "_audit",
         "_closed",
@@ -517,6 +531,7 @@ class LocalBackend(Backend):
         "_mutex",
         "_recent",
         "_root",
+        "caretaker",
         "durability",
         "large",
         "large_content",
@@ -554,6 +569,7 @@ class LocalBackend(Backend):
         self._ancestors: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
         self._audit: LocalLog | None = None
         #: The ids of sessions by the names of their directories, for those who ask again and again.
+        self.caretaker = None
         self._ids: dict[str, str] = {}
         #: Those that may have files open, the most recently used last.
         self._recent: OrderedDict[LocalLog, None] = OrderedDict()
@@ -738,6 +754,8 @@ class LocalBackend(Backend):
         return Health(self.where, self.durability, not self.read_only, free)
 
     def close(self) -> None:
+        if self.caretaker is not None:
+            self.caretaker.stop()
         self._closed = True
         with self._guard():
             logs = [*self._logs.values(), *self._ancestors.values()]

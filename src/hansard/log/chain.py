@@ -6,6 +6,8 @@ wanted. Compaction may put another one in its place at any moment, or join it wi
 then lies under a name has the same events, so who finds a name gone looks at the directory again and goes on.
 """
 
+import contextlib
+import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -57,6 +59,7 @@ class Chain:
     __slots__ = (
         "_dictionaries",
         "_firsts",
+        "_mutex",
         "_open_directory",
         "_parts",
         "_path",
@@ -80,6 +83,8 @@ class Chain:
         self.upto = upto
         self._firsts: list[tuple[int, str]] = []
         self._parts: OrderedDict[str, Part] = OrderedDict()
+        #: Guards what is open: the threads of a process share a chain.
+        self._mutex = threading.Lock()
 
     # -- finding --------------------------------------------------------------------------------
 
@@ -89,10 +94,11 @@ class Chain:
         for attempt in range(_TRIES):
             if attempt or not self._firsts:
                 self._list()
-            place = bisect_right(self._firsts, seq, key=lambda found: found[0]) - 1
+            firsts = self._firsts
+            place = bisect_right(firsts, seq, key=lambda found: found[0]) - 1
             if place < 0:
                 break
-            name = self._firsts[place][1]
+            name = firsts[place][1]
             try:
                 part = self._part(name)
             except FileNotFoundError as error:
@@ -100,7 +106,7 @@ class Chain:
                 continue
             if part.end.seq >= seq:
                 return part
-            break
+            # It may have been joined with the next one since it was opened: look again.
         raise Damaged(
             self._path, 0, f"the segment with event {seq} is missing", "restore it from a backup"
         ) from problem
@@ -109,12 +115,12 @@ class Chain:
         """Return a segment by its name, which must be there."""
         return self._part(name)
 
-    def parts(self) -> Iterator[Part]:
-        """Yield all segments, in order."""
+    def parts(self) -> Iterator[tuple[Part, int]]:
+        """Yield all segments, in order, each with the seq behind which its events count."""
         seq = self._begin()
         while seq < self.upto:
             part = self.part_with(seq + 1)
-            yield part
+            yield part, seq
             seq = part.end.seq
 
     def names(self) -> list[str]:
@@ -125,12 +131,17 @@ class Chain:
     def size(self) -> int:
         """Return the bytes that the files take."""
         directory = self.open_directory()
+        size = 0
         try:
-            return sum(disk.stamp(directory, name) & ((1 << 48) - 1) for name in self.names())
+            for name in self.names():
+                # One that is gone is part of another by now.
+                with contextlib.suppress(FileNotFoundError):
+                    size += disk.stamp(directory, name) & ((1 << 48) - 1)
         except OSError as error:
             raise disk.explain(error, "read", self._path) from error
         finally:
             disk.close(directory)
+        return size
 
     def _begin(self) -> int:
         """Return the seq before the first event of all."""
@@ -167,14 +178,18 @@ class Chain:
             raise disk.explain(error, "list", self._path) from error
         finally:
             disk.close(directory)
+        # Under a name there may be another file by now.
+        with self._mutex:
+            self._parts.clear()
         # Of one that is there compressed and not, the compressed one, which sorts behind.
         self._firsts = list(dict(found).items())
 
     def _part(self, name: str) -> Part:
-        part = self._parts.get(name)
-        if part is not None:
-            self._parts.move_to_end(name)
-            return part
+        with self._mutex:
+            part = self._parts.get(name)
+            if part is not None:
+                self._parts.move_to_end(name)
+                return part
         directory = self.open_directory()
         path = self._path.rpartition("/")[0] + "/" + name
         try:
@@ -191,15 +206,22 @@ class Chain:
         else:
             reader = Reader(Segment(descriptor, path, self._session_id))
             part = Part(reader, reader.tail().mark)
-        self._parts[name] = part
-        while len(self._parts) > _OPEN:
-            self._parts.popitem(last=False)
+        with self._mutex:
+            self._parts[name] = part
+            while len(self._parts) > _OPEN:
+                self._parts.popitem(last=False)
         return part
 
     # -- reading --------------------------------------------------------------------------------
 
-    def forwards(self, after: int, upto: int) -> Iterator[Piece]:
-        """Yield the pieces that hold the events with after < seq <= upto, in order."""
+    # A segment may be replaced, between two pieces, by one that begins earlier or ends later. So what is
+    # handed out always comes with the seqs that count in it: those that have not been handed out yet.
+
+    def forwards(self, after: int, upto: int) -> Iterator[tuple[Piece, int]]:
+        """Yield the pieces that hold the events with after < seq <= upto, in order.
+
+        Each with the seq behind which its events count.
+        """
         upto = min(upto, self.upto)
         seq = max(after, self._begin())
         while seq < upto:
@@ -208,13 +230,13 @@ class Chain:
             start = reader.locate(seq, part.end) if seq > part.start.seq else part.start
             for piece in reader.forwards(start, part.end):
                 if piece.end.seq > seq:
-                    yield piece
-                if piece.end.seq >= upto:
+                    yield piece, seq
+                    seq = piece.end.seq
+                if seq >= upto:
                     return
-            seq = part.end.seq
 
-    def backwards(self, upto: int, after: int) -> Iterator[Piece]:
-        """Yield the same from the last piece to the first."""
+    def backwards(self, upto: int, after: int) -> Iterator[tuple[Piece, int]]:
+        """Yield the same from the last piece to the first, each with the last seq that counts in it."""
         seq = min(upto, self.upto)
         after = max(after, self._begin())
         while seq > after:
@@ -222,14 +244,19 @@ class Chain:
             reader = part.reader
             end = reader.mark_behind(seq, part.end) if seq < part.end.seq else part.end
             for piece in reader.backwards(end):
-                yield piece
-                if piece.start.seq <= after:
+                yield piece, seq
+                seq = piece.start.seq
+                if seq <= after:
                     return
-            seq = part.start.seq
 
     def controls(self) -> list[Line]:
         """Return the control records of all, in order."""
-        return [line for part in self.parts() for line in part.controls()]
+        return [
+            line
+            for part, after in self.parts()
+            for line in part.controls()
+            if after < line.seq <= self.upto
+        ]
 
     def first(self) -> Line:
         """Return the first record of all."""
@@ -241,7 +268,7 @@ class Chain:
         from hansard.log.sealing import hash_of
 
         wanted = hash_of(key)
-        for part in self.parts():
+        for part, _ in self.parts():
             segment = part.reader.segment
             if isinstance(segment, Sealed):
                 places = segment.find_key(wanted)
@@ -272,14 +299,16 @@ def _keys_of(part: Part) -> Iterator[tuple[str, int, int]]:
 
 def check_chain(chain: Chain, active: Reader) -> None:
     """Check every byte of the sealed segments, and that each goes on where the one before it ended."""
-    seq = -1
-    for part in chain.parts():
-        if seq >= 0 and part.start.seq != seq:
-            raise part.reader.segment.damaged(0, f"begins behind event {part.start.seq}, not {seq}")
+    seq = 0
+    for part, after in chain.parts():
+        if part.start.seq > after:
+            raise part.reader.segment.damaged(
+                0, f"begins behind event {part.start.seq}, and the one before ends at {after}"
+            )
         for piece in part.reader.forwards(part.start, part.end):
             inspection.committed(part.reader.segment, piece.start, piece.data, piece.end)
         if isinstance(part.reader.segment, Sealed):
             part.reader.segment.check()
         seq = part.end.seq
-    if seq != active.segment.start.seq:
+    if seq < active.segment.start.seq:
         raise active.segment.damaged(0, f"the segment before ends at event {seq}")

@@ -21,6 +21,7 @@ MUTATING: Final = (
     "write",
     "sync",
     "publish",
+    "link",
     "sync_directory",
     "move",
     "remove",
@@ -222,7 +223,7 @@ class Faults:
                 return str(path)
             case "move", (_, _, int(directory), str(name)):
                 return f"{self._path(directory)}/{name}"
-            case "publish", (int(directory), _, str(name)):
+            case ("publish" | "link"), (int(directory), _, str(name)):
                 return f"{self._path(directory)}/{name}"
             case _, (int(directory), str(name), *_):
                 return f"{self._path(directory)}/{name}"

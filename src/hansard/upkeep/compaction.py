@@ -8,11 +8,12 @@ the middle of the stream, since there the parts are all that can be shown.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import Final
 
 import msgspec
 
-from hansard.backend.contract import Backend, Forget
+from hansard.backend.contract import Backend, Forget, Log
 from hansard.errors import (
     Damaged,
     DiskFailed,
@@ -24,7 +25,7 @@ from hansard.errors import (
 )
 from hansard.event import kinds
 from hansard.event.envelope import Event
-from hansard.event.kinds import SESSION_REVERTED, SESSION_SNAPSHOTTED
+from hansard.event.kinds import SESSION_REVERTED, SESSION_SNAPSHOTTED, SessionForked
 from hansard.state import lineage, redaction
 
 #: How hard zstd tries: by hand, where a person waits for little; by itself, beside other work.
@@ -32,6 +33,9 @@ LEVEL: Final = 12
 QUICK: Final = 3
 
 Progress = Callable[[int, int], None]
+
+#: By session, the seqs that must still be shown as they were.
+Bounds = dict[str, set[int]]
 
 
 class CompactReport(msgspec.Struct, frozen=True):
@@ -55,8 +59,7 @@ def compact_session(
     backend: Backend, session_id: str, *, level: int = LEVEL, progress: Progress | None = None
 ) -> CompactReport:
     """Compact one session."""
-    bounds = fork_bounds(backend).get(session_id, [])
-    return _compact(backend, session_id, bounds, level, progress)
+    return _compact(backend, session_id, lambda: fork_bounds(backend), level, progress)
 
 
 def compact_store(
@@ -69,11 +72,12 @@ def compact_store(
     """Compact sessions one by one; one that cannot be is reported and stops no other."""
     total = CompactReport()
     failed: dict[str, str] = {}
-    bounds = fork_bounds(backend)
+    # Once for all, and only if somebody asks: it takes a look at every session.
+    bounds = cache(partial(fork_bounds, backend))
     wanted = sorted(session_ids)
     for place, session_id in enumerate(wanted, 1):
         try:
-            done = _compact(backend, session_id, bounds.get(session_id, []), level, None)
+            done = _compact(backend, session_id, bounds, level, None)
         except SessionDeleted:
             continue
         except (Damaged, DiskFailed, LockTimeout, SyncFailed, UnknownFormat) as error:
@@ -90,39 +94,69 @@ def compact_store(
     return msgspec.structs.replace(total, failed=failed)
 
 
-def fork_bounds(backend: Backend) -> dict[str, list[int]]:
-    """Return, by session, the seqs at which others were forked from it; those in the trash count too."""
-    bounds: dict[str, list[int]] = {}
+def fork_bounds(backend: Backend) -> Bounds:
+    """Return, by session, the seqs of it to which others are led that were forked from it.
+
+    That is where they were forked, and where they, or their own forks, go back to before that. Those in the
+    trash count too.
+    """
     whole = backend.whole
+    origins: dict[str, SessionForked] = {}
+    wanted: dict[str, set[int]] = {}
     for session_id in [*whole.ids(), *whole.trash()]:
         try:
-            forked = lineage.origin(whole.ancestor(session_id).first())
+            log = whole.ancestor(session_id)
+            forked = lineage.origin(log.first())
+            if forked is not None:
+                wanted[session_id] = {forked.seq, *_places(log.controls())}
+                origins[session_id] = forked
         except HansardError:
             continue  # what it was forked from cannot be told, so it cannot be read either
-        if forked is not None:
-            bounds.setdefault(forked.parent, []).append(forked.seq)
+    bounds: Bounds = {}
+    for session_id, places in wanted.items():
+        new = places
+        above = origins.get(session_id)
+        while above is not None and new:
+            known = bounds.setdefault(above.parent, set())
+            # What is known there was carried further up by whoever found it.
+            new = {place for place in new if place <= above.seq} - known
+            known |= new
+            above = origins.get(above.parent)
     return bounds
 
 
 def _compact(
-    backend: Backend, session_id: str, bounds: list[int], level: int, progress: Progress | None
+    backend: Backend,
+    session_id: str,
+    bounds: Callable[[], Bounds],
+    level: int,
+    progress: Progress | None,
 ) -> CompactReport:
     log = backend.log(session_id)
-    done = log.compact(forget_of(log.controls(), bounds), level=level, progress=progress)
+    done = log.compact(
+        forget_of(log, lambda: bounds().get(session_id, set())), level=level, progress=progress
+    )
     return CompactReport(int(done.segments > 0), done.before, done.after, done.blanked)
 
 
-def forget_of(controls: list[Event], bounds: list[int]) -> Forget:
+def forget_of(log: Log, bounds: Callable[[], set[int]]) -> Forget:
     """Return what a session's control events say is to be forgotten."""
-    redactions = redaction.of(controls)
-    kept = sorted({*bounds, *_places(controls)})
+    redactions = redaction.of(log.controls())
 
-    def drop_parts(begun: int, ended: int) -> bool:
-        # A place in between is one at which the message was not whole yet.
-        place = bisect_left(kept, begun)
-        return place == len(kept) or kept[place] >= ended
+    @cache
+    def kept() -> list[int]:
+        # Not before it is asked for, and so not before the segment was sealed that is being compacted: a
+        # snapshot that was made while a message was streamed must not be overlooked if the message's end is
+        # not. And most sessions never ask.
+        return sorted({*bounds(), *_places(log.controls())})
 
-    return Forget(redactions.mask, frozenset(redactions.seqs), redactions.streams, drop_parts)
+    def drop_part(seq: int, ended: int) -> bool:
+        # A place in between is one at which the message was not whole yet, and this is a part of it.
+        places = kept()
+        place = bisect_left(places, seq)
+        return place == len(places) or places[place] >= ended
+
+    return Forget(redactions.mask, frozenset(redactions.seqs), redactions.streams, drop_part)
 
 
 def _places(controls: list[Event]) -> Iterable[int]:
