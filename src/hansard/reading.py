@@ -250,12 +250,23 @@ class Reading:
         by_then, start = self._state
         if (upto is not None and start.seq > upto) or by_then != basis:
             start = fold.EMPTY
+        if not start.seq and log is self._log:
+            start = self._saved(upto, redactions)
         state = replay.replay(log, start=start, upto=upto, redactions=redactions)
         if state.seq > self._state[1].seq or by_then != basis:
             # What was folded stays folded: the next call reads only what is new.
             self._state = (basis, state)
         # The dicts inside are shared with the kept state, so the caller gets its own.
         return codec.own_copy(state)
+
+    def _saved(self, upto: int | None, redactions: Redactions) -> State:
+        """Return the state that a compaction saved, if it is of use."""
+        known = self._log.checkpoint()
+        if known is None or (upto is not None and known[0] > upto):
+            return fold.EMPTY
+        from hansard.state import checkpoint
+
+        return checkpoint.load(known[1], redactions) or fold.EMPTY
 
     # -- where it comes from --------------------------------------------------------------------
 

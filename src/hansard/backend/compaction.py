@@ -116,6 +116,9 @@ class Compaction:
         self._look_for_streams(sources)
         groups = self._groups(sources)
         self._total = sum(source.raw for group in groups for source in group)
+        if groups:
+            # It may hold what is to be forgotten, and must not outlive it; another is written at the end.
+            disk.discard(self._directory, names.CHECKPOINT)
         for group in groups:
             self._rewrite(group)
         for name, _ in leftovers:

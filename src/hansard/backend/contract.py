@@ -212,7 +212,10 @@ class Log(ABC):
 
     @abstractmethod
     def first(self) -> Event | None:
-        """Return the first event that the session itself has; None if it does not exist."""
+        """Return the first event that the session itself has; None if it does not exist.
+
+        Its data may be left out, unless it is a `session.forked`.
+        """
 
     @abstractmethod
     def head(self) -> Head | None:
@@ -246,6 +249,10 @@ class Log(ABC):
         For people and tools that mend; a session that is whole is read with `read`.
         """
 
+    def checkpoint(self) -> tuple[int, bytes] | None:
+        """Return the state that the last compaction saved, and its seq; None if there is none."""
+        return None
+
     @abstractmethod
     def compact(
         self,
@@ -253,10 +260,12 @@ class Log(ABC):
         *,
         level: int,
         progress: Callable[[int, int], None] | None = None,
+        state: Callable[[int], bytes] | None = None,
     ) -> Compacted:
         """Rewrite what is stored, smaller, and without what is to be forgotten; events stay as they are.
 
-        Safe beside writers, readers and other compactors, of which the second raises `LockTimeout`.
+        Safe beside writers, readers and other compactors, of which the second raises `LockTimeout`. `state`
+        is called with a seq, and returns what `checkpoint` is to give back for it.
         """
 
     @abstractmethod

@@ -40,9 +40,12 @@ from hansard.errors import (
     SessionNotFound,
 )
 from hansard.event.envelope import Draft, Event
+from hansard.event.kinds import SESSION_FORKED
 from hansard.event.large import Gaps, take_out_all, whole
 from hansard.log import disk, format, inspection, names
-from hansard.log.chain import check_chain
+from hansard.log.chain import Chain, check_chain
+from hansard.log.checkpoint import Checkpoint
+from hansard.log.checkpoint import write as write_checkpoint
 from hansard.log.draft import Appended, Order
 from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, Handle
@@ -57,6 +60,9 @@ MAX_OPEN: Final = 256
 
 #: An active segment of more bytes is sealed and compressed when somebody gets to it.
 SEAL: Final = 8 * 1024 * 1024
+
+#: Less than this, compressed, is read in a moment.
+CHECKPOINT: Final = 256 * 1024
 
 #: So many findings are listed for one session: what has more is past reading them.
 MAX_FINDINGS: Final = 1_000
@@ -215,13 +221,20 @@ class LocalLog(Log):
         log = reader.segment.time
         known, event = self._first
         if known != log:
-            if reader.segment.first_record:
-                event = event_of(format.decode_first(reader.segment.first_record), self._gaps)
-            else:
-                line = reader.first(tail.mark) if chain is None else chain.first()
-                event = event_of(line, self._gaps)
+            event = self._find_first(reader, tail, chain)
             self._first = (log, event)
         return event
+
+    def _find_first(self, reader: Reader, tail: Tail, chain: Chain | None) -> Event:
+        if chain is None:
+            return event_of(reader.first(tail.mark), self._gaps)
+        if not reader.segment.first_record:
+            return event_of(chain.first(), self._gaps)
+        first = event_of(format.decode_first(reader.segment.first_record), self._gaps)
+        # Of a fork the data are needed, and it is a control event; of others, nobody asks for them.
+        if first.kind == SESSION_FORKED:
+            return next(e for e in self._sealed_controls(reader) if e.seq == first.seq)
+        return first
 
     def head(self) -> Head | None:
         found = self._look()
@@ -298,7 +311,12 @@ class LocalLog(Log):
             return []
         upto, events = self._sealed
         if upto != (reader.segment.time, chain.upto):
-            events = [event_of(line, self._gaps) for line in chain.controls()]
+            known = self._handle.checkpoint(reader)
+            lines, after = [], 0
+            if known is not None and known.seq <= chain.upto:
+                lines, after = format.decode_lines(known.controls), known.seq
+            lines += chain.controls(after)
+            events = [event_of(line, self._gaps) for line in lines]
             self._sealed = ((reader.segment.time, chain.upto), events)
         return events
 
@@ -325,6 +343,7 @@ class LocalLog(Log):
         *,
         level: int,
         progress: Callable[[int, int], None] | None = None,
+        state: Callable[[int], bytes] | None = None,
     ) -> Compacted:
         self._backend.used(self)
         self._writer.seal()
@@ -340,7 +359,7 @@ class LocalLog(Log):
         try:
             lock = locked(directory, self._handle.root.path_of(self._handle.name, names.COMPACTION))
             try:
-                return Compaction(
+                done = Compaction(
                     directory,
                     chain.again(),
                     session_id=self.session_id,
@@ -351,10 +370,35 @@ class LocalLog(Log):
                     progress=progress,
                     gaps=self._gaps,
                 ).run()
+                if done.segments:
+                    self._save_checkpoint(directory, found[0], chain.again(), state)
+                return done
             finally:
                 lock.release()
         finally:
             disk.close(directory)
+
+    def _save_checkpoint(
+        self, directory: int, reader: Reader, chain: Chain, state: Callable[[int], bytes] | None
+    ) -> None:
+        """Write down what the sealed segments add up to, if they are many enough for it to matter."""
+        if chain.size() < CHECKPOINT:
+            return
+        lines = [format.control_line(line) for line in chain.controls()]
+        saved = b"" if state is None else state(chain.upto)
+        found = Checkpoint(self.session_id, reader.segment.time, chain.upto, b"".join(lines), saved)
+        # It is only a shortcut: without it everything is as it was, a little slower.
+        with suppress(OSError):
+            write_checkpoint(directory, found)
+
+    def checkpoint(self) -> tuple[int, bytes] | None:
+        found = self._look()
+        if found is None or self._handle.chain(found[0]) is None:
+            return None
+        known = self._handle.checkpoint(found[0])
+        if known is None or not known.state or known.seq > found[1].mark.seq:
+            return None
+        return known.seq, known.state
 
     def salvage(self) -> Iterator[Event | Finding]:
         try:

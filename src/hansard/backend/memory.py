@@ -260,8 +260,9 @@ class MemoryLog(Log):
         *,
         level: int,
         progress: Callable[[int, int], None] | None = None,
+        state: Callable[[int], bytes] | None = None,
     ) -> Compacted:
-        del level, progress
+        del level, progress, state
         record = self._record
         with record.changed:
             self._check_open()

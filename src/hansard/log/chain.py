@@ -64,6 +64,7 @@ class Chain:
         "_parts",
         "_path",
         "_session_id",
+        "_size",
         "upto",
     )
 
@@ -82,6 +83,8 @@ class Chain:
         #: The last seq before the active segment.
         self.upto = upto
         self._firsts: list[tuple[int, str]] = []
+        #: Bytes of the files, as long as nobody has looked at the directory again.
+        self._size: int | None = None
         self._parts: OrderedDict[str, Part] = OrderedDict()
         #: Guards what is open: the threads of a process share a chain.
         self._mutex = threading.Lock()
@@ -115,9 +118,9 @@ class Chain:
         """Return a segment by its name, which must be there."""
         return self._part(name)
 
-    def parts(self) -> Iterator[tuple[Part, int]]:
-        """Yield all segments, in order, each with the seq behind which its events count."""
-        seq = self._begin()
+    def parts(self, after: int = 0) -> Iterator[tuple[Part, int]]:
+        """Yield the segments, in order, each with the seq behind which its events count."""
+        seq = max(after, self._begin())
         while seq < self.upto:
             part = self.part_with(seq + 1)
             yield part, seq
@@ -130,6 +133,8 @@ class Chain:
 
     def size(self) -> int:
         """Return the bytes that the files take."""
+        if self._size is not None:
+            return self._size
         directory = self.open_directory()
         size = 0
         try:
@@ -141,6 +146,7 @@ class Chain:
             raise disk.explain(error, "read", self._path) from error
         finally:
             disk.close(directory)
+        self._size = size
         return size
 
     def _begin(self) -> int:
@@ -181,6 +187,7 @@ class Chain:
         # Under a name there may be another file by now.
         with self._mutex:
             self._parts.clear()
+        self._size = None
         # Of one that is there compressed and not, the compressed one, which sorts behind.
         self._firsts = list(dict(found).items())
 
@@ -249,13 +256,13 @@ class Chain:
                 if seq <= after:
                     return
 
-    def controls(self) -> list[Line]:
-        """Return the control records of all, in order."""
+    def controls(self, after: int = 0) -> list[Line]:
+        """Return the control records behind a seq, in order."""
         return [
             line
-            for part, after in self.parts()
+            for part, behind in self.parts(after)
             for line in part.controls()
-            if after < line.seq <= self.upto
+            if behind < line.seq <= self.upto
         ]
 
     def first(self) -> Line:

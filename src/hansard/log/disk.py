@@ -198,6 +198,11 @@ def open_file(directory: int, name: str, *, writable: bool = False, create: bool
     return descriptor
 
 
+def duplicate(descriptor: int) -> int:
+    """Return a second descriptor of an open file, for one who will close it."""
+    return os.dup(descriptor)
+
+
 def create_file(directory: int, name: str) -> int:
     """Create a file that must not exist, to read and append."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _CLOEXEC

@@ -51,7 +51,7 @@ class Previous(msgspec.Struct, frozen=True, gc=False):
 class Header(msgspec.Struct):
     """The data of a header note (F-23). The last three are there from the second segment on.
 
-    `created` is when the session began, `first` its first record if that is a control record.
+    `created` is when the session began, `first` its first record, without data.
     """
 
     version: int
@@ -86,21 +86,20 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
 
 
 class _First(msgspec.Struct):
-    """A record without its checksum, as a header repeats the first one of all."""
+    """The first record of all, without data and checksum, as a header repeats it."""
 
     seq: int
     time: str
     kind: str
-    data: msgspec.Raw
 
 
 _decode_first = msgspec.json.Decoder(_First).decode
 
 
 def decode_first(raw: bytes) -> Line:
-    """Return the first record of a session, as the header of a later segment has it."""
+    """Return the first record of a session, without data, as the header of a later segment has it."""
     found = _decode_first(raw)
-    return Line(found.seq, found.time, found.data, "", kind=found.kind, control=True)
+    return Line(found.seq, found.time, msgspec.Raw(b"{}"), "", kind=found.kind)
 
 
 decode_line = msgspec.json.Decoder(Line).decode
@@ -156,6 +155,20 @@ def record(
     return _close(
         b'{"seq":%d,"time":"%b","kind":"%b"%b,"data":%b' % (seq, time, kind, extra, data), crc
     )
+
+
+def control_line(line: Line) -> bytes:
+    """Frame a control record once more, to be kept outside of its segment: its checksum is void there."""
+    return record(
+        line.seq,
+        line.time.encode(),
+        line.kind.encode(),
+        bytes(line.data),
+        0,
+        key=line.key,
+        more=line.more,
+        control=True,
+    )[0]
 
 
 def note(

@@ -13,6 +13,8 @@ from typing import Final
 from hansard.errors import LockTimeout
 from hansard.log import disk, names
 from hansard.log.chain import Chain
+from hansard.log.checkpoint import Checkpoint
+from hansard.log.checkpoint import read as read_checkpoint
 from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import STALE_SECONDS, Root, deleted, sweep
@@ -140,6 +142,16 @@ class Handle:
                     self.root.dictionary,
                 )
             return chain
+
+    def checkpoint(self, reader: Reader) -> Checkpoint | None:
+        """Return what is known of the sealed segments without opening them."""
+        directory = self._open_directory()
+        if directory is None:
+            return None
+        try:
+            return read_checkpoint(directory, self.session_id, reader.segment.time)
+        finally:
+            disk.close(directory)
 
     def _open_directory(self) -> int | None:
         return self.root.open_session(self.session_id, self.name, buried=self._buried)

@@ -58,7 +58,7 @@ def _split(data: bytes) -> Iterator[tuple[bytes, int]]:
         begin = end
 
 
-def _stream(segment: Segment) -> Iterator[tuple[bytes, int]]:
+def stream(segment: Segment) -> Iterator[tuple[bytes, int]]:
     """Yield each whole line of a segment, and its length, with no more than one in memory.
 
     Of a line that is longer than a line can be, only the end is kept: there its checksum would stand.
@@ -112,13 +112,13 @@ def _walk(start: Mark, lines: Iterable[tuple[bytes, int]]) -> Iterator[Seen]:
                     line = format.decode_line(raw)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     reason = f"not a record: {error}"
-            known, sure = _after(raw, stored, known if reason else ()), stored is not None
+            known, sure = after(raw, stored, known if reason else ()), stored is not None
         finding = Finding(offset, length, reason) if reason else None
         yield Seen(place, offset, length, raw, line, finding)
         offset += length
 
 
-def _after(raw: bytes, stored: int | None, known: tuple[int, ...]) -> tuple[int, ...]:
+def after(raw: bytes, stored: int | None, known: tuple[int, ...]) -> tuple[int, ...]:
     """Return the running checksums that may be right behind a line; `known` if it is damaged."""
     said = () if stored is None else (stored,)
     # The damage may be in the checksum alone, or the whole line may be too much.
@@ -139,14 +139,14 @@ def findings(start: Mark, data: bytes, *, final: bool = True) -> Iterator[Findin
 
 def all_findings(segment: Segment) -> Iterator[Finding]:
     """Yield all damage of a segment, reading it in pieces."""
-    for item in _settled(segment.start, _stream(segment), final=True):
+    for item in _settled(segment.start, stream(segment), final=True):
         if isinstance(item, Finding):
             yield item
 
 
 def salvage(segment: Segment) -> Iterator[Line | Finding]:
     """Yield the whole records of a segment, and its damage, in order, reading it in pieces."""
-    return _salvaged(segment.start, _stream(segment))
+    return _salvaged(segment.start, stream(segment))
 
 
 def salvage_bytes(data: bytes) -> Iterator[Line | Finding]:

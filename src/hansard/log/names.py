@@ -33,6 +33,7 @@ INDEX: Final = "index.db"  # derived: may be deleted at any time
 
 # The files of one session.
 LOG: Final = "log.jsonl"  # the active segment
+CHECKPOINT: Final = "checkpoint"  # derived: what the sealed segments add up to
 COMPACTION: Final = "compaction"  # empty; compactors take the OS lock on it
 LOCK: Final = "lock"  # empty for ever; the OS lock is taken on it
 GATE: Final = "gate"  # beside the lock of the large content, and like it
@@ -316,6 +317,13 @@ def sealed(first_seq: int) -> str:
 def unpacked(first_seq: int) -> str:
     """Return the name of a sealed segment that begins at this seq and is not compressed yet."""
     return sealed(first_seq).removesuffix(".zst")
+
+
+def damaged(name: str, first_seq: int, time: str) -> str:
+    """Return the name under which a repair keeps a damaged segment; no sealed segment has one like it."""
+    digits = "".join(filter(str.isdigit, time))
+    suffix = ".jsonl.zst" if name.endswith(".zst") else ".jsonl"
+    return f"damaged-{first_seq:020d}-{digits}{suffix}"
 
 
 def sealed_first_seq(name: str) -> int | None:

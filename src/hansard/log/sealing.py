@@ -140,17 +140,7 @@ class Sealer:
                 self._keys.append((hash_of(line.key), line.seq))
             if line.control:
                 # Its data are what a reader of the index wants; its checksum stands in its frame.
-                raw, _ = format.record(
-                    line.seq,
-                    line.time.encode(),
-                    line.kind.encode(),
-                    bytes(line.data),
-                    0,
-                    key=line.key,
-                    more=line.more,
-                    control=True,
-                )
-                self._controls.append(raw)
+                self._controls.append(format.control_line(line))
         self._frame.append(piece.data)
         self._frame_size += len(piece.data)
         self.mark = piece.end

@@ -45,7 +45,7 @@ class Segment(disk.Open):
 
     @property
     def first_record(self) -> bytes:
-        """The session's first record, if this is not the first segment and it is a control record."""
+        """The session's first record, without data, if this is not the first segment."""
         return bytes(self._header.first)
 
     @property

@@ -443,10 +443,8 @@ class Writer:
         first = segment.first_record
         if segment.previous is None:
             line = reader.first(tail.mark)
-            if line.control:
-                first = msgspec.json.encode(
-                    {"seq": line.seq, "time": line.time, "kind": line.kind, "data": line.data}
-                )
+            # Without its data: what is to be forgotten some day must not live on in headers.
+            first = msgspec.json.encode({"seq": line.seq, "time": line.time, "kind": line.kind})
         content = next_header(segment, previous, first)
         name = names.unpacked(segment.start.seq + 1)
         made = replace_segment(handle.directory.descriptor, segment, name, content)

@@ -62,7 +62,7 @@ class Lineage(Log):
 
     def stands(self) -> bool:
         """Say whether every ancestor is still there, and none of them another that has taken its name."""
-        return all(stretch.log.first() == stretch.first for stretch in self.stretches)
+        return all(_same(stretch.log.first(), stretch.first) for stretch in self.stretches)
 
     def append(
         self,
@@ -156,13 +156,19 @@ class Lineage(Log):
         *,
         level: int,
         progress: Callable[[int, int], None] | None = None,
+        state: Callable[[int], bytes] | None = None,
     ) -> Compacted:
         """Compact the session itself."""
-        return self._own.compact(forget, level=level, progress=progress)
+        return self._own.compact(forget, level=level, progress=progress, state=state)
 
     def verify(self) -> list[Finding]:
         """Check the session itself."""
         return self._own.verify()
+
+
+def _same(now: Event | None, then: Event) -> bool:
+    """Say whether a session begins as it began then: with its data or without."""
+    return now is not None and (now.seq, now.stamp, now.kind) == (then.seq, then.stamp, then.kind)
 
 
 def whole(backend: Backend, own: Log, known: Lineage | None = None) -> Log:

@@ -26,7 +26,7 @@ from hansard.errors import (
 from hansard.event import kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import SESSION_REVERTED, SESSION_SNAPSHOTTED, SessionForked
-from hansard.state import lineage, redaction
+from hansard.state import checkpoint, fold, lineage, redaction, replay
 
 #: How hard zstd tries: by hand, where a person waits for little; by itself, beside other work.
 LEVEL: Final = 12
@@ -134,9 +134,22 @@ def _compact(
 ) -> CompactReport:
     log = backend.log(session_id)
     done = log.compact(
-        forget_of(log, lambda: bounds().get(session_id, set())), level=level, progress=progress
+        forget_of(log, lambda: bounds().get(session_id, set())),
+        level=level,
+        progress=progress,
+        # A fork's state is that of its whole lineage, which this log does not know.
+        state=None if lineage.origin(log.first()) is not None else partial(_state, log),
     )
     return CompactReport(int(done.segments > 0), done.before, done.after, done.blanked)
+
+
+def _state(log: Log, seq: int) -> bytes:
+    """Return the state at a seq, to be saved: folded from where the last one was saved."""
+    redactions = redaction.of(log.controls())
+    known = log.checkpoint()
+    start = None if known is None else checkpoint.load(known[1], redactions)
+    folded = replay.replay(log, start=start or fold.EMPTY, upto=seq, redactions=redactions)
+    return checkpoint.save(folded, redactions)
 
 
 def forget_of(log: Log, bounds: Callable[[], set[int]]) -> Forget:

@@ -1,0 +1,90 @@
+"""Keep what the sealed segments add up to in one small file, so that nobody has to open them all.
+
+Above: `backend.local`.  Below: `format`, `disk`.
+A checkpoint holds the control records up to a seq, and a state that whoever wrote it can make sense of. It
+is derived: missing, damaged, of another log or of a version that is not known, it is passed over, and the
+next compaction writes another. It is never believed over the log.
+"""
+
+from typing import Final
+
+import msgspec
+
+from hansard.log import disk, format, names
+
+VERSION: Final = 1
+
+#: Longer ones are none of ours.
+_LIMIT: Final = 512 * 1024 * 1024
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """What the sealed segments up to a seq add up to.
+
+    Attributes:
+        session: the session's id.
+        created: when it began.
+        seq: the last event that counts in it.
+        controls: the control records, as JSON lines.
+        state: bytes of the caller's.
+    """
+
+    session: str
+    created: str
+    seq: int
+    controls: bytes
+    state: bytes
+
+
+class _Head(msgspec.Struct):
+    """The first line of the file."""
+
+    checkpoint: int
+    session: str
+    created: str
+    seq: int
+    controls: int
+    state: int
+    sections: int
+
+
+def write(directory: int, found: Checkpoint) -> None:
+    """Put a checkpoint in the place of the last one. Not synced: it may be lost."""
+    body = found.controls + found.state
+    head = _Head(
+        VERSION,
+        found.session,
+        found.created,
+        found.seq,
+        len(found.controls),
+        len(found.state),
+        format.crc32(body),
+    )
+    # Whole under its name, after a kill; and after a power cut the checksum tells.
+    temporary = names.temporary(names.CHECKPOINT)
+    descriptor = disk.create_file(directory, temporary)
+    try:
+        disk.write_all(descriptor, msgspec.json.encode(head) + b"\n" + body)
+        disk.move(directory, temporary, directory, names.CHECKPOINT)
+    except BaseException:
+        disk.discard(directory, temporary)
+        raise
+    finally:
+        disk.close(descriptor)
+
+
+def read(directory: int, session_id: str, created: str) -> Checkpoint | None:
+    """Return a session's checkpoint; None if there is none that can be believed."""
+    try:
+        data = disk.read_all(directory, names.CHECKPOINT, _LIMIT)
+        line, _, body = data.partition(b"\n")
+        head = msgspec.json.decode(line, type=_Head)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    if head.checkpoint != VERSION or (head.session, head.created) != (session_id, created):
+        return None
+    if len(body) != head.controls + head.state or format.crc32(body) != head.sections:
+        return None
+    return Checkpoint(
+        head.session, head.created, head.seq, body[: head.controls], body[head.controls :]
+    )
