@@ -24,6 +24,7 @@ from hansard.state.views import View
 if TYPE_CHECKING:
     from hansard.state.pairing import Problem
     from hansard.upkeep.compaction import CompactReport
+    from hansard.upkeep.repair import RepairReport
     from hansard.upkeep.verify import SessionReport
 
 #: A place in a session: a seq, the label of a snapshot, or a time with its zone.
@@ -332,6 +333,20 @@ class Reading:
         from hansard.upkeep.compaction import compact_session
 
         return compact_session(self._backend, self.id, progress=progress)
+
+    def repair(self, *, missing: bool = False) -> "RepairReport":
+        """Mend the session's files, if they are damaged; never done unless asked for.
+
+        Every event that is whole stays, with its seq; an `event.lost` stands for each that is not. The damaged
+        files are kept beside the log, and a `session.repaired` event says what was done. Nothing is written if
+        nothing is damaged.
+
+        Args:
+            missing: a sealed segment that is not there at all is lost: let its events be, too.
+        """
+        from hansard.upkeep.repair import repair_session
+
+        return repair_session(self._backend, self.id, missing=missing)
 
     def verify(self) -> "SessionReport":
         """Check every byte that is stored of the session, and report.

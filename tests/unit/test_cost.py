@@ -32,7 +32,7 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store with a session of 10 events and one of 20,000, said one at a time."""
     root = tmp_path_factory.mktemp("grown") / "s"
-    with hansard.open(root, durability="os") as store:
+    with hansard.open(root, durability="os", auto_compact=False) as store:
         for name, length in LENGTHS.items():
             session = store.session(name)
             for _ in range(length):
@@ -64,7 +64,7 @@ def test_an_append_costs_the_same_at_any_length(
     append = APPENDS[what]
     monkeypatch.setattr(copy, "deepcopy", None)
     cost: dict[str, list[int]] = {}
-    with hansard.open(grown, durability="os") as store:
+    with hansard.open(grown, durability="os", auto_compact=False) as store:
         for name in LENGTHS:
             session = store.session(name)
             old = log_of(grown, name).stat().st_size
@@ -85,7 +85,7 @@ def test_an_append_costs_the_same_at_any_length(
 @pytest.mark.parametrize("name", LENGTHS)
 def test_a_cold_append_reads_the_end_only(name: str, grown: Path, traffic: Traffic) -> None:
     """N-73: the first append of a new process looks at the end of the log, whatever lies before it."""
-    with hansard.open(grown, durability="os") as store:
+    with hansard.open(grown, durability="os", auto_compact=False) as store:
         traffic.clear()
         store.session(name).add_message(MESSAGE)
     assert traffic.read <= COLD
@@ -96,7 +96,10 @@ def test_seeing_another_s_append_reads_what_is_new(
     name: str, grown: Path, traffic: Traffic
 ) -> None:
     """N-71: a warm handle reads only the bytes that another process has appended."""
-    with hansard.open(grown, durability="os") as one, hansard.open(grown, durability="os") as two:
+    with (
+        hansard.open(grown, durability="os", auto_compact=False) as one,
+        hansard.open(grown, durability="os") as two,
+    ):
         mine, theirs = one.session(name), two.session(name)
         seq = theirs.add_message(MESSAGE).seq
         mine.add_message(MESSAGE)
@@ -112,11 +115,11 @@ def test_seeing_another_s_append_reads_what_is_new(
 def test_an_append_touches_its_own_session_only(tmp_path: Path, traffic: Traffic) -> None:
     """N-71: in a store of many sessions, an append writes one file, its own, and reads no other."""
     root = tmp_path / "s"
-    with hansard.open(root, durability="os") as store:
+    with hansard.open(root, durability="os", auto_compact=False) as store:
         for number in range(200):
             store.session(f"s{number}").add_message(MESSAGE)
     traffic.clear()
-    with hansard.open(root, durability="os") as store:
+    with hansard.open(root, durability="os", auto_compact=False) as store:
         session = store.session("s7")
         session.add_message(MESSAGE)
         assert traffic.files == {log_of(root, "s7").stat().st_ino}
@@ -136,7 +139,7 @@ def test_an_append_touches_its_own_session_only(tmp_path: Path, traffic: Traffic
 def long_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store with a session of more than 80 MB, and metadata at its beginning."""
     root = tmp_path_factory.mktemp("long") / "s"
-    with hansard.open(root, durability="os") as store:
+    with hansard.open(root, durability="os", auto_compact=False) as store:
         session = store.create("a", metadata={"title": "T"})
         for number in range(10_000):
             session.add_message({"n": number, "content": "x" * 8_000})
@@ -207,7 +210,7 @@ def descriptors() -> int:
 def test_a_thousand_handles_keep_a_bounded_number_of_files_open(tmp_path: Path) -> None:
     """N-79: handles of 1,000 sessions, all in use, keep some hundred files open, and then none."""
     before = descriptors()
-    store = hansard.open(tmp_path / "s", durability="os")
+    store = hansard.open(tmp_path / "s", durability="os", auto_compact=False)
     sessions = [store.session(f"s{number}") for number in range(1_000)]
     for session in sessions:
         session.add_message({"n": 1})

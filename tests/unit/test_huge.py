@@ -17,7 +17,7 @@ MEBIBYTE = 1 << 20
 @pytest.mark.slow
 def test_a_message_of_64_mebibytes_is_the_limit(tmp_path: Path) -> None:
     """N-74, F-17: a message just below the limit comes back equal; one above it is refused whole."""
-    with hansard.open(tmp_path / "s", durability="os") as store:
+    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         session = store.session("a")
         largest = {"content": "x" * (format.MAX_DATA - 32)}
         for message in ({"n": 1}, largest, {"n": 2}):
@@ -28,7 +28,7 @@ def test_a_message_of_64_mebibytes_is_the_limit(tmp_path: Path) -> None:
         with pytest.raises(hansard.InvalidEvent, match="67,108,"):
             session.add_messages([{"n": 3}, {"content": "\u00e9" * (format.MAX_DATA // 2)}])
         assert tree(tmp_path) == before
-    with hansard.open(tmp_path / "s", durability="os") as store:
+    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         session = store.session("a")
         assert session.messages(last=2) == [largest, {"n": 2}]
         assert session.messages(at=2)[1]["content"] == largest["content"]
@@ -41,7 +41,7 @@ import resource, sys
 import hansard
 limit = 420 * {MEBIBYTE}
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-store = hansard.open(sys.argv[1], durability="os")
+store = hansard.open(sys.argv[1], durability="os", auto_compact=False)
 session = store.session("a")
 calls = {{
     "messages": session.messages,
@@ -82,7 +82,7 @@ def test_a_line_without_end_is_reported_in_bounded_memory(
     size: int, ends: bool, calls: str, tmp_path: Path
 ) -> None:
     """N-74, F-13: a line longer than a record can be is `Damaged` at its first byte, for any size."""
-    with hansard.open(tmp_path / "s", durability="os") as store:
+    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         for name in "ab":
             store.session(name).add_message({"n": 1})
     log = log_of(tmp_path / "s", "a")
@@ -112,7 +112,7 @@ def test_a_torn_tail_of_many_lines_is_no_line_without_end(
 ) -> None:
     """F-28: what a crash left of a large batch is torn, however long; only a single line is too long."""
     monkeypatch.setattr(format, "MAX_LINE", 100_000)
-    with hansard.open(tmp_path / "s", durability="os") as store:
+    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         store.session("a").add_message({"n": 1})
         whole = log_of(tmp_path / "s", "a").stat().st_size
         store.session("a").add_messages([{"n": 2, "content": "x" * 90_000}] * 20)
@@ -123,6 +123,6 @@ def test_a_torn_tail_of_many_lines_is_no_line_without_end(
         with hansard.open(tmp_path / "s", read_only=True) as store:
             assert store.session("a").messages() == [{"n": 1}]
             assert store.session("a").verify().ok
-    with hansard.open(tmp_path / "s", durability="os") as store:
+    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         assert store.session("a").add_message({"n": 2}).seq == 2
         assert store.session("a").messages() == [{"n": 1}, {"n": 2}]

@@ -52,7 +52,7 @@ class Result(NamedTuple):
 
 def append_os(folder: Path) -> Result:
     """One `"os"` append, and flock + fstat + write + unlock of a ready line."""
-    session = hansard.open(folder / "store", durability="os").session("s")
+    session = hansard.open(folder / "store", durability="os", auto_compact=False).session("s")
     lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
     file = os.open(folder / "file", os.O_CREAT | os.O_RDWR | os.O_APPEND)
     line = b"x" * 850 + b"\n"
@@ -91,7 +91,7 @@ def append_sync(folder: Path) -> Result:
 
 def append_long(folder: Path) -> Result:
     """One `"os"` append at 100,000 messages, and at 100."""
-    store = hansard.open(folder / "store", durability="os")
+    store = hansard.open(folder / "store", durability="os", auto_compact=False)
     long = _long_session(store)
     short = store.session("short")
     short.add_messages(MESSAGES[:100])
@@ -160,7 +160,7 @@ def tasks(folder: Path) -> Result:
 
 def jitter(folder: Path) -> Result:
     """How long an event loop stands still while 100,000 messages are loaded, listed and verified; 50 ms."""
-    _long_session(hansard.open(folder / "store", durability="os"))
+    _long_session(hansard.open(folder / "store", durability="os", auto_compact=False))
 
     async def beat(gaps: list[float]) -> None:
         # The time that this process has worked, and not that of the others on the machine.
@@ -187,7 +187,7 @@ def jitter(folder: Path) -> Result:
 
 def load(folder: Path) -> Result:
     """Loading 100,000 messages into dicts, and msgspec's `decode_lines` of the same bytes."""
-    store = hansard.open(folder / "store", durability="os")
+    store = hansard.open(folder / "store", durability="os", auto_compact=False)
     session = _long_session(store)
     path = folder / "store" / "sessions" / session.id / "log.jsonl"
     data = path.read_bytes()
@@ -201,7 +201,7 @@ def load(folder: Path) -> Result:
 
 def load_json(folder: Path) -> Result:
     """Loading 100,000 messages as JSON bytes, and reading the file."""
-    store = hansard.open(folder / "store", durability="os")
+    store = hansard.open(folder / "store", durability="os", auto_compact=False)
     session = _long_session(store)
     path = folder / "store" / "sessions" / session.id / "log.jsonl"
     ours, limit, ratio = alternate(
@@ -214,7 +214,7 @@ def load_json(folder: Path) -> Result:
 
 def last_fifty(folder: Path) -> Result:
     """The last 50 of 100,000 messages through a fresh handle, and of 100."""
-    store = hansard.open(folder / "store", durability="os")
+    store = hansard.open(folder / "store", durability="os", auto_compact=False)
     _long_session(store)
     store.session("short").add_messages(MESSAGES[:100])
     store.close()
@@ -231,7 +231,7 @@ def last_fifty(folder: Path) -> Result:
 
 def seen(folder: Path) -> Result:
     """Seeing another handle's append on a warm handle at 100,000 messages, and at 100."""
-    writer = hansard.open(folder / "store", durability="os")
+    writer = hansard.open(folder / "store", durability="os", auto_compact=False)
     _long_session(writer)
     writer.session("short").add_messages(MESSAGES[:100])
     reader = hansard.open(folder / "store", read_only=True)
@@ -256,7 +256,7 @@ def seen(folder: Path) -> Result:
 
 def fork(folder: Path) -> Result:
     """Forking a session of 100,000 messages, and one of 10."""
-    store = hansard.open(folder / "store", durability="os")
+    store = hansard.open(folder / "store", durability="os", auto_compact=False)
     long = _long_session(store)
     short = store.session("short")
     short.add_messages(MESSAGES[:10])
@@ -275,7 +275,7 @@ def fork(folder: Path) -> Result:
 def parts(folder: Path) -> Result:
     """A part of a streamed message in a `"sync"` store, and a message in an `"os"` store."""
     stream = hansard.open(folder / "store").session("s").stream()
-    session = hansard.open(folder / "other", durability="os").session("s")
+    session = hansard.open(folder / "other", durability="os", auto_compact=False).session("s")
     message = {"role": "assistant", "content": "word "}
     ours, limit, ratio = alternate(
         lambda: median_us(lambda _: stream.write("word "), 2000),

@@ -7,7 +7,6 @@ the others go. Whoever dies in between leaves files that say the same twice, and
 them away: the state before, or the state after.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -125,8 +124,8 @@ class Compaction:
             self._remove(name)
         after = before
         if groups or leftovers:
-            with contextlib.suppress(OSError):
-                disk.sync_directory(self._directory)
+            # What was taken out must not come back with an old file after a power cut.
+            disk.sync_directory(self._directory)
             after = sum(source.bytes for source in self._sources()[0])
         rewritten = sum(len(group) for group in groups)
         return Compacted(before, after, rewritten, self._blanked)

@@ -93,6 +93,34 @@ class Compacted(NamedTuple):
     blanked: int
 
 
+class Known(NamedTuple):
+    """What others know of a session that is to be repaired: those that were forked from it."""
+
+    #: The last seq of it that they refer to.
+    seq: int = 0
+    #: When it began; empty if nobody says so.
+    created: str = ""
+
+
+class Repaired(NamedTuple):
+    """What a repair has done: nothing, if there are no findings."""
+
+    #: What was damaged, and is mended.
+    findings: Sequence[Finding] = ()
+    #: Stretches of seqs, first and last, whose events are lost.
+    lost: Sequence[tuple[int, int]] = ()
+    #: Under which names the damaged bytes are kept, beside the log.
+    kept: Sequence[str] = ()
+    #: How many events were saved from what was damaged.
+    salvaged: int = 0
+    #: The seqs of those among them whose checksum could not be checked.
+    unchecked: Sequence[int] = ()
+    #: How many of the lost ones are known to have been control events.
+    controls: int = 0
+    #: Segments that are not there at all, and were left so.
+    missing: Sequence[Finding] = ()
+
+
 class Health(NamedTuple):
     """What a probe of the backend found out; one that fails raises instead."""
 
@@ -275,6 +303,16 @@ class Log(ABC):
         If a sync has failed and nothing is found, the session can be appended to again.
         `SessionNotFound` if there is no such session: nothing is not whole.
         """
+
+    def repair(self, *, known: Known | None = None, missing: bool = False) -> Repaired:
+        """Mend what is damaged, if anything is; keep the damaged bytes, and record it in the session.
+
+        Every event that is whole keeps its seq, and one of the kind `event.lost` stands for each that is not.
+        `missing`: also where a part of the session is not there at all. A backend that leaves damage to those
+        who run it has nothing to do here.
+        """
+        del known, missing
+        return Repaired()
 
 
 class Cursor(ABC):

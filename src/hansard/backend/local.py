@@ -27,7 +27,9 @@ from hansard.backend.contract import (
     Forget,
     Head,
     Health,
+    Known,
     Log,
+    Repaired,
 )
 from hansard.backend.cursors import LocalCursors
 from hansard.backend.records import LocalChunk, event_of
@@ -84,6 +86,7 @@ class LocalLog(Log):
         "_controls",
         "_first",
         "_handle",
+        "_renewed",
         "_sealed",
         "_writer",
         "session_id",
@@ -110,6 +113,8 @@ class LocalLog(Log):
         self._sealed: tuple[tuple[str, int], list[Event]] = (("", 0), [])
         #: The first event, and of which log.
         self._first: tuple[str | None, Event | None] = (None, None)
+        #: Which files these are from: see `Handle.renewed`.
+        self._renewed = 0
 
     def append(
         self,
@@ -481,12 +486,32 @@ class LocalLog(Log):
         found = [Finding("damage", error.path, *finding) for finding in listed]
         return found or [Finding("damage", error.path, error.offset, 0, error.reason)]
 
+    def repair(self, *, known: Known | None = None, missing: bool = False) -> Repaired:
+        self._backend.used(self)
+        from hansard.backend.repair import Repair
+
+        root = self._handle.root
+        try:
+            done = Repair(
+                root,
+                self.session_id,
+                self._handle.name,
+                known=known or Known(),
+                missing=missing,
+                timeout=self._backend.lock_timeout,
+            ).run()
+        finally:
+            # Also after an error: other files may have their names by now.
+            self.let_go()
+        if done.findings:
+            # All that is left was written anew, and synced.
+            root.failed.discard(self.session_id)
+        return done
+
     def let_go(self) -> None:
         """Close the files unless they are in use; the next call opens them again."""
         self._writer.let_go()
-        self._controls = (None, 0, [])
-        self._sealed = (("", 0), [])
-        self._first = (None, None)
+        self._forget_known()
 
     def delete(self, expected_seq: int | None, timeout: float | None) -> None:
         """Shut the log with a note, then move the directory (F-36)."""
@@ -546,7 +571,16 @@ class LocalLog(Log):
 
     def _look(self) -> tuple[Reader, Tail] | None:
         self._backend.used(self)
-        return self._handle.refresh()
+        found = self._handle.refresh()
+        if self._renewed != self._handle.renewed:
+            self._renewed = self._handle.renewed
+            self._forget_known()
+        return found
+
+    def _forget_known(self) -> None:
+        self._controls = (None, 0, [])
+        self._sealed = (("", 0), [])
+        self._first = (None, None)
 
     def _range(self, first: int, count: int) -> list[Event]:
         return [

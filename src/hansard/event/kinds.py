@@ -118,6 +118,23 @@ class SessionClosed(msgspec.Struct, omit_defaults=True):
     closed: bool = True
 
 
+class EventLost(msgspec.Struct, omit_defaults=True):
+    """What stood here was damaged, and could not be saved. `kept`: the file, beside the log, with its bytes."""
+
+    kept: str = ""
+
+
+class SessionRepaired(msgspec.Struct, omit_defaults=True):
+    """Damage was mended: where it was, which seqs are lost, first and last, and where the bytes are kept.
+
+    The seqs of all other events stayed as they were. Of much damage, only the beginning is listed.
+    """
+
+    damage: list[dict[str, Any]] = []
+    lost: list[tuple[int, int]] = []
+    kept: list[str] = []
+
+
 class SessionDeleted(msgspec.Struct, omit_defaults=True):
     """Of the audit log: a session was about to be moved into the trash. `seq`: its last event."""
 
@@ -168,6 +185,7 @@ class SessionKept(msgspec.Struct, omit_defaults=True):
     reason: str = ""
 
 
+EVENT_LOST: Final = "event.lost"
 MESSAGE_ADDED: Final = "message.added"
 MESSAGE_PART: Final = "message.part"
 MESSAGE_REDACTED: Final = "message.redacted"
@@ -181,6 +199,7 @@ SESSION_FORKED: Final = "session.forked"
 SESSION_KEPT: Final = "session.kept"
 SESSION_PRUNED: Final = "session.pruned"
 SESSION_PURGED: Final = "session.purged"
+SESSION_REPAIRED: Final = "session.repaired"
 SESSION_RESTORED: Final = "session.restored"
 SESSION_REVERTED: Final = "session.reverted"
 SESSION_SNAPSHOTTED: Final = "session.snapshotted"
@@ -201,6 +220,8 @@ KINDS: Final[dict[str, type[msgspec.Struct]]] = {
     SESSION_CLEARED: SessionCleared,
     SESSION_ARCHIVED: SessionArchived,
     SESSION_CLOSED: SessionClosed,
+    SESSION_REPAIRED: SessionRepaired,
+    EVENT_LOST: EventLost,
     SESSION_DELETED: SessionDeleted,
     SESSION_PRUNED: SessionPruned,
     SESSION_RESTORED: SessionRestored,
@@ -215,7 +236,7 @@ AUDITED: Final = frozenset(
 
 #: Control records (docs/format.md, F-19): few, and a view or the metadata cannot be known without
 #: them. Messages, their parts, usage and the application's own events are many, and can.
-CONTROL: Final = frozenset(KINDS) - AUDITED - {MESSAGE_ADDED, MESSAGE_PART, USAGE_RECORDED}
+CONTROL: Final = frozenset(KINDS) - AUDITED - {EVENT_LOST, MESSAGE_ADDED, MESSAGE_PART, USAGE_RECORDED}
 
 #: The application's own events begin with this, and are kept, replayed and listed uninterpreted.
 APPLICATION: Final = "x."

@@ -194,7 +194,8 @@ class Chain:
     def _part(self, name: str) -> Part:
         with self._mutex:
             part = self._parts.get(name)
-            if part is not None:
+            # One that has lost its name says the same as what has it now, unless it was damaged.
+            if part is not None and disk.identity(part.reader.segment.descriptor)[2]:
                 self._parts.move_to_end(name)
                 return part
         directory = self.open_directory()

@@ -223,14 +223,16 @@ def publish(directory: int, temporary: str, name: str) -> None:
 
 
 def link(directory: int, name: str, second: str) -> None:
-    """Give a file a second name, which may be there already if it is this file's."""
+    """Give a file a second name, which may be there already: as this file's, or as that of a copy of it."""
     try:
         os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except FileExistsError:
         one = os.stat(name, dir_fd=directory, follow_symlinks=False)
         other = os.stat(second, dir_fd=directory, follow_symlinks=False)
         if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino):
-            raise
+            # Most ways to copy a store make two files of one with two names.
+            os.unlink(second, dir_fd=directory)
+            os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
 
 
 def move(source: int, name: str, target: int, new_name: str) -> None:

@@ -37,6 +37,7 @@ class Handle:
         lock: the open lock file; None until something is appended.
         directory: the session's directory, kept from opening until its entries are durable.
         mutex: guards the fields above.
+        renewed: how often the files were found to have been replaced, and what was known of them void.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Handle:
         "name",
         "path",
         "reader",
+        "renewed",
         "root",
         "session_id",
         "tail",
@@ -58,6 +60,7 @@ class Handle:
         """`buried`: only to read, and also what is in the trash: others may have been forked from it."""
         self.root = root
         self._buried = buried
+        self.renewed = 0
         self.session_id = session_id
         self.name = name
         self.path = root.path_of(self.name, names.LOG)
@@ -104,8 +107,10 @@ class Handle:
         """Look at the end of the log; None if there is no such session (yet)."""
         self.check_process()
         with self.mutex:
-            if self._buried and self.reader is not None and _purged(self.reader):
-                self.let_go()  # another session may have its name by now
+            if self.reader is not None and _purged(self.reader):
+                # A repair has put another file in its place; or another session has its name by now.
+                self.let_go()
+                self.renewed += 1
             if self.reader is None and not self._open():
                 return None
             reader, tail = self._look()

@@ -14,15 +14,18 @@ from hansard.log.reader import Reader
 class Keys:
     """The keys of a segment up to a mark, with first seq and number of events of each append."""
 
-    __slots__ = ("_known", "_upto")
+    __slots__ = ("_known", "_segment", "_upto")
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, int]] = {}
+        #: Where the segment begins, which tells it from all others.
+        self._segment: Mark | None = None
         self._upto: Mark | None = None
 
     def begin(self, start: Mark) -> None:
         """Start with a segment that has no records yet."""
         self._known = {}
+        self._segment = start
         self._upto = start
 
     def forget(self) -> None:
@@ -32,6 +35,10 @@ class Keys:
 
     def learn(self, reader: Reader, end: Mark) -> None:
         """Read the keys of what was appended since the last time."""
+        if self._segment != reader.segment.start:
+            # The log has gone on in another segment: a reader may have seen so before any writer did.
+            self.forget()
+            self._segment = reader.segment.start
         start = self._upto or reader.segment.start
         if start is end:
             return

@@ -29,6 +29,7 @@ SESSIONS: Final = "sessions"  # one directory per session
 TRASH: Final = "trash"  # deleted sessions until purged
 CURSORS: Final = "cursors"  # how far consumers have got
 LARGE: Final = "large"  # texts by their hashes
+DICTIONARIES: Final = "dictionaries"  # what small sealed segments are compressed with
 INDEX: Final = "index.db"  # derived: may be deleted at any time
 
 # The files of one session.

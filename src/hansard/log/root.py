@@ -13,7 +13,6 @@ import msgspec
 
 from hansard.errors import (
     Closed,
-    Damaged,
     DiskFailed,
     ReadOnly,
     SessionDeleted,
@@ -93,7 +92,14 @@ class Root:
 
     def _make(self) -> None:
         """Turn an empty directory into a store. Two processes may do so at once."""
-        ours = {names.MARKER, names.SESSIONS, names.TRASH, names.CURSORS, names.LARGE}
+        ours = {
+            names.MARKER,
+            names.SESSIONS,
+            names.TRASH,
+            names.CURSORS,
+            names.LARGE,
+            names.DICTIONARIES,
+        }
         for name in disk.names(self._descriptor):
             if name not in ours and not names.is_temporary(name):
                 raise UnsafePath(
@@ -334,9 +340,29 @@ class Root:
 
     def dictionary(self, name: str) -> bytes:
         """Return a dictionary that sealed segments were compressed with."""
-        raise Damaged(
-            f"{self.path}/{name}", 0, "the dictionary is missing", "restore it from a backup"
-        )
+        from hansard.log import dictionary
+
+        return dictionary.read(self, name)
+
+    def path_of_dictionary(self, file: str = "") -> str:
+        """Return the path of the directory of dictionaries, or of a file in it, for people."""
+        return f"{self.path}/{names.DICTIONARIES}" + (f"/{file}" if file else "")
+
+    def open_dictionaries(self, *, create: bool = False) -> int | None:
+        """Open the directory of dictionaries; None if there is none."""
+        try:
+            if create:
+                disk.make_directory(self._descriptor, names.DICTIONARIES)
+            return disk.open_directory(self._descriptor, names.DICTIONARIES)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise disk.explain(error, "open", self.path_of_dictionary()) from error
+
+    def sync_dictionaries(self) -> None:
+        """Make the name of that directory durable; it may be younger than this opening."""
+        self.sync_names()
+        disk.sync_directory(self._descriptor)
 
     def stamps(self) -> Iterator[tuple[str, int]]:
         """Yield the name of each session's directory, with a number that changes when its log grows."""

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.errors import UnknownFormat
-from hansard.log import disk, format
+from hansard.errors import Damaged, UnknownFormat
+from hansard.log import dictionary, disk, format
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Tail
 from hansard.log.segment import Segment
@@ -275,9 +275,13 @@ class Sealed(Segment):
         name = self.index.dictionary
         if not name:
             return zstandard.ZstdDecompressor()
-        return zstandard.ZstdDecompressor(
-            dict_data=zstandard.ZstdCompressionDict(self._dictionaries(name))
-        )
+        try:
+            return zstandard.ZstdDecompressor(
+                dict_data=dictionary.prepared(name, self._dictionaries)
+            )
+        except Damaged as error:
+            reason = f"{error.reason}; session {self.index.session!r} was compressed with it"
+            raise Damaged(error.path, error.offset, reason, error.hint) from error
 
     def file_bytes(self, offset: int, length: int) -> bytes:
         """Return bytes of the file."""

@@ -10,7 +10,17 @@ redactions.
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from hansard.backend.contract import Backend, Chunk, Compacted, Finding, Forget, Head, Log
+from hansard.backend.contract import (
+    Backend,
+    Chunk,
+    Compacted,
+    Finding,
+    Forget,
+    Head,
+    Known,
+    Log,
+    Repaired,
+)
 from hansard.errors import Damaged
 from hansard.event import kinds
 from hansard.event.envelope import Draft, Event
@@ -164,6 +174,10 @@ class Lineage(Log):
     def verify(self) -> list[Finding]:
         """Check the session itself."""
         return self._own.verify()
+
+    def repair(self, *, known: Known | None = None, missing: bool = False) -> Repaired:
+        """Mend the session itself."""
+        return self._own.repair(known=known, missing=missing)
 
 
 def _same(now: Event | None, then: Event) -> bool:

@@ -1,0 +1,84 @@
+"""Mend a damaged session: save what is whole, keep the rest, and say what was done.
+
+Above: `session`.  Below: `verify`, `state.lineage`, `backend.contract`.
+Never done by itself: whoever calls this has seen `verify`, and perhaps looked for a backup. What the session's own
+files cannot tell any more, its forks may: up to which seq there were events, and when it began.
+"""
+
+import msgspec
+
+from hansard.backend.contract import Backend, Finding, Known
+from hansard.errors import HansardError, ReadOnly
+from hansard.state import lineage
+from hansard.upkeep.verify import verify_session
+
+
+class RepairReport(msgspec.Struct, frozen=True):
+    """What a repair did.
+
+    Attributes:
+        session: the session's id.
+        findings: the damage that was mended; empty if there was none.
+        salvaged: how many events were saved from the damaged files.
+        lost: the events that were not, as stretches of seqs: first and last of each.
+        unchecked: seqs of events that look whole, but whose checksum could not be checked, since it
+            depends on bytes that are lost.
+        controls: how many of the lost events are known to have been control events, which change views.
+        kept: the files, in the session's directory, that hold the damaged bytes.
+        left: damage that is still there: what only a backup can mend.
+    """
+
+    session: str
+    findings: list[Finding] = []
+    salvaged: int = 0
+    lost: list[tuple[int, int]] = []
+    unchecked: list[int] = []
+    controls: int = 0
+    kept: list[str] = []
+    left: list[Finding] = []
+
+    @property
+    def repaired(self) -> bool:
+        """True if something was mended."""
+        return bool(self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """True if there is no damage any more."""
+        return not self.left
+
+
+def repair_session(backend: Backend, session_id: str, *, missing: bool = False) -> RepairReport:
+    """Mend one session, if it is damaged."""
+    if backend.read_only:
+        raise ReadOnly(f"{backend.where}: opened with read_only=True; open it again to repair")
+    if verify_session(backend, session_id).ok:
+        return RepairReport(session_id)
+    log = backend.log(session_id)
+    done = log.repair(known=_known(backend, session_id), missing=missing)
+    after = verify_session(backend, session_id)
+    return RepairReport(
+        session_id,
+        list(done.findings),
+        done.salvaged,
+        list(done.lost),
+        list(done.unchecked),
+        done.controls,
+        list(done.kept),
+        [finding for finding in after.findings if finding.severity == "damage"],
+    )
+
+
+def _known(backend: Backend, session_id: str) -> Known:
+    """Return what the forks of a session know of it, as far as they can be read themselves."""
+    whole = backend.whole
+    seq, created = 0, ""
+    for child in [*whole.ids(), *whole.trash()]:
+        try:
+            forked = lineage.origin(whole.ancestor(child).first())
+        except HansardError:
+            continue
+        if forked is not None and forked.parent == session_id:
+            seq = max(seq, forked.seq)
+            created = created or forked.created
+    return Known(seq, created)

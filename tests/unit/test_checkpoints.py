@@ -1,0 +1,160 @@
+"""Checkpoints: a shortcut to what the events add up to, never believed over the log."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.backend import local
+from hansard.log import disk, names
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> hansard.Store:
+    """Return a store that writes a checkpoint for the smallest session."""
+    monkeypatch.setattr(local, "CHECKPOINT", 1)
+    return hansard.open(tmp_path / "s", durability="os", auto_compact=False)
+
+
+def fill(session: hansard.Session, begin: int = 0) -> None:
+    """Let a session say something of every sort."""
+    for number in range(begin, begin + 300):
+        session.add_message({"role": "user", "n": number})
+        if number % 40 == 0:
+            session.set_metadata(turn=number, title=f"T{number}")
+            session.snapshot(f"at {number}")
+            session.record_usage(model="m", input_tokens=1, output_tokens=2, cost=0.25)
+    session.stream().write(f"never finished {begin}")
+
+
+def shown(path: Path) -> Any:
+    """Return what a session adds up to, for one who knows nothing yet."""
+    with hansard.open(path, read_only=True) as store:
+        session = store.session("a")
+        return (
+            msgspec.to_builtins(session.state()),
+            session.metadata,
+            session.snapshots,
+            session.messages(),
+            session.state(at=100).message_count,
+        )
+
+
+def checkpoint(tmp_path: Path) -> Path:
+    """Return the file."""
+    return tmp_path / "s" / "sessions" / "a" / names.CHECKPOINT
+
+
+def test_a_state_is_taken_up_where_it_was_saved(
+    store: hansard.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resuming reads a checkpoint and a tail, not the events before it."""
+    session = store.session("a")
+    fill(session)
+    before = shown(tmp_path / "s")
+    session.compact()
+    session.add_message({"role": "user", "n": "new"})
+    assert checkpoint(tmp_path).exists()
+    opened: list[str] = []
+    open_file = disk.open_file
+
+    def noted(directory: int, name: str, **how: bool) -> int:
+        opened.append(name)
+        return open_file(directory, name, **how)
+
+    monkeypatch.setattr(disk, "open_file", noted)
+    with hansard.open(tmp_path / "s", read_only=True) as fresh:
+        state = fresh.session("a").state()
+    assert state.message_count == before[0]["message_count"] + 1
+    assert state.metadata == before[1]
+    assert names.CHECKPOINT in opened
+    assert not [name for name in opened if name.endswith(".zst")]
+
+
+HARM: dict[str, Callable[[bytes], bytes | None]] = {
+    "missing": lambda _: None,
+    "empty": lambda _: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "garbage": lambda data: random.Random(1).randbytes(len(data)),
+    "a newer version": lambda data: data.replace(b'"checkpoint":1', b'"checkpoint":9', 1),
+    "another session's": lambda data: data.replace(b'"session":"a"', b'"session":"b"', 1),
+    "another log's": lambda data: data.replace(b'"created":"20', b'"created":"19', 1),
+    "a flipped bit in the state": lambda data: data[:-20] + bytes([data[-20] ^ 1]) + data[-19:],
+    "ahead of the log": lambda data: _with_seq(data, 10**6),
+    "a newer state": lambda data: data.replace(
+        b'{"version":1,"redactions"', b'{"version":7,"redactions"'
+    ),
+}
+
+
+def _with_seq(data: bytes, seq: int) -> bytes:
+    line, _, body = data.partition(b"\n")
+    head = json.loads(line)
+    return json.dumps({**head, "seq": seq}).encode() + b"\n" + body
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_checkpoint_is_never_believed_over_the_log(
+    harm: str, store: hansard.Store, tmp_path: Path
+) -> None:
+    """N-40: missing, damaged, foreign, newer or ahead of the log, it changes no answer."""
+    session = store.session("a")
+    fill(session)
+    session.compact()
+    fill(session, 1000)
+    right = shown(tmp_path / "s")
+    data = HARM[harm](checkpoint(tmp_path).read_bytes())
+    if data is None:
+        checkpoint(tmp_path).unlink()
+    else:
+        checkpoint(tmp_path).write_bytes(data)
+    assert shown(tmp_path / "s") == right
+    assert session.verify().ok
+    session.compact()
+    assert shown(tmp_path / "s") == right
+    assert checkpoint(tmp_path).exists()
+
+
+def test_a_stale_checkpoint_is_where_to_go_on_from(store: hansard.Store, tmp_path: Path) -> None:
+    """N-40: an old checkpoint in the place of a new one gives the same state, by replaying more."""
+    session = store.session("a")
+    fill(session)
+    session.compact()
+    old = checkpoint(tmp_path).read_bytes()
+    for turn in range(1, 4):
+        fill(session, 1000 * turn)
+        session.compact()
+    right = shown(tmp_path / "s")
+    checkpoint(tmp_path).write_bytes(old)
+    assert shown(tmp_path / "s") == right
+
+
+def test_what_is_taken_out_is_taken_out_of_the_checkpoint(
+    store: hansard.Store, tmp_path: Path
+) -> None:
+    """N-66: scrubbed metadata live on in no checkpoint, and an older one does not bring them back."""
+    session = store.session("a")
+    fill(session)
+    session.set_metadata(pet="Rex the dog")
+    session.compact()
+    old = checkpoint(tmp_path).read_bytes()
+    assert b"Rex" in old
+    session.scrub("Rex")
+    checkpoint(tmp_path).write_bytes(old)
+    assert "Rex" not in repr(shown(tmp_path / "s"))
+    session.compact()
+    assert b"Rex" not in checkpoint(tmp_path).read_bytes()
+    assert session.metadata["pet"] == "[redacted] the dog"
+
+
+def test_small_sessions_have_none(tmp_path: Path) -> None:
+    """What is read in a moment needs no shortcut: a small session is compacted without one."""
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        store.session("a").add_message({"n": 1})
+        store.session("a").compact()
+    assert not checkpoint(tmp_path).exists()

@@ -1,0 +1,139 @@
+"""Compaction by itself: off the way of those who append, and nobody's error."""
+
+import errno
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.backend import local
+from hansard.testing import faults
+from hansard.upkeep import periodic
+
+NAME = "hansard-compaction"
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let sessions be sealed at 20 kB, and look that no thread is left."""
+    monkeypatch.setattr(local, "SEAL", 20_000)
+    yield
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == NAME:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def sealed(root: Path, session_id: str = "a") -> list[str]:
+    """Return the names of the compressed segments of a session."""
+    return sorted(file.name for file in (root / "sessions" / session_id).glob("*.zst"))
+
+
+def settle(store: hansard.Store) -> None:
+    """Wait until nothing is left to compact."""
+    for thread in threading.enumerate():
+        if thread.name == NAME:
+            thread.join(60)
+
+
+def test_a_session_that_has_grown_is_compacted(tmp_path: Path) -> None:
+    """Appends alone make sealed segments, and what is read is what was said."""
+    said = [{"role": "user", "content": "x" * 500, "n": number} for number in range(400)]
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        session = store.session("a")
+        for message in said:
+            session.add_message(message)
+        settle(store)
+        assert len(sealed(tmp_path / "s")) >= 1
+        assert session.messages() == said
+        assert session.verify().ok
+    with hansard.open(tmp_path / "s", read_only=True) as store:
+        assert store.session("a").messages() == said
+
+
+def test_it_can_be_turned_off(tmp_path: Path) -> None:
+    """With `auto_compact=False`, and in a read-only store, nobody compacts and no thread begins."""
+    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
+        for number in range(200):
+            store.session("a").add_message({"content": "x" * 500, "n": number})
+        assert not any(thread.name == NAME for thread in threading.enumerate())
+    assert sealed(tmp_path / "s") == []
+
+
+def test_closing_ends_it(tmp_path: Path) -> None:
+    """`close` returns when the thread has ended, whatever it was doing, and leaves a good store."""
+    for turn in range(10):
+        with hansard.open(tmp_path / "s", durability="os") as store:
+            store.session("a").add_messages(
+                {"turn": turn, "n": n, "x": "y" * 400} for n in range(80)
+            )
+        assert not any(thread.name == NAME for thread in threading.enumerate())
+    with hansard.open(tmp_path / "s", read_only=True) as store:
+        assert len(store.session("a").messages()) == 800
+        assert store.verify().ok
+    assert not list((tmp_path / "s" / "sessions" / "a").glob(".tmp*"))
+
+
+def test_a_store_that_nobody_holds_is_let_go(tmp_path: Path) -> None:
+    """The thread keeps no store alive: one that was dropped without `close` is gone."""
+    store = hansard.open(tmp_path / "s", durability="os")
+    session = store.session("a")
+    for number in range(100):
+        session.add_message({"content": "x" * 500, "n": number})
+    settle(store)
+    backend = weakref.ref(store._backend)
+    del store, session
+    gc.collect()
+    assert backend() is None
+
+
+def test_what_goes_wrong_is_nobody_s_error(tmp_path: Path) -> None:
+    """N-29: a compaction that the disk refuses costs no append, and is done when the disk takes it again."""
+    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
+        session = store.session("a")
+        for number in range(100):
+            session.add_message({"content": "x" * 500, "n": number})
+        keeper = periodic.Keeper(store._backend)
+        with faults.fail(errno.ENOSPC, only={"create_file"}, lasting=True):
+            keeper.compact("a")
+        assert sealed(tmp_path / "s") == []
+        assert len(session.messages()) == 100
+        keeper.compact("a")
+        assert len(sealed(tmp_path / "s")) == 1
+        assert len(session.messages()) == 100
+
+
+FORKING = """
+import os, sys, hansard
+from hansard.backend import local
+local.SEAL = 20_000
+store = hansard.open(sys.argv[1], durability="os")
+session = store.session("a")
+def say(count):
+    for n in range(count):
+        session.add_message({"content": "x" * 500, "n": n})
+say(100)
+child = os.fork()
+say(100)
+store.close()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_forked_child_has_its_own(tmp_path: Path) -> None:
+    """N-23: after a fork both go on appending and compacting, and nothing is lost or doubled."""
+    subprocess.run(
+        [sys.executable, "-c", FORKING, str(tmp_path / "s")], check=True, timeout=60, env=os.environ
+    )
+    with hansard.open(tmp_path / "s", read_only=True) as store:
+        assert store.session("a").seq == 300
+        assert store.verify().ok
