@@ -64,6 +64,7 @@ __all__ = [
     "PruneReport",
     "ReadOnly",
     "Reentered",
+    "RepairReport",
     "SecretRefused",
     "SeqConflict",
     "Session",
@@ -92,6 +93,7 @@ _LATER = {
     "Follower": "follow",
     "Problem": "state.pairing",
     "PruneReport": "upkeep.pruning",
+    "RepairReport": "upkeep.repair",
     "SessionReport": "upkeep.verify",
     "StoreReport": "upkeep.verify",
     "Stream": "stream",
@@ -105,6 +107,7 @@ if TYPE_CHECKING:
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.pruning import PruneReport
+    from hansard.upkeep.repair import RepairReport
     from hansard.upkeep.verify import SessionReport, StoreReport
 else:
 

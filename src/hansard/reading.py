@@ -337,9 +337,9 @@ class Reading:
     def repair(self, *, missing: bool = False) -> "RepairReport":
         """Mend the session's files, if they are damaged; never done unless asked for.
 
-        Every event that is whole stays, with its seq; an `event.lost` stands for each that is not. The damaged
-        files are kept beside the log, and a `session.repaired` event says what was done. Nothing is written if
-        nothing is damaged.
+        Every event that is whole stays, with its seq; an `event.lost` stands for each that is not. The
+        damaged files are kept beside the log, and a `session.repaired` event says what was done. Nothing is
+        written if nothing is damaged.
 
         Args:
             missing: a sealed segment that is not there at all is lost: let its events be, too.

@@ -218,7 +218,7 @@ class Session(Reading):
         """Remove the message at a seq from every view, for good, also from views of earlier times.
 
         A redaction holds for the sessions that were forked from this one too. The bytes stay in the log until
-        compaction, which this version does not have yet.
+        it is compacted.
         """
         self._check_place("redact", seq)
         event = self._event_at(seq)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from hansard.backend.contract import Chunk, Finding, Head, Health, Log
 from hansard.backend.memory import MemoryBackend, MemoryChunk, MemoryLog
 from hansard.event.envelope import Draft, Event
+from tests.contract.compaction_mutants import COMPACTION_LOGS
 from tests.contract.cursor_mutants import CURSOR_MUTANTS
 from tests.contract.forking_mutants import FORKING_LOGS, FORKING_MUTANTS
 from tests.contract.large_mutants import LARGE_MUTANTS
@@ -253,4 +254,5 @@ MUTANTS: dict[type[MemoryBackend], str] = {
     **LARGE_MUTANTS,
     **FORKING_MUTANTS,
     **{of(logs): capability for logs, capability in FORKING_LOGS.items()},
+    **{of(logs): capability for logs, capability in COMPACTION_LOGS.items()},
 }

@@ -144,6 +144,7 @@ class Conversations(Stepping):
             for fact in facts
             if fact.kind == "message.added" and fact.data.get("stream") == stream and stream
             and fact.seq >= seq and fact.seq not in self.plain.gone(name).seqs
+            and stream not in self.plain.gone(name).streams
         ]  # fmt: skip
         taken = finished[0] if finished else seq
         self.do(

@@ -123,9 +123,9 @@ class PlainStore:
                 ended[fact.data["stream"]] = fact.seq
         for fact in self.session(name).own if drops_parts else []:
             end = ended.get(fact.data.get("stream", ""), 0)
-            if fact.kind == "message.part" and "text" in fact.data and fact.seq < end:
-                if not any(fact.seq <= place < end for place in places):
-                    fact.data = {"stream": fact.data["stream"]}
+            needed = any(fact.seq <= place < end for place in places)
+            if fact.kind == "message.part" and "text" in fact.data and fact.seq < end and not needed:
+                fact.data = {"stream": fact.data["stream"]}
 
     def _led_to(self, name: str) -> set[int]:
         """Return the places of a session at which others begin, or to which a label or a revert leads."""

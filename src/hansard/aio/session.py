@@ -22,6 +22,7 @@ from hansard.state.fold import State, Usage
 from hansard.state.pairing import Problem
 from hansard.state.views import View
 from hansard.upkeep.compaction import CompactReport
+from hansard.upkeep.repair import RepairReport
 from hansard.upkeep.verify import SessionReport
 
 Answer = TypeVar("Answer")
@@ -347,6 +348,10 @@ class Session:
     async def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactReport:
         """Seal, compress, and remove what was taken out; `progress` is called in another thread."""
         return await self._write(lambda session: session.compact(progress=progress))
+
+    async def repair(self, *, missing: bool = False) -> RepairReport:
+        """Mend the session's files, if they are damaged; never done unless asked for."""
+        return await self._write(lambda session: session.repair(missing=missing))
 
     async def verify(self) -> SessionReport:
         """Check every byte that is stored of the session, and report."""

@@ -18,6 +18,7 @@ from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from hansard.log import disk, format, names
 from hansard.log.chain import Chain, Part
+from hansard.log.dictionary import SMALL, Latest
 from hansard.log.format import Line, Mark
 from hansard.log.lock import Lock
 from hansard.log.root import STALE_SECONDS, sweep
@@ -27,6 +28,9 @@ from hansard.log.sealing import Sealer
 #: A segment is not joined with others beyond this, before compression: what was sealed because it had grown
 #: is large enough, and is never written again unless something in it is to be forgotten.
 LARGEST: Final = 8 * 1024 * 1024
+
+#: By so many levels zstd tries harder for what is small: of such there are many, and each is soon done.
+_HARDER: Final = 3
 
 #: After so many events, whoever waits is told how far it is.
 _TELL: Final = 5_000
@@ -83,7 +87,9 @@ class Compaction:
         level: int,
         progress: Progress | None,
         gaps: ToGaps,
+        dictionary: Latest,
     ) -> None:
+        self._dictionary = dictionary
         self._gaps = gaps
         self._directory = directory
         self._chain = chain
@@ -224,12 +230,17 @@ class Compaction:
     # -- doing it -------------------------------------------------------------------------------
 
     def _rewrite(self, group: list[Source]) -> None:
-        import zstandard
+        small = sum(source.raw for source in group) < SMALL
+        level = self._level + _HARDER if small else self._level
+        with self._dictionary.compressor(level, small=small) as (dictionary, compress):
+            self._write(group, dictionary, compress)
 
+    def _write(
+        self, group: list[Source], dictionary: str, compress: Callable[[bytes], bytes]
+    ) -> None:
         first = group[0].first
         name = names.sealed(first)
         temporary = names.temporary(name)
-        compress = zstandard.ZstdCompressor(level=self._level).compress
         try:
             descriptor = disk.create_file(self._directory, temporary)
             try:
@@ -251,6 +262,8 @@ class Compaction:
                     session_id=self._session_id,
                     created=self._created,
                     compress=compress,
+                    dictionary=dictionary,
+                    begins=group[0].part.begins,
                 )
                 if plain:
                     self._copy(sealer, group[0])

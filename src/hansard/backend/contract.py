@@ -18,7 +18,7 @@ All backends promise:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from hansard.event.envelope import Draft, Event
@@ -455,6 +455,17 @@ class Backend(ABC):
     @abstractmethod
     def drop_cursor(self, name: str) -> bool:
         """Remove a cursor, readable or not; say whether there was one. `LockTimeout` if it is open."""
+
+    def learn(self, session_ids: Iterable[str], sample: Callable[[str], bytes]) -> None:
+        """Learn what sessions have in common, to keep them smaller when they are compacted.
+
+        `sample` returns what a session says, as far as it is not to be forgotten. A backend need not learn.
+        """
+        del session_ids, sample
+
+    def shared_findings(self) -> list[Finding]:
+        """Return what is wrong with what all sessions share."""
+        return []
 
     @abstractmethod
     def contents(self) -> list[Content]:

@@ -48,6 +48,7 @@ from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, check_chain
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
+from hansard.log.dictionary import FEWEST, SMALL, Latest, problems
 from hansard.log.draft import Appended, Order
 from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, Handle
@@ -374,6 +375,7 @@ class LocalLog(Log):
                     level=level,
                     progress=progress,
                     gaps=self._gaps,
+                    dictionary=self._backend.dictionary,
                 ).run()
                 if done.segments:
                     self._save_checkpoint(directory, found[0], chain.again(), state)
@@ -395,6 +397,17 @@ class LocalLog(Log):
         # It is only a shortcut: without it everything is as it was, a little slower.
         with suppress(OSError):
             write_checkpoint(directory, found)
+
+    def is_small(self) -> bool:
+        """Say whether a session has something to compact, and little."""
+        try:
+            found = self._look()
+        except HansardError:
+            return False  # it shows when it is compacted
+        if found is None:
+            return False
+        reader, tail = found
+        return tail.mark.seq > reader.segment.start.seq and tail.size < SMALL
 
     def checkpoint(self) -> tuple[int, bytes] | None:
         found = self._look()
@@ -488,18 +501,18 @@ class LocalLog(Log):
 
     def repair(self, *, known: Known | None = None, missing: bool = False) -> Repaired:
         self._backend.used(self)
-        from hansard.backend.repair import Repair
+        from hansard.backend.repair import repair
 
         root = self._handle.root
         try:
-            done = Repair(
+            done = repair(
                 root,
                 self.session_id,
                 self._handle.name,
                 known=known or Known(),
                 missing=missing,
                 timeout=self._backend.lock_timeout,
-            ).run()
+            )
         finally:
             # Also after an error: other files may have their names by now.
             self.let_go()
@@ -610,6 +623,7 @@ class LocalBackend(Backend):
         "_recent",
         "_root",
         "caretaker",
+        "dictionary",
         "durability",
         "large",
         "large_content",
@@ -637,6 +651,7 @@ class LocalBackend(Backend):
         self.durability = durability
         self.lock_timeout = lock_timeout
         self.large_content = large_content
+        self.dictionary = Latest(self._root)
         self.large = LocalContents(self._root, self.check_open, lock_timeout)
         self._closed = False
         self._generation = disk.generation
@@ -825,6 +840,24 @@ class LocalBackend(Backend):
         """Return the ids of all sessions, also of those in the trash."""
         both = (self._root.session_names(), self._root.trash_names())
         return sorted({session_id for names in both for session_id in self._ids_of(names)})
+
+    def learn(self, session_ids: Iterable[str], sample: Callable[[str], bytes]) -> None:
+        self.check_open()
+        if self.dictionary.name():
+            return
+        # Those that have been compacted without one had too little in common, or were too few.
+        small = [found for found in session_ids if self._local(found).is_small()]
+        if len(small) >= FEWEST:
+            step = -(-len(small) // (4 * FEWEST))
+            self.dictionary.learn(sample(found) for found in small[::step])
+
+    def shared_findings(self) -> list[Finding]:
+        self.check_open()
+        hint = "sessions that need it say so if both of its files are lost"
+        return [
+            Finding("note", path, 0, 0, f"this dictionary is {reason}; {hint}")
+            for path, reason in problems(self._root)
+        ]
 
     def health(self) -> Health:
         self.check_open()

@@ -270,7 +270,11 @@ class MemoryLog(Log):
                 raise SessionNotFound(f"no session {self.session_id!r} in this store")
             # A list of its own: who reads the old one reads on in it.
             masked = [forget.mask(event) for event in record.events]
-            blanked = sum(new is not old for new, old in zip(masked, record.events, strict=True))
+            # What was blank before is blank again, which is nothing new.
+            blanked = sum(
+                new is not old and new.raw != old.raw
+                for new, old in zip(masked, record.events, strict=True)
+            )
             record.events = masked
             record.controls = [forget.mask(event) for event in record.controls]
             return Compacted(0, 0, 0, blanked)

@@ -119,7 +119,7 @@ class SessionClosed(msgspec.Struct, omit_defaults=True):
 
 
 class EventLost(msgspec.Struct, omit_defaults=True):
-    """What stood here was damaged, and could not be saved. `kept`: the file, beside the log, with its bytes."""
+    """What stood here was damaged and is lost. `kept`: the file, beside the log, that has its bytes."""
 
     kept: str = ""
 
@@ -127,11 +127,13 @@ class EventLost(msgspec.Struct, omit_defaults=True):
 class SessionRepaired(msgspec.Struct, omit_defaults=True):
     """Damage was mended: where it was, which seqs are lost, first and last, and where the bytes are kept.
 
+    `unchecked`: seqs of events that look whole, and cannot be checked.
     The seqs of all other events stayed as they were. Of much damage, only the beginning is listed.
     """
 
     damage: list[dict[str, Any]] = []
     lost: list[tuple[int, int]] = []
+    unchecked: list[int] = []
     kept: list[str] = []
 
 

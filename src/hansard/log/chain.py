@@ -41,10 +41,18 @@ class Part:
         """The mark behind the header."""
         return self.reader.segment.start
 
+    @property
+    def begins(self) -> bool:
+        """True if the log begins here."""
+        segment = self.reader.segment
+        if isinstance(segment, Sealed):
+            return segment.index.begins
+        return segment.previous is None
+
     def controls(self) -> list[Line]:
         """Return the control records."""
         segment = self.reader.segment
-        if isinstance(segment, Sealed):
+        if isinstance(segment, Sealed) and segment.index.controls >= 0:
             return segment.controls()
         tail = self.reader.tail()
         return self.reader.controls(tail.ctl) if tail.ctl else []
@@ -87,7 +95,7 @@ class Chain:
         self._size: int | None = None
         self._parts: OrderedDict[str, Part] = OrderedDict()
         #: Guards what is open: the threads of a process share a chain.
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
 
     # -- finding --------------------------------------------------------------------------------
 
@@ -99,20 +107,24 @@ class Chain:
                 self._list()
             firsts = self._firsts
             place = bisect_right(firsts, seq, key=lambda found: found[0]) - 1
-            if place < 0:
-                break
-            name = firsts[place][1]
             try:
-                part = self._part(name)
+                # Most often the first one does. A leftover of a crash may end too soon, and then one that
+                # begins before it covers them both.
+                for candidate in range(place, -1, -1):
+                    part = self._part(firsts[candidate][1])
+                    if candidate == 0 and not part.begins:
+                        raise self._lost(firsts[0][0] - 1)
+                    if part.end.seq >= seq:
+                        return part
             except FileNotFoundError as error:
                 problem = error
-                continue
-            if part.end.seq >= seq:
-                return part
             # It may have been joined with the next one since it was opened: look again.
-        raise Damaged(
+        raise self._lost(seq) from problem
+
+    def _lost(self, seq: int) -> Damaged:
+        return Damaged(
             self._path, 0, f"the segment with event {seq} is missing", "restore it from a backup"
-        ) from problem
+        )
 
     def part_named(self, name: str) -> Part:
         """Return a segment by its name, which must be there."""
@@ -214,6 +226,9 @@ class Chain:
         else:
             reader = Reader(Segment(descriptor, path, self._session_id))
             part = Part(reader, reader.tail().mark)
+        if part.start.seq + 1 != names.sealed_first_seq(name):
+            # Copied, or renamed: what it holds is not what is looked for under this name.
+            raise part.reader.segment.damaged(0, f"begins with event {part.start.seq + 1}")
         with self._mutex:
             self._parts[name] = part
             while len(self._parts) > _OPEN:

@@ -12,11 +12,11 @@ one of them said can be taken out of that one, and is then nowhere.
 import contextlib
 import re
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from hansard.errors import Damaged
+from hansard.errors import Damaged, DiskFailed, UnsafePath
 from hansard.log import disk, names
 from hansard.log.root import STALE_SECONDS, Root, sweep
 
@@ -24,6 +24,9 @@ from hansard.log.root import STALE_SECONDS, Root, sweep
 SIZE: Final = 256 * 1024
 #: No dictionary of ours holds more, so none may claim to (N-74).
 LARGEST: Final = 4 * SIZE
+
+#: What is shorter gains by a dictionary; longer ones are as good as one.
+SMALL: Final = 1024 * 1024
 
 #: What is trained on: so much of a session, and so much of all of them.
 SAMPLE: Final = 64 * 1024
@@ -44,7 +47,9 @@ _COUNTED: Final = 8
 _LEVEL: Final = 19
 
 #: A word and what separates it from the next. A byte above 127 is a part of a letter, or of a sign.
-_WORDS: Final = re.compile(rb"[0-9A-Za-z_\x80-\xff]+[^0-9A-Za-z_\x80-\xff]*|[^0-9A-Za-z_\x80-\xff]+")
+_WORDS: Final = re.compile(
+    rb"[0-9A-Za-z_\x80-\xff]+[^0-9A-Za-z_\x80-\xff]*|[^0-9A-Za-z_\x80-\xff]+"
+)
 
 _NAME: Final = re.compile(r"1-[0-9a-f]{32}")
 _COPY: Final = ".copy"
@@ -180,10 +185,12 @@ def listing(root: Root) -> list[str]:
 class Latest:
     """The dictionary to compress with now: the youngest that is whole."""
 
-    __slots__ = ("_known", "_root")
+    __slots__ = ("_idle", "_known", "_root")
 
     def __init__(self, root: Root) -> None:
         self._root = root
+        #: Compressors that nobody uses: of which dictionary, at which level.
+        self._idle: deque[tuple[tuple[str, int], Any]] = deque(maxlen=1)
         #: The one last found whole, and what its files were then.
         self._known: tuple[str, list[object]] = ("", [])
 
@@ -195,12 +202,44 @@ class Latest:
         name, files = self._known
         if name and self._files(name) == files:
             return name
-        for found in reversed(listing(self._root)):
-            with contextlib.suppress(Damaged):
+        try:
+            listed = listing(self._root)
+        except (DiskFailed, UnsafePath):
+            return ""  # without one, everything is only larger
+        for found in reversed(listed):
+            with contextlib.suppress(Damaged, DiskFailed, UnsafePath):
                 keep(self._root, read(self._root, found))
                 self._known = (found, self._files(found))
                 return found
         return ""
+
+    def learn(self, samples: Iterable[bytes]) -> None:
+        """Train one on texts of sessions, one of each, and keep it, unless they have too little in common."""
+        content = train(samples)
+        if content:
+            # What cannot be kept is not used, and the compaction that asked goes on without.
+            with contextlib.suppress(DiskFailed, UnsafePath):
+                keep(self._root, content)
+
+    @contextlib.contextmanager
+    def compressor(
+        self, level: int, *, small: bool
+    ) -> Iterator[tuple[str, Callable[[bytes], bytes]]]:
+        """Lend what compresses with it, and its name: empty if there is none, or the text is not small."""
+        import zstandard
+
+        name = self.name() if small else ""
+        # Only one thread at a time may use one. Made anew for each session, it would spend most of its time
+        # on the dictionary.
+        try:
+            lent, made = self._idle.pop()
+        except IndexError:
+            lent, made = ("", 0), None
+        if made is None or lent != (name, level):
+            known = prepared(name, self._root.dictionary) if name else None
+            made = zstandard.ZstdCompressor(level=level, dict_data=known)
+        yield name, made.compress
+        self._idle.append(((name, level), made))
 
     def _files(self, name: str) -> list[object]:
         directory = self._root.open_dictionaries()
@@ -233,7 +272,7 @@ def problems(root: Root) -> Iterator[tuple[str, str]]:
 
 
 def train(samples: Iterable[bytes]) -> bytes:
-    """Return a dictionary for texts like these, one of each session; empty if they have too little in common."""
+    """Return a dictionary for texts like these, one of each session; empty if too little is common."""
     import zstandard
 
     chosen: list[bytes] = []
@@ -243,7 +282,9 @@ def train(samples: Iterable[bytes]) -> bytes:
         size += len(chosen[-1])
         if size >= SAMPLES:
             break
-    common = [text for text in shared(chosen) if len(text) >= _COUNTED]
+    common: list[bytes | bytearray | memoryview] = [
+        text for text in shared(chosen) if len(text) >= _COUNTED
+    ]
     if len(common) < FEWEST or sum(map(len, common)) < 2 * SIZE:
         return b""
     try:
@@ -257,9 +298,9 @@ def train(samples: Iterable[bytes]) -> bytes:
 def shared(samples: Sequence[bytes]) -> list[bytes]:
     """Return of each text what at least `SHARED_BY` of them say; what is left out leaves a line's end.
 
-    Texts are compared by runs of words of at least `WIDTH` bytes. A run stays if it is in enough texts, and a
-    word if it is in a run that stays: so every word here, and any text of these lengths between two ends of
-    lines, was said in so many sessions.
+    Texts are compared by runs of words: two or more, of at least `WIDTH` bytes. Between two ends of lines
+    stands nothing but runs that are in enough texts: so every word here, with the one before and the one
+    behind it, was said in so many sessions.
     """
     # By their hashes, of 64 bits and with a key of this process: the runs would take ten times the memory.
     seen: dict[int, int] = {}
@@ -274,7 +315,7 @@ def _runs(words: list[bytes]) -> Iterator[tuple[int, int]]:
     end = size = 0
     count = len(words)
     for begin, word in enumerate(words):
-        while size < WIDTH:
+        while size < WIDTH or end < begin + 2:
             if end == count:
                 return
             size += len(words[end])
@@ -286,11 +327,15 @@ def _runs(words: list[bytes]) -> Iterator[tuple[int, int]]:
 def _join(words: list[bytes], seen: dict[int, int]) -> bytes:
     kept: list[bytes] = []
     done = 0
+    last = -2
     for begin, (end, run) in enumerate(_runs(words)):
         if seen[run] < SHARED_BY:
             continue
-        if begin > done and kept:
+        if begin > last + 1:
+            # Also where this one begins inside the last: a run between the two is in too few.
             kept.append(b"\n")
-        kept.extend(words[max(begin, done) : end])
-        done = end
-    return b"".join(kept)
+            done = begin
+        kept.extend(words[done:end])
+        done = max(done, end)
+        last = begin
+    return b"".join(kept[1:])

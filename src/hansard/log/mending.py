@@ -78,9 +78,16 @@ class Survey:
         controls: how many lost lines are known to have been control records.
     """
 
-    def __init__(self, segment: Segment, known_at: Mapping[int, int] | None = None) -> None:
-        """`known_at`: running checksums that are known at some offsets."""
+    def __init__(
+        self,
+        segment: Segment,
+        known_at: Mapping[int, int] | None = None,
+        *,
+        proven_only: bool = False,
+    ) -> None:
+        """`known_at`: checksums that are known at offsets; `proven_only`: what has no proof is damaged."""
         self._segment = segment
+        self._proven_only = proven_only
         self._known_at = known_at or {}
         self.header = Header(b"", None, None)
         self.findings: list[Finding] = []
@@ -167,6 +174,9 @@ class Survey:
         if follows and any(format.checked_crc(behind, crc) is not None for crc in meant):
             # What is damaged is the checksum alone: the next one, which runs over this line, is right.
             self.findings.append(Finding(offset, len(raw), "only its checksum is damaged"))
+            body = raw[: -format.TRAILER]
+            if offset == 0:
+                raw = body + b',"crc":"%08x"}\n' % format.crc32(body)
             self._take(offset, raw, found, direct=True, checked=True)
         elif follows and found.log is None and (0 if offset == 0 else 1) <= gap <= _GONE:
             # The line behind follows from it, in checksum and seq: what is missing is the one before.
@@ -176,10 +186,11 @@ class Survey:
 
     def _give_up(self, offset: int, raw: bytes, length: int, reason: str) -> None:
         self.findings.append(Finding(offset, length, reason))
-        self._behind.append((raw, length))
         self._spoilt += length
-        if offset == 0:
+        if offset == 0 and not raw.startswith(b'{"seq":'):
             self.header = _left_of(raw)
+        else:
+            self._behind.append((raw, length))
 
     def _take(self, offset: int, raw: bytes, line: Line, *, direct: bool, checked: bool) -> None:
         if line.log is not None:
@@ -189,7 +200,8 @@ class Survey:
                 self._take_note(offset, line, direct=direct)
             return
         if not checked:
-            if not 0 < line.seq - self._last <= 1 + _GONE + self._spoilt // _SHORTEST:
+            near = 0 < line.seq - self._last <= 1 + _GONE + self._spoilt // _SHORTEST
+            if self._proven_only or not (near and _as_written(raw, line)):
                 self._give_up(offset, raw, len(raw), "it cannot be checked, and does not fit here")
                 return
             self.unchecked.add(line.seq)
@@ -200,7 +212,7 @@ class Survey:
             self.findings.append(Finding(offset, len(raw), "it stood elsewhere"))
         if line.ctl:
             self._chain.add(line.ctl)
-        self._batch(line)
+        self._batch(line, direct=direct)
         self._seqs.append(line.seq)
         self._offsets.append(offset)
         self._lengths.append(len(raw))
@@ -232,11 +244,11 @@ class Survey:
         self._open, self._open_line = [], None
         self._behind = []
 
-    def _batch(self, line: Line) -> None:
+    def _batch(self, line: Line, *, direct: bool) -> None:
         """Follow the appends: of one that was never finished, the seqs were given out again (F-30)."""
         before = self._open_line
         if before is not None and not (line.seq == before.seq + 1 and line.more == before.more - 1):
-            if line.seq <= self._seqs[self._open[0]]:
+            if direct and line.seq <= self._seqs[self._open[0]]:
                 for place in self._open:
                     self._lengths[place] = 0
             self._open = []
@@ -291,6 +303,31 @@ class Survey:
             last = seq
             raw = self._segment.read(self._offsets[place], self._lengths[place])
             yield inspection.decode(self._segment, self._offsets[place], raw)
+
+
+def _as_written(raw: bytes, line: Line) -> bool:
+    """Say whether a line is, but for its checksum, what a writer makes of what it says."""
+    try:
+        # Raw data are passed on as they are: whether they are JSON, nobody has looked yet.
+        msgspec.json.decode(line.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    if not _TIME.fullmatch(b'"time":"%b"' % line.time.encode()):
+        return False
+    large = b"" if line.large is None else msgspec.json.encode(line.large)
+    again, _ = format.record(
+        line.seq,
+        line.time.encode(),
+        line.kind.encode(),
+        bytes(line.data),
+        0,
+        key=line.key,
+        more=line.more,
+        control=line.control,
+        ctl=line.ctl,
+        large=large,
+    )
+    return again[: -format.TRAILER] == raw[: -format.TRAILER]
 
 
 def _next(raw: bytes, length: int, known: tuple[int, ...], *, trusted: bool) -> tuple[int, ...]:

@@ -264,6 +264,9 @@ _TEMPORARY: Final = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{16}", re.DOTALL)
 #: makes this name for no id.
 AUDIT: Final = "~audit"
 
+#: What a report calls that which belongs to no session. No session's name either.
+SHARED: Final = "~shared"
+
 _SEALED: Final = re.compile(r"([0-9]{20})\.jsonl(?:\.zst)?")
 
 

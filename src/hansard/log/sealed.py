@@ -8,8 +8,8 @@ which zstd's own tools pass over, and the seek table of the zstd seekable format
 
 import struct
 import threading
-from bisect import bisect_right
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -44,10 +44,13 @@ KEY: Final = struct.Struct(">QQ")
 #: What a frame holds before it is compressed; one with a longer line holds that line alone.
 FRAME: Final = 1 << 20
 
+#: Keys that are read, and checked, together: 4 KiB.
+PAGE: Final = 256
+
 #: No frame of ours holds more, so none may claim to (N-74).
 LARGEST_FRAME: Final = FRAME + format.MAX_LINE
-#: Nor is an index longer: 100 million keys.
-_LARGEST_INDEX: Final = 2 << 30
+#: Nor is the index's JSON longer.
+_LARGEST_INDEX: Final = 256 << 20
 
 #: The end of most files, with table, index and control records.
 _END: Final = 64 * 1024
@@ -59,6 +62,13 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
     length: int
     offset: int
     seq: int
+    crc: int
+
+
+class Page(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A page of keys: the hash that it begins with, and the CRC-32 of its bytes."""
+
+    first: int
     crc: int
 
 
@@ -78,8 +88,10 @@ class Index(msgspec.Struct, frozen=True):
         header, header_crc: length of the header, and the running checksum behind it.
         frames: the frames, in order.
         keys: how many keys there are.
-        controls: bytes of the control records, compressed.
-        sections: CRC-32 of keys and control records, as they stand before the index's JSON.
+        pages: the keys by 256: the first hash of each page, and the CRC-32 of its bytes.
+        controls: bytes of the control records, compressed; -1 if they are too many to be repeated here.
+        controls_crc: the CRC-32 of these bytes.
+        begins: the log begins here. If not, there is a segment before this one, or it was lost.
         dictionary: the name of the dictionary that is needed; empty if none is.
         blank: the seqs of events whose data were taken out.
         parts: streams of which parts are kept because their end is not known here.
@@ -99,7 +111,9 @@ class Index(msgspec.Struct, frozen=True):
     frames: list[Frame]
     keys: int = 0
     controls: int = 0
-    sections: int = 0
+    controls_crc: int = 0
+    pages: list[Page] = []
+    begins: bool = True
     dictionary: str = ""
     blank: list[int] = []
     parts: list[str] = []
@@ -137,7 +151,8 @@ class Sealed(Segment):
         disk.Open.__init__(self, descriptor)
         self.path = path
         self._dictionaries = dictionaries
-        self._mutex = threading.Lock()
+        # Re-entrant: a signal handler may read while its own thread is reading.
+        self._mutex = threading.RLock()
         self._decompressor: Any = None
         #: The frames last read, by their place: readers go from one to the next, and look back.
         self._cache: tuple[tuple[int, bytes], ...] = ()
@@ -195,49 +210,58 @@ class Sealed(Segment):
     def controls(self) -> list[Line]:
         """Return the control records, in order, without reading the frames they lie in."""
         length = self.index.controls
-        if not length:
+        if length <= 0:
             return []
         at = self._index_at + SKIPPABLE.size + KEY.size * self.index.keys
-        lines = self._decompress(self.file_bytes(at, length), at, _LARGEST_INDEX)
+        packed = self.file_bytes(at, length)
+        if format.crc32(packed) != self.index.controls_crc:
+            raise self.damaged(at, "checksum mismatch in the control records of the index")
+        lines = self._decompress(packed, at, LARGEST_FRAME)
         try:
             return format.decode_lines(lines)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self.damaged(at, f"the control records in the index: {error}") from error
 
     def check(self) -> None:
         """Check what reading does not: the seek table, and the index against the lines."""
-        begin = self._index_at + SKIPPABLE.size
-        length = KEY.size * self.index.keys + self.index.controls
-        if format.crc32(self.file_bytes(begin, length)) != self.index.sections:
-            raise self.damaged(begin, "checksum mismatch in keys or control records of the index")
+        for place in range(len(self.index.pages)):
+            self._keys(place)
+        self.controls()
         frames = self.index.frames
         ends = [*(frame.offset for frame in frames[1:]), self.index.size]
-        table = [
-            (frame.length, end - frame.offset) for frame, end in zip(frames, ends, strict=True)
-        ]
-        size = ENTRY.size * len(table)
-        at = disk.size(self.descriptor) - TABLE_END.size - size
-        if list(ENTRY.iter_unpack(self.file_bytes(at, size))) != table:
+        table = seek_table(
+            [(frame.length, end - frame.offset) for frame, end in zip(frames, ends, strict=True)]
+        )
+        at = disk.size(self.descriptor) - len(table)
+        if self.file_bytes(at, len(table)) != table:
             raise self.damaged(at, "the seek table does not fit the frames")
+        frame = SKIPPABLE.pack(INDEX_MAGIC, at - self._index_at - SKIPPABLE.size)
+        if self.file_bytes(self._index_at, len(frame)) != frame:
+            raise self.damaged(self._index_at, "the index has no frame of its own")
         header = self.read(0, self.start.offset)
         if format.checked_crc(header, 0) != self.start.crc:
             raise self.damaged(0, "checksum mismatch in the header")
 
     def find_key(self, wanted: int) -> list[int]:
         """Return the first seqs of the appends whose keys have this hash."""
-        base = self._index_at + SKIPPABLE.size
-        low, high = 0, self.index.keys
-        while high - low > _NEAR_KEYS:
-            middle = (low + high) // 2
-            found, _ = KEY.unpack(self.file_bytes(base + middle * KEY.size, KEY.size))
-            # Equal ones may lie on both sides: the window at the end takes them all in.
-            low, high = (middle, high) if found < wanted else (low, middle + 1)
-            if found == wanted:
-                low, high = max(low, middle - _NEAR_KEYS // 2), middle + _NEAR_KEYS // 2
-                break
-        high = min(high, self.index.keys)
-        keys = KEY.iter_unpack(self.file_bytes(base + low * KEY.size, (high - low) * KEY.size))
-        return [seq for found, seq in keys if found == wanted]
+        pages = self.index.pages
+        # The first that may hold it: equal ones may begin at the end of the page before.
+        place = max(0, bisect_left(pages, wanted, key=lambda page: page.first) - 1)
+        found: list[int] = []
+        while place < len(pages) and pages[place].first <= wanted:
+            found += [seq for key, seq in self._keys(place) if key == wanted]
+            place += 1
+        return found
+
+    def _keys(self, place: int) -> Iterator[tuple[int, int]]:
+        """Return the keys of a page: their hashes and seqs."""
+        count = min(PAGE, self.index.keys - place * PAGE)
+        at = self._index_at + SKIPPABLE.size + place * PAGE * KEY.size
+        data = self.file_bytes(at, max(0, count) * KEY.size)
+        # A key that is overlooked is an append that is made twice: nothing is taken on trust here.
+        if format.crc32(data) != self.index.pages[place].crc:
+            raise self.damaged(at, "checksum mismatch in the keys of the index")
+        return KEY.iter_unpack(data)
 
     def _frame(self, place: int) -> bytes:
         """Return the lines of a frame."""
@@ -257,7 +281,7 @@ class Sealed(Segment):
     def _decompress(self, data: bytes, at: int, most: int) -> bytes:
         import zstandard
 
-        if most > LARGEST_FRAME and most != _LARGEST_INDEX:
+        if most > LARGEST_FRAME:
             raise self.damaged(at, f"a frame that claims to hold {most:,} bytes is none of ours")
         try:
             # What the frame itself claims must not be more than the index does: no room for a bomb.
@@ -280,8 +304,9 @@ class Sealed(Segment):
                 dict_data=dictionary.prepared(name, self._dictionaries)
             )
         except Damaged as error:
-            reason = f"{error.reason}; session {self.index.session!r} was compressed with it"
-            raise Damaged(error.path, error.offset, reason, error.hint) from error
+            reason = f"{error.reason}; session {self.index.session!r} needs it"
+            hint = "restore either of the two files from a backup"
+            raise Damaged(error.path, error.offset, reason, hint) from error
 
     def file_bytes(self, offset: int, length: int) -> bytes:
         """Return bytes of the file."""
@@ -297,8 +322,11 @@ class Sealed(Segment):
         return data
 
 
-#: Keys that are looked at in one read: two pages.
-_NEAR_KEYS: Final = 256
+def seek_table(frames: list[tuple[int, int]]) -> bytes:
+    """Return the seek table for frames of these lengths, compressed and not."""
+    table = b"".join(ENTRY.pack(*frame) for frame in frames)
+    table += TABLE_END.pack(len(frames), 0, SEEKABLE_MAGIC)
+    return SKIPPABLE.pack(TABLE_MAGIC, len(table)) + table
 
 
 def _read_index(sealed: Sealed) -> tuple[Index, int]:
@@ -323,18 +351,25 @@ def _read_index(sealed: Sealed) -> tuple[Index, int]:
     if ours != OURS:
         raise sealed.damaged(behind - len(OURS), "no index of hansard's")
     json_at = behind - INDEX_END.size - length
-    if json_at < SKIPPABLE.size:
+    if json_at < SKIPPABLE.size or length > _LARGEST_INDEX:
         raise sealed.damaged(behind, "the index does not fit into the file")
-    text = sealed.file_bytes(json_at, length)
+    index = _decode(sealed, json_at, sealed.file_bytes(json_at, length), crc)
+    return index, json_at - max(0, index.controls) - KEY.size * index.keys - SKIPPABLE.size
+
+
+def _decode(sealed: Sealed, json_at: int, text: bytes, crc: int) -> Index:
+    """Ours, a version we know, intact: what the index says."""
     if format.crc32(text) != crc:
         raise sealed.damaged(json_at, "checksum mismatch in the index")
     try:
         index = decode_index(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise sealed.damaged(json_at, f"not an index: {error}") from error
     if index.version != VERSION:
         raise UnknownFormat(
             f"{sealed.path}: sealed segment version {index.version}, and this hansard knows {VERSION}; "
             "use a newer hansard: the file was left as it is"
         )
-    return index, json_at - index.controls - KEY.size * index.keys - SKIPPABLE.size
+    if len(index.pages) != -(-index.keys // PAGE):
+        raise sealed.damaged(json_at, "the index does not fit its keys")
+    return index

@@ -14,19 +14,19 @@ from hansard.log import disk, format
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Piece
 from hansard.log.sealed import (
-    ENTRY,
     FRAME,
     INDEX_END,
     INDEX_MAGIC,
     KEY,
+    LARGEST_FRAME,
     OURS,
-    SEEKABLE_MAGIC,
+    PAGE,
     SKIPPABLE,
-    TABLE_END,
-    TABLE_MAGIC,
     VERSION,
     Frame,
     Index,
+    Page,
+    seek_table,
 )
 
 #: For the control records in the index, which are few.
@@ -49,6 +49,7 @@ class Sealer:
     """
 
     __slots__ = (
+        "_begins",
         "_blank",
         "_compress",
         "_controls",
@@ -62,6 +63,8 @@ class Sealer:
         "_frames",
         "_keys",
         "_parts",
+        "_repeated",
+        "_repeats",
         "_session_id",
         "_sizes",
         "_start",
@@ -79,12 +82,18 @@ class Sealer:
         created: str,
         compress: Callable[[bytes], bytes],
         dictionary: str = "",
+        begins: bool = True,
     ) -> None:
+        """`begins`: the log begins here; `dictionary`: the name of the one that `compress` uses."""
         self._descriptor = descriptor
         self._session_id = session_id
         self._created = created
         self._compress = compress
         self._dictionary = dictionary
+        self._begins = begins
+        #: Whether the control records are repeated in the index, and how long they are so far.
+        self._repeats = True
+        self._repeated = 0
         self._start = start
         self.mark = start
         self._frames: list[Frame] = []
@@ -117,7 +126,7 @@ class Sealer:
         )
         if line.control:
             self._ctl = self.mark.offset
-            self._controls.append(raw)
+            self._repeat(raw)
         if line.key is not None:
             self._keys.append((hash_of(line.key), seq))
         if blank:
@@ -140,11 +149,20 @@ class Sealer:
                 self._keys.append((hash_of(line.key), line.seq))
             if line.control:
                 # Its data are what a reader of the index wants; its checksum stands in its frame.
-                self._controls.append(format.control_line(line))
+                self._repeat(format.control_line(line))
         self._frame.append(piece.data)
         self._frame_size += len(piece.data)
         self.mark = piece.end
         self._end_frame()
+
+    def _repeat(self, control: bytes) -> None:
+        """Take a control record into the index, unless they become more than can be read at once."""
+        self._repeated += len(control)
+        if self._repeated > LARGEST_FRAME:
+            self._repeats = False
+            self._controls.clear()
+        elif self._repeats:
+            self._controls.append(control)
 
     def chain_ends_at(self, ctl: int) -> None:
         """Note where the latest control record lies in what was copied."""
@@ -185,10 +203,14 @@ class Sealer:
         self._end_frame()
         self._keys.sort()
         keys = b"".join(KEY.pack(*key) for key in self._keys)
+        size = PAGE * KEY.size
         controls = b""
         if self._controls:
             controls = self._compressed_controls(zstandard)
-        sections = keys + controls
+        pages = [
+            Page(KEY.unpack_from(keys, at)[0], format.crc32(keys[at : at + size]))
+            for at in range(0, len(keys), size)
+        ]
         index = Index(
             version=VERSION,
             session=self._session_id,
@@ -203,26 +225,19 @@ class Sealer:
             header_crc=self._start.crc,
             frames=self._frames,
             keys=len(self._keys),
-            controls=len(controls),
-            sections=format.crc32(sections),
+            controls=len(controls) if self._repeats else -1,
+            controls_crc=format.crc32(controls),
+            pages=pages,
+            begins=self._begins,
             dictionary=self._dictionary,
             blank=self._blank,
             parts=self._parts,
         )
         text = msgspec.json.encode(index)
-        body = sections + text + INDEX_END.pack(len(text), format.crc32(text), OURS)
-        table = b"".join(
-            ENTRY.pack(frame.length, size)
-            for frame, size in zip(self._frames, self._sizes, strict=True)
-        )
-        table += TABLE_END.pack(len(self._frames), 0, SEEKABLE_MAGIC)
-        disk.write_all(
-            self._descriptor,
-            SKIPPABLE.pack(INDEX_MAGIC, len(body))
-            + body
-            + SKIPPABLE.pack(TABLE_MAGIC, len(table))
-            + table,
-        )
+        body = keys + controls + text + INDEX_END.pack(len(text), format.crc32(text), OURS)
+        lengths = [frame.length for frame in self._frames]
+        table = seek_table(list(zip(lengths, self._sizes, strict=True)))
+        disk.write_all(self._descriptor, SKIPPABLE.pack(INDEX_MAGIC, len(body)) + body + table)
         disk.sync(self._descriptor)
         return index
 

@@ -159,6 +159,10 @@ def replace_segment(directory: int, segment: Segment, name: str, content: bytes)
             # First the second name, then the new file under the first: in between both names lead to the
             # sealed segment, and at no moment is there no log.
             disk.link(directory, names.LOG, name)
+            operation = "sync"
+            # A power cut may spare the later of two changes and not the earlier one: then only the new file
+            # would have a name.
+            disk.sync_directory(directory)
             operation = "rename"
             disk.move(directory, temporary, directory, names.LOG)
             operation = "sync"

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from hansard.errors import Damaged
-from hansard.log import disk, format
+from hansard.log import disk
 from hansard.log.format import Line
 from hansard.log.inspection import Finding
-from hansard.log.sealed import KEY, LARGEST_FRAME, SKIPPABLE, Dictionaries, Index, Sealed
+from hansard.log.sealed import LARGEST_FRAME, Dictionaries, Index, Sealed
 
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
@@ -25,7 +25,7 @@ class Thawed(NamedTuple):
     """What could be unpacked."""
 
     #: None if it is damaged.
-    index: Index | None
+    inventory: Index | None
     findings: list[Finding]
     #: Control records, by seq, from the index.
     controls: dict[int, Line]
@@ -71,11 +71,8 @@ def _by_index(sealed: Sealed, target: int) -> Thawed:
         at += frame.length
     spool.end()
     controls: dict[int, Line] = {}
-    begin = at + SKIPPABLE.size
-    length = KEY.size * index.keys + index.controls
     try:
-        if format.crc32(sealed.file_bytes(begin, length)) == index.sections:
-            controls = {line.seq: line for line in sealed.controls()}
+        controls = {line.seq: line for line in sealed.controls()}
         sealed.check()
     except Damaged as error:
         if not any(f.offset <= error.offset < f.offset + f.length for f in findings):

@@ -22,7 +22,16 @@ import traceback
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from hansard.testing.checks import appending, cursors, forking, keeping, large, reading, retention
+from hansard.testing.checks import (
+    appending,
+    compaction,
+    cursors,
+    forking,
+    keeping,
+    large,
+    reading,
+    retention,
+)
 from hansard.testing.checks.base import CHECKS as _CHECKS
 from hansard.testing.checks.base import Broken, Check, Context, Factory, Reopen
 
@@ -70,6 +79,7 @@ CAPABILITIES: Final = {
     "salvage": Capability(must=True, means="give what is left of a session"),
     "cursors": Capability(must=True, means="remember how far consumers have got"),
     "large": Capability(must=True, means="keep large content once, as long as it is needed"),
+    "compact": Capability(must=True, means="rewrite what is stored, and forget what should be"),
     "verify": Capability(must=True, means="check what is stored"),
     "health": Capability(must=True, means="say whether it can be used"),
     "close": Capability(must=True, means="say that it was closed"),
@@ -77,7 +87,7 @@ CAPABILITIES: Final = {
 }
 
 #: The files whose checks count, in this order.
-_FILES: Final = (appending, reading, keeping, cursors, large, retention, forking)
+_FILES: Final = (appending, reading, keeping, cursors, large, retention, forking, compaction)
 
 #: Every promise as a check.
 CHECKS: Final[tuple[Check, ...]] = tuple(

@@ -25,12 +25,21 @@ from hansard.errors import (
 )
 from hansard.event import kinds
 from hansard.event.envelope import Event
-from hansard.event.kinds import SESSION_REVERTED, SESSION_SNAPSHOTTED, SessionForked
+from hansard.event.kinds import (
+    MESSAGE_ADDED,
+    MESSAGE_PART,
+    SESSION_REVERTED,
+    SESSION_SNAPSHOTTED,
+    SessionForked,
+)
 from hansard.state import checkpoint, fold, lineage, redaction, replay
 
 #: How hard zstd tries: by hand, where a person waits for little; by itself, beside other work.
 LEVEL: Final = 12
 QUICK: Final = 3
+
+#: So much of a session is enough to learn from.
+_SAMPLE: Final = 64 * 1024
 
 Progress = Callable[[int, int], None]
 
@@ -75,6 +84,7 @@ def compact_store(
     # Once for all, and only if somebody asks: it takes a look at every session.
     bounds = cache(partial(fork_bounds, backend))
     wanted = sorted(session_ids)
+    backend.learn(wanted, partial(_sample, backend))
     for place, session_id in enumerate(wanted, 1):
         try:
             done = _compact(backend, session_id, bounds, level, None)
@@ -92,6 +102,27 @@ def compact_store(
         if progress is not None:
             progress(place, len(wanted))
     return msgspec.structs.replace(total, failed=failed)
+
+
+def _sample(backend: Backend, session_id: str) -> bytes:
+    """Return the beginning of what a session says, without what was taken out of it."""
+    texts: list[bytes] = []
+    size = 0
+    try:
+        log = backend.log(session_id)
+        redactions = redaction.of(log.controls())
+        for chunk in log.read():
+            for event in chunk.events():
+                # Parts of messages go, once these are whole.
+                if event.kind != MESSAGE_PART:
+                    data = redactions.mask(event).raw
+                    texts.append(b'"kind":"%b","data":%b' % (event.kind.encode(), data))
+                    size += len(texts[-1])
+                if size >= _SAMPLE:
+                    return b"\n".join(texts)
+    except HansardError:
+        return b""  # why it cannot be read shows when it is compacted
+    return b"\n".join(texts)
 
 
 def fork_bounds(backend: Backend) -> Bounds:
@@ -169,7 +200,17 @@ def forget_of(log: Log, bounds: Callable[[], set[int]]) -> Forget:
         place = bisect_left(places, seq)
         return place == len(places) or places[place] >= ended
 
-    return Forget(redactions.mask, frozenset(redactions.seqs), redactions.streams, drop_part)
+    def mask(event: Event) -> Event:
+        masked = redactions.mask(event)
+        if masked is event or event.kind != MESSAGE_ADDED or event.seq in redactions.seqs:
+            return masked
+        # Taken out while it was being streamed, so it is by its stream that everybody knows it is.
+        added = kinds.read(MESSAGE_ADDED, event.raw)
+        stream = added.stream if added else None
+        instead = msgspec.json.encode({"message": {}, "redacted": True, "stream": stream})
+        return msgspec.structs.replace(masked, raw=instead)
+
+    return Forget(mask, frozenset(redactions.seqs), redactions.streams, drop_part)
 
 
 def _places(controls: list[Event]) -> Iterable[int]:

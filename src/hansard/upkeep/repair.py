@@ -1,8 +1,8 @@
 """Mend a damaged session: save what is whole, keep the rest, and say what was done.
 
 Above: `session`.  Below: `verify`, `state.lineage`, `backend.contract`.
-Never done by itself: whoever calls this has seen `verify`, and perhaps looked for a backup. What the session's own
-files cannot tell any more, its forks may: up to which seq there were events, and when it began.
+Never done by itself: whoever calls this has seen `verify`, and perhaps looked for a backup. What the
+session's own files cannot tell any more, its forks may: up to which seq there were events, and when it began.
 """
 
 import msgspec

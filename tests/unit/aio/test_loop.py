@@ -101,6 +101,8 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     assert [event.seq async for event in session.events()][-1] == await session.seq
     assert [shared async for shared in session.share()]
     assert (await session.verify()).ok
+    assert (await session.repair()).ok
+    await session.compact()
 
     await whole.create("made", metadata={"a": 1})
     assert await whole.exists("made")
@@ -128,6 +130,7 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     await whole.collect_large()
     await whole.prune(older_than=3600.0, dry_run=True, all_workspaces=True)
     assert (await whole.verify()).ok
+    assert (await whole.compact()).failed == {}
     assert (await whole.health()).writable
     await whole.close()
     return used

@@ -654,7 +654,7 @@ def test_a_segment_begins_at_a_seq(first_seq: int) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("log.jsonl", "1.jsonl.zst", "0" * 20 + ".jsonl.zst", "0" * 19 + "1.jsonl"),
+        *("log.jsonl", "1.jsonl.zst", "0" * 20 + ".jsonl.zst", "0" * 19 + "1.json"),
         *("0" * 20 + "1.jsonl.zst", "0" * 19 + "1.jsonl.zst\n", "0" * 19 + "1.JSONL.ZST"),
         *("\u0661" * 20 + ".jsonl.zst", "-" + "0" * 18 + "1.jsonl.zst"),
     ],
@@ -663,3 +663,9 @@ def test_a_segment_begins_at_a_seq(first_seq: int) -> None:
 def test_what_is_no_sealed_segment_has_no_first_seq(name: str) -> None:
     """N-87: a file by another hand is not taken for a segment."""
     assert names.sealed_first_seq(name) is None
+
+
+def test_a_segment_that_is_not_compressed_yet_has_a_name_of_its_own() -> None:
+    """F-37: sealed and not compressed yet, a segment has the same first seq under a name without `.zst`."""
+    assert names.unpacked(12) == "0" * 18 + "12.jsonl"
+    assert names.sealed_first_seq(names.unpacked(12)) == names.sealed_first_seq(names.sealed(12)) == 12

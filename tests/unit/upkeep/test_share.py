@@ -268,7 +268,7 @@ def test_what_comes_later_is_not_in_it(store: Store) -> None:
 
 def test_sharing_needs_the_memory_of_a_piece_of_the_session(tmp_path: Path) -> None:
     """N-74: a session is shared event by event; its size in memory is that of a piece of it."""
-    with hansard.open(tmp_path / "data", durability="os") as store:
+    with hansard.open(tmp_path / "data", durability="os", auto_compact=False) as store:
         session = store.session("s")
         text = "words and more words " * 2_000
         for _ in range(10):

@@ -1,0 +1,753 @@
+"""Damage that is mended: everything outside it is kept, it is kept itself, and nobody is lied to meanwhile.
+
+A repair may be refused by the disk, may die at any step, may meet writers, readers and other repairers. What
+it leaves is the log as it was, or the log mended, and what others append is in it or was not acknowledged.
+"""
+
+import contextlib
+import errno
+import itertools
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+import hansard
+from hansard.testing import faults
+from tests.faults.logs import ID, Bench, Log, rich_log
+
+NEW = {"role": "user", "content": "new"}
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """Return the log that is damaged: with every kind of line."""
+    return rich_log(tmp_path_factory.mktemp("rich"))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Return a store in which logs are put."""
+    return Bench(tmp_path / "store")
+
+
+def put(bench: Bench, data: bytes) -> None:
+    """Replace the log, with nothing of an earlier repair beside it."""
+    for file in bench.file.parent.iterdir():
+        if file.name not in {"log.jsonl", "lock"}:
+            file.unlink()
+    bench.put(data)
+
+
+def events_of(bench: Bench) -> list[hansard.Event]:
+    """Return the events of the log that is there."""
+    with bench.reader() as store:
+        return list(store.session(ID).events())
+
+
+def kept_files(bench: Bench) -> dict[str, bytes]:
+    """Return the files that repairs have kept."""
+    return {
+        file.name: file.read_bytes()
+        for file in bench.file.parent.iterdir()
+        if file.name.startswith("damaged-")
+    }
+
+
+def check_mended(
+    bench: Bench, bad: bytes, truth: list[hansard.Event], report: Any
+) -> list[hansard.Event]:
+    """Fail unless a repaired session is whole, says what was lost, and has all the rest at its place."""
+    assert report.repaired
+    assert report.ok
+    with bench.writer() as store:
+        session = store.session(ID)
+        assert session.verify().ok
+        events = list(session.events())
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        last = events[-1]
+        assert last.kind == "session.repaired"
+        assert last.data["kept"] == report.kept
+        assert last.data.get("unchecked", []) == report.unchecked
+        lost = {seq for first, end in report.lost for seq in range(first, end + 1)}
+        for event in events[:-1]:
+            assert (event.kind == "event.lost") == (event.seq in lost)
+            if event.kind == "event.lost":
+                assert event.data["kept"] in report.kept
+            else:
+                # Nothing is made up: what is there was there before, at this place.
+                assert event == truth[event.seq - 1] or event.seq in report.unchecked
+        assert session.messages() == [
+            event.data["message"] for event in events if event.kind == "message.added"
+        ]
+        assert session.state().seq == last.seq
+        assert session.state().kinds.get("event.lost", 0) == len(lost)
+        assert session.add_message(NEW).seq == last.seq + 1
+    kept = kept_files(bench)
+    assert set(kept) >= set(report.kept)
+    assert bad in kept.values()
+    assert not [name for name in os.listdir(bench.file.parent) if name.startswith(".tmp")]
+    return events[:-1]
+
+
+def mend(bench: Bench, bad: bytes, truth: list[hansard.Event]) -> list[hansard.Event]:
+    """Repair a damaged log, and check what came of it."""
+    put(bench, bad)
+    with bench.writer() as store:
+        report = store.session(ID).repair()
+    return check_mended(bench, bad, truth, report)
+
+
+def line_at(data: bytes, at: int) -> int:
+    """Return the number of the line in which a byte stands."""
+    return data[:at].count(b"\n")
+
+
+def seqs_in(lines: list[bytes], truth: list[hansard.Event]) -> dict[int, int]:
+    """Return, by the number of a line, the seq of the event that it is the record of."""
+    found: dict[int, int] = {}
+    for number, line in enumerate(lines):
+        if line.startswith(b'{"seq":') and not line.endswith(b"~torn\n"):
+            # A seq that was given out again: the later line is the event.
+            seq = int(line[7 : line.index(b",")])
+            found = {known: old for known, old in found.items() if old != seq}
+            found[number] = seq
+    assert sorted(found.values()) == [event.seq for event in truth]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_everything_but_the_altered_line_is_kept(
+    log: Log, bench: Bench, rng: random.Random
+) -> None:
+    """N-30, N-34, F-110, F-113: whichever byte is altered, no event of another line is lost or changed."""
+    put(bench, log.data)
+    truth = events_of(bench)
+    lines = log.data.splitlines(keepends=True)
+    seqs = seqs_in(lines, truth)
+    places = [*range(0, len(log.data) - 1, 31), *rng.sample(range(len(log.data) - 1), 30)]
+    for at in places:
+        value = rng.choice([log.data[at] ^ 1 << rng.randrange(8), 0, 0xFF, 0x0A])
+        if value == log.data[at]:
+            continue
+        bad = log.data[:at] + bytes([value]) + log.data[at + 1 :]
+        if b'"version":1' not in bad.split(b"\n", 1)[0] and b'"version":' in bad[:80]:
+            continue  # a version that is not known is refused: below
+        events = mend(bench, bad, truth)
+        hit = {line_at(log.data, at)}
+        if log.data[at] == 0x0A:
+            hit.add(line_at(log.data, at) + 1)  # the two lines have become one
+        kept = {event.seq for event in events if event.kind != "event.lost"}
+        assert kept >= {seq for number, seq in seqs.items() if number not in hit}, at
+
+
+def test_lines_that_are_cut_doubled_or_swapped(log: Log, bench: Bench) -> None:
+    """N-26, N-34, F-111: of removed lines only these are lost; doubled and swapped ones are kept."""
+    put(bench, log.data)
+    truth = events_of(bench)
+    lines = log.data.splitlines(keepends=True)
+    seqs = seqs_in(lines, truth)
+    count = len(lines)
+    for at in range(1, count - 2):
+        events = mend(bench, b"".join(lines[:at] + lines[at + 1 :]), truth)
+        kept = {event.seq for event in events if event.kind != "event.lost"}
+        assert kept >= {seq for number, seq in seqs.items() if number not in {at, at + 1}}
+        if at in seqs and at + 1 in seqs and at + 2 in seqs:
+            assert kept >= {seqs[at + 1]}, "the line behind a missing one is whole"
+    everything = {event.seq for event in truth}
+    for at in sorted(seqs)[:-1]:
+        doubled = mend(bench, b"".join([*lines[: at + 1], lines[at], *lines[at + 1 :]]), truth)
+        assert {event.seq for event in doubled if event.kind != "event.lost"} == everything
+    for at in range(1, count - 2):
+        if {at, at + 1} <= set(seqs):
+            swapped = [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]
+            events = mend(bench, b"".join(swapped), truth)
+            assert {event.seq for event in events if event.kind != "event.lost"} == everything
+
+
+def test_holes_of_zeros(log: Log, bench: Bench, rng: random.Random) -> None:
+    """N-34, F-32: a hole of zeros, as a power cut leaves one, costs the lines it touches and no others."""
+    put(bench, log.data)
+    truth = events_of(bench)
+    lines = log.data.splitlines(keepends=True)
+    seqs = seqs_in(lines, truth)
+    for _ in range(25):
+        begin = rng.randrange(log.start, len(log.data) - 300)
+        end = begin + rng.choice([1, 20, 64, 250])
+        bad = log.data[:begin] + bytes(end - begin) + log.data[end:]
+        if bad == log.data:
+            continue  # there were zeros before, in a torn line
+        events = mend(bench, bad, truth)
+        # With its newline gone, the line behind belongs to the hole.
+        hit = range(line_at(log.data, begin), line_at(log.data, end) + 1)
+        kept = {event.seq for event in events if event.kind != "event.lost"}
+        assert kept >= {seq for number, seq in seqs.items() if number not in hit}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [b"", b"\n", b"\0" * 5000, b"{}\n[]\nnull\n", b"\xff\xfe\n" * 9, b'{"seq":1}\n', b"x" * 100],
+    ids=["empty", "newline", "zeros", "json", "binary", "no-trailer", "no-line"],
+)
+def test_what_is_no_log_at_all(bench: Bench, bad: bytes) -> None:
+    """N-30, N-31, F-112: a file that is no log is kept, and the session goes on with the record of it."""
+    put(bench, bad)
+    with bench.writer() as store:
+        assert not store.session(ID).verify().ok
+        report = store.session(ID).repair()
+        assert (report.repaired, report.ok, report.salvaged) == (True, True, 0)
+        session = store.session(ID)
+        events = list(session.events())
+        assert {event.kind for event in events[:-1]} <= {"event.lost"}
+        assert events[-1].kind == "session.repaired"
+        assert session.add_message(NEW).seq == len(events) + 1
+    assert list(kept_files(bench).values()) == [bad]
+
+
+def test_a_damaged_header_is_made_anew(log: Log, bench: Bench) -> None:
+    """F-23, F-112: without a header all events are there, and the session began when it began."""
+    put(bench, log.data)
+    truth = events_of(bench)
+    with bench.reader() as store:
+        created = store.session(ID).state().created
+    for bad in (
+        b"x" + log.data[1:],
+        bytes(log.start - 1) + log.data[log.start - 1 :],
+        log.data[log.start :],
+        log.data.replace(b'"session":"s"', b'"session":"t"', 1),
+    ):
+        events = mend(bench, bad, truth)
+        assert events == truth
+        with bench.reader() as store:
+            assert store.session(ID).state().created == created
+
+
+def test_what_must_not_be_mended(bench: Bench, log: Log, tmp_path: Path) -> None:
+    """N-8, N-44, F-24, F-45: another session's log, and a later version's, are refused and left alone."""
+    with hansard.open(tmp_path / "other", durability="os") as other:
+        other.session("another").add_message(NEW)
+    foreign = (tmp_path / "other/sessions/another/log.jsonl").read_bytes()
+    later = log.data.replace(b'"version":1', b'"version":9', 1)
+    for data, error in ((foreign, hansard.Damaged), (later, hansard.UnknownFormat)):
+        put(bench, data)
+        with bench.writer() as store, pytest.raises(error):
+            store.session(ID).repair()
+        assert bench.file.read_bytes() == data
+        assert kept_files(bench) == {}
+
+
+def test_nothing_to_repair_writes_nothing(log: Log, bench: Bench) -> None:
+    """N-62, F-110: a log that is whole, or ends in a torn tail, is not touched, and the report says so."""
+    for data in (log.data, log.data + b'{"seq":99,"ti', log.data[:-1]):
+        put(bench, data)
+        before = sorted(os.listdir(bench.file.parent))
+        with bench.writer() as store, faults.record() as disk_calls:
+            report = store.session(ID).repair()
+        assert (report.repaired, report.ok, report.kept) == (False, True, [])
+        assert not [call for call in disk_calls.calls if call.operation in {"write", "move"}]
+        assert bench.file.read_bytes() == data
+        assert sorted(os.listdir(bench.file.parent)) == before
+
+
+def test_only_who_may_write_repairs(log: Log, bench: Bench) -> None:
+    """N-30: reading, verifying and appending never repair, and a read-only store refuses to."""
+    bad = log.data.replace(b'"n":4', b'"n":5', 1)
+    put(bench, bad)
+    with bench.writer() as store:
+        session = store.session(ID)
+        assert not session.verify().ok
+        with pytest.raises(hansard.Damaged):
+            session.messages()
+        with pytest.raises(hansard.Damaged):
+            list(session.events())
+    with bench.reader() as store, pytest.raises(hansard.ReadOnly):
+        store.session(ID).repair()
+    assert bench.file.read_bytes() == bad
+    assert kept_files(bench) == {}
+
+
+def test_what_is_kept_is_private(log: Log, bench: Bench) -> None:
+    """N-13, N-85: with a umask of 0, what a repair leaves is for its owner alone."""
+    bad = log.data.replace(b'"n":4', b'"n":5', 1)
+    put(bench, bad)
+    before = os.umask(0)
+    try:
+        with bench.writer() as store:
+            store.session(ID).repair()
+    finally:
+        os.umask(before)
+    modes = {stat.S_IMODE(file.stat().st_mode) for file in bench.file.parent.iterdir()}
+    bench.file.chmod(0o600)
+    assert modes == {0o600}
+
+
+@pytest.mark.slow
+@hypothesis.settings(suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(
+    damage=st.lists(
+        st.tuples(st.floats(0, 1), st.integers(0, 80), st.sampled_from([b"\0", b"z", b"\n", b""])),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_random_damage(
+    log: Log, tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[float, int, bytes]]
+) -> None:
+    """N-30, N-34, F-110: after several damages at once, all lines that none of them touches are kept."""
+    bench = Bench(tmp_path_factory.mktemp("random") / "store")
+    put(bench, log.data)
+    truth = events_of(bench)
+    lines = log.data.splitlines(keepends=True)
+    seqs = seqs_in(lines, truth)
+    room = len(log.data) - log.start - 200
+    bad = bytearray(log.data)
+    hit: set[int] = set()
+    # From the end, so that what is cut out moves nothing that is still to be damaged.
+    limit = len(log.data)
+    for place, length, filler in sorted(damage, reverse=True):
+        begin = log.start + int(place * room)
+        end = min(begin + length, limit)
+        limit = begin
+        bad[begin:end] = filler * (end - begin)
+        # A line whose end was taken away takes the next one with it; so does one that is cut out.
+        touched = range(line_at(log.data, begin), line_at(log.data, end) + 2)
+        hit |= set(touched)
+    put(bench, bytes(bad))
+    with bench.writer() as store:
+        if store.session(ID).verify().ok:
+            return
+        report = store.session(ID).repair()
+    events = check_mended(bench, bytes(bad), truth, report)
+    kept = {event.seq for event in events if event.kind != "event.lost"}
+    assert kept >= {seq for number, seq in seqs.items() if number not in hit}
+    shutil.rmtree(bench.path)
+
+
+# -- sealed segments ----------------------------------------------------------------------------
+
+
+class Sealed:
+    """A session with a sealed segment, packed or not, and what it says."""
+
+    def __init__(self, path: Path, *, packed: bool) -> None:
+        self.path = path
+        with hansard.open(path, durability="os", auto_compact=False) as store:
+            session = store.session(ID)
+            for number in range(40):
+                session.add_message({"role": "user", "content": f"{number} " + "é" * 40})
+            session.add_messages([{"b": 1}, {"b": 2}, {"b": 3}], key="k")
+            session.set_metadata(title="t")
+            log: Any = store._backend.log(ID)  # sealed by hand, and not compressed
+            session.compact() if packed else log._writer.seal()
+            for number in range(5):
+                session.add_message({"role": "user", "content": f"later {number}"})
+            self.truth = list(session.events())
+        self.directory = path / "sessions" / ID
+        self.files = {file.name: file.read_bytes() for file in self.directory.iterdir()}
+        self.name = next(name for name in self.files if name.startswith("0000"))
+        self.data = self.files[self.name]
+        self.log = self.files["log.jsonl"]
+
+    def put(self, data: bytes | None, log: bytes | None = None) -> None:
+        """Put the files back, with the sealed segment damaged, or gone."""
+        for file in self.directory.iterdir():
+            file.unlink()
+        for name, content in self.files.items():
+            (self.directory / name).write_bytes(content)
+        (self.directory / self.name).unlink()
+        if data is not None:
+            (self.directory / self.name).write_bytes(data)
+        (self.directory / "log.jsonl").write_bytes(self.log if log is None else log)
+
+    def mend(self, **options: bool) -> tuple[Any, list[hansard.Event]]:
+        """Repair it, check that it is whole, and goes on, and return the report and the events."""
+        with hansard.open(self.path, durability="os", auto_compact=False) as store:
+            session = store.session(ID)
+            report = session.repair(**options)
+            assert report.ok
+            events = list(session.events())
+            assert [event.seq for event in events] == list(range(1, len(events) + 1))
+            lost = {seq for first, end in report.lost for seq in range(first, end + 1)}
+            for event in events[: len(self.truth)]:
+                assert (event.kind == "event.lost") == (event.seq in lost)
+                assert event.seq in lost or event == self.truth[event.seq - 1]
+            assert session.messages(last=5)
+            session.state()
+            session.add_message(NEW)
+            session.compact()
+            assert session.verify().ok
+            assert len(list(session.events())) == len(events) + 1
+        return report, events
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["packed", "unpacked"])
+def sealed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sealed:
+    """Return a session with a sealed segment."""
+    return Sealed(tmp_path_factory.mktemp("sealed") / "store", packed=request.param)
+
+
+@pytest.mark.slow
+def test_a_damaged_sealed_segment(sealed: Sealed, rng: random.Random) -> None:
+    """N-34, F-114: whichever byte of a sealed segment is altered, all is mended, and the bytes kept."""
+    for at in rng.sample(range(len(sealed.data)), 15):
+        bad = bytearray(sealed.data)
+        bad[at] ^= 1 << rng.randrange(8)
+        sealed.put(bytes(bad))
+        with hansard.open(sealed.path, durability="os") as store:
+            try:
+                if store.session(ID).verify().ok:
+                    continue  # a bit that says nothing, as zstd has some
+            except hansard.UnknownFormat:
+                continue
+        report, _ = sealed.mend()
+        assert report.repaired
+        assert (sealed.directory / report.kept[0]).read_bytes() == bytes(bad)
+
+
+def test_a_sealed_segment_that_was_cut(sealed: Sealed) -> None:
+    """F-114: of a sealed segment that was cut, or has lost its index, what can be read is kept."""
+    for length in (len(sealed.data) - 1, len(sealed.data) - 40, len(sealed.data) // 2, 10, 0):
+        sealed.put(sealed.data[:length])
+        report, events = sealed.mend()
+        if length > len(sealed.data) - 50:
+            # Without its last note, an unpacked one still has all of its events, and is no damage.
+            assert report.lost == []
+            assert report.repaired or not sealed.name.endswith(".zst")
+        else:
+            assert report.repaired
+            assert events[-1].kind == "session.repaired"
+
+
+def test_both_segments_damaged(sealed: Sealed) -> None:
+    """F-113, F-114: damage in a sealed segment and in the active one, header included, is mended at once."""
+    middle = len(sealed.data) // 3
+    bad = sealed.data[:middle] + b"???" + sealed.data[middle + 3 :]
+    sealed.put(bad, b"XX" + sealed.log[2:])
+    report, events = sealed.mend()
+    assert len(report.kept) == 2
+    assert events[len(sealed.truth) - 5 : len(sealed.truth)] == sealed.truth[-5:]
+
+
+def test_control_records_are_taken_from_the_index(tmp_path: Path) -> None:
+    """F-114: where a frame is lost, the control records in it are not: the index has them a second time."""
+    sealed = Sealed(tmp_path / "store", packed=True)
+    sealed.put(sealed.data[:40] + bytes(20) + sealed.data[60:])
+    report, _ = sealed.mend()
+    assert report.lost == [(1, 43)]
+    with hansard.open(sealed.path, read_only=True) as store:
+        assert store.session(ID).title == "t"
+
+
+def test_a_missing_sealed_segment(sealed: Sealed) -> None:
+    """F-115: a segment that is gone is only said to be, and its events are given up if that is asked for."""
+    sealed.put(None)
+    before = sorted(os.listdir(sealed.directory))
+    with hansard.open(sealed.path, durability="os") as store:
+        report = store.session(ID).repair()
+        assert (report.repaired, report.ok) == (False, False)
+    assert set(os.listdir(sealed.directory)) - set(before) <= {"compaction"}
+    report, events = sealed.mend(missing=True)
+    assert report.lost == [(1, 44)]
+    assert [event.kind for event in events[:44]] == ["event.lost"] * 44
+
+
+# -- the disk refuses, the process dies ---------------------------------------------------------
+
+
+def flipped(data: bytes) -> bytes:
+    """Return a log with one message altered."""
+    bad = data.replace(b'"n":4', b'"n":5', 1)
+    assert bad != data
+    return bad
+
+
+@pytest.fixture(params=["active", "sealed"])
+def broken(request: pytest.FixtureRequest, tmp_path: Path, log: Log) -> tuple[Path, Any]:
+    """Return a damaged store, and how to damage it again."""
+    if request.param == "active":
+        bench = Bench(tmp_path / "store")
+        return bench.path, lambda: put(bench, flipped(log.data))
+    made = Sealed(tmp_path / "store", packed=True)
+    middle = len(made.data) // 3
+    bad = made.data[:middle] + b"???" + made.data[middle + 3 :]
+    return made.path, lambda: made.put(bad, flipped_log(made.log))
+
+
+def flipped_log(data: bytes) -> bytes:
+    """Return the active segment of `Sealed` with one message altered."""
+    return data.replace(b"later 2", b"later 9", 1)
+
+
+def original(directory: Path) -> set[bytes]:
+    """Return all bytes that must not be lost: the contents of every segment."""
+    return {file.read_bytes() for file in directory.iterdir() if ".jsonl" in file.name}
+
+
+def check_old_or_new(path: Path, before: set[bytes]) -> None:
+    """Fail unless each damaged segment is still there, in its place or kept, and a repair mends the log."""
+    directory = path / "sessions" / ID
+    assert before <= original(directory), "bytes were lost that a repair was to keep"
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = store.session(ID)
+        session.repair()
+        assert session.verify().ok
+        events = list(session.events())
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        assert any(event.kind == "session.repaired" for event in events)
+        session.add_message(NEW)
+
+
+def damaged_bytes(path: Path) -> set[bytes]:
+    """Return the contents of the segments that a repair is going to replace because of damage."""
+    return original(path / "sessions" / ID)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_death_at_every_step(broken: tuple[Path, Any], when: Any) -> None:
+    """N-39, F-116: whichever call a repair dies at, the log is as it was or mended, and no byte is lost."""
+    path, damage = broken
+    for at in itertools.count(1):
+        damage()
+        before = damaged_bytes(path)
+        store = hansard.open(path, auto_compact=False)
+        with faults.kill(at=at, when=when) as fault, contextlib.suppress(faults.Killed):
+            store.session(ID).repair()
+        store.close()
+        check_old_or_new(path, before)
+        if not fault.fired:
+            break
+    assert at > 10
+
+
+@pytest.mark.slow
+def test_refusal_at_every_step(broken: tuple[Path, Any]) -> None:
+    """N-29, F-116: whichever call the disk refuses, a repair raises, or has mended the log all the same."""
+    path, damage = broken
+    for at in itertools.count(1):
+        damage()
+        before = damaged_bytes(path)
+        with hansard.open(path, auto_compact=False) as store:
+            with faults.fail(errno.ENOSPC, at=at) as fault:
+                try:
+                    report = store.session(ID).repair()
+                except hansard.HansardError:
+                    report = None
+            if report is not None:
+                assert report.ok
+        check_old_or_new(path, before)
+        if not fault.fired:
+            break
+    assert at > 10
+
+
+def test_what_was_damaged_is_durable_first(broken: tuple[Path, Any]) -> None:
+    """F-116: the copies are synced, and their names, before a segment or the lock is replaced."""
+    path, damage = broken
+    damage()
+    with hansard.open(path, auto_compact=False) as store, faults.record() as seen:
+        store.session(ID).repair()
+    calls = [(call.operation, call.place.rpartition("/")[2]) for call in seen.calls]
+    moved = [at for at, (operation, _) in enumerate(calls) if operation == "move"]
+    kept = [at for at, call in enumerate(calls) if call[0] == "publish"]
+    assert kept
+    for at in kept:
+        assert calls[at][1].startswith("damaged-")
+        assert any(operation == "sync" for operation, _ in calls[:at])
+        assert any(operation == "sync_directory" for operation, _ in calls[at : moved[0]])
+    assert calls[moved[0]][1] == "lock", "the lock goes before the log"
+
+
+# -- others at work -----------------------------------------------------------------------------
+
+WRITER = """
+import sys, hansard
+with hansard.open(sys.argv[1], durability=sys.argv[2], auto_compact=False) as store:
+    session = store.session("s")
+    session.add_message({"n": "opened"})
+    print("ready", flush=True)
+    for line in sys.stdin:
+        try:
+            print(session.add_message({"from": line.strip()}).seq, flush=True)
+        except hansard.HansardError as error:
+            print(type(error).__name__, flush=True)
+"""
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Return another process that has the session open, and appends what it is told to."""
+    Bench(tmp_path / "store")
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path / "store"), "os"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=20)
+
+
+def tell(process: subprocess.Popen[str], text: str) -> str:
+    """Let a writer append, and return what it says."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(text + "\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def damage_first(file: Path) -> None:
+    """Alter the first message of a log in place, as a disk would: who has it open sees nothing of it."""
+    data = file.read_bytes()
+    with file.open("r+b") as opened:
+        opened.seek(data.index(b'{"n":0}'))
+        opened.write(b'{"n":7}')
+
+
+def test_a_writer_that_has_the_damaged_file_open(
+    tmp_path: Path, writer: subprocess.Popen[str]
+) -> None:
+    """N-18, F-117: what a process appends that had the log open before the repair is in the mended log."""
+    file = tmp_path / "store/sessions/s/log.jsonl"
+    assert tell(writer, "one") == "3"
+    damage_first(file)
+    assert tell(writer, "two") == "4"
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        report = store.session(ID).repair()
+        assert report.lost == [(1, 1)]
+        assert tell(writer, "three") == "6", "behind the record of the repair, in the new file"
+        messages = store.session(ID).messages()
+    assert [message.get("from") for message in messages] == [None, "one", "two", "three"]
+
+
+def test_a_reader_that_has_the_damaged_file_open(tmp_path: Path) -> None:
+    """N-19, F-117: who has the damaged file open sees the mended log at once, whoever mended it."""
+    bench = Bench(tmp_path / "store")
+    with bench.writer() as store, bench.reader() as reader, bench.reader() as later:
+        session = store.session(ID)
+        session.add_messages([{"n": n} for n in range(1, 5)])
+        seen = reader.session(ID)
+        assert len(seen.messages()) == 5
+        damage_first(bench.file)
+        with pytest.raises(hansard.Damaged):
+            later.session(ID).messages()
+        with bench.writer() as other:
+            other.session(ID).repair()
+        for one in (seen, later.session(ID), session):
+            assert one.messages() == [{"n": n} for n in range(1, 5)]
+            assert one.seq == 6
+        session.add_message(NEW)
+        assert seen.messages(last=1) == later.session(ID).messages(last=1) == [NEW]
+
+
+@pytest.mark.slow
+def test_writers_and_repairers_at_once(tmp_path: Path) -> None:
+    """N-16, N-17, F-117: beside writers and rival repairers, what was acknowledged is there once."""
+    path = tmp_path / "store"
+    bench = Bench(path)
+    count, writers = 120, 3
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", BUSY, str(path), str(number), str(count)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(writers)
+    ]
+    repairs = 0
+    said: list[str] = []
+    try:
+        while any(process.poll() is None for process in processes):
+            damage_early_line(bench.file)
+            rivals = [threading.Thread(target=repair_once, args=(path,)) for _ in range(2)]
+            for rival in rivals:
+                rival.start()
+            for rival in rivals:
+                rival.join(timeout=60)
+            repairs += 1
+        said = [process.communicate(timeout=60)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate(timeout=20)
+    assert repairs > 1
+    with bench.writer() as store:
+        session = store.session(ID)
+        session.repair()
+        assert session.verify().ok
+        events = list(session.events())
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    lost = {event.seq for event in events if event.kind == "event.lost"}
+    acknowledged = {
+        (words[0], words[1], int(words[2]))
+        for text in said
+        for words in map(str.split, text.splitlines())
+    }
+    assert len(acknowledged) > writers * count // 2
+    found = {
+        (str(event.data["message"]["who"]), str(event.data["message"]["n"]), event.seq)
+        for event in events
+        if event.kind == "message.added" and "who" in event.data["message"]
+    }
+    assert {item for item in acknowledged if item[2] not in lost} <= found
+    texts = [item[:2] for item in found]
+    assert len(texts) == len(set(texts))
+
+
+BUSY = """
+import sys, hansard
+path, who, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+with hansard.open(path, durability="os", auto_compact=False) as store:
+    session = store.session("s")
+    for n in range(count):
+        try:
+            event = session.add_message({"who": who, "n": n})
+        except hansard.Damaged:
+            continue
+        print(who, n, event.seq, flush=True)
+"""
+
+
+def damage_early_line(file: Path) -> None:
+    """Alter one byte of the first record of a log, in place, unless it is altered already."""
+    with file.open("r+b") as opened:
+        begin = opened.read(400).index(b"\n") + 40
+        opened.seek(begin)
+        value = opened.read(1)
+        opened.seek(begin)
+        opened.write(bytes([value[0] ^ 1]))
+
+
+def repair_once(path: Path) -> None:
+    """Repair through a store of its own."""
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        store.session(ID).repair()
+
+
+def test_a_stale_temporary_lock_keeps_nobody_out(log: Log, bench: Bench) -> None:
+    """N-23, F-117: a repairer that dies holding both locks leaves nothing that the next one waits for."""
+    put(bench, flipped(log.data))
+    store = bench.writer()
+    with faults.kill(at=1, only=("move",), when="after"), pytest.raises(faults.Killed):
+        store.session(ID).repair()
+    store.close()
+    with bench.writer() as after:
+        assert after.session(ID).repair().ok
+        after.session(ID).add_message(NEW)

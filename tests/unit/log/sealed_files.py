@@ -1,0 +1,122 @@
+"""Make sealed segments by hand, for the tests of those who read them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import zstandard
+
+from hansard.log import disk, format
+from hansard.log.format import Line, Mark
+from hansard.log.reader import Reader
+from hansard.log.sealed import Sealed
+from hansard.log.sealing import Sealer
+
+TIME = "2026-01-01T12:00:00.000000Z"
+
+
+class Record(NamedTuple):
+    """What an event is to say."""
+
+    data: bytes
+    key: str | None = None
+    more: int = 0
+    control: bool = False
+
+
+def no_dictionary(name: str) -> bytes:
+    """Find no dictionary."""
+    raise AssertionError(name)
+
+
+def header(before: int, session_id: str = "s") -> tuple[bytes, Mark]:
+    """Return the header of a segment that begins behind a seq."""
+    data = {"version": 1, "session": session_id, "created": TIME}
+    line, crc = format.note("header", before, TIME.encode(), data, 0)
+    return line, Mark(len(line), before, crc)
+
+
+def line_of(seq: int, record: Record) -> Line:
+    """Return a record as a reader decodes it."""
+    return Line(
+        seq,
+        TIME,
+        msgspec.Raw(record.data),
+        "",
+        kind="message.added",
+        key=record.key,
+        more=record.more,
+        control=record.control,
+    )
+
+
+def seal(
+    path: Path,
+    records: list[Record],
+    *,
+    before: int = 0,
+    session_id: str = "s",
+    compress: Callable[[bytes], bytes] | None = None,
+    **options: Any,
+) -> Path:
+    """Write a sealed segment."""
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = disk.create_file(directory, path.name)
+    os.close(directory)
+    head, start = header(before, session_id)
+    sealer = Sealer(
+        descriptor,
+        head,
+        start,
+        session_id=session_id,
+        created=TIME,
+        compress=compress or zstandard.ZstdCompressor(level=1).compress,
+        **options,
+    )
+    for seq, record in enumerate(records, before + 1):
+        sealer.add(line_of(seq, record), record.data)
+    sealer.finish()
+    os.close(descriptor)
+    return path
+
+
+def opened(path: Path, session_id: str | None = "s") -> Sealed:
+    """Open a sealed segment."""
+    return Sealed(os.open(path, os.O_RDONLY), str(path), session_id, no_dictionary)
+
+
+def plain(records: list[Record], *, before: int = 0, session_id: str = "s") -> bytes:
+    """Return the lines that a sealed segment must hold."""
+    head, mark = header(before, session_id)
+    lines = [head]
+    crc, ctl, offset = mark.crc, 0, len(head)
+    for seq, record in enumerate(records, before + 1):
+        line, crc = format.record(
+            seq,
+            TIME.encode(),
+            b"message.added",
+            record.data,
+            crc,
+            key=record.key,
+            more=record.more,
+            control=record.control,
+            ctl=ctl,
+        )
+        if record.control:
+            ctl = offset
+        offset += len(line)
+        lines.append(line)
+    return b"".join(lines)
+
+
+def reader_of(sealed: Sealed) -> Reader:
+    """Return a reader that knows where frames begin."""
+    return Reader(sealed, sealed.marks())
+
+
+def read(sealed: Sealed) -> list[Line]:
+    """Return all records."""
+    pieces = reader_of(sealed).forwards(sealed.start, sealed.end)
+    return [line for piece in pieces for line in piece.lines(format.decode_lines)]

@@ -1,0 +1,203 @@
+"""The sealed segments of a log are found by their names, whichever file covers an event."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.log import format, names
+from hansard.log.chain import Chain, check_chain
+from hansard.log.reader import Reader
+from hansard.log.segment import Segment
+from tests.unit.log.sealed_files import Record, no_dictionary, plain, seal
+
+UPTO = 30
+
+
+def records(first: int, last: int) -> list[Record]:
+    """Return the events from one seq to another; every fifth has a key, every tenth is a control record."""
+    return [
+        Record(b'{"n":%d}' % n, f"k{n}" if n % 5 == 0 else None, control=n % 10 == 0)
+        for n in range(first, last + 1)
+    ]
+
+
+def put(
+    directory: Path, first: int, last: int, *, packed: bool = True, begins: bool | None = None
+) -> Path:
+    """Put a sealed segment into a session's directory, compressed or not."""
+    name = names.sealed(first) if packed else names.unpacked(first)
+    path = directory / name
+    if packed:
+        begins = first == 1 if begins is None else begins
+        return seal(path, records(first, last), before=first - 1, begins=begins)
+    path.write_bytes(plain(records(first, last), before=first - 1))
+    return path
+
+
+def chain_of(directory: Path) -> Chain:
+    """Return the chain of the segments in a directory."""
+    return Chain(
+        "s", f"{directory}/log.jsonl", UPTO, lambda: os.open(directory, os.O_RDONLY), no_dictionary
+    )
+
+
+def seqs(chain: Chain, after: int = 0, upto: int = UPTO) -> list[int]:
+    """Return the seqs of what is read forwards, each once, as a reader takes them."""
+    return [
+        line.seq
+        for piece, behind in chain.forwards(after, upto)
+        for line in piece.lines(format.decode_lines)
+        if behind < line.seq <= upto
+    ]
+
+
+def seqs_back(chain: Chain, upto: int = UPTO, after: int = 0) -> list[int]:
+    """Return the seqs of what is read backwards."""
+    return [
+        line.seq
+        for piece, last in chain.backwards(upto, after)
+        for line in reversed(piece.lines(format.decode_lines))
+        if after < line.seq <= last
+    ]
+
+
+LAYOUTS: dict[str, Callable[[Path], object]] = {
+    "one": lambda d: put(d, 1, 30),
+    "three": lambda d: [put(d, 1, 10), put(d, 11, 20), put(d, 21, 30)],
+    "one not compressed": lambda d: [put(d, 1, 10), put(d, 11, 20), put(d, 21, 30, packed=False)],
+    "joined, the old ones left": lambda d: [put(d, 1, 30), put(d, 11, 20), put(d, 21, 30)],
+    "joined, one of them left": lambda d: [put(d, 1, 30), put(d, 11, 20)],
+    "joined, the last one left": lambda d: [put(d, 1, 30), put(d, 21, 30, packed=False)],
+    "joined with the first": lambda d: [put(d, 1, 20), put(d, 11, 20), put(d, 21, 30)],
+    "compressed and not": lambda d: [put(d, 1, 30), put(d, 1, 10, packed=False)],
+    "foreign files beside": lambda d: [
+        put(d, 1, 30),
+        (d / ".tmp-x").write_bytes(b""),
+        (d / "00000000000000000000.jsonl").write_bytes(b""),
+    ],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_whichever_file_covers_an_event_will_do(tmp_path: Path, layout: str) -> None:
+    """F-87, N-39: with leftovers of a crash beside them, each event is read once, in order, from anywhere."""
+    LAYOUTS[layout](tmp_path)
+    for after in range(UPTO):
+        assert seqs(chain_of(tmp_path), after) == list(range(after + 1, UPTO + 1))
+        assert seqs_back(chain_of(tmp_path), UPTO, after) == list(range(UPTO, after, -1))
+    chain = chain_of(tmp_path)
+    assert [line.seq for line in chain.controls()] == [10, 20, 30]
+    assert chain.first().seq == 1
+    for n in range(1, UPTO + 1):
+        assert chain.find_key(f"k{n}") == ((n, 1) if n % 5 == 0 else None)
+    assert chain.size() > 0
+
+
+def test_a_segment_that_is_missing_in_the_middle_is_damage(tmp_path: Path) -> None:
+    """F-87, N-31: what is before it can be read; it is named, and nothing is skipped."""
+    LAYOUTS["three"](tmp_path)
+    (tmp_path / names.sealed(11)).unlink()
+    assert seqs(chain_of(tmp_path), 0, 10) == list(range(1, 11))
+    assert seqs(chain_of(tmp_path), 20) == list(range(21, 31))
+    for call in (
+        seqs,
+        seqs_back,
+        lambda chain: chain.controls(),
+        lambda chain: chain.find_key("x"),
+    ):
+        with pytest.raises(hansard.Damaged, match=r"event (11|20) is missing"):
+            call(chain_of(tmp_path))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_first_segment_that_is_missing_is_damage(tmp_path: Path, *, packed: bool) -> None:
+    """F-84, N-31: a log whose beginning was lost does not look like one that begins later."""
+    put(tmp_path, 11, 20, packed=packed) if packed else _following(tmp_path)
+    put(tmp_path, 21, 30)
+    assert seqs(chain_of(tmp_path), 20) == list(range(21, 31))
+    for call in (
+        seqs,
+        seqs_back,
+        lambda chain: chain.controls(),
+        lambda chain: chain.find_key("x"),
+    ):
+        with pytest.raises(hansard.Damaged, match="event 10 is missing"):
+            call(chain_of(tmp_path))
+
+
+def _following(directory: Path) -> None:
+    """Put a segment there that is not compressed and says that there is another before it."""
+    previous = {"seq": 10, "crc": 0, "time": ""}
+    data = {"version": 1, "session": "s", "previous": previous}
+    line, crc = format.note("header", 10, b"2026-01-01T12:00:00.000000Z", data, 0)
+    for n in range(11, 21):
+        more, crc = format.record(n, b"2026-01-01T12:00:00.000000Z", b"x", b"{}", crc)
+        line += more
+    (directory / names.unpacked(11)).write_bytes(line)
+
+
+def test_no_segment_at_all_is_damage(tmp_path: Path) -> None:
+    """N-31: an active segment that says there is one before it is not a log that begins with it."""
+    with pytest.raises(hansard.Damaged, match="are missing"):
+        seqs(chain_of(tmp_path))
+
+
+def test_a_segment_under_another_name_is_damage(tmp_path: Path) -> None:
+    """N-8: a segment that was copied over another's name, of the same log even, is refused."""
+    LAYOUTS["three"](tmp_path)
+    (tmp_path / names.sealed(21)).write_bytes((tmp_path / names.sealed(1)).read_bytes())
+    with pytest.raises(hansard.Damaged, match="begins with event 1"):
+        seqs(chain_of(tmp_path))
+    (tmp_path / names.sealed(21)).unlink()
+    seal(tmp_path / names.sealed(21), records(21, 30), before=20, session_id="other")
+    with pytest.raises(hansard.Damaged, match="'other'"):
+        seqs(chain_of(tmp_path))
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """F-4, N-11: a symbolic link in the place of a sealed segment is refused, wherever it leads."""
+    inside = tmp_path / "session"
+    inside.mkdir()
+    put(tmp_path, 1, 30)
+    (inside / names.sealed(1)).symlink_to(tmp_path / names.sealed(1))
+    with pytest.raises(hansard.UnsafePath):
+        seqs(chain_of(inside))
+
+
+def test_a_reader_goes_on_when_segments_are_joined_under_it(tmp_path: Path) -> None:
+    """F-87: what was listed and opened before a compaction leads to the same events after it."""
+    LAYOUTS["three"](tmp_path)
+    chain = chain_of(tmp_path)
+    assert seqs(chain, 0, 5) == [1, 2, 3, 4, 5]
+    other = tmp_path / "new"
+    other.mkdir()
+    put(other, 1, 30).replace(tmp_path / names.sealed(1))
+    (tmp_path / names.sealed(11)).unlink()
+    (tmp_path / names.sealed(21)).unlink()
+    assert seqs(chain, 5) == list(range(6, 31))
+    assert seqs_back(chain) == list(range(30, 0, -1))
+
+
+def test_verify_reads_every_segment(tmp_path: Path) -> None:
+    """F-87, N-34: a check of the chain meets damage in any segment, and a gap before the active one."""
+    LAYOUTS["three"](tmp_path)
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(plain([], before=UPTO))
+    check_chain(chain_of(tmp_path), _active(log))
+    for first in (1, 11, 21):
+        path = tmp_path / names.sealed(first)
+        data = path.read_bytes()
+        path.write_bytes(data[:20] + bytes([data[20] ^ 1]) + data[21:])
+        with pytest.raises(hansard.Damaged):
+            check_chain(chain_of(tmp_path), _active(log))
+        path.write_bytes(data)
+    log.write_bytes(plain([], before=UPTO + 5))
+    with pytest.raises(hansard.Damaged):
+        check_chain(chain_of(tmp_path), _active(log))
+
+
+def _active(path: Path) -> Reader:
+    return Reader(Segment(os.open(path, os.O_RDONLY), str(path), "s"))

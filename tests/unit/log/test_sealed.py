@@ -1,0 +1,260 @@
+"""A sealed segment is read by range, and only as far as is asked; what is not one of ours is refused."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import zstandard
+
+import hansard
+from hansard.log import disk, format, sealed, sealing
+from hansard.log.sealed import FRAME, INDEX_END, PAGE, TABLE_END, Index
+from tests.unit.log.sealed_files import Record, opened, read, reader_of, seal
+
+
+class Counted:
+    """How often, and how much, was read of files and decompressed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reads = 0
+        self.bytes = 0
+        real = disk.read_at
+
+        def read_at(descriptor: int, length: int, offset: int) -> bytes:
+            self.reads += 1
+            self.bytes += length
+            return real(descriptor, length, offset)
+
+        monkeypatch.setattr(disk, "read_at", read_at)
+
+
+def big(count: int, size: int) -> list[Record]:
+    """Return records of about so many bytes."""
+    return [
+        Record(b'{"n":%d,"t":"%b"}' % (n, b"%d" % n * (size // len(str(n))))) for n in range(count)
+    ]
+
+
+def test_reading_a_range_decompresses_the_frames_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-81, N-77: of twenty frames, a few lines in the middle or at the end take one or two."""
+    segment = opened(seal(tmp_path / "a", big(200, 100_000)))
+    assert len(segment.index.frames) >= 19
+    counted = Counted(monkeypatch)
+    reader = reader_of(segment)
+    start = reader.locate(99, segment.end)
+    piece = next(iter(reader.forwards(start, segment.end)))
+    assert 100 in [line.seq for line in piece.lines(format.decode_lines)]
+    assert counted.reads <= 3
+    again = opened(tmp_path / "a")
+    counted.reads = 0
+    last = next(iter(reader_of(again).backwards(again.end)))
+    assert last.lines(format.decode_lines)[-1].seq == 200
+    assert counted.reads <= 2
+
+
+def test_a_key_among_many_is_found_by_one_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-83, N-56: of 100,000 keys each is found, and none that is not there, by a page or two."""
+    records = [Record(b"{}", f"key-{n}") for n in range(100_000)]
+    segment = opened(seal(tmp_path / "a", records))
+    counted = Counted(monkeypatch)
+    for n in range(0, 100_000, 997):
+        counted.reads = counted.bytes = 0
+        assert n + 1 in segment.find_key(sealing.hash_of(f"key-{n}"))
+        assert counted.reads <= 2
+        assert counted.bytes <= 2 * PAGE * sealed.KEY.size
+    for n in range(500):
+        assert segment.find_key(sealing.hash_of(f"other-{n}")) == []
+    assert segment.find_key(0) == []
+    assert segment.find_key(2**64 - 1) == []
+
+
+@pytest.mark.parametrize("equal", [1, 2, 255, 256, 257, 700])
+def test_keys_with_equal_hashes_are_all_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, equal: int
+) -> None:
+    """F-83: however many keys share a hash, and over however many pages, none is overlooked."""
+
+    def hash_of(key: str) -> int:
+        return 5 if key.startswith("same") else 1000 + int(key) * (-1) ** int(key)
+
+    monkeypatch.setattr(sealing, "hash_of", hash_of)
+    records = [Record(b"{}", f"same{n}") for n in range(equal)]
+    records += [Record(b"{}", str(n)) for n in range(900)]
+    segment = opened(seal(tmp_path / "a", records))
+    assert sorted(segment.find_key(5)) == list(range(1, equal + 1))
+    assert segment.find_key(1000) == [equal + 1]
+    assert segment.find_key(999) == [equal + 2]
+
+
+def test_the_log_of_another_session_is_refused(tmp_path: Path) -> None:
+    """F-24, N-8: a sealed segment that was copied from another session is refused as damaged."""
+    path = seal(tmp_path / "a", [Record(b"{}")], session_id="other")
+    with pytest.raises(hansard.Damaged, match="'other'"):
+        opened(path)
+    assert opened(path, None).session_id == "other"
+
+
+def reindexed(path: Path, **changes: object) -> Path:
+    """Change what the index of a sealed segment says, and make its checksum fit."""
+    data = path.read_bytes()
+    count = TABLE_END.unpack(data[-TABLE_END.size :])[0]
+    table = data[-(8 + 8 * count + TABLE_END.size) :]
+    end = len(data) - len(table) - INDEX_END.size
+    length = INDEX_END.unpack(data[end : end + INDEX_END.size])[0]
+    index = msgspec.json.decode(data[end - length : end], type=dict[str, object])
+    text = msgspec.json.encode(index | changes)
+    tail = INDEX_END.pack(len(text), format.crc32(text), sealed.OURS)
+    path.write_bytes(data[: end - length] + text + tail + table)
+    return path
+
+
+def test_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """F-45, N-44: an index of version 999 is refused for what it is; the file stays as it is."""
+    path = reindexed(seal(tmp_path / "a", [Record(b"{}")]), version=999)
+    before = path.read_bytes()
+    with pytest.raises(hansard.UnknownFormat, match="999"):
+        opened(path)
+    assert path.read_bytes() == before
+
+
+def test_members_that_are_not_known_are_passed_over(tmp_path: Path) -> None:
+    """F-46, N-43: a newer minor version may say more in the index."""
+    path = reindexed(seal(tmp_path / "a", [Record(b"{}")]), later={"a": 1})
+    assert len(read(opened(path))) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"frames": []},
+        {"keys": 300},
+        {"keys": -1},
+        {"controls": 10**9},
+        {"frames": [[10**9, 0, 0, 0]]},
+        {"pages": [[0, 0]]},
+    ],
+    ids=str,
+)
+def test_an_index_that_does_not_fit_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    """F-32: an index whose checksum is right and whose numbers cannot be so is damage."""
+    path = reindexed(seal(tmp_path / "a", [Record(b"{}")]), **changes)
+    with pytest.raises(hansard.Damaged):
+        read(opened(path))
+
+
+MEBIBYTE = 1 << 20
+
+#: Reads a sealed segment with little memory.
+CONFINED = f"""
+import os, resource, sys
+import zstandard
+import hansard
+from hansard.log.sealed import Sealed
+from hansard.log.reader import Reader
+segment = Sealed(os.open(sys.argv[1], os.O_RDONLY), "log", "s", lambda name: b"")
+limit = 300 * {MEBIBYTE}
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+calls = {{
+    "read": lambda: list(Reader(segment).forwards(segment.start, segment.end)),
+    "controls": segment.controls,
+    "check": segment.check,
+}}
+for name in sys.argv[2:]:
+    try:
+        calls[name]()
+    except hansard.Damaged as error:
+        print(name, error.reason)
+    else:
+        raise AssertionError(name)
+"""
+
+
+def confined(path: Path, *calls: str) -> str:
+    """Read a sealed segment in a process with little memory; return why it was refused."""
+    done = subprocess.run(
+        [sys.executable, "-c", CONFINED, path, *calls],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def bomb(size: int, *, says: bool = True) -> bytes:
+    """Return a frame of zstd that holds so many zeros, and says so or not."""
+    maker = zstandard.ZstdCompressor(level=1, write_content_size=says).compressobj(
+        size=size if says else -1
+    )
+    pieces = [maker.compress(bytes(16 * MEBIBYTE)) for _ in range(size // (16 * MEBIBYTE))]
+    return b"".join([*pieces, maker.flush()])
+
+
+@pytest.mark.parametrize(
+    ("says", "claimed"),
+    [(True, 1 << 30), (True, 1000), (False, 1 << 30), (False, 1000), (False, 60 * MEBIBYTE)],
+)
+def test_a_frame_that_holds_too_much_is_refused(tmp_path: Path, says: bool, claimed: int) -> None:
+    """N-74: a bomb is refused in bounded memory, whatever the frame and the index say of its size."""
+    packed = bomb(1 << 30, says=says)
+    path = seal(tmp_path / "a", [Record(b"{}")], compress=lambda _: packed)
+    reindexed(path, size=claimed)
+    assert "frame" in confined(path, "read", "check")
+
+
+def test_control_records_that_hold_too_much_are_refused(tmp_path: Path) -> None:
+    """N-74: a bomb in the index is refused in bounded memory too, with a checksum that fits."""
+    packed = bomb(1 << 30)
+    calls: list[bytes] = []
+
+    def compress(data: bytes) -> bytes:
+        calls.append(data)
+        return zstandard.ZstdCompressor().compress(data) if len(calls) == 1 else packed
+
+    path = seal(
+        tmp_path / "a",
+        [Record(b"{}", control=True)],
+        compress=compress,
+        dictionary="1-" + "0" * 32,
+    )
+    reindexed(path, dictionary="")
+    assert "claims to hold more" in confined(path, "controls", "check")
+
+
+def test_an_index_that_is_longer_than_one_can_be_is_refused(tmp_path: Path) -> None:
+    """N-74: an index of a gigabyte is refused before it is read."""
+    path = tmp_path / "a"
+    table = sealed.seek_table([(1, 1)])
+    with path.open("wb") as file:
+        file.truncate(2 << 30)
+        file.seek(0, 2)
+        file.write(INDEX_END.pack(1 << 30, 0, sealed.OURS) + table)
+    script = (
+        CONFINED.replace("segment = Sealed", "make = lambda: Sealed")
+        .replace(
+            '"read": lambda: list(Reader(segment).forwards(segment.start, segment.end)),',
+            '"read": make,',
+        )
+        .replace('"controls": segment.controls,\n    "check": segment.check,', "")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, path, "read"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "does not fit" in done.stdout
+
+
+def test_the_index_is_small(tmp_path: Path) -> None:
+    """F-83: what stands behind the frames of a small session is a few hundred bytes."""
+    path = seal(tmp_path / "a", big(50, 1000))
+    index: Index = opened(path).index
+    assert path.stat().st_size - sum(frame.length for frame in index.frames) < 600
+    assert FRAME == MEBIBYTE

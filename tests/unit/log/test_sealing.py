@@ -1,0 +1,116 @@
+"""What is put into a sealed segment comes out of it, and zstd's own tools print its lines."""
+
+import io
+import os
+import random
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from hansard.log import format, sealing
+from hansard.log.sealed import FRAME, LARGEST_FRAME
+from tests.unit.log.sealed_files import Record, opened, plain, read, reader_of, seal
+
+
+def text(length: int, letter: str = "x") -> bytes:
+    """Return data of exactly so many bytes."""
+    return b'{"t":"%b"}' % (letter.encode() * (length - len('{"t":""}')))
+
+
+def some(rng: random.Random, count: int, largest: int) -> list[Record]:
+    """Return random records, some of them in batches, with keys or as control records."""
+    records: list[Record] = []
+    while len(records) < count:
+        batch = rng.choice([1, 1, 1, 2, 5])
+        key = f"k{len(records)}" if rng.random() < 0.3 else None
+        for place in range(batch):
+            data = text(rng.randint(20, largest), rng.choice("abcé"))
+            more = batch - 1 - place
+            records.append(Record(data, None if place else key, more, rng.random() < 0.1))
+    return records
+
+
+@pytest.mark.parametrize("largest", [60, 20_000, 700_000])
+def test_what_is_put_in_comes_out(tmp_path: Path, rng: random.Random, largest: int) -> None:
+    """F-79, F-80, F-81: lines of all sizes, batches across frames included, come back byte for byte."""
+    records = some(rng, 6_000_000 // (30 * largest) + 12, largest)
+    sealed = opened(seal(tmp_path / "a", records))
+    assert sealed.read(0, sealed.size()) == plain(records)
+    lines = read(sealed)
+    assert [(bytes(line.data), line.key, line.more, line.control) for line in lines] == records
+    assert [line.seq for line in lines] == list(range(1, len(records) + 1))
+    sealed.check()
+    controls = [line.seq for line in lines if line.control]
+    assert [line.seq for line in sealed.controls()] == controls
+    walked = reader_of(sealed).controls(sealed.index.ctl) if controls else []
+    assert [line.seq for line in walked] == controls
+    for _ in range(20):
+        offset = rng.randrange(sealed.size())
+        length = rng.randint(1, 2 * FRAME)
+        assert sealed.read_some(offset, length) == plain(records)[offset : offset + length]
+
+
+@pytest.mark.parametrize("off", [-1, 0, 1])
+def test_a_frame_holds_a_mebibyte_of_whole_lines(tmp_path: Path, off: int) -> None:
+    """F-79: a line that just fits stays in the frame; one byte more begins the next."""
+    around = len(plain([Record(text(20))])) - 20
+    records = [Record(text(FRAME - around + off)), Record(text(30))]
+    records += [Record(text(2 * FRAME)), Record(text(30))]
+    sealed = opened(seal(tmp_path / "a", records))
+    whole = plain(records)
+    starts = [frame.offset for frame in sealed.index.frames]
+    assert all(whole[start - 1 : start] == b"\n" for start in starts[1:])
+    sizes = [b - a for a, b in zip(starts, [*starts[1:], len(whole)], strict=True)]
+    assert sum(size > FRAME for size in sizes) == 1, "the long line, alone in its frame"
+    assert (sizes[0] == FRAME) == (off == 0)
+    assert sealed.read(0, len(whole)) == whole
+    sealed.check()
+
+
+def test_zstd_prints_the_lines(tmp_path: Path, rng: random.Random) -> None:
+    """F-82: every decoder of zstd prints exactly the lines, and passes over index and seek table."""
+    records = some(rng, 40, 200_000)
+    path = seal(tmp_path / "a.zst", records)
+    stream = zstandard.ZstdDecompressor().stream_reader(
+        io.BytesIO(path.read_bytes()), read_across_frames=True
+    )
+    assert stream.read() == plain(records)
+    binary = shutil.which("zstd")
+    if binary is not None:
+        done = subprocess.run([binary, "-dc", path], capture_output=True, check=True, timeout=60)
+        assert done.stdout == plain(records)
+
+
+def test_the_file_is_private(tmp_path: Path) -> None:
+    """N-13: a sealed segment has mode 0600 whatever the umask."""
+    before = os.umask(0)
+    try:
+        path = seal(tmp_path / "a", [Record(b"{}")])
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_an_index_does_not_repeat_more_control_records_than_can_be_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-83, N-74: of very many control records none is repeated, and the chain leads to them all."""
+    monkeypatch.setattr(sealing, "LARGEST_FRAME", 10_000)
+    records = [Record(text(100), control=True)] * 200
+    sealed = opened(seal(tmp_path / "a", records))
+    assert sealed.index.controls == -1
+    assert len(reader_of(sealed).controls(sealed.index.ctl)) == 200
+    sealed.check()
+    assert LARGEST_FRAME == FRAME + format.MAX_LINE
+
+
+def test_what_follows_another_segment_says_so(tmp_path: Path) -> None:
+    """F-84: an index tells whether the log begins with its segment."""
+    first = opened(seal(tmp_path / "a", [Record(b"{}")]))
+    second = opened(seal(tmp_path / "b", [Record(b"{}")], before=1, begins=False))
+    assert (first.index.begins, second.index.begins) == (True, False)
+    assert second.start.seq == 1

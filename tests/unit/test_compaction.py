@@ -1,0 +1,509 @@
+"""Compaction changes what is stored and not what is said: equal before and after, and gone what should be."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+import hansard
+from hansard import Session, Store
+from hansard.testing import faults
+
+HIDDEN = "correct-horse-battery"
+
+Tree = dict[str, tuple[int, int, int]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Return an empty store."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        yield store
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return its directory."""
+    return tmp_path / "store"
+
+
+def said(session: Session, *, events: bool = True) -> dict[str, Any]:
+    """Return everything that can be asked of a session."""
+    seq = session.seq
+    times = [event.time for event in session.events()]
+    found: dict[str, Any] = {
+        "history": session.messages(view="history"),
+        "model": session.messages(),
+        "json": session.messages_json(),
+        "last": [session.messages(last=n) for n in (0, 1, 3, 1000)],
+        "after": [session.messages(after=n) for n in range(0, seq + 2, 3)],
+        "window": [session.window(messages=n) for n in (1, 3, 10)],
+        "state": session.state(),
+        "states": [session.state(at=n) for n in range(0, seq + 1, 4)],
+        "times": [session.messages(at=time) for time in times[::5]],
+        "snapshots": session.snapshots,
+        "usage": session.usage,
+        "metadata": session.metadata,
+        "title": session.title,
+        "parent": session.parent,
+        "children": session.children(),
+        "seq": seq,
+    }
+    if events:
+        found["events"] = [
+            (event.seq, event.kind, event.data, event.key, event.time) for event in session.events()
+        ]
+        found["at"] = [session.messages(at=n) for n in range(seq + 1)]
+    return found
+
+
+def talk(session: Session, begin: int = 0, count: int = 12) -> None:
+    """Say all kinds of things."""
+    for number in range(begin, begin + count):
+        session.add_message({"role": "user", "content": f"q{number}"}, key=f"k{number}")
+        call = {"id": f"c{number}"}
+        session.add_messages(
+            [
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": call["id"], "content": "r" * number},
+            ],
+            key=f"pair{number}",
+        )
+        if number % 4 == 0:
+            session.snapshot(f"s{number}")
+            session.patch_metadata({"round": number})
+            session.record_usage(model="m", input_tokens=number, output_tokens=1)
+    session.set_title(f"title {begin}")
+
+
+def found_anywhere(root: Path, *texts: str) -> list[str]:
+    """Return the names of files in which one of the texts is, compressed or not."""
+    found = []
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            data = path.read_bytes()
+            if path.suffix == ".zst":
+                reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
+                # The frames, and what stands in the index, which is a frame of its own in there.
+                data += reader.read() + _indexed(data)
+            if any(text.encode() in data for text in texts):
+                found.append(path.name)
+    return found
+
+
+def _indexed(data: bytes) -> bytes:
+    """Return what the frames in the index hold: one may begin wherever zstd's magic number stands."""
+    found = b""
+    place = data.find(zstandard.FRAME_HEADER)
+    while place >= 0:
+        with suppress(zstandard.ZstdError):
+            found += zstandard.ZstdDecompressor().decompressobj().decompress(data[place:])
+        place = data.find(zstandard.FRAME_HEADER, place + 1)
+    return found
+
+
+def tree(root: Path) -> Tree:
+    """Return inode, size and time of change of everything in a store."""
+    found = {}
+    for path in root.rglob("*"):
+        status = path.stat()
+        found[str(path.relative_to(root))] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found
+
+
+# -- the same before and after ------------------------------------------------------------------
+
+
+def test_everything_is_equal_before_and_after(store: Store, root: Path) -> None:
+    """N-45, N-47, N-48: views, state, events, labels, usage, metadata are those of before, cold and warm."""
+    session = store.session("s")
+    for round_ in range(4):
+        talk(session, 12 * round_)
+        before = said(session)
+        report = session.compact()
+        assert report.sessions == 1
+        assert report.after < report.before
+        assert said(session) == before
+        with hansard.open(root, read_only=True) as cold:
+            assert said(cold.session("s")) == before
+            assert cold.verify().ok
+
+
+def test_keys_and_expected_seqs_hold_behind_a_compaction(store: Store, root: Path) -> None:
+    """N-22, N-56: a key is found in a compressed segment, and a seq counts on."""
+    session = store.session("s")
+    for round_ in range(3):
+        talk(session, 12 * round_)
+        session.compact()
+    seq = session.seq
+    with hansard.open(root) as cold:
+        for handle in (session, cold.session("s")):
+            for number in range(36):
+                event = handle.add_message({"role": "user", "content": "again"}, key=f"k{number}")
+                assert event.data["message"]["content"] == f"q{number}"
+                again = handle.add_messages([{"n": 1}, {"n": 2}], key=f"pair{number}")
+                assert [event.data["message"]["role"] for event in again] == ["assistant", "tool"]
+            assert handle.seq == seq
+            with pytest.raises(hansard.SeqConflict):
+                handle.add_message({}, expected_seq=seq - 1)
+        session.add_message({"new": True}, expected_seq=seq, key="new")
+        assert cold.session("s").add_message({}, key="new").seq == seq + 1
+
+
+def test_a_key_is_found_when_a_reader_saw_the_next_segment_first(store: Store, root: Path) -> None:
+    """N-56: a writer that knows the keys of a segment learns those of the next from its beginning."""
+    session = store.session("s")
+    for number in range(30):
+        session.add_message({"n": number}, key=f"k{number}")
+    with hansard.open(root) as other:
+        other.session("s").compact()
+        other.session("s").add_message({"n": "x"}, key="theirs")
+    assert session.seq == 31
+    assert session.add_message({"n": "y"}, key="theirs").seq == 31
+    assert session.add_message({"n": "z"}, key="k0").seq == 1
+    assert session.add_message({"n": "new"}, key="ours").seq == 32
+
+
+def test_reverts_lead_to_places_before_the_compaction(store: Store) -> None:
+    """N-48, N-49: a label, a compaction, more, and back: what was there; and undone again, all of it."""
+    session = store.session("s")
+    talk(session, 0, 5)
+    session.snapshot("here")
+    there = session.messages()
+    talk(session, 5, 5)
+    session.compact()
+    session.add_message({"role": "user", "content": "more"})
+    later, seq = session.messages(), session.seq
+    session.revert("here")
+    assert session.messages() == there
+    session.compact()
+    assert session.messages() == there
+    session.revert(seq)
+    assert session.messages() == later
+    session.compact()
+    assert session.messages() == later
+
+
+def test_what_was_cleared_stays_out_and_in_the_history(store: Store) -> None:
+    """N-47: after clearing and compacting, the model starts anew and the history is whole."""
+    session = store.session("s")
+    talk(session)
+    history = session.messages(view="history")
+    session.clear()
+    session.compact()
+    assert session.messages() == []
+    session.add_message({"role": "user", "content": "anew"})
+    session.compact()
+    assert session.messages() == [{"role": "user", "content": "anew"}]
+    assert session.messages(view="history") == [*history, {"role": "user", "content": "anew"}]
+
+
+def test_forks_before_and_after_are_what_they_were(store: Store) -> None:
+    """N-50, N-51: children and grandchildren of a compacted session, forked before or after, are equal."""
+    session = store.session("s")
+    talk(session)
+    child = session.fork("child", at=10)
+    talk(child, 50, 3)
+    grandchild = child.fork("grandchild", at=5)
+    before = {name: said(store.session(name)) for name in ("child", "grandchild")}
+    store.compact()
+    after = session.fork("after", at=10)
+    assert after.messages() == session.messages(at=10)
+    assert {name: said(store.session(name)) for name in before} == before
+    talk(grandchild, 70, 2)
+    store.compact()
+    assert said(child) == before["child"]
+    store.delete("s")
+    assert child.messages() == before["child"]["model"]
+    assert store.session("after").messages() == after.messages()
+
+
+# -- what should be gone ------------------------------------------------------------------------
+
+
+def test_redacted_bytes_are_in_no_file_afterwards(store: Store, root: Path) -> None:
+    """N-45: a redacted message is in no file, whether it was compressed before, joined since, or not."""
+    session = store.session("s")
+    secrets = [f"{HIDDEN}-{n}" for n in range(6)]
+    places = []
+    for number, secret in enumerate(secrets):
+        talk(session, 20 * number, 4)
+        places.append(session.add_message({"role": "user", "content": secret}).seq)
+        if number % 2:
+            session.compact()
+    assert found_anywhere(root, *secrets)
+    for number, place in enumerate(places):
+        session.redact(place)
+        before = said(session)
+        assert session.compact().blanked >= 1
+        assert not found_anywhere(root, *secrets[: number + 1])
+        assert said(session) == before
+    assert session.compact().sessions == 0
+    assert session.verify().ok
+
+
+def test_redacted_and_scrubbed_text_is_gone_from_parts_and_metadata(
+    store: Store, root: Path
+) -> None:
+    """N-66: of a redacted stream every part goes, and of scrubbed metadata the old value, index and all."""
+    session = store.session("s")
+    session.set_metadata(note=f"it is {HIDDEN}", other=1)
+    stream = session.stream(role="assistant")
+    for word in ("I ", "say ", f"{HIDDEN}-", "now"):
+        stream.write(word)
+    session.compact()
+    stream.finish()
+    part = session.seq - 1
+    session.compact()
+    assert found_anywhere(root, HIDDEN)
+    session.redact(part)
+    session.scrub(HIDDEN)
+    before = said(session)
+    session.compact()
+    assert not found_anywhere(root, HIDDEN)
+    assert said(session) == before
+    assert HIDDEN not in session.metadata["note"]
+    assert session.metadata["other"] == 1
+    assert session.compact().sessions == 0
+
+
+def test_what_a_session_was_created_with_can_be_scrubbed(store: Store, root: Path) -> None:
+    """N-66: metadata of the first event go too: from its record, and from what later segments say of it."""
+    session = store.create("s", metadata={"note": HIDDEN})
+    talk(session, 0, 3)
+    session.compact()
+    session.scrub(HIDDEN)
+    before = said(session)
+    session.compact()
+    assert not found_anywhere(root, HIDDEN)
+    assert said(session) == before
+
+
+@pytest.mark.parametrize("how", ["fork", "snapshot", "revert", "grandchild", "reverted child"])
+@pytest.mark.parametrize("early", [False, True], ids=["at once", "compacted before its end"])
+def test_parts_that_a_place_in_the_middle_needs_are_kept(
+    store: Store, how: str, early: bool
+) -> None:
+    """N-48, N-50: a fork, label or revert into the middle of a stream shows what had been said by then."""
+    session = store.session("s")
+    session.add_message({"role": "user", "content": "q"})
+    stream = session.stream(role="assistant")
+    for word in ("a", "b", "c"):
+        stream.write(word)
+    middle = session.seq
+    expected = session.messages()
+    assert expected[-1]["content"] == "abc"
+    if how == "snapshot":
+        session.snapshot("middle")
+    stream.write("d")
+    if early:
+        session.compact()
+    stream.write("e")
+    stream.finish()
+    session.add_message({"role": "user", "content": "r"})
+    leads: dict[str, Callable[[], object]] = {
+        "fork": lambda: session.fork("child", at=middle),
+        "revert": lambda: session.revert(middle),
+        "grandchild": lambda: session.fork("between").fork("child", at=middle),
+        "reverted child": lambda: session.fork("child").revert(middle),
+        "snapshot": lambda: None,
+    }
+    leads[how]()
+    for _ in range(2):
+        session.compact()
+        if how == "snapshot":
+            assert session.messages(at="middle") == expected
+        elif how == "revert":
+            assert session.messages(at=session.seq)[: len(expected)] == expected
+        else:
+            assert store.session("child").messages() == expected
+        session.add_message({"role": "user", "content": "s"})
+
+
+def test_the_parts_of_a_finished_stream_go(store: Store, root: Path) -> None:
+    """N-45: what parts said is said by the whole message; the parts' own text goes, and no view changes."""
+    session = store.session("s")
+    stream = session.stream(role="assistant")
+    for n in range(40):
+        stream.write(f"w{n}-")
+    stream.finish({"role": "assistant", "content": "short"})
+    before = said(session, events=False)
+    assert session.compact().blanked == 40
+    for key in ("history", "model", "json", "last", "window", "state", "states", "seq"):
+        assert said(session, events=False)[key] == before[key]
+    assert not found_anywhere(root, "w17-")
+
+
+@pytest.mark.parametrize("where", ["files", "memory"])
+def test_a_message_that_was_redacted_while_it_was_streamed_stays_away(
+    tmp_path: Path, where: str
+) -> None:
+    """N-45, N-66: redacted before it was whole, added, and compacted, a message is shown by no view."""
+    place = tmp_path / "store" if where == "files" else "memory:"
+    with hansard.open(place) as store:
+        session = store.session("s")
+        session.add_message({"role": "user", "content": "q"})
+        stream = session.stream(role="assistant")
+        stream.write(HIDDEN)
+        session.redact(session.seq)
+        stream.write("more")
+        stream.finish()
+        session.add_message({"role": "user", "content": "r"})
+        before = said(session)
+        for _ in range(2):
+            session.compact()
+            assert said(session) == before
+            assert not found_anywhere(tmp_path, HIDDEN)
+        assert session.compact().blanked == 0
+
+
+# -- work ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_total_work_is_linear_in_the_log(store: Store, root: Path) -> None:
+    """N-73: over 200 rounds of fifty appends and a compaction each byte is rewritten a few times."""
+    session = store.session("s")
+    written = 0
+
+    def watch(call: faults.Call, _: tuple[Any, ...], result: Any) -> None:
+        nonlocal written
+        if call.operation == "write" and "tmp-0" in call.place:
+            written += result
+
+    with faults.record(watch=watch):
+        for _ in range(200):
+            session.add_messages([{"n": n, "text": os.urandom(20).hex()} for n in range(50)])
+            session.compact()
+    size = sum(path.stat().st_size for path in root.glob("sessions/s/*.zst"))
+    assert session.seq == 10_000
+    # About 8 is the logarithm of 200. Compacting all anew each time would be a hundred times the size.
+    assert size < written < 8 * size
+    assert len(list(root.glob("sessions/s/*.zst"))) <= 8
+
+
+def test_what_is_compact_is_left_alone(store: Store, root: Path) -> None:
+    """N-76: a store in which nothing happened since is not written to: every file is the one it was."""
+    for number in range(5):
+        talk(store.session(f"s{number}"))
+    assert store.compact().sessions == 5
+    before = tree(root)
+    with faults.record() as calls:
+        assert store.compact().sessions == 0
+    assert tree(root) == before
+    assert not [call for call in calls.calls if call.operation in {"write", "move", "create_file"}]
+    store.session("s3").add_message({"new": True})
+    assert store.compact().sessions == 1
+    after = tree(root)
+    assert {n: t for n, t in after.items() if "/s3" not in n} == {
+        n: t for n, t in before.items() if "/s3" not in n
+    }
+
+
+MEMORY = """
+import resource, sys, hansard
+with hansard.open(sys.argv[1], durability="os", auto_compact=False) as store:
+    session = store.session("s")
+    text = "x" * 900
+    for n in range(60):
+        session.add_messages([{"n": n, "m": m, "text": f"{text}{n * m}"} for m in range(1000)])
+    session.messages(last=1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    report = session.compact()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert report.before > 50_000_000, report
+    print((after - before) // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """N-79: a session of 60 MB is compacted in a fraction of its size."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path / "store")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert int(done.stdout) < 60
+
+
+# -- beside everything else ---------------------------------------------------------------------
+
+
+def test_verify_finds_a_flipped_bit_anywhere(store: Store, root: Path, rng: Any) -> None:
+    """N-34: one flipped bit in a sealed segment is found by `verify`, wherever it is."""
+    session = store.session("s")
+    talk(session)
+    session.compact()
+    (path,) = root.glob("sessions/s/*.zst")
+    whole = path.read_bytes()
+    places = {*rng.sample(range(len(whole)), 60), 0, len(whole) - 1}
+    missed = []
+    for place in sorted(places):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(flipped)
+        with hansard.open(root, read_only=True) as other:
+            report = other.session("s").verify()
+            if not report.findings:
+                missed.append(place)
+    path.write_bytes(whole)
+    assert missed == []
+    assert session.verify().ok
+
+
+def test_listing_trash_restore_and_purge_of_compacted_sessions(store: Store, root: Path) -> None:
+    """N-51, N-62, N-87: a compacted session is listed, read, deleted, restored and purged like any other."""
+    for name in ("a", "b"):
+        talk(store.session(name))
+    store.compact()
+    with hansard.open(root, read_only=True) as reader:
+        assert [info.id for info in reader.sessions().items] == ["a", "b"]
+        assert reader.session("a").messages() == store.session("a").messages()
+        assert reader.verify().ok
+    before = said(store.session("a"))
+    store.delete("a")
+    with pytest.raises(hansard.SessionDeleted):
+        store.session("a").compact()
+    assert [info.id for info in store.sessions().items] == ["b"]
+    store.restore("a")
+    assert said(store.session("a")) == before
+    store.delete("a")
+    store.purge("a")
+    assert not list(root.rglob("*a/*.zst"))
+    assert store.verify().ok
+    store.session("a").add_message({"new": True})
+    assert store.session("a").compact().sessions == 1
+    assert store.session("a").messages() == [{"new": True}]
+
+
+def test_large_content_of_sealed_segments_is_not_collected(tmp_path: Path) -> None:
+    """N-45: what a compacted message refers to stays; what only a redacted one did goes."""
+    with hansard.open(tmp_path / "store", durability="os", large_content=1000) as store:
+        session = store.session("s")
+        kept, gone = "k" * 5000, "g" * 5000
+        session.add_message({"content": kept})
+        place = session.add_message({"content": gone}).seq
+        session.compact()
+        assert store.collect_large().removed == 0
+        session.redact(place)
+        session.compact()
+        assert store.collect_large().removed == 1
+        assert session.messages() == [{"content": kept}]
+        assert not found_anywhere(tmp_path, "g" * 50)
+
+
+def test_what_does_not_exist_cannot_be_compacted(store: Store) -> None:
+    """N-89: there is nothing to compact where there is nothing."""
+    with pytest.raises(hansard.SessionNotFound):
+        store.session("nobody").compact()
+    assert not store.exists("nobody")
+    assert store.compact().sessions == 0

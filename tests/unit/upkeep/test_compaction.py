@@ -1,0 +1,93 @@
+"""What is forgotten, what is kept for others, and what the report says: N-45, N-48, N-50."""
+
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard import Store
+from hansard.upkeep.compaction import forget_of, fork_bounds
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Return an empty store, in memory and in files."""
+    return hansard.open("memory:" if request.param == "memory" else tmp_path / "store")
+
+
+def _say(store: Store, name: str, count: int) -> None:
+    store.session(name).add_messages([{"n": n} for n in range(count)])
+
+
+def test_places_are_those_that_forks_and_their_forks_lead_to(store: Store) -> None:
+    """N-50: a fork's place, its forks' places, and where they go back to, count for who holds the events."""
+    _say(store, "root", 20)
+    child = store.session("root").fork("child", at=10)
+    _say(store, "child", 5)
+    child.fork("early", at=4)
+    child.fork("late", at=13)
+    child.revert(7)
+    child.revert(12)
+    store.session("early").revert(2)
+    assert fork_bounds(store._backend) == {"root": {10, 7, 4, 2}, "child": {4, 2, 13}}
+
+
+def test_places_of_sessions_in_the_trash_count(store: Store) -> None:
+    """N-50: what was deleted can be restored, and must then be what it was."""
+    _say(store, "root", 20)
+    store.session("root").fork("child", at=10)
+    store.delete("child")
+    assert fork_bounds(store._backend) == {"root": {10}}
+    store.purge("child")
+    assert fork_bounds(store._backend) == {}
+
+
+def test_a_part_goes_unless_a_place_lies_between_it_and_the_end(store: Store) -> None:
+    """N-48: a place in the middle needs the parts up to it, and no others."""
+    _say(store, "s", 9)
+    store.session("s").revert(5)
+    forget = forget_of(store._backend.log("s"), lambda: {7})
+    wanted = {(4, 6), (5, 6), (4, 9), (7, 8), (6, 8)}
+    every = [(seq, ended) for seq in range(1, 10) for ended in range(seq + 1, 10)]
+    kept = {pair for pair in every if not forget.drop_part(*pair)}
+    assert wanted <= kept
+    assert kept == {(s, e) for s, e in every if s <= 5 < e or s <= 7 < e}
+
+
+def test_nobody_looks_for_forks_until_a_stream_is_over(store: Store) -> None:
+    """N-71: to compact a session without streams no other session is opened."""
+    _say(store, "s", 9)
+
+    def never() -> set[int]:
+        raise AssertionError
+
+    forget = forget_of(store._backend.log("s"), never)
+    store._backend.log("s").compact(forget, level=1)
+
+
+def test_a_session_that_cannot_be_compacted_stops_no_other(tmp_path: Path) -> None:
+    """N-35, N-89: a damaged session is reported with its reason, and the others are compacted."""
+    with hansard.open(tmp_path / "store") as store:
+        for name in ("a", "b", "c"):
+            _say(store, name, 5)
+    log = tmp_path / "store" / "sessions" / "b" / "log.jsonl"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    with hansard.open(tmp_path / "store") as store:
+        done: list[tuple[int, int]] = []
+        report = store.compact(progress=lambda *how_far: done.append(how_far))
+        assert report.sessions == 2
+        assert list(report.failed) == ["b"]
+        assert "log.jsonl" in report.failed["b"]
+        assert store.compact(prefix="a").failed == {}
+    assert log.read_bytes() == data
+
+
+def test_the_report_of_memory_counts_what_went(store: Store) -> None:
+    """N-45: what was taken out is counted once, whatever the backend."""
+    _say(store, "s", 5)
+    store.session("s").redact(2)
+    assert store.session("s").compact().blanked == 1
+    assert store.session("s").compact().blanked == 0
+    assert [m["n"] for m in store.session("s").messages()] == [0, 2, 3, 4]

@@ -1,0 +1,291 @@
+"""What a repair does for whoever asks for one: views, forks, keys, batches, and the report."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard import Session, Store
+from hansard.backend.contract import Known
+from hansard.log import mending
+from hansard.log.format import Line
+
+
+def message(text: str) -> dict[str, str]:
+    """Return a message of a person."""
+    return {"role": "user", "content": text}
+
+
+def damage(path: Path, session_id: str, old: bytes, new: bytes) -> bytes:
+    """Alter some bytes of a session's log, and return it as it is now."""
+    file = path / "sessions" / session_id / "log.jsonl"
+    data = file.read_bytes()
+    assert old in data
+    data = data.replace(old, new, 1)
+    file.write_bytes(data)
+    return data
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where a store is, or will be."""
+    return tmp_path / "files"
+
+
+def test_nothing_to_repair(session: Session, store: Store) -> None:
+    """N-62: on every backend, what is whole is left as it is, and what is not there is an error."""
+    session.add_message(message("one"))
+    report = session.repair()
+    assert (report.session, report.repaired, report.ok, report.kept) == ("s", False, True, [])
+    assert session.seq == 1
+    with pytest.raises(hansard.SessionNotFound):
+        store.session("nobody").repair()
+
+
+def test_a_backend_may_have_nothing_to_mend(store: Store) -> None:
+    """F-110: `Log.repair` of what is whole does nothing, whatever is known of it and asked for."""
+    store.session("s").add_message(message("one"))
+    log = store._backend.log("s")
+    assert log.repair(known=Known(1, "x"), missing=True).findings in ((), [])
+    assert [event.seq for event in store.session("s").events()] == [1]
+
+
+def test_places_stay_what_they_are(path: Path) -> None:
+    """N-48, N-49, F-113: snapshots, reverts and forks refer to seqs, and lead where they led before."""
+    with hansard.open(path, durability="os") as store:
+        session = store.session("s")
+        for text in ("one", "two", "three"):
+            session.add_message(message(text))
+        session.snapshot("here")
+        session.add_message(message("four"))
+        child = session.fork("child", at=3)
+        session.revert("here")
+        session.add_message(message("five"))
+    damage(path, "s", b'"two"', b'"twx"')
+    with hansard.open(path, durability="os") as store:
+        session, child = store.session("s"), store.session("child")
+        report = session.repair()
+        assert report.lost == [(2, 2)]
+        assert report.ok
+        assert session.snapshots == {"here": 3}
+        assert session.messages() == [message("one"), message("three"), message("five")]
+        assert session.messages(at="here") == [message("one"), message("three")]
+        assert child.messages() == [message("one"), message("three")]
+        assert session.state().kinds["event.lost"] == 1
+        assert session.window(messages=1) == [message("five")]
+        assert store.verify().ok
+
+
+def test_forks_know_what_the_session_has_forgotten(path: Path) -> None:
+    """N-50, F-112: where a log has lost its end, and when it began, its forks say it, and stay readable."""
+    with hansard.open(path, durability="os") as store:
+        session = store.session("s")
+        for number in range(5):
+            session.add_message(message(str(number)))
+        store.session("s").fork("child").add_message(message("child"))
+    (path / "sessions/s/log.jsonl").write_bytes(b"\0" * 99)
+    with hansard.open(path, durability="os") as store:
+        report = store.session("s").repair()
+        assert report.lost == [(1, 5)]
+        assert store.session("s").seq == 6
+        assert store.session("child").messages() == [message("child")]
+        assert store.verify().ok
+
+
+def test_a_fork_is_mended_like_any_other(path: Path) -> None:
+    """N-50, F-112: a fork whose header is damaged still begins behind its parent's events."""
+    with hansard.open(path, durability="os") as store:
+        store.session("s").add_messages([message("one"), message("two")])
+        store.session("s").fork("child").add_message(message("three"))
+    damage(path, "child", b'"log":"header"', b'"log":"hexder"')
+    with hansard.open(path, durability="os") as store:
+        child = store.session("child")
+        assert child.repair().lost == []
+        assert child.parent == "s"
+        assert child.messages() == [message("one"), message("two"), message("three")]
+        assert [event.seq for event in child.events()] == [1, 2, 3, 4, 5]
+
+
+def test_keys_outlive_a_repair(path: Path) -> None:
+    """N-56, F-113: an append that is retried after a repair is still known by its key."""
+    with hansard.open(path, durability="os") as store:
+        session = store.session("s")
+        session.add_message(message("zero"))
+        session.add_messages([message("one"), message("two")], key="turn")
+    damage(path, "s", b'"zero"', b'"zerx"')
+    with hansard.open(path, durability="os") as store:
+        session = store.session("s")
+        assert session.repair().ok
+        again = session.add_messages([message("one"), message("two")], key="turn")
+        assert [event.seq for event in again] == [2, 3]
+        assert session.seq == 4
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_what_is_whole_of_a_batch_is_kept(path: Path, place: int) -> None:
+    """F-27, F-113: of an append that has lost a member, the others stay, and it is a whole append again."""
+    texts = ["aaa", "bbb", "ccc"]
+    with hansard.open(path, durability="os") as store:
+        store.session("s").add_message(message("first"))
+        store.session("s").add_messages([message(text) for text in texts], key="k")
+        store.session("s").add_message(message("last"))
+    damage(path, "s", texts[place].encode(), b"xyz")
+    with hansard.open(path, durability="os") as store:
+        report = store.session("s").repair()
+        assert report.lost == [(place + 2, place + 2)]
+        left = [text for text in texts if text != texts[place]]
+        expected = [message(text) for text in ["first", *left, "last"]]
+        assert store.session("s").messages() == expected
+        assert store.session("s").verify().ok
+
+
+def test_a_torn_tail_stays_a_torn_tail(path: Path) -> None:
+    """N-33, F-28: what nobody was told of is no event, and no lost one, also if there is damage before it."""
+    with hansard.open(path, durability="os") as store:
+        store.session("s").add_messages([message("one"), message("two")])
+    file = path / "sessions/s/log.jsonl"
+    whole = file.read_bytes()
+    with hansard.open(path, durability="os") as store:
+        store.session("s").add_messages([message("three"), message("four")])
+    torn = file.read_bytes()[len(whole) :]
+    for tail in (torn[:20], torn[: torn.index(b"\n") + 1], torn[:-1], bytes(50)):
+        file.write_bytes(whole.replace(b'"one"', b'"onx"') + tail)
+        with hansard.open(path, durability="os") as store:
+            report = store.session("s").repair()
+            assert (report.lost, report.ok) == ([(1, 1)], True)
+            assert store.session("s").messages() == [message("two")]
+
+
+def test_lost_control_events_are_counted(path: Path) -> None:
+    """F-113: a lost event that others name as a control event is said to have been one."""
+    with hansard.open(path, durability="os") as store:
+        session = store.session("s")
+        session.add_message(message("one"))
+        session.set_metadata(title="gone")
+        session.add_message(message("two"))
+    damage(path, "s", b'"gone"', b'"gonx"')
+    with hansard.open(path, durability="os") as store:
+        report = store.session("s").repair()
+        assert (report.lost, report.controls) == ([(2, 2)], 1)
+        assert store.session("s").title is None
+
+
+def test_a_deleted_session_is_not_repaired(path: Path) -> None:
+    """F-36: what is in the trash stays as it is until it is restored."""
+    with hansard.open(path, durability="os") as store:
+        store.session("s").add_message(message("one"))
+        store.delete("s")
+        with pytest.raises(hansard.SessionDeleted):
+            store.session("s").repair()
+
+
+def test_a_session_with_a_long_id(path: Path) -> None:
+    """N-7, F-11, F-112: an id that only the header has is not made up; who knows it can repair."""
+    long = "x" * 300
+    with hansard.open(path, durability="os") as store:
+        store.session(long).add_message(message("one"))
+    [directory] = [found for found in (path / "sessions").iterdir() if "%~" in found.name]
+    file = directory / "log.jsonl"
+    bad = b"?" + file.read_bytes()[1:]
+    file.write_bytes(bad)
+    with hansard.open(path, durability="os") as store:
+        with pytest.raises(hansard.Damaged):
+            store.session(directory.name).repair()
+        assert file.read_bytes() == bad
+        assert store.session(long).repair().ok
+        assert store.session(long).messages() == [message("one")]
+
+
+def test_what_was_lost_can_be_taken_from_what_is_kept(path: Path) -> None:
+    """N-30: the bytes of a lost event are in the file that its `event.lost` names."""
+    with hansard.open(path, durability="os") as store:
+        for text in ("one", "two", "three"):
+            store.session("s").add_message(message(text))
+    bad = damage(path, "s", b'"two"', b'"t\0o"')
+    with hansard.open(path, durability="os") as store:
+        store.session("s").repair()
+        [lost] = [event for event in store.session("s").events() if event.kind == "event.lost"]
+        [done] = [e for e in store.session("s").events() if e.kind == "session.repaired"]
+    assert (path / "sessions/s" / lost.data["kept"]).read_bytes() == bad
+    [found] = done.data["damage"]
+    assert found["file"] == "log.jsonl"
+    assert b"t\0o" in bad[found["offset"] : found["offset"] + found["length"]]
+
+
+def test_a_repaired_session_can_be_damaged_and_repaired_again(path: Path) -> None:
+    """F-110: each repair keeps what it found, and adds its own record."""
+    with hansard.open(path, durability="os") as store:
+        for text in ("one", "two", "three"):
+            store.session("s").add_message(message(text))
+    for word in (b"one", b"three"):
+        damage(path, "s", b'"' + word, b'"!' + word[1:])
+        with hansard.open(path, durability="os") as store:
+            assert store.session("s").repair().ok
+    with hansard.open(path, durability="os") as store:
+        kinds = [event.kind for event in store.session("s").events()]
+        assert kinds.count("session.repaired") == 2
+        assert store.session("s").messages() == [message("two")]
+    assert len(list((path / "sessions/s").glob("damaged-*"))) == 2
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_of_several_segments_is_gone(path: Path, place: int) -> None:
+    """F-115: whichever of several sealed segments is missing, its events are given up only if asked for."""
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        for part in range(3):
+            for number in range(4):
+                store.session("s").add_message(message(f"{part} {number}"))
+            log: Any = store._backend.log("s")
+            log._writer.seal()
+        store.session("s").add_message(message("last"))
+    (path / "sessions/s" / f"{4 * place + 1:020d}.jsonl").unlink()
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = store.session("s")
+        report = session.repair()
+        assert (report.repaired, report.ok) == (False, False)
+        report = session.repair(missing=True)
+        assert (report.lost, report.ok) == ([(4 * place + 1, 4 * place + 4)], True)
+        session.compact()
+        assert session.verify().ok
+        assert len(session.messages()) == 9
+        assert [event.seq for event in session.events()] == list(range(1, 15))
+
+
+def test_a_second_name_of_the_damaged_file(path: Path) -> None:
+    """N-39, F-116: a second name, left by a crash while sealing, is not taken for a sealed segment."""
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        store.session("s").add_messages([message("one"), message("two")])
+    damage(path, "s", b'"one"', b'"onx"')
+    file = path / "sessions/s/log.jsonl"
+    file.with_name(f"{1:020d}.jsonl").hardlink_to(file)
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = store.session("s")
+        assert session.repair().ok
+        session.compact()
+        assert session.messages() == [message("two")]
+        assert session.verify().ok
+
+
+def test_appends_are_whole_again() -> None:
+    """F-27: `filled` puts something at each missing seq, and lets an append that was cut off end."""
+    data = msgspec.Raw(b"{}")
+    lost = Line(0, "t", data, "", kind="lost")
+
+    def line(seq: int, more: int = 0) -> Line:
+        return Line(seq, "t", data, "", kind="x", more=more)
+
+    found = mending.filled(iter([line(2, 2), line(4), line(6, 3), line(7)]), 0, 9, lost, {})
+    shown = [(item.seq, item.kind, item.more) for item in found]
+    assert shown == [
+        (1, "lost", 0),
+        (2, "x", 2),
+        (3, "lost", 1),
+        (4, "x", 0),
+        (5, "lost", 0),
+        (6, "x", 0),
+        (7, "x", 0),
+        (8, "lost", 0),
+        (9, "lost", 0),
+    ]
