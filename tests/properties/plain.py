@@ -124,7 +124,12 @@ class PlainStore:
         for fact in self.session(name).own if drops_parts else []:
             end = ended.get(fact.data.get("stream", ""), 0)
             needed = any(fact.seq <= place < end for place in places)
-            if fact.kind == "message.part" and "text" in fact.data and fact.seq < end and not needed:
+            if (
+                fact.kind == "message.part"
+                and "text" in fact.data
+                and fact.seq < end
+                and not needed
+            ):
                 fact.data = {"stream": fact.data["stream"]}
 
     def _led_to(self, name: str) -> set[int]:

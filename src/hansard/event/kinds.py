@@ -238,7 +238,9 @@ AUDITED: Final = frozenset(
 
 #: Control records (docs/format.md, F-19): few, and a view or the metadata cannot be known without
 #: them. Messages, their parts, usage and the application's own events are many, and can.
-CONTROL: Final = frozenset(KINDS) - AUDITED - {EVENT_LOST, MESSAGE_ADDED, MESSAGE_PART, USAGE_RECORDED}
+CONTROL: Final = (
+    frozenset(KINDS) - AUDITED - {EVENT_LOST, MESSAGE_ADDED, MESSAGE_PART, USAGE_RECORDED}
+)
 
 #: The application's own events begin with this, and are kept, replayed and listed uninterpreted.
 APPLICATION: Final = "x."

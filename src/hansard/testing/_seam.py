@@ -34,6 +34,7 @@ READING: Final = (
     "open_root",
     "real",
     "open_directory",
+    "duplicate",
     "read_at",
     "size",
     "names",
@@ -223,7 +224,7 @@ class Faults:
                 return str(path)
             case "move", (_, _, int(directory), str(name)):
                 return f"{self._path(directory)}/{name}"
-            case ("publish" | "link"), (int(directory), _, str(name)):
+            case (("publish" | "link"), (int(directory), _, str(name))):
                 return f"{self._path(directory)}/{name}"
             case _, (int(directory), str(name), *_):
                 return f"{self._path(directory)}/{name}"

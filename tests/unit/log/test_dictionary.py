@@ -259,9 +259,10 @@ def test_a_link_or_a_bomb_in_its_place_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_dictionary_that_cannot_be_kept_stops_no_compaction(
-    tmp_path: Path, rng: random.Random
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-88, F-4, N-11: with a link in the place of the directory, sessions are compacted without one."""
+    monkeypatch.setattr(dictionary, "SIZE", 16 * 1024)
     path = tmp_path / "s"
     fill(path, rng)
     (tmp_path / "away").mkdir()

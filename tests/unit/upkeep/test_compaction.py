@@ -91,3 +91,20 @@ def test_the_report_of_memory_counts_what_went(store: Store) -> None:
     assert store.session("s").compact().blanked == 1
     assert store.session("s").compact().blanked == 0
     assert [m["n"] for m in store.session("s").messages()] == [0, 2, 3, 4]
+
+
+def test_a_label_that_comes_while_compaction_begins_is_not_overlooked(store: Store) -> None:
+    """N-48: what must be kept is asked for once the segment is sealed, not when compaction is called."""
+    session = store.session("s")
+    stream = session.stream(role="assistant")
+    stream.write("a")
+    log = store._backend.log("s")
+    forget = forget_of(log, set)
+    stream.write("b")
+    session.snapshot("middle")
+    expected = session.messages()
+    stream.write("c")
+    stream.finish()
+    log.compact(forget, level=1)
+    assert session.messages(at="middle") == expected
+    assert expected[-1]["content"] == "ab"
