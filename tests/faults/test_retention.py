@@ -165,7 +165,7 @@ def test_nothing_that_was_just_said_is_pruned(tmp_path: Path, rng: random.Random
 
 def test_a_prune_that_does_not_look_again_is_found_out(tmp_path: Path, rng: random.Random) -> None:
     """N-17: without the expected seq, the test above would notice."""
-    for attempt in range(10):
+    for attempt in range(60):
         acknowledged, pruned, store = prune_beside_writers(tmp_path / str(attempt), rng, blind=True)
         store.close()
         if acknowledged & pruned:
