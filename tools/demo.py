@@ -1,4 +1,4 @@
-"""Show what hansard does, on a real store: writers at once, kills, forks, reverts, retries, damage.
+"""Show what hansard does, on a real store: writers at once, kills, forks, reverts, damage, compaction.
 
 Run by `tools/try [FOLDER]`. Each step says what it does and prints what came out; the store is left
 for the reader to look at.
@@ -13,6 +13,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import zstandard
 
 import hansard
 
@@ -43,10 +45,11 @@ def main() -> int:
     another_way(folder)
     a_torn_log(folder)
     damage(folder)
+    compaction(folder)
     looking_around(folder)
     print(f"\nAll of it in {time.perf_counter() - start:.1f} s. The store is yours to look at:\n")
     print(f"    ls -R {folder}")
-    print(f"    head -c 600 {folder}/sessions/support+42/log.jsonl")
+    print(f"    zstdcat {folder}/sessions/support+42/*.zst | head -c 600")
     print(f"    python -c \"import hansard; print(hansard.open('{folder}').sessions().items)\"")
     return 0
 
@@ -233,6 +236,33 @@ def damage(folder: Path) -> None:
         print(f"  the other session is not hurt: {sorted(listed)}")
     path.write_bytes(original)
     print("  (the bit was flipped back)")
+
+
+def compaction(folder: Path) -> None:
+    """Redact something, make the logs small, and look for the bytes."""
+    scene("Compaction: logs are sealed and compressed, and what was redacted is gone from the disk")
+    with hansard.open(folder) as store:
+        session = store.session("meeting")
+        secret = session.add_message({"role": "user", "content": "the password is swordfish"})
+        session.redact(secret.seq, reason="said by mistake")
+        before = session.messages()
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        report = store.compact()
+        after = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        print(f"  {report.sessions} sessions compacted, {size:,} bytes before, {after:,} after")
+        same = session.messages() == before
+        lines = b"".join(_lines(file) for file in folder.rglob("*") if file.is_file())
+        print(f"  every message is what it was: {same}")
+        print(f"  “swordfish” is in a file of the store: {b'swordfish' in lines}")
+
+
+def _lines(file: Path) -> bytes:
+    """Return what a file holds, unpacked."""
+    data = file.read_bytes()
+    if file.suffix != ".zst":
+        return data
+    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+        return bytes(reader.read())
 
 
 def looking_around(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -507,3 +508,26 @@ def test_what_does_not_exist_cannot_be_compacted(store: Store) -> None:
         store.session("nobody").compact()
     assert not store.exists("nobody")
     assert store.compact().sessions == 0
+
+
+def test_members_of_another_version_are_kept(tmp_path: Path) -> None:
+    """N-43, F-14, F-99: what a newer version wrote into a record is there after it was written anew."""
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        store.session("a").add_message({"n": 1})
+    log = tmp_path / "s" / "sessions" / "a" / "log.jsonl"
+    body = (
+        b'{"seq":2,"time":"2026-01-01T00:00:00.000000Z","kind":"message.added","later":{"x":[1]},'
+        b'"data":{"message":{"n":2}}'
+    )
+    data = log.read_bytes() + body
+    log.write_bytes(data + b',"crc":"%08x"}\n' % zlib.crc32(data))
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        session = store.session("a")
+        session.redact(1)
+        session.compact()
+        assert session.messages() == [{"n": 2}]
+    (sealed,) = (tmp_path / "s" / "sessions" / "a").glob("*.zst")
+    with zstandard.ZstdDecompressor().stream_reader(
+        sealed.read_bytes(), read_across_frames=True
+    ) as reader:
+        assert b'"later":{"x":[1]}' in reader.read()

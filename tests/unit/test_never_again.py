@@ -23,13 +23,8 @@ WAITING = {
 
 #: Numbers of which a test proves what this part has, and a later part adds the rest.
 HALF_PROVED = {
-    45: "after compaction too (part 3)",
-    47: "after compaction too (part 3)",
-    48: "after compaction too (part 3)",
-    50: "a fork of a compacted session (part 3)",
     53: "a title is found by search (part 4)",
     69: "search in a scope (part 4)",
-    56: "a key is found in constant time also when cold, and after compaction (part 3)",
     76: "the listing asks an index (part 4)",
     90: "HANSARD_STORE, with the command (part 5)",
 }

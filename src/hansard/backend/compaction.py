@@ -16,7 +16,7 @@ from hansard.backend.records import ToGaps, event_of
 from hansard.errors import DiskFailed
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
-from hansard.log import disk, format, names
+from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, Part
 from hansard.log.dictionary import SMALL, Latest
 from hansard.log.format import Line, Mark
@@ -70,6 +70,13 @@ class Source:
         """Yield its records."""
         for piece in self.part.reader.forwards(self.part.start, self.part.end):
             yield from piece.lines(format.decode_lines)
+
+    def records(self) -> Iterator[tuple[Line, bytes]]:
+        """Yield the same, each with the members that this version does not know."""
+        segment = self.part.reader.segment
+        for piece in self.part.reader.forwards(self.part.start, self.part.end):
+            for _, raw in inspection.committed(segment, piece.start, piece.data, piece.end):
+                yield format.decode_line(raw), format.unknown_members(raw)
 
 
 class Compaction:
@@ -307,13 +314,13 @@ class Compaction:
         for source in group:
             sealed = source.sealed
             already = frozenset(() if sealed is None else sealed.index.blank)
-            for line in source.lines():
+            for line, unknown in source.records():
                 data = bytes(line.data)
                 blank = self._blank(line, data, kept)
                 if blank is None:
-                    sealer.add(line, data, blank=line.seq in already)
+                    sealer.add(line, data, blank=line.seq in already, unknown=unknown)
                 else:
-                    sealer.add(line, blank, blank=True)
+                    sealer.add(line, blank, blank=True, unknown=unknown)
                     self._blanked += 1
                 if line.seq % _TELL == 0:
                     self._tell(self._done)

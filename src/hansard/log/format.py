@@ -108,6 +108,11 @@ decode_header = msgspec.json.Decoder(Header).decode
 decode_recovered = msgspec.json.Decoder(Recovered).decode
 decode_shut = msgspec.json.Decoder(Shut).decode
 _encode = msgspec.json.Encoder().encode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+#: seq, time, kind, data and crc are in every record.
+_FEWEST: Final = 5
+_KNOWN: Final = frozenset(Line.__struct_fields__)
 
 #: The second last asked for, and its text: making the text costs more than all the rest.
 _second: tuple[int, bytes] = (-1, b"")
@@ -136,9 +141,13 @@ def record(
     control: bool = False,
     ctl: int = 0,
     large: bytes = b"",
+    unknown: bytes = b"",
 ) -> tuple[bytes, int]:
-    """Frame an event: return its line and the running checksum after it."""
-    if not (ctl or more or control or large or key is not None):
+    """Frame an event: return its line and the running checksum after it.
+
+    `unknown`: members that another version put there, from `unknown_members`.
+    """
+    if not (ctl or more or control or large or unknown or key is not None):
         # Most records: nothing optional.
         return _close(b'{"seq":%d,"time":"%b","kind":"%b","data":%b' % (seq, time, kind, data), crc)
     extra = b""
@@ -152,8 +161,22 @@ def record(
         extra += b',"ctl":%d' % ctl
     if large:
         extra += b',"large":' + large
+    extra += unknown
     return _close(
         b'{"seq":%d,"time":"%b","kind":"%b"%b,"data":%b' % (seq, time, kind, extra, data), crc
+    )
+
+
+def unknown_members(raw: bytes) -> bytes:
+    """Return the members of a record that this version does not know, as they are written (F-14)."""
+    members = _decode_members(raw)
+    # Most lines: as many members as are known, so no need to ask which.
+    if len(members) <= _FEWEST or members.keys() <= _KNOWN:
+        return b""
+    return b"".join(
+        b",%b:%b" % (_encode(name), bytes(value))
+        for name, value in members.items()
+        if name not in _KNOWN
     )
 
 

@@ -108,7 +108,7 @@ class Sealer:
         self._ctl = 0
         self._time = ""
 
-    def add(self, line: Line, data: bytes, *, blank: bool = False) -> None:
+    def add(self, line: Line, data: bytes, *, blank: bool = False, unknown: bytes = b"") -> None:
         """Add an event: its record as it was, with these data."""
         seq = self.mark.seq + 1
         assert line.seq == seq, "seqs follow one another"
@@ -123,6 +123,7 @@ class Sealer:
             control=line.control,
             ctl=self._ctl,
             large=b"" if blank or line.large is None else msgspec.json.encode(line.large),
+            unknown=unknown,
         )
         if line.control:
             self._ctl = self.mark.offset
