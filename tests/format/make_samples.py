@@ -274,9 +274,48 @@ def kept_beside(sample: Sample) -> None:
     sample.delete("gone")
 
 
+def compacted(sample: Sample) -> None:
+    """Sealed segments with keys, a batch, control records, a blank and emptied parts; and an active one."""
+    said: list[dict[str, Any]] = [
+        {"n": number, "text": f"message {number}"} for number in range(40)
+    ]
+    with hansard.open(sample.path) as store:
+        session = store.create("s", metadata={"title": "T"})
+        for place, message in enumerate(said[:20]):
+            session.add_message(message, key=f"key {place}")
+        with session.stream(role="assistant") as whole:
+            whole.write("par")
+            whole.write("ts")
+        session.redact(5)
+        session.compact()
+        session.add_messages(said[20:30], key="batch")
+        session.snapshot("thirty")
+        session.compact()
+        for message in said[30:39]:
+            session.add_message(message)
+        session.compact()
+        session.fork("f", at="thirty").add_message({"n": "fork"})
+        session.add_message(said[39])
+    first = [message for message in said[:20] if message["n"] != 3]  # event 5
+    first.append({"role": "assistant", "content": "parts"})
+    sample.settle("s", history=first + said[20:], model=first + said[20:], title="T")
+    inherited = [*first, *said[20:30], {"n": "fork"}]
+    sample.settle("f", history=inherited, model=inherited, title="T")
+
+
 SAMPLES: dict[str, Callable[[Sample], None]] = {
     made.__name__: made
-    for made in (ordinary, batches, recovered, trash, notes, names, meanings, kept_beside)
+    for made in (
+        ordinary,
+        batches,
+        recovered,
+        trash,
+        notes,
+        names,
+        meanings,
+        kept_beside,
+        compacted,
+    )
 }
 
 
