@@ -43,7 +43,8 @@ def fork_and_append(
         for number in range(rounds):
             mine["parent"].append(parent.add_message({"by": writer, "n": number}).seq)
             child = parent.fork(f"{writer}.{number}")
-            forks[child.id] = child.seq
+            # Not `child.seq`: others find the child at once, and append to it.
+            forks[child.id] = child.state().forked_at + 1
             # All want the same name too, and one gets it.
             with contextlib.suppress(hansard.SessionExists):
                 won.append(parent.fork(f"all.{number}").id)

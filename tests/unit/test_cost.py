@@ -98,7 +98,7 @@ def test_seeing_another_s_append_reads_what_is_new(
     """N-71: a warm handle reads only the bytes that another process has appended."""
     with (
         hansard.open(grown, durability="os", auto_compact=False) as one,
-        hansard.open(grown, durability="os") as two,
+        hansard.open(grown, durability="os", auto_compact=False) as two,
     ):
         mine, theirs = one.session(name), two.session(name)
         seq = theirs.add_message(MESSAGE).seq
