@@ -399,7 +399,7 @@ def sealed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.slow
 def test_a_damaged_sealed_segment(sealed: Sealed, rng: random.Random) -> None:
-    """N-34, F-114: whichever byte of a sealed segment is altered, all is mended, and the bytes kept."""
+    """N-34, N-46, F-114: whichever byte of a sealed segment is altered, the reported file holds it."""
     for at in rng.sample(range(len(sealed.data)), 15):
         bad = bytearray(sealed.data)
         bad[at] ^= 1 << rng.randrange(8)

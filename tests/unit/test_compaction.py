@@ -531,3 +531,16 @@ def test_members_of_another_version_are_kept(tmp_path: Path) -> None:
         sealed.read_bytes(), read_across_frames=True
     ) as reader:
         assert b'"later":{"x":[1]}' in reader.read()
+
+
+def test_compacted_sessions_are_found_and_pruned_like_others(store: Store) -> None:
+    """N-61, N-87: `latest` and `prune` go by what was said, compacted or not."""
+    for number, name in enumerate(["old", "new"]):
+        store.session(name).add_message({"n": number})
+    store.compact()
+    latest = store.latest()
+    assert latest is not None
+    assert latest.id == "new"
+    assert store.prune(older_than=3600.0).pruned == []
+    assert store.prune(older_than=1e-9).pruned == ["new", "old"]
+    assert store.restore("old").messages() == [{"n": 0}]

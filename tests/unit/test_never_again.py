@@ -17,7 +17,6 @@ ANSWERED_HERE = {*range(1, 76), *range(77, 80), 87, 89, 90}
 #: Numbers that need a later part, and what of it.
 WAITING = {
     14: "importers and migration (part 8): there is no source to walk yet",
-    46: "compaction (part 3): nothing is archived elsewhere yet, so no path is reported",
     70: "encryption, which no part builds: there is no wrapper whose plain text could leak",
 }
 
