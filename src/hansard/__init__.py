@@ -14,39 +14,12 @@ To read the source, follow one event through the house, opening files in this or
 
 from typing import TYPE_CHECKING, Any
 
-from hansard.backend.contract import Finding, Health
-from hansard.errors import (
-    BackendUnavailable,
-    Closed,
-    Damaged,
-    DiskFailed,
-    HansardError,
-    InUse,
-    InvalidEvent,
-    InvalidSessionId,
-    LockTimeout,
-    ReadOnly,
-    Reentered,
-    SecretRefused,
-    SeqConflict,
-    SessionDeleted,
-    SessionExists,
-    SessionNotFound,
-    StoreNotFound,
-    SyncFailed,
-    UnknownFormat,
-    UnsafePath,
-)
-from hansard.event.envelope import Event
-from hansard.session import Session
-from hansard.state.fold import State, Usage
-from hansard.store import Page, SessionInfo, Store, open
-
 __all__ = [
     "BackendUnavailable",
     "Closed",
     "CollectionReport",
     "CompactReport",
+    "CopyReport",
     "Damaged",
     "DiskFailed",
     "Event",
@@ -55,14 +28,17 @@ __all__ = [
     "Follower",
     "HansardError",
     "Health",
+    "ImportReport",
     "InUse",
     "InvalidEvent",
+    "InvalidExport",
     "InvalidSessionId",
     "LockTimeout",
     "Page",
     "Problem",
     "PruneReport",
     "ReadOnly",
+    "Record",
     "Reentered",
     "RepairReport",
     "SecretRefused",
@@ -85,29 +61,93 @@ __all__ = [
     "open",
 ]
 
-#: Imported when they are asked for: most programs need none of them, and imports cost milliseconds.
+#: Imported when they are asked for: imports cost milliseconds, and `hansard --version` needs none of them.
 _LATER = {
+    "BackendUnavailable": "errors",
+    "Closed": "errors",
     "CollectionReport": "upkeep.collection",
     "CompactReport": "upkeep.compaction",
+    "CopyReport": "upkeep.transfer_copy",
+    "Damaged": "errors",
+    "DiskFailed": "errors",
+    "Event": "event.envelope",
+    "Finding": "backend.contract",
     "Followed": "follow",
     "Follower": "follow",
+    "HansardError": "errors",
+    "Health": "backend.contract",
+    "ImportReport": "upkeep.transfer_import",
+    "InUse": "errors",
+    "InvalidEvent": "errors",
+    "InvalidExport": "errors",
+    "InvalidSessionId": "errors",
+    "LockTimeout": "errors",
+    "Page": "store",
     "Problem": "state.pairing",
     "PruneReport": "upkeep.pruning",
+    "ReadOnly": "errors",
+    "Record": "backend.contract",
+    "Reentered": "errors",
     "RepairReport": "upkeep.repair",
+    "SecretRefused": "errors",
+    "SeqConflict": "errors",
+    "Session": "session",
+    "SessionDeleted": "errors",
+    "SessionExists": "errors",
+    "SessionInfo": "store",
+    "SessionNotFound": "errors",
     "SessionReport": "upkeep.verify",
+    "State": "state.fold",
+    "Store": "store",
+    "StoreNotFound": "errors",
     "StoreReport": "upkeep.verify",
     "Stream": "stream",
+    "SyncFailed": "errors",
+    "UnknownFormat": "errors",
+    "UnsafePath": "errors",
+    "Usage": "state.fold",
+    "open": "store",
 }
 
 if TYPE_CHECKING:
     from hansard import aio as aio
+    from hansard.backend.contract import Finding, Health, Record
+    from hansard.errors import (
+        BackendUnavailable,
+        Closed,
+        Damaged,
+        DiskFailed,
+        HansardError,
+        InUse,
+        InvalidEvent,
+        InvalidExport,
+        InvalidSessionId,
+        LockTimeout,
+        ReadOnly,
+        Reentered,
+        SecretRefused,
+        SeqConflict,
+        SessionDeleted,
+        SessionExists,
+        SessionNotFound,
+        StoreNotFound,
+        SyncFailed,
+        UnknownFormat,
+        UnsafePath,
+    )
+    from hansard.event.envelope import Event
     from hansard.follow import Followed, Follower
+    from hansard.session import Session
+    from hansard.state.fold import State, Usage
     from hansard.state.pairing import Problem
+    from hansard.store import Page, SessionInfo, Store, open
     from hansard.stream import Stream
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.repair import RepairReport
+    from hansard.upkeep.transfer_copy import CopyReport
+    from hansard.upkeep.transfer_import import ImportReport
     from hansard.upkeep.verify import SessionReport, StoreReport
 else:
 
@@ -115,10 +155,14 @@ else:
         """Load `hansard.aio`, and what stands in `_LATER`, when it is asked for."""
         import importlib
 
-        if name == "aio":
-            return importlib.import_module("hansard.aio")
+        if name in {"aio", "errors"}:
+            return importlib.import_module(f"hansard.{name}")
         if name in _LATER:
             found = getattr(importlib.import_module(f"hansard.{_LATER[name]}"), name)
             globals()[name] = found
             return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """Name what is not loaded yet, too: the Tab key of a Python prompt asks this."""
+        return sorted({*globals(), *__all__})

@@ -10,9 +10,10 @@
     ├── ReadOnly              the store was opened read-only
     ├── Closed                the store was closed
     ├── SessionNotFound       no such session                           (finding)
-    ├── SessionExists         `create` of a session that exists
+    ├── SessionExists         `create` of a session that exists, or a copy over another one
     ├── SessionDeleted        the session is in the trash
     ├── InUse                 others were forked from the session, and need its events
+    ├── InvalidExport         a file is no export, or not whole         (moving)
     ├── SeqConflict           `expected_seq` is not the session's seq   (appending)
     ├── LockTimeout           another writer held the lock for too long
     ├── Reentered             this thread is in the middle of an append to the session
@@ -109,6 +110,18 @@ class InUse(HansardError):
     def __init__(self, message: str, *, children: list[str]) -> None:
         super().__init__(message)
         self.children = children
+
+
+class InvalidExport(HansardError, ValueError):
+    """What is to be imported is not what `export` writes, or not all of it: nothing was imported.
+
+    Attributes:
+        line: the line at which it was noticed, from 1.
+    """
+
+    def __init__(self, message: str, *, line: int) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 class SeqConflict(HansardError):

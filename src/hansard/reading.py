@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from hansard.backend.contract import Backend, Log
+from hansard.backend.contract import Backend, Log, Record
 from hansard.errors import Damaged, DiskFailed, InvalidEvent, SessionDeleted, UnknownFormat
 from hansard.event import codec
 from hansard.event.envelope import Event
@@ -321,7 +321,9 @@ class Reading:
             )
         return known[label]
 
-    def compact(self, *, progress: Callable[[int, int], None] | None = None) -> "CompactReport":
+    def compact(
+        self, *, progress: Callable[[int, int], None] | None = None, dry_run: bool = False
+    ) -> "CompactReport":
         """Seal what was appended, compress it, and remove the bytes of what was taken out.
 
         Nothing that a view can show changes, and writers and readers go on meanwhile. `LockTimeout` if
@@ -329,10 +331,11 @@ class Reading:
 
         Args:
             progress: called with the bytes that are done, and of how many.
+            dry_run: write nothing, and report what would be rewritten.
         """
         from hansard.upkeep.compaction import compact_session
 
-        return compact_session(self._backend, self.id, progress=progress)
+        return compact_session(self._backend, self.id, progress=progress, dry_run=dry_run)
 
     def repair(self, *, missing: bool = False) -> "RepairReport":
         """Mend the session's files, if they are damaged; never done unless asked for.
@@ -347,6 +350,13 @@ class Reading:
         from hansard.upkeep.repair import repair_session
 
         return repair_session(self._backend, self.id, missing=missing)
+
+    def dump(self) -> Iterator[Record]:
+        """Yield what the session's own files hold, line by line, whole or not, with file and offset.
+
+        For people who look for what went wrong: it works on a damaged session, and judges nothing.
+        """
+        return self._log.records()
 
     def verify(self) -> "SessionReport":
         """Check every byte that is stored of the session, and report.

@@ -8,7 +8,7 @@ goes to the backend. A handle is cheap, safe to share between threads, and sees 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hansard.backend.contract import Backend
 from hansard.errors import InvalidEvent, SessionDeleted, SessionNotFound
@@ -30,14 +30,17 @@ from hansard.event.kinds import (
     SESSION_SNAPSHOTTED,
     SUMMARY_ADDED,
     USAGE_RECORDED,
+    check_key,
     check_kind,
     read,
 )
 from hansard.reading import At, Reading
 from hansard.state import fold
+from hansard.state.views import View
 from hansard.stream import Stream
 
-_LONGEST_KEY = 1024
+if TYPE_CHECKING:
+    from hansard.upkeep.transfer_export import Format
 
 #: The last characters of a fresh id are random; so many tell the streams of a session apart.
 _STREAM_ID = 12
@@ -323,6 +326,43 @@ class Session(Reading):
 
         return share(self._whole(), self.id, redact=redact, hook=hook)
 
+    def export(
+        self,
+        format: "Format" = "jsonl",
+        *,
+        redacted: bool = True,
+        view: View = "history",
+        events: bool = True,
+        parts: bool = False,
+        own_only: bool = False,
+    ) -> Iterator[bytes]:
+        """Yield the session as a file, piece by piece.
+
+        Args:
+            format: "jsonl", which `store.import_session` takes in again: a first line that says what it is,
+                one line for each event, and a last one with their number and a checksum. Or "markdown" or
+                "html", for people: a transcript; the page is one file that loads nothing.
+            redacted: replace what looks like a credential; the file says that it is so. What was redacted
+                from the views is in no export.
+            view: whose messages a transcript shows: "history", all that was said, or "model".
+            events: let a transcript say what else happened, too.
+            parts: have in "jsonl" what was streamed of messages that are there whole.
+            own_only: of a fork, only its own events in "jsonl". Otherwise what it inherits is in it, and it
+                can be imported where its parent is not.
+        """
+        from hansard.upkeep.transfer_export import export
+
+        return export(
+            self._whole(),
+            self.id,
+            format=format,
+            redacted=redacted,
+            view=view,
+            events=events,
+            parts=parts,
+            own_only=own_only,
+        )
+
     def _record(self, kind: str, data: dict[str, Any]) -> Event:
         """Append an event of hansard's own, whose data must have the shape of its kind."""
         raw = codec.encode(data)
@@ -345,7 +385,7 @@ class Session(Reading):
         expected_seq: int | None = None,
     ) -> list[Event]:
         if key is not None:
-            _check_key(key)
+            check_key(key)
         if expected_seq is not None and (type(expected_seq) is not int or expected_seq < 0):
             raise InvalidEvent(f"expected_seq must be a seq, 0 or more, not {expected_seq!r}")
         if not drafts:
@@ -386,12 +426,3 @@ def _refuse_secrets(data: dict[str, Any], what: str) -> None:
         from hansard.event import secrets
 
         secrets.refuse(data, what)
-
-
-def _check_key(key: object) -> None:
-    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or "\0" in key:
-        raise InvalidEvent(f"key {key!r:.60}: must be a text of 1 to 1,024 characters without NUL")
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        raise InvalidEvent(f"key {key!r:.60}: holds a lone surrogate, which is not text") from None

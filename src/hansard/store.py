@@ -4,7 +4,7 @@ Above: user code.  Below: `session`, `upkeep`, `backend`.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Self
 from weakref import ref
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.periodic import Keeper
     from hansard.upkeep.pruning import PruneReport
+    from hansard.upkeep.transfer_copy import CopyReport
+    from hansard.upkeep.transfer_file import Source
+    from hansard.upkeep.transfer_import import ImportReport
     from hansard.upkeep.verify import StoreReport
     from hansard.workspace import Folder
 
@@ -337,6 +340,52 @@ class Store:
             metadata=metadata,
         )
 
+    # -- moving sessions ------------------------------------------------------------------------
+
+    def import_session(self, source: "Source", *, id: str | None = None) -> "ImportReport":
+        """Take in a session that `session.export()` wrote: all of it, or nothing.
+
+        Nobody sees anything before the whole file was read and found right, by its count and its checksum.
+        Times, kinds, keys and data are kept as they are. If the session is there already, with the same
+        events, nothing is done and the report says so; otherwise an existing session raises
+        `SessionExists`, and is left as it is. A file that is not whole, or no export, raises `InvalidExport`.
+
+        Args:
+            source: a file that is open to read, or its content: bytes, text, or pieces of them.
+            id: the session's id here; the one it had, if it is not given.
+        """
+        from hansard.upkeep.transfer_import import import_session
+
+        return import_session(self._backend, source, id)
+
+    def copy_to(
+        self,
+        target: "Store",
+        ids: Iterable[str] | None = None,
+        *,
+        prefix: str = "",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> "CopyReport":
+        """Copy sessions to another store, event for event, and report.
+
+        What is in the target already is compared, and the copy goes on behind it: after an interruption,
+        or when the source has grown. Where the two differ, that session is left as it is and reported as
+        failed. Forks stay forks: what they were forked from is copied before them. What was redacted is not
+        copied. The source is only read, and may be written to meanwhile.
+
+        Args:
+            target: the store to copy to, of whatever kind.
+            ids: the sessions to copy; all of them, if not given.
+            prefix: only sessions whose ids begin so.
+            progress: called with the number of events that are done, and of how many.
+        """
+        from hansard.upkeep.transfer_copy import copy_sessions
+
+        wanted = sorted(self._backend.ids()) if ids is None else ids
+        chosen = (found for found in wanted if found.startswith(prefix))
+        there = target._backend  # noqa: SLF001 - a store's, too
+        return copy_sessions(self._backend, there, chosen, progress=progress)
+
     def scoped(self, prefix: str) -> "Store":
         """Return a store of the sessions whose ids begin with a prefix; it cannot see or touch others.
 
@@ -403,18 +452,23 @@ class Store:
     # -- looking after it -----------------------------------------------------------------------
 
     def compact(
-        self, *, prefix: str = "", progress: Callable[[int, int], None] | None = None
+        self,
+        *,
+        prefix: str = "",
+        progress: Callable[[int, int], None] | None = None,
+        dry_run: bool = False,
     ) -> "CompactReport":
         """Compact sessions: those that have something to compact are rewritten, the others left alone.
 
         Args:
             prefix: only sessions whose ids begin so.
             progress: called with the number of sessions that are done, and of how many.
+            dry_run: write nothing, and report what would be rewritten.
         """
         from hansard.upkeep.compaction import compact_store
 
         wanted = (found for found in self._backend.ids() if found.startswith(prefix))
-        return compact_store(self._backend, wanted, progress=progress)
+        return compact_store(self._backend, wanted, progress=progress, dry_run=dry_run)
 
     def verify(self) -> "StoreReport":
         """Check every byte of every session, and report."""

@@ -20,6 +20,7 @@ from tests.contract.retention_mutants import (
     LogThatIsAlwaysBusy,
     LogThatSalvagesMessages,
 )
+from tests.contract.staging_mutants import STAGING_MUTANTS
 
 
 class Mutant(MemoryBackend):
@@ -115,6 +116,19 @@ class LogInOnePiece(MemoryLog):
         yield MemoryChunk(
             [event for chunk in super().read(after, upto) for event in chunk.events()]
         )
+
+
+class LooseChunk(MemoryChunk):
+    def keyed(self) -> dict[int, int]:
+        return {}
+
+
+class LogOfLooseKeys(MemoryLog):
+    """Does not tell which events have a key in common."""
+
+    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
+        for chunk in super().read(after, upto):
+            yield LooseChunk(chunk.events())
 
 
 class LogThatNeverTurns(MemoryLog):
@@ -252,6 +266,8 @@ MUTANTS: dict[type[MemoryBackend], str] = {
     of(LogThatSalvagesMessages): "salvage",
     of(LogThatIsAlwaysBusy): "salvage",
     **LARGE_MUTANTS,
+    **STAGING_MUTANTS,
+    of(LogOfLooseKeys): "key",
     **FORKING_MUTANTS,
     **{of(logs): capability for logs, capability in FORKING_LOGS.items()},
     **{of(logs): capability for logs, capability in COMPACTION_LOGS.items()},

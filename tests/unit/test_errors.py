@@ -51,6 +51,7 @@ SAMPLES: list[HansardError] = [
     errors.SessionExists("where: what; next"),
     errors.SessionDeleted("where: what; next"),
     errors.InUse("where: what; next", children=["a", "b"]),
+    errors.InvalidExport("where: what; next", line=2),
     errors.SeqConflict("where: what; next", expected=3, actual=7),
     errors.LockTimeout("where: what; next", holder=4711),
     errors.LockTimeout("where: what; next"),
@@ -197,6 +198,11 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
         "SessionExists": (lambda: store.create("a/b"), "'a/b'", "seq 1"),
         "SessionDeleted": (lambda: reader.session("gone").messages(), "'gone'", "store.restore"),
         "InUse": (lambda: store.purge("parent"), "'parent'", "delete and purge them first"),
+        "InvalidExport": (
+            lambda: store.import_session(b"{}\n"),
+            "line 1",
+            "export the session again",
+        ),
         "SeqConflict": (
             lambda: session.add_message({}, expected_seq=9),
             "'a/b' is at seq 1",

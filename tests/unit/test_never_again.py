@@ -25,7 +25,6 @@ HALF_PROVED = {
     53: "a title is found by search (part 4)",
     69: "search in a scope (part 4)",
     76: "the listing asks an index (part 4)",
-    90: "HANSARD_STORE, with the command (part 5)",
 }
 
 

@@ -167,6 +167,18 @@ def loaded_by(statement: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
+def test_names_are_known_before_they_are_loaded() -> None:
+    """A fresh `import hansard` loads none of its modules, and yet `dir` and `import *` have every name."""
+    program = (
+        "import sys, hansard\n"
+        "assert [n for n in sys.modules if n.startswith('hansard.')] == []\n"
+        "assert set(hansard.__all__) <= set(dir(hansard))\n"
+        "from hansard import *\n"
+        "assert set(hansard.__all__) <= set(globals())"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
 def test_import_loads_only_what_every_call_needs() -> None:
     """`import hansard` loads no lock, no compression, no event loop, no framework."""
     new = loaded_by("import hansard") - loaded_by("import msgspec, json")

@@ -13,7 +13,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 # What a person or a robot starts. The README names the first two.
-COMMANDS = ("tools/try", "tools/test", "tools/check", ".ci/run")
+COMMANDS = ("tools/try", "tools/test", "tools/check", "tools/replay", "tools/compact", ".ci/run")
 
 
 def first_line(path: Path) -> bytes:
@@ -108,7 +108,9 @@ def test_ci_runs_all_tests() -> None:
     assert "/tools/test" in (CHECKOUT / ".ci/run").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["tools/try", "tools/test", "tools/check"])
+@pytest.mark.parametrize(
+    "name", ["tools/try", "tools/test", "tools/check", "tools/replay", "tools/compact"]
+)
 def test_an_old_python_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
     """A tool that is given too old a Python says so in one line, and sets nothing up."""
     old = tmp_path / "an old python"

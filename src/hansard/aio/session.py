@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from copy import copy
 from os import PathLike
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import hansard
 from hansard.aio.group import Groups, noting
 from hansard.aio.pieces import pieces
 from hansard.aio.stream import Stream
+from hansard.backend.contract import Record
 from hansard.event.envelope import Event
 from hansard.reading import At, check_seq
 from hansard.state import window as windows
@@ -24,6 +25,9 @@ from hansard.state.views import View
 from hansard.upkeep.compaction import CompactReport
 from hansard.upkeep.repair import RepairReport
 from hansard.upkeep.verify import SessionReport
+
+if TYPE_CHECKING:
+    from hansard.upkeep.transfer_export import Format
 
 Answer = TypeVar("Answer")
 
@@ -305,6 +309,28 @@ class Session:
         """Yield the session as JSON objects that can be given away. `hook` is called in a thread."""
         return self._pieces(lambda session: session.share(redact=redact, hook=hook))
 
+    def export(
+        self,
+        format: "Format" = "jsonl",
+        *,
+        redacted: bool = True,
+        view: View = "history",
+        events: bool = True,
+        parts: bool = False,
+        own_only: bool = False,
+    ) -> AsyncIterator[bytes]:
+        """Yield the session as a file, piece by piece."""
+        return self._pieces(
+            lambda session: session.export(
+                format,
+                redacted=redacted,
+                view=view,
+                events=events,
+                parts=parts,
+                own_only=own_only,
+            )
+        )
+
     # -- what it adds up to ---------------------------------------------------------------------
 
     @property
@@ -345,13 +371,21 @@ class Session:
         """Return the ids of the sessions that were forked from this one and are not deleted."""
         return await self._read(lambda session: session.children())
 
-    async def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactReport:
+    async def compact(
+        self, *, progress: Callable[[int, int], None] | None = None, dry_run: bool = False
+    ) -> CompactReport:
         """Seal, compress, and remove what was taken out; `progress` is called in another thread."""
-        return await self._write(lambda session: session.compact(progress=progress))
+        return await self._write(
+            lambda session: session.compact(progress=progress, dry_run=dry_run)
+        )
 
     async def repair(self, *, missing: bool = False) -> RepairReport:
         """Mend the session's files, if they are damaged; never done unless asked for."""
         return await self._write(lambda session: session.repair(missing=missing))
+
+    def dump(self) -> AsyncIterator[Record]:
+        """Yield what the session's own files hold, line by line, whole or not, with file and offset."""
+        return self._pieces(lambda session: session.dump())
 
     async def verify(self) -> SessionReport:
         """Check every byte that is stored of the session, and report."""

@@ -4,7 +4,7 @@ Above: user code.  Below: `session`, `follower`, `pool`, `hansard.Store`.
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -27,6 +27,9 @@ from hansard.upkeep.verify import StoreReport
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from hansard.upkeep.transfer_copy import CopyReport
+    from hansard.upkeep.transfer_file import Source
+    from hansard.upkeep.transfer_import import ImportReport
     from hansard.workspace import Folder
 
 Answer = TypeVar("Answer")
@@ -202,6 +205,24 @@ class Store:
             lambda: self._twin.sessions(prefix=prefix, limit=limit, cursor=cursor)
         )
 
+    async def import_session(self, source: "Source", *, id: str | None = None) -> "ImportReport":
+        """Take in a session that `session.export()` wrote; the source is read in another thread."""
+        return await self._write(lambda: self._twin.import_session(source, id=id))
+
+    async def copy_to(
+        self,
+        target: "Store",
+        ids: Iterable[str] | None = None,
+        *,
+        prefix: str = "",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> "CopyReport":
+        """Copy sessions to another store; `progress` is called in another thread."""
+        there = target._twin  # noqa: SLF001 - a store's, too
+        return await self._write(
+            lambda: self._twin.copy_to(there, ids, prefix=prefix, progress=progress)
+        )
+
     def scoped(self, prefix: str) -> "Store":
         """Return a store of the sessions whose ids begin with a prefix. Touches nothing."""
         return Store(self._twin.scoped(prefix), self._pool, self)
@@ -240,10 +261,16 @@ class Store:
     # -- looking after it -----------------------------------------------------------------------
 
     async def compact(
-        self, *, prefix: str = "", progress: Callable[[int, int], None] | None = None
+        self,
+        *,
+        prefix: str = "",
+        progress: Callable[[int, int], None] | None = None,
+        dry_run: bool = False,
     ) -> CompactReport:
         """Compact sessions; `progress` is called in another thread."""
-        return await self._write(lambda: self._twin.compact(prefix=prefix, progress=progress))
+        return await self._write(
+            lambda: self._twin.compact(prefix=prefix, progress=progress, dry_run=dry_run)
+        )
 
     async def verify(self) -> StoreReport:
         """Check every byte of every session, and report."""

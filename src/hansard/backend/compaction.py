@@ -143,6 +143,20 @@ class Compaction:
         rewritten = sum(len(group) for group in groups)
         return Compacted(before, after, rewritten, self._blanked)
 
+    def plan(self) -> Compacted:
+        """Say what `run` would rewrite of what is sealed already; write nothing."""
+        sources, leftovers = self._sources()
+        self._look_for_streams(sources)
+        chosen = [source for group in self._groups(sources) for source in group]
+        size = sum(source.bytes for source in chosen) + sum(size for _, size in leftovers)
+        blank = sum(
+            source.first <= seq <= source.last
+            and (source.sealed is None or seq not in source.sealed.index.blank)
+            for source in chosen
+            for seq in self._forget.seqs
+        )
+        return Compacted(size, size, len(chosen), blank)
+
     # -- what there is --------------------------------------------------------------------------
 
     def _sources(self) -> tuple[list[Source], list[tuple[str, int]]]:

@@ -39,9 +39,17 @@ class LocalContents:
     @contextmanager
     def keeping(self, contents: dict[str, bytes]) -> Iterator[None]:
         """Keep contents, and keep collectors away until what is to refer to them is written."""
-        with self._vault.sharing(create=True):
-            self._vault.keep(contents)
+        with self.sharing():
+            self.keep(contents)
             yield
+
+    def sharing(self) -> AbstractContextManager[None]:
+        """Keep collectors away."""
+        return self._vault.sharing(create=True)
+
+    def keep(self, contents: dict[str, bytes]) -> None:
+        """Keep contents. The caller is `sharing`."""
+        self._vault.keep(contents)
 
     def moving(self) -> AbstractContextManager[None]:
         """Keep collectors away while a session moves to the trash, or out of it."""

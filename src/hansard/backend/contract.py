@@ -1,8 +1,9 @@
 """What a store asks of the place where its sessions live.
 
 Above: `state`, `upkeep`, `store`, `session`.  Below: `event`, `errors`.
-Three nouns: a `Backend` holds sessions, a `Log` is one session in it, a `Cursor` is how far a consumer has
-got. All are safe to use from many threads, and so is what they point to from many processes.
+Four nouns: a `Backend` holds sessions, a `Log` is one session in it, a `Stage` is one that is not there yet,
+a `Cursor` is how far a consumer has got. All but a stage are safe to use from many threads, and so is what
+they point to from many processes.
 `hansard.testing.contract` holds each promise below as a check that every backend must pass.
 
 All backends promise:
@@ -15,12 +16,14 @@ All backends promise:
 5. Reading writes nothing.
 6. What cannot be read is an error; it is never an empty session.
 7. A cursor has one consumer at a time, and is never ahead of what that consumer has moved it to.
+8. What is staged is seen by nobody until it is published, and then by everybody, whole.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, Self
 
+from hansard.errors import InvalidEvent
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
 from hansard.event.large import Gaps, stored
@@ -62,6 +65,19 @@ class Finding(NamedTuple):
     offset: int
     length: int
     reason: str
+
+
+class Record(NamedTuple):
+    """A line of a session's files, as it stands there."""
+
+    #: The file, by its name beside the others of the session.
+    file: str
+    #: Where the line begins, in bytes, and how many it takes; in a sealed segment, after unpacking.
+    offset: int
+    length: int
+    raw: bytes
+    #: What is wrong with it; empty if nothing is.
+    problem: str
 
 
 class Content(NamedTuple):
@@ -154,6 +170,13 @@ class Chunk(ABC):
         """Return, by seq, what is missing from messages whose large content is kept elsewhere.
 
         For who shows messages: he fills those that he shows, and no others. `events` come whole.
+        """
+        return {}
+
+    def keyed(self) -> dict[int, int]:
+        """Return, by the seq of the first, how many events each append with a key has, if more than one.
+
+        For who copies events: the same key must stand for the same events there.
         """
         return {}
 
@@ -277,6 +300,10 @@ class Log(ABC):
         For people and tools that mend; a session that is whole is read with `read`.
         """
 
+    def records(self) -> Iterator[Record]:
+        """Yield what the session's files hold, line by line, whole or not; nothing if it has no files."""
+        return iter(())
+
     def checkpoint(self) -> tuple[int, bytes] | None:
         """Return the state that the last compaction saved, and its seq; None if there is none."""
         return None
@@ -296,6 +323,14 @@ class Log(ABC):
         is called with a seq, and returns what `checkpoint` is to give back for it.
         """
 
+    def pending(self, forget: Forget) -> Compacted:
+        """Say what `compact` would rewrite, and write nothing: `after` is not known, and as `before`.
+
+        Not counted: sealed segments with which others are joined, and parts of messages that are whole.
+        """
+        del forget
+        return Compacted(0, 0, 0, 0)
+
     @abstractmethod
     def verify(self) -> list[Finding]:
         """Check all that is stored of the session, and return what is wrong with it.
@@ -313,6 +348,54 @@ class Log(ABC):
         """
         del known, missing
         return Repaired()
+
+
+class Stage(ABC):
+    """A session that is being put together, and that nobody sees before it is whole.
+
+    It is its maker's alone, who calls it from one thread at a time. If the maker dies, or closes the backend,
+    it is gone, as if it had never been. Two may be made for one id: the first that is published counts.
+    """
+
+    __slots__ = ()
+
+    session_id: str
+
+    @abstractmethod
+    def append(self, drafts: Sequence[Draft], *, key: str | None = None) -> None:
+        """Add events, in order. `InvalidEvent` if another append has the key already."""
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Let it be a session, whole and at once; durable when it returns.
+
+        `SessionExists` if there is a session of that id by now, `SessionDeleted` if there is one in the
+        trash: then nothing has changed. A stage without events raises `InvalidEvent`.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Let it be gone, unless it was published."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
+
+def key_used(session_id: str, key: str) -> InvalidEvent:
+    """Return the error for a key that a stage has twice."""
+    return InvalidEvent(
+        f"session {session_id!r}: key {key!r:.60} stands on two appends, and may on one"
+    )
+
+
+def nothing_staged(session_id: str) -> InvalidEvent:
+    """Return the error for a stage that is to be published without an event."""
+    return InvalidEvent(
+        f"session {session_id!r}: nothing was staged, so there is nothing to publish"
+    )
 
 
 class Cursor(ABC):
@@ -397,6 +480,10 @@ class Backend(ABC):
     @abstractmethod
     def ancestor(self, session_id: str) -> Log:
         """Return a session from which others were forked: only to be read, and also from the trash."""
+
+    @abstractmethod
+    def stage(self, session_id: str, *, before: int = 0) -> Stage:
+        """Begin a session that nobody sees until it is published. Its first event gets `before` + 1."""
 
     @abstractmethod
     def ids(self) -> Iterator[str]:

@@ -29,7 +29,9 @@ from hansard.backend.contract import (
     Health,
     Known,
     Log,
+    Record,
     Repaired,
+    Stage,
 )
 from hansard.backend.cursors import LocalCursors
 from hansard.backend.records import LocalChunk, event_of
@@ -211,6 +213,12 @@ class LocalLog(Log):
             for place, draft in enumerate(drafts)
         ]
 
+    def begin_with(self, staged: str) -> None:
+        """Let the session, which must not exist, begin with a log that was staged."""
+        self._backend.used(self)
+        self._writer.begin_with(staged)
+        self._look_after()
+
     def sync(self) -> None:
         self._backend.used(self)
         self._writer.sync()
@@ -385,6 +393,38 @@ class LocalLog(Log):
         finally:
             disk.close(directory)
 
+    def pending(self, forget: Forget) -> Compacted:
+        found = self._look()
+        if found is None:
+            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+        reader, tail = found
+        start = reader.segment.start.seq
+        active = tail.size if tail.mark.seq > start else 0
+        blank = sum(start < seq <= tail.mark.seq for seq in forget.seqs)
+        chain = self._handle.chain(reader)
+        if chain is not None:
+            from hansard.backend.compaction import Compaction
+
+            directory = chain.open_directory()
+            try:
+                sealed = Compaction(
+                    directory,
+                    chain.again(),
+                    session_id=self.session_id,
+                    created=reader.segment.time,
+                    path=self._handle.root.path_of(self._handle.name),
+                    forget=forget,
+                    level=0,
+                    progress=None,
+                    gaps=self._gaps,
+                    dictionary=self._backend.dictionary,
+                ).plan()
+            finally:
+                disk.close(directory)
+            size = active + sealed.before
+            return Compacted(size, size, sealed.segments + bool(active), blank + sealed.blanked)
+        return Compacted(active, active, int(active > 0), blank)
+
     def _save_checkpoint(
         self, directory: int, reader: Reader, chain: Chain, state: Callable[[int], bytes] | None
     ) -> None:
@@ -443,6 +483,20 @@ class LocalLog(Log):
                 yield Finding("damage", path, *item)
             else:
                 yield event_of(item, self._gaps)
+
+    def records(self) -> Iterator[Record]:
+        from hansard.backend import dumping
+
+        handle = self._handle
+        directory = handle.root.open_session(self.session_id, handle.name)
+        if directory is None:
+            return
+        try:
+            yield from dumping.records(
+                directory, handle.root.path_of(handle.name), handle.root.dictionary
+            )
+        finally:
+            disk.close(directory)
 
     def verify(self) -> list[Finding]:
         try:
@@ -727,6 +781,18 @@ class LocalBackend(Backend):
                 oldest = self._recent.popitem(last=False)[0]
         if oldest is not None:
             oldest.let_go()
+
+    def begin_with(self, session_id: str, staged: str) -> None:
+        """Let a session, which must not exist, begin with a log that was staged."""
+        self._local(session_id).begin_with(staged)
+
+    def stage(self, session_id: str, *, before: int = 0) -> Stage:
+        names.check_id(session_id)
+        self.check_open()
+        # Here, because few programs move sessions from store to store.
+        from hansard.backend.staging import LocalStage
+
+        return LocalStage(self, self._root, session_id, before)
 
     def audit(self) -> Log:
         with self._guard():

@@ -24,6 +24,9 @@ from hansard.backend.contract import (
     Head,
     Health,
     Log,
+    Stage,
+    key_used,
+    nothing_staged,
 )
 from hansard.backend.cursors import MemoryCursors
 from hansard.errors import (
@@ -46,10 +49,12 @@ _PIECE = 1000
 class MemoryChunk(Chunk):
     """Events from a list."""
 
-    __slots__ = ("_events",)
+    __slots__ = ("_events", "_keys")
 
-    def __init__(self, events: list[Event]) -> None:
+    def __init__(self, events: list[Event], keys: dict[str, tuple[int, int]] | None = None) -> None:
         self._events = events
+        #: First seq and number of events of each append with a key.
+        self._keys = keys or {}
 
     def events(self) -> list[Event]:
         return list(self._events)
@@ -68,6 +73,11 @@ class MemoryChunk(Chunk):
             if event.kind == MESSAGE_ADDED
         ]
 
+    def keyed(self) -> dict[int, int]:
+        known = (self._keys.get(event.key or "") for event in self._events)
+        appends = dict(found for found in known if found is not None)
+        return {seq: count for seq, count in appends.items() if count > 1}
+
     def gaps(self) -> dict[int, Gaps]:
         return {
             event.seq: event.gaps
@@ -81,6 +91,14 @@ class _Message(msgspec.Struct):
 
 
 _message_of = msgspec.json.Decoder(_Message).decode
+
+
+def _kept(event: Event, draft: Draft, large: MemoryContents) -> Event:
+    """Return an event as it is kept: without its large content, if that was taken out."""
+    if not draft.large:
+        return event
+    gaps = large.gaps(msgspec.json.decode(draft.large))
+    return LargeEvent(event.seq, event.stamp, event.kind, draft.data, event.key, gaps=gaps)
 
 
 class _Record:
@@ -119,6 +137,41 @@ class _Record:
         finally:
             self._written = False
 
+    def add(
+        self,
+        drafts: Sequence[Draft],
+        gapped: Sequence[Draft],
+        key: str | None,
+        large: MemoryContents,
+    ) -> list[Event]:
+        """Add events and return them. `gapped`: the drafts as they are kept, without large content."""
+        seq = self.seq
+        now = format.now().decode()
+        events = [
+            Event(
+                seq + place, draft.time or now, draft.kind, draft.data, key if place == 1 else None
+            )
+            for place, draft in enumerate(drafts, 1)
+        ]
+        self.events += [
+            _kept(event, draft, large) for event, draft in zip(events, gapped, strict=True)
+        ]
+        self.controls += [
+            event for event, draft in zip(events, drafts, strict=True) if draft.control
+        ]
+        self.size += sum(len(draft.data) for draft in gapped)
+        if key is not None:
+            self.keys[key] = (seq + 1, len(events))
+        return events
+
+    def become(self, staged: "_Record") -> None:
+        """Take over all that another one has, which nobody else knows."""
+        self.before = staged.before
+        self.events = staged.events
+        self.controls = staged.controls
+        self.keys = staged.keys
+        self.size = staged.size
+
     @property
     def seq(self) -> int:
         return self.before + len(self.events)
@@ -130,6 +183,10 @@ class _Record:
     def between(self, after: int, upto: int) -> list[Event]:
         """Return the events with after < seq <= upto."""
         return self.events[max(after - self.before, 0) : max(upto - self.before, 0)]
+
+    def chunk(self, after: int, upto: int) -> MemoryChunk:
+        """Return the same, to be read."""
+        return MemoryChunk(self.between(after, upto), self.keys)
 
 
 class MemoryLog(Log):
@@ -170,34 +227,21 @@ class MemoryLog(Log):
                 raise self._conflict(expected_seq, stands)
             if not record.events:
                 record.before = before
-            seq = record.seq
-            now = format.now().decode()
-            events = [
-                Event(
-                    seq + place,
-                    draft.time or now,
-                    draft.kind,
-                    draft.data,
-                    key if place == 1 else None,
-                )
-                for place, draft in enumerate(drafts, 1)
-            ]
-            record.events.extend(map(self._kept, events, gapped))
-            record.controls += [
-                event for event, draft in zip(events, drafts, strict=True) if draft.control
-            ]
-            record.size += sum(len(draft.data) for draft in gapped)
-            if key is not None:
-                record.keys[key] = (seq + 1, len(events))
+            events = record.add(drafts, gapped, key, self._backend.large)
             record.changed.notify_all()
             return events
 
-    def _kept(self, event: Event, draft: Draft) -> Event:
-        """Return an event as it is kept: without its large content, if that was taken out."""
-        if not draft.large:
-            return event
-        gaps = self._backend.large.gaps(msgspec.json.decode(draft.large))
-        return LargeEvent(event.seq, event.stamp, event.kind, draft.data, event.key, gaps=gaps)
+    def begin_with(self, staged: _Record) -> None:
+        """Let the session, which must not exist, be what was staged."""
+        record = self._record
+        with record.changed, record.writing(self.session_id):
+            self._check_open()
+            if record.events:
+                raise SessionExists(
+                    f"session {self.session_id!r} exists already, at seq {record.seq}"
+                )
+            record.become(staged)
+            record.changed.notify_all()
 
     def _conflict(self, expected: int, actual: int) -> SeqConflict:
         return SeqConflict(
@@ -227,12 +271,12 @@ class MemoryLog(Log):
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
         end = self._end(upto)
         for start in range(max(after, self._record.before), end, _PIECE):
-            yield MemoryChunk(self._record.between(start, min(start + _PIECE, end)))
+            yield self._record.chunk(start, min(start + _PIECE, end))
 
     def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
         begin = max(after, self._record.before)
         for end in range(self._end(upto), begin, -_PIECE):
-            yield MemoryChunk(self._record.between(max(begin, end - _PIECE), end))
+            yield self._record.chunk(max(begin, end - _PIECE), end)
 
     def controls(self, upto: int | None = None) -> list[Event]:
         end = self._end(upto)
@@ -322,6 +366,41 @@ class MemoryLog(Log):
             )
 
 
+class MemoryStage(Stage):
+    """A session that is in no dict yet."""
+
+    __slots__ = ("_backend", "_contents", "_staged", "session_id")
+
+    def __init__(self, backend: "MemoryBackend", session_id: str, before: int) -> None:
+        self.session_id = session_id
+        self._backend = backend
+        self._staged = _Record()
+        self._staged.before = before
+        #: Kept with the others only when something refers to it that a collector finds.
+        self._contents: dict[str, bytes] = {}
+
+    def append(self, drafts: Sequence[Draft], *, key: str | None = None) -> None:
+        self._backend.check_open()
+        if key is not None and key in self._staged.keys:
+            raise key_used(self.session_id, key)
+        gapped, contents = take_out_all(drafts, self._backend.large_content)
+        self._contents.update(contents)
+        self._staged.add(drafts, gapped, key, self._backend.large)
+
+    def publish(self) -> None:
+        if not self._staged.events:
+            raise nothing_staged(self.session_id)
+        log = self._backend.log(self.session_id)
+        assert isinstance(log, MemoryLog)  # it makes no others
+        with self._backend.large.keeping(self._contents):
+            log.begin_with(self._staged)
+        self.discard()
+
+    def discard(self) -> None:
+        self._staged = _Record()
+        self._contents = {}
+
+
 class MemoryBackend(Backend):
     """A dict of sessions. Gone when the last reference is."""
 
@@ -355,6 +434,11 @@ class MemoryBackend(Backend):
 
     def ancestor(self, session_id: str) -> Log:
         return MemoryLog(self, session_id, self._record(session_id), buried=True)
+
+    def stage(self, session_id: str, *, before: int = 0) -> Stage:
+        names.check_id(session_id)
+        self.check_open()
+        return MemoryStage(self, session_id, before)
 
     def audit(self) -> Log:
         return MemoryLog(self, AUDIT, self._audit)

@@ -60,6 +60,15 @@ class _RawMessageLine(msgspec.Struct, gc=False):
     log: str | None = None
 
 
+class _KeyLine(msgspec.Struct, gc=False):
+    """As much of a line as it takes to see how many events have its key."""
+
+    seq: int
+    key: str | None = None
+    more: int = 0
+    log: str | None = None
+
+
 class _LargeLine(msgspec.Struct, gc=False):
     """As much of a line as it takes to see what it refers to."""
 
@@ -74,6 +83,7 @@ _Line = TypeVar("_Line", _MessageLine, _RawMessageLine)
 _messages = msgspec.json.Decoder(_MessageLine).decode_lines
 _raw_messages = msgspec.json.Decoder(_RawMessageLine).decode_lines
 _large = msgspec.json.Decoder(_LargeLine).decode_lines
+_keys = msgspec.json.Decoder(_KeyLine).decode_lines
 
 
 class LocalChunk(Chunk):
@@ -108,6 +118,13 @@ class LocalChunk(Chunk):
     def streamed(self) -> list[Streamed]:
         # Most chunks have none, which whoever took the messages out has seen in passing.
         return [] if self._streams is False else super().streamed()
+
+    def keyed(self) -> dict[int, int]:
+        return {
+            line.seq: line.more + 1
+            for line in self._piece.lines(_keys)
+            if line.more and line.key is not None and self._after < line.seq <= self._upto
+        }
 
     def gaps(self) -> dict[int, Gaps]:
         if self._gaps is None:

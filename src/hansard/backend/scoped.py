@@ -7,7 +7,7 @@ search, fork or write. What a session inside was forked from is read with it, wh
 
 from collections.abc import Callable, Iterator
 
-from hansard.backend.contract import Backend, Content, Cursor, Health, Log
+from hansard.backend.contract import Backend, Content, Cursor, Health, Log, Stage
 from hansard.errors import Closed, InvalidSessionId
 from hansard.log import names
 
@@ -45,6 +45,9 @@ class ScopedBackend(Backend):
     def ancestor(self, session_id: str) -> Log:
         self._check_open()
         return self._whole.ancestor(session_id)
+
+    def stage(self, session_id: str, *, before: int = 0) -> Stage:
+        return self._whole.stage(self._inside(session_id), before=before)
 
     def audit(self) -> Log:
         self._check_open()

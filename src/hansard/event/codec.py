@@ -75,6 +75,23 @@ def decode(raw: bytes) -> dict[str, Any]:
     return data
 
 
+def check(raw: bytes, what: str = "data") -> dict[str, Any]:
+    """Return a JSON object that somebody else wrote, or raise `InvalidEvent` if it cannot be stored."""
+    check_size(raw, what)
+    try:
+        data = _decode(raw)
+        # Not the same bytes, perhaps, but it can be written again: there is no lone surrogate in it.
+        _encode(data)
+    except RecursionError:
+        raise InvalidEvent(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
+    except (ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise InvalidEvent(f"{what} is not JSON: {error}") from None
+    if type(data) is not dict:
+        raise InvalidEvent(f"{what} must be a JSON object, not {type(data).__name__}")
+    _check_depth(raw, what, MAX_DEPTH)
+    return data
+
+
 def check_size(raw: bytes, what: str, most: int = MAX_BYTES) -> None:
     """Raise `InvalidEvent` if JSON is longer than can be stored."""
     if len(raw) > most:

@@ -246,6 +246,7 @@ CONTROL: Final = (
 APPLICATION: Final = "x."
 
 _NAME: Final = re.compile(r"[!#-\[\]-~]{1,100}")
+_LONGEST_KEY: Final = 1024
 
 
 _DECODERS: Final = {kind: msgspec.json.Decoder(shape) for kind, shape in KINDS.items()}
@@ -271,3 +272,14 @@ def check_kind(kind: object) -> str:
         f"kind {kind!r:.60}: must be 1 to 100 printable ASCII characters without spaces, "
         "quotes or backslashes, such as 'x.todo.done'"
     )
+
+
+def check_key(key: object) -> str:
+    """Return an idempotency key that every backend can keep, or raise `InvalidEvent`."""
+    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or "\0" in key:
+        raise InvalidEvent(f"key {key!r:.60}: must be a text of 1 to 1,024 characters without NUL")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise InvalidEvent(f"key {key!r:.60}: holds a lone surrogate, which is not text") from None
+    return key

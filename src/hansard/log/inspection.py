@@ -144,6 +144,16 @@ def all_findings(segment: Segment) -> Iterator[Finding]:
             yield item
 
 
+def walk(segment: Segment) -> Iterator[Seen]:
+    """Yield each whole line behind the header of a segment, with what is wrong with the line itself."""
+    return _walk(segment.start, stream(segment))
+
+
+def walk_bytes(data: bytes) -> Iterator[Seen]:
+    """Do the same for a log whose header is damaged, and with the header."""
+    return _walk(Mark(0, 0, 0), _split(data))
+
+
 def salvage(segment: Segment) -> Iterator[Line | Finding]:
     """Yield the whole records of a segment, and its damage, in order, reading it in pieces."""
     return _salvaged(segment.start, stream(segment))

@@ -30,6 +30,7 @@ TRASH: Final = "trash"  # deleted sessions until purged
 CURSORS: Final = "cursors"  # how far consumers have got
 LARGE: Final = "large"  # texts by their hashes
 DICTIONARIES: Final = "dictionaries"  # what small sealed segments are compressed with
+STAGED: Final = "staged"  # what a temporary is called that is to become a log
 INDEX: Final = "index.db"  # derived: may be deleted at any time
 
 # The files of one session.

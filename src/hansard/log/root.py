@@ -420,6 +420,29 @@ class Root:
         except OSError:
             return True  # it cannot be looked into: a session that cannot be read, not none
 
+    # -- what is to become a log ----------------------------------------------------------------
+
+    def create_staged(self) -> tuple[str, int]:
+        """Create a file for a log that nobody sees yet; return its name, and the open file (F-119)."""
+        self.check_writable()
+        # What others died over: of large imports much may be left.
+        sweep(self._descriptor, older_than=STALE_SECONDS, now=time.time())
+        name = names.temporary(names.STAGED)
+        try:
+            return name, disk.create_file(self._descriptor, name)
+        except OSError as error:
+            hint = "nothing was added to the store"
+            raise disk.explain(error, "create", f"{self.path}/{name}", hint) from error
+
+    def move_staged(self, name: str, directory: int) -> None:
+        """Make it the log of a session. The caller holds the session's lock, and there is no log (F-120)."""
+        disk.move(self._descriptor, name, directory, names.LOG)
+
+    def discard_staged(self, name: str) -> None:
+        """Remove it."""
+        with contextlib.suppress(Closed):  # then the next one who stages something sweeps it up
+            disk.discard(self._descriptor, name)
+
     # -- cursors --------------------------------------------------------------------------------
 
     def path_of_cursor(self, file: str) -> str:

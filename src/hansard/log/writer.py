@@ -300,6 +300,38 @@ class Writer:
         self._keys.advance(start, handle.tail.mark)
         return self._touched()
 
+    def begin_with(self, staged: str) -> None:
+        """Let the session, which must not exist, begin with a log that was staged and synced (F-120)."""
+        self._check_process()
+        with self._turns.alone():
+            self._handle.root.sync_names()
+            self._sync(self._locked(lambda again: self._take(staged, again=again), create=True))
+
+    def _take(self, staged: str, *, again: bool) -> Touched | None:
+        """Give a staged log its name."""
+        handle = self._handle
+        if handle.reader is not None or handle.adopt():
+            tail = self._look(again=again)
+            if tail is None:
+                return None
+            raise SessionExists(
+                f"session {handle.session_id!r} exists already, at seq {tail.mark.seq}"
+            )
+        if handle.root.in_trash(handle.name):
+            raise deleted(handle.session_id)
+        handle.open_directory()
+        assert handle.directory is not None  # whoever holds the lock has made it
+        try:
+            # Not linked, as `create_segment` does, for it comes from another directory; but there is none
+            # that it could replace: only who holds the lock makes one.
+            handle.root.move_staged(staged, handle.directory.descriptor)
+        except OSError as error:
+            hint = "nothing was added to the store"
+            raise disk.explain(error, "rename", handle.path, hint) from error
+        self._keys.forget()
+        handle.adopt()
+        return self._touched()
+
     def _touched(self) -> Touched:
         """Return the files to sync: the handle may let go of them as soon as the lock is free."""
         reader = self._handle.reader

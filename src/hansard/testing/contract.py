@@ -31,6 +31,7 @@ from hansard.testing.checks import (
     large,
     reading,
     retention,
+    staging,
 )
 from hansard.testing.checks.base import CHECKS as _CHECKS
 from hansard.testing.checks.base import Broken, Check, Context, Factory, Reopen
@@ -80,6 +81,7 @@ CAPABILITIES: Final = {
     "cursors": Capability(must=True, means="remember how far consumers have got"),
     "large": Capability(must=True, means="keep large content once, as long as it is needed"),
     "compact": Capability(must=True, means="rewrite what is stored, and forget what should be"),
+    "stage": Capability(must=True, means="put a session together before anybody sees it"),
     "verify": Capability(must=True, means="check what is stored"),
     "health": Capability(must=True, means="say whether it can be used"),
     "close": Capability(must=True, means="say that it was closed"),
@@ -87,7 +89,17 @@ CAPABILITIES: Final = {
 }
 
 #: The files whose checks count, in this order.
-_FILES: Final = (appending, reading, keeping, cursors, large, retention, forking, compaction)
+_FILES: Final = (
+    appending,
+    reading,
+    keeping,
+    cursors,
+    large,
+    retention,
+    forking,
+    compaction,
+    staging,
+)
 
 #: Every promise as a check.
 CHECKS: Final[tuple[Check, ...]] = tuple(

@@ -33,6 +33,7 @@ from hansard.event.kinds import (
     SessionForked,
 )
 from hansard.state import checkpoint, fold, lineage, redaction, replay
+from hansard.state.redaction import Redactions
 
 #: How hard zstd tries: by hand, where a person waits for little; by itself, beside other work.
 LEVEL: Final = 12
@@ -55,6 +56,7 @@ class CompactReport(msgspec.Struct, frozen=True):
         before, after: bytes of the sealed segments of these, on disk.
         blanked: events whose data were taken out for good.
         failed: sessions that could not be compacted, and why.
+        dry_run: nothing was written; the numbers say what would be rewritten, and `after` is not known.
     """
 
     sessions: int = 0
@@ -62,12 +64,20 @@ class CompactReport(msgspec.Struct, frozen=True):
     after: int = 0
     blanked: int = 0
     failed: dict[str, str] = {}
+    dry_run: bool = False
 
 
 def compact_session(
-    backend: Backend, session_id: str, *, level: int = LEVEL, progress: Progress | None = None
+    backend: Backend,
+    session_id: str,
+    *,
+    level: int = LEVEL,
+    progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> CompactReport:
-    """Compact one session."""
+    """Compact one session; with `dry_run`, only say what would be rewritten."""
+    if dry_run:
+        return _pending(backend, session_id)
     return _compact(backend, session_id, lambda: fork_bounds(backend), level, progress)
 
 
@@ -77,6 +87,7 @@ def compact_store(
     *,
     level: int = LEVEL,
     progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> CompactReport:
     """Compact sessions one by one; one that cannot be is reported and stops no other."""
     total = CompactReport()
@@ -84,10 +95,14 @@ def compact_store(
     # Once for all, and only if somebody asks: it takes a look at every session.
     bounds = cache(partial(fork_bounds, backend))
     wanted = sorted(session_ids)
-    backend.learn(wanted, partial(_sample, backend))
+    if not dry_run:
+        backend.learn(wanted, partial(_sample, backend))
     for place, session_id in enumerate(wanted, 1):
         try:
-            done = _compact(backend, session_id, bounds, level, None)
+            if dry_run:
+                done = _pending(backend, session_id)
+            else:
+                done = _compact(backend, session_id, bounds, level, None)
         except SessionDeleted:
             continue
         except (Damaged, DiskFailed, LockTimeout, SyncFailed, UnknownFormat) as error:
@@ -101,7 +116,7 @@ def compact_store(
         )
         if progress is not None:
             progress(place, len(wanted))
-    return msgspec.structs.replace(total, failed=failed)
+    return msgspec.structs.replace(total, failed=failed, dry_run=dry_run)
 
 
 def _sample(backend: Backend, session_id: str) -> bytes:
@@ -174,6 +189,15 @@ def _compact(
     return CompactReport(int(done.segments > 0), done.before, done.after, done.blanked)
 
 
+def _pending(backend: Backend, session_id: str) -> CompactReport:
+    """Say what a compaction of a session would rewrite."""
+    log = backend.log(session_id)
+    found = log.pending(forget_of(log, set))
+    return CompactReport(
+        int(found.segments > 0), found.before, found.after, found.blanked, dry_run=True
+    )
+
+
 def _state(log: Log, seq: int) -> bytes:
     """Return the state at a seq, to be saved: folded from where the last one was saved."""
     redactions = redaction.of(log.controls())
@@ -200,17 +224,20 @@ def forget_of(log: Log, bounds: Callable[[], set[int]]) -> Forget:
         place = bisect_left(places, seq)
         return place == len(places) or places[place] >= ended
 
-    def mask(event: Event) -> Event:
-        masked = redactions.mask(event)
-        if masked is event or event.kind != MESSAGE_ADDED or event.seq in redactions.seqs:
-            return masked
-        # Taken out while it was being streamed, so it is by its stream that everybody knows it is.
-        added = kinds.read(MESSAGE_ADDED, event.raw)
-        stream = added.stream if added else None
-        instead = msgspec.json.encode({"message": {}, "redacted": True, "stream": stream})
-        return msgspec.structs.replace(masked, raw=instead)
-
+    mask = partial(masked, redactions)
     return Forget(mask, frozenset(redactions.seqs), redactions.streams, drop_part)
+
+
+def masked(redactions: Redactions, event: Event) -> Event:
+    """Return an event as it is kept once what was taken out is to be forgotten: the same if nothing was."""
+    left = redactions.mask(event)
+    if left is event or event.kind != MESSAGE_ADDED or event.seq in redactions.seqs:
+        return left
+    # Taken out while it was being streamed, so it is by its stream that everybody knows it is.
+    added = kinds.read(MESSAGE_ADDED, event.raw)
+    stream = added.stream if added else None
+    instead = msgspec.json.encode({"message": {}, "redacted": True, "stream": stream})
+    return msgspec.structs.replace(left, raw=instead)
 
 
 def _places(controls: list[Event]) -> Iterable[int]:

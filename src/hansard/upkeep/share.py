@@ -1,6 +1,6 @@
 """Make of a session what can be shown to others.
 
-Above: `session`.  Below: `event.secrets`, `state.lineage` (what was taken out), `backend.contract`.
+Above: `session`, `transfer_export`.  Below: `event.secrets`, `state.redaction` (what was taken out).
 What is stored stays as it is; what is handed out is a copy, one JSON object for each event. Whoever shares a
 session counts on what is *not* in it, so this reads like a list of ways for a secret to get out: what was
 redacted in the log stays away whatever is asked for; a key is looked for in every text, also in the
@@ -9,21 +9,39 @@ as a whole, since a stream breaks off anywhere, also in the middle of a key.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from hansard.backend.contract import Log
 from hansard.errors import SessionNotFound
 from hansard.event import secrets
 from hansard.event.envelope import Event
-from hansard.event.kinds import MESSAGE_PART
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from hansard.log import format
+from hansard.state import filling, redaction
 from hansard.state.lineage import redactions_of
 from hansard.state.redaction import Redactions
+from hansard.upkeep.compaction import forget_of, masked
 
-#: The version of what `share` yields: a first object that says so, then one for each event.
+#: The version of what `share` and `export` yield: a first object that says so, then one for each event.
 VERSION: Final = 1
 
+#: What stands in the place of a message that was taken out, where nothing else tells so; and what an
+#: application's event is called whose kind held a credential.
+_REDACTED: Final = "x.redacted"
+
 Hook = Callable[[dict[str, Any]], dict[str, Any] | None]
+
+
+class Shared(NamedTuple):
+    """An event as it may be given away."""
+
+    event: Event
+    #: How many of the events behind it belong to the same append, if that has a key.
+    more: int
+    #: How many credentials were taken out of it.
+    redacted: int
 
 
 def share(
@@ -38,18 +56,31 @@ def share(
             `session.redact` is blank in any case.
         hook: is called last, with each object, and returns what is to be shared of it; None drops it.
     """
+    upto = last_seq(log, session_id)
+    objects = _objects(log, upto, header(session_id, redact=redact), redact=redact)
+    return objects if hook is None else _hooked(objects, hook)
+
+
+def last_seq(log: Log, session_id: str) -> int:
+    """Return the seq up to which a session is given away, or raise if there is none."""
     head = log.head()
     if head is None:
         raise SessionNotFound(f"no session {session_id!r} to share")
-    header = {
+    return head.seq
+
+
+def header(session_id: str, *, redact: bool, **more: Any) -> dict[str, Any]:
+    """Return the object that comes first, and says what the others are."""
+    first = {
         "hansard": "export",
         "version": VERSION,
         "session": session_id,
         "exported": format.now().decode(),
         "redacted": redact,
+        **more,
     }
-    objects = _objects(log, head.seq, header, redact=redact)
-    return objects if hook is None else _hooked(objects, hook)
+    # Item by item: as a dict its own keys would be names, and "key" is none of a credential's.
+    return {name: secrets.redact(value)[0] for name, value in first.items()} if redact else first
 
 
 def _hooked(objects: Iterator[dict[str, Any]], hook: Hook) -> Iterator[dict[str, Any]]:
@@ -66,46 +97,105 @@ def _hooked(objects: Iterator[dict[str, Any]], hook: Hook) -> Iterator[dict[str,
 
 
 def _objects(
-    log: Log, upto: int, header: dict[str, Any], *, redact: bool
+    log: Log, upto: int, first: dict[str, Any], *, redact: bool
 ) -> Iterator[dict[str, Any]]:
+    given = given_away(log, upto, redact=redact)
+    yield first
+    for event, _, _ in given:
+        shown = {"seq": event.seq, "time": event.stamp, "kind": event.kind, "data": event.data}
+        yield shown if event.key is None else {**shown, "key": event.key}
+
+
+def given_away(
+    log: Log,
+    upto: int,
+    *,
+    redact: bool,
+    after: int = 0,
+    parts: bool = True,
+    alone: bool = False,
+) -> Iterator[Shared]:
+    """Yield the events with after < seq <= upto as they may be given away.
+
+    Args:
+        log: the session, with what it inherits.
+        upto: the last seq.
+        redact: without what looks like a credential.
+        after: the seq before the first.
+        parts: also what was streamed of messages that are there whole; otherwise nothing is left of it but
+            its place, as after a compaction.
+        alone: so that the events can be a session by themselves.
+    """
     # After the seq was read: what has been taken out by now is away, whenever it was said.
     redactions = redactions_of(log)
-    parts = _Parts(log, upto, redactions) if redact else None
-    yield _redacted(header) if redact else header
-    for chunk in log.read(upto=upto):
-        for event in chunk.events():
-            shown = _shown(redactions.mask(event))
-            if parts is not None:
+    told = redaction.of(log.controls(upto))
+    streams = _Streams(log, upto, redactions) if redact or not parts else None
+    drops = None if parts else forget_of(log, set).drop_part
+    for chunk in log.read(after, upto):
+        keyed = chunk.keyed()
+        for found in chunk.events():
+            event = masked(redactions, found)
+            if event is found:
+                event = filling.event(log, redactions, found)
+            elif alone:
+                event = _told(event, found, told)
+            count = 0
+            if streams is not None:
                 if event.kind == MESSAGE_PART:
-                    parts.put(shown["data"])
-                shown = _redacted(shown)
-            yield shown
+                    event, count = streams.shown(event, redact=redact, drops=drops)
+                if redact:
+                    event, more = _redacted(event)
+                    count += more
+            more = keyed.get(event.seq, 1) - 1 if event.key is not None else 0
+            yield Shared(event, more, count)
 
 
-def _shown(event: Event) -> dict[str, Any]:
-    shown = {"seq": event.seq, "time": event.stamp, "kind": event.kind, "data": event.data}
-    return shown if event.key is None else {**shown, "key": event.key}
+def _told(event: Event, found: Event, told: Redactions) -> Event:
+    """Return a masked event so that whoever reads only what is given away takes it for no message.
+
+    What an ancestor took out after the fork is told by no event of the child's.
+    """
+    if event.kind != MESSAGE_ADDED or event.data.get("message") or told.mask(found) is not found:
+        return event
+    raw = msgspec.json.encode({"kind": event.kind})
+    return Event(event.seq, event.stamp, _REDACTED, raw, event.key)
 
 
-def _redacted(shown: dict[str, Any]) -> dict[str, Any]:
-    # Item by item: as a dict its own keys would be names, and "key" is none of a credential's.
-    return {name: secrets.redact(value)[0] for name, value in shown.items()}
+def _redacted(event: Event) -> tuple[Event, int]:
+    data, count = secrets.redact(event.data)
+    kind, in_kind = secrets.redact_text(event.kind)
+    key, in_key = secrets.redact_text(event.key or "")
+    if not count + in_kind + in_key:
+        return event, 0
+    # Half a key is none: two that held a credential would seem to be the same append.
+    changed = Event(
+        event.seq,
+        event.stamp,
+        _REDACTED if in_kind else kind,
+        msgspec.json.encode(data) if count else event.raw,
+        None if in_key else key or None,
+    )
+    return changed, count + in_kind + in_key
 
 
-class _Parts:
-    """The streamed texts that hold credentials, each put together and redacted as one.
+class _Streams:
+    """What was streamed: which messages are whole, and the texts that hold credentials, redacted as one.
 
-    A first reading finds them; only those are kept, and of the others what is still open.
+    A first reading finds them; only those texts are kept, and of the others what is still open.
     """
 
-    __slots__ = ("_texts",)
+    __slots__ = ("_ended", "_texts")
 
     def __init__(self, log: Log, upto: int, redactions: Redactions) -> None:
-        #: What is left of a text, by its stream; empty once it was put into a part.
-        self._texts: dict[str, str] = {}
+        #: What is left of a text, and how much was taken out, by its stream; empty once a part has it.
+        self._texts: dict[str, tuple[str, int]] = {}
+        #: Where the messages that are over ended.
+        self._ended: dict[str, int] = {}
         open_streams: dict[str, list[str]] = {}
         for chunk in log.read(upto=upto):
             for said in chunk.streamed():
+                if said.over:
+                    self._ended[said.stream] = said.seq
                 if said.stream in redactions.streams:
                     continue
                 open_streams.setdefault(said.stream, []).append(said.text)
@@ -117,11 +207,25 @@ class _Parts:
     def _close(self, stream: str, pieces: list[str]) -> None:
         text, count = secrets.redact_text("".join(pieces))
         if count:
-            self._texts[stream] = self._texts.get(stream, "") + text
+            before, more = self._texts.get(stream, ("", 0))
+            self._texts[stream] = (before + text, more + count)
 
-    def put(self, data: dict[str, Any]) -> None:
-        """Put a text that held credentials into the first of its parts, and nothing into the others."""
+    def shown(
+        self, event: Event, *, redact: bool, drops: Callable[[int, int], bool] | None
+    ) -> tuple[Event, int]:
+        """Return a part as it may be shown, and how many credentials were taken out with it."""
+        data = event.data
         stream = data.get("stream")
-        if isinstance(stream, str) and stream in self._texts and "text" in data:
-            data["text"] = self._texts[stream]
-            self._texts[stream] = ""
+        if not isinstance(stream, str):
+            return event, 0
+        ended = self._ended.get(stream)
+        over = data.get("over") or ended is None
+        if drops is not None and not over and drops(event.seq, ended or 0):
+            emptied = msgspec.json.encode({"stream": stream})
+            return msgspec.structs.replace(event, raw=emptied), 0
+        if redact and stream in self._texts and "text" in data:
+            # All of a text that held credentials into the first of its parts, and nothing into the others.
+            data["text"], count = self._texts[stream]
+            self._texts[stream] = ("", 0)
+            return msgspec.structs.replace(event, raw=msgspec.json.encode(data)), count
+        return event, 0

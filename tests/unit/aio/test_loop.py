@@ -100,6 +100,12 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     assert await session.children() == ["child"]
     assert [event.seq async for event in session.events()][-1] == await session.seq
     assert [shared async for shared in session.share()]
+    exported = [piece async for piece in session.export()]
+    async with aio.open("memory:") as target:
+        assert not (await whole.copy_to(target)).failed
+        imported: Any = Used(target)
+        assert not (await imported.import_session(exported, id="imported")).already
+    assert not [record async for record in session.dump() if record.problem]
     assert (await session.verify()).ok
     assert (await session.repair()).ok
     await session.compact()

@@ -27,6 +27,8 @@ PLAIN = {
     (hansard.Store, "audit"),
     (hansard.Session, "stream"),
     (hansard.Session, "events"),
+    (hansard.Session, "dump"),
+    (hansard.Session, "export"),
     (hansard.Session, "share"),
 }
 

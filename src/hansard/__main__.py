@@ -1,0 +1,11 @@
+"""`python -m hansard` is the command `hansard`.
+
+Above: the shell.  Below: `cli`.
+"""
+
+import sys
+
+from hansard.cli.__main__ import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Print what is in a session's files: every line, whole or not, with the place where it stands.
+
+Above: `local`.  Below: `log`.
+For people who look for what went wrong, and so for damaged sessions too: nothing here raises because of
+what a file holds. Nothing is judged beyond the line itself; what damage means is `verify`'s to say.
+"""
+
+from collections.abc import Iterator
+
+from hansard.backend.contract import Record
+from hansard.errors import Damaged, UnknownFormat
+from hansard.log import disk, inspection, names
+from hansard.log.sealed import Dictionaries, Sealed
+from hansard.log.segment import Segment
+
+
+def records(directory: int, path: str, dictionaries: Dictionaries) -> Iterator[Record]:
+    """Yield the records of all segments in a session's directory, the active one last."""
+    sealed = sorted(
+        name for name in disk.names(directory) if names.sealed_first_seq(name) is not None
+    )
+    for name in (*sealed, names.LOG):
+        try:
+            file = disk.open_file(directory, name)
+        except FileNotFoundError:
+            continue  # compacted away meanwhile: what it held is in another one
+        except OSError as error:
+            raise disk.explain(error, "open", f"{path}/{name}") from error
+        yield from _segment(disk.Open(file), name, f"{path}/{name}", dictionaries)
+
+
+def _segment(file: disk.Open, name: str, path: str, dictionaries: Dictionaries) -> Iterator[Record]:
+    descriptor = disk.duplicate(file.descriptor)
+    try:
+        segment = (
+            Sealed(descriptor, path, None, dictionaries)
+            if name.endswith(".zst")
+            else Segment(descriptor, path, None)
+        )
+    except (Damaged, UnknownFormat) as error:
+        # Of a compressed file without its index nothing can be told here; of others, every line.
+        if name.endswith(".zst"):
+            yield Record(name, 0, disk.size(file.descriptor), b"", str(error))
+            return
+        data = disk.read_at(file.descriptor, disk.size(file.descriptor), 0)
+        yield from _walked(name, inspection.walk_bytes(data), data, len(data))
+        return
+    try:
+        head = segment.read(0, segment.start.offset)
+        yield Record(name, 0, len(head), head, "")
+        walked = inspection.walk(segment)
+        yield from _walked(name, walked, segment, segment.size(), segment.start.offset)
+    except Damaged as error:
+        yield Record(name, error.offset, 0, b"", error.reason)
+
+
+def _walked(
+    name: str,
+    lines: Iterator[inspection.Seen],
+    source: Segment | bytes,
+    size: int,
+    end: int = 0,
+) -> Iterator[Record]:
+    for seen in lines:
+        reason = "" if seen.finding is None else seen.finding.reason
+        if seen.line is None and not reason:
+            reason = "unfinished, and ended by the next append"
+        yield Record(name, seen.offset, seen.length, seen.raw, reason)
+        end = seen.offset + seen.length
+    if size > end:
+        rest = source[end:size] if isinstance(source, bytes) else source.read_some(end, size - end)
+        yield Record(name, end, size - end, rest, "unfinished, as a crash leaves it")

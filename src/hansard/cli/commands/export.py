@@ -1,0 +1,145 @@
+"""`hansard export`: write sessions out."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hansard.cli import files, stores
+from hansard.cli.command import Call, define
+from hansard.cli.screen import Progress, many, size
+
+if TYPE_CHECKING:
+    from hansard import Session
+
+_ENDINGS: Final = {"jsonl": "jsonl", "markdown": "md", "html": "html"}
+
+
+@define(
+    "export",
+    examples=[
+        "export support/42 > refund.jsonl  # `hansard import` takes it in again",
+        "export support/42 --as html -o refund.html  # one page, to be read by anybody",
+        "export support/42 support/43 -o folder/  # a file for each",
+        "export support/42 --unredacted -o backup.jsonl  # word for word",
+    ],
+)
+@click.argument("session_ids", metavar="ID...", nargs=-1, required=True, type=stores.SESSION)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write to a file, or, for several sessions, to files in a folder.",
+)
+@click.option(
+    "--as",
+    "format",
+    type=click.Choice(list(_ENDINGS)),
+    default="jsonl",
+    show_default=True,
+    help="For programs, or a transcript for people.",
+)
+@click.option("--unredacted", is_flag=True, help="Leave what looks like a credential in it.")
+@click.option(
+    "--view",
+    type=click.Choice(["history", "model"]),
+    default="history",
+    show_default=True,
+    help="What a transcript shows: all that was said, or what a model is given.",
+)
+@click.option("--parts", is_flag=True, help="In JSONL, also have what was streamed of messages.")
+@click.option("--own-only", is_flag=True, help="In JSONL, leave out what a fork inherits.")
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+def command(
+    call: Call,
+    session_ids: tuple[str, ...],
+    output: str | None,
+    *,
+    force: bool,
+    unredacted: bool,
+    **options: Any,
+) -> int | None:
+    """Write sessions out: JSONL, Markdown or an HTML page; redacted.
+
+    What looks like a credential is taken out, unless you say --unredacted. A file appears when it is whole. A
+    fork has in it what it inherits.
+
+    With --json: one document that says what was written; without -o, the JSONL itself, one line for each
+    event.
+    """
+    output = None if output == "-" else output
+    _check(call, session_ids, output, options["format"])
+    ending = _ENDINGS[options["format"]]
+    options["redacted"] = not unredacted
+    written: list[dict[str, object]] = []
+    with stores.reading(call) as store:
+        sessions = [stores.session_of(store, session_id) for session_id in session_ids]
+        if output is None:
+            _print(call, sessions[0].export(**options))
+            return None
+        place = Path(output)
+        paths = [
+            place / files.name_of(session.id, ending) if _is_folder(output, session_ids) else place
+            for session in sessions
+        ]
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # All are looked at before one is written.
+            files.refuse_existing(path, force=force)
+        with call.screen.progress("exporting", unit="events") as progress:
+            for session, path in zip(sessions, paths, strict=True):
+                progress.label(session.id)
+                pieces = _counted(session, progress, session.export(**options))
+                count = files.write(path, pieces, force=force)
+                written.append({"session": session.id, "file": str(path), "bytes": count})
+    _show(call, written, unredacted=unredacted)
+    return None
+
+
+def _check(call: Call, session_ids: tuple[str, ...], output: str | None, format: str) -> None:
+    if output is not None:
+        return
+    if len(session_ids) > 1:
+        raise click.UsageError("several sessions need a folder: -o FOLDER/")
+    if call.screen.json and format != "jsonl":
+        raise click.UsageError(f"--json says where it was written, and {format} needs -o FILE")
+
+
+def _is_folder(output: str, session_ids: tuple[str, ...]) -> bool:
+    return len(session_ids) > 1 or output.endswith("/") or Path(output).is_dir()
+
+
+def _print(call: Call, pieces: Iterator[bytes]) -> None:
+    """Write to stdout: as it is, unless a terminal would obey what somebody said."""
+    if sys.stdout.isatty():
+        for piece in pieces:
+            if piece.startswith(b"{"):
+                call.screen.record(piece.rstrip(b"\n"))
+            else:
+                call.screen.bit(piece.decode())
+        return
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+
+
+def _counted(session: "Session", progress: Progress, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Let pieces pass, and tell how far they are: about one for each event."""
+    total = session.seq
+    for count, piece in enumerate(pieces):
+        progress.update(min(count, total), total)
+        yield piece
+
+
+def _show(call: Call, written: list[dict[str, object]], *, unredacted: bool) -> None:
+    if call.screen.json:
+        call.screen.document({"written": written, "redacted": not unredacted})
+        return
+    for one in written:
+        number = one["bytes"]
+        assert isinstance(number, int)
+        call.screen.line(f"{one['file']}: {size(number)}")
+    if unredacted:
+        call.screen.note(f"{many(len(written), 'file')} may hold credentials: --unredacted")

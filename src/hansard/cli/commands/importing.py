@@ -1,0 +1,117 @@
+"""`hansard import`: take in sessions that `hansard export` wrote."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+import click
+
+from hansard.cli import stores
+from hansard.cli.command import Call, define
+from hansard.cli.faults import FAILED
+from hansard.cli.screen import many
+
+if TYPE_CHECKING:
+    from hansard import Store
+    from hansard.upkeep.transfer_import import ImportReport
+
+#: So much is read at once.
+_PIECE: Final = 1024 * 1024
+
+
+@define(
+    "import",
+    examples=[
+        "import refund.jsonl",
+        "import refund.jsonl --id support/42-copy  # beside the one that is there",
+        "export support/42 --unredacted | hansard -s other import -",
+    ],
+)
+@click.argument("names", metavar="FILE...", nargs=-1, required=True)
+@click.option("--id", "session_id", metavar="ID", help="The id that the session gets here.")
+def command(call: Call, names: tuple[str, ...], session_id: str | None) -> int | None:
+    """Take in sessions that `hansard export` wrote.
+
+    A file named - is what comes from a pipe. Each file becomes one session: all of it, or nothing if it is
+    not whole. A session that exists is never changed; the same file once more does nothing. The store is
+    made if it is not there.
+
+    With --json: one document. Exit 1 if a file could not be imported.
+    """
+    if session_id is not None and len(names) > 1:
+        raise click.UsageError("--id is for one file; import the others by themselves")
+    done: list[tuple[str, ImportReport]] = []
+    failed: dict[str, str] = {}
+    with (
+        stores.writing(call, create=True) as store,
+        call.screen.progress("importing") as progress,
+    ):
+        for name in names:
+            progress.label(name)
+            report = _import(store, name, session_id, progress.update)
+            if isinstance(report, str):
+                failed[name] = report
+            else:
+                done.append((name, report))
+    _show(call, done, failed)
+    return FAILED if failed else None
+
+
+def _import(
+    store: "Store", name: str, session_id: str | None, update: Callable[[int, int], None]
+) -> "ImportReport | str":
+    """Import one file, or return why it could not be."""
+    from hansard import HansardError
+
+    try:
+        with _opened(name) as (file, total):
+            return store.import_session(_pieces(file, total, update), id=session_id)
+    except HansardError as error:
+        return str(error)
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[tuple[IO[bytes], int]]:
+    if name == "-":
+        yield sys.stdin.buffer, 0
+        return
+    path = Path(name)
+    with path.open("rb") as file:
+        yield file, path.stat().st_size
+
+
+def _pieces(file: IO[bytes], total: int, update: Callable[[int, int], None]) -> Iterator[bytes]:
+    done = 0
+    while piece := file.read(_PIECE):
+        yield piece
+        done += len(piece)
+        update(done, max(done, total))
+
+
+def _show(call: Call, done: "list[tuple[str, ImportReport]]", failed: dict[str, str]) -> None:
+    if call.screen.json:
+        shown = [
+            {
+                "file": name,
+                "session": report.session,
+                "events": report.events,
+                "already": report.already,
+                "redacted": report.redacted,
+                "redactions": report.redactions,
+            }
+            for name, report in done
+        ]
+        call.screen.document({"imported": shown, "failed": failed})
+    for name, report in done:
+        what = f"{report.session}: {many(report.events, 'event')}"
+        if report.already:
+            what += ", which were there already"
+        if report.redactions:
+            what += f"; {many(report.redactions, 'credential')} had been taken out"
+        call.screen.line(f"{name}: {what}")
+    for name, reason in failed.items():
+        call.screen.note(f"{name}: {reason}")

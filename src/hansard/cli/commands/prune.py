@@ -1,0 +1,89 @@
+"""`hansard prune`: move sessions in which nothing happened for long to the trash."""
+
+import re
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+
+from hansard.cli import stores
+from hansard.cli.command import Call, define
+from hansard.cli.screen import many
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+class Age(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    """How long: `30d`, `12h`, `2w`."""
+
+    name = "age"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        """Return it as a timedelta."""
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhdw])", str(value))
+        if match is None:
+            self.fail(f"{value!r} is no age; say 30d, 12h or 2w (s, m, h, d, w)", param, ctx)
+        return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+
+
+@define(
+    "prune",
+    examples=[
+        "prune --older-than 30d --dry-run  # look first",
+        "prune --older-than 30d",
+        "prune --older-than 2w --workspace . --keep-last 5",
+    ],
+)
+@click.option("--older-than", type=Age(), required=True, metavar="AGE", help="Such as 30d or 12h.")
+@click.option(
+    "--keep-last",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Keep the N newest of each workspace.",
+)
+@click.option("--workspace", metavar="PATH", help="Only sessions that belong to this folder.")
+@click.option("--all-workspaces", is_flag=True, help="Whatever workspace they belong to.")
+@click.option("--prefix", default="", metavar="TEXT", help="Only sessions whose ids begin so.")
+@click.option("--dry-run", is_flag=True, help="Move nothing; say what would be moved.")
+def command(
+    call: Call,
+    older_than: timedelta,
+    keep_last: int,
+    workspace: str | None,
+    prefix: str,
+    *,
+    all_workspaces: bool,
+    dry_run: bool,
+) -> None:
+    """Move sessions in which nothing happened for long to the trash.
+
+    Never touched: sessions that are pinned, being written to, needed by forks, or damaged. Without a
+    workspace, only sessions that belong to none. With --json: one document.
+    """
+    with stores.reading(call) if dry_run else stores.writing(call) as store:
+        report = store.prune(
+            older_than=older_than,
+            keep_last=keep_last,
+            workspace=workspace,
+            prefix=prefix,
+            dry_run=dry_run,
+            all_workspaces=all_workspaces,
+        )
+    if call.screen.json:
+        call.screen.document(report)
+        return
+    for session_id in report.pruned:
+        call.screen.line(session_id)
+    what = "would go to the trash" if dry_run else "moved to the trash"
+    call.screen.line(
+        (f"{many(len(report.pruned), 'session')} {what}, {len(report.kept):,} kept", "bold")
+    )
+    reasons: dict[str, int] = {}
+    for reason in report.kept.values():
+        kind = reason.partition(":")[0]
+        reasons[kind] = reasons.get(kind, 0) + 1
+    for reason, count in reasons.items():
+        call.screen.line((f"{count:,} kept: {reason}", "dim"), indent=2)

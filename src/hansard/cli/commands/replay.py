@@ -1,0 +1,210 @@
+"""`hansard replay`: play a session's events in order, as they came."""
+
+import time
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import click
+
+from hansard.cli import comparing, events, places, stating, stores
+from hansard.cli.command import Call, define
+from hansard.cli.telling import Teller
+
+if TYPE_CHECKING:
+    from hansard import Event, Session
+
+
+@define(
+    "replay",
+    examples=[
+        "replay support/42",
+        "replay support/42 --speed 10  # ten times as fast as it was said",
+        "replay support/42 --at 12  # what the session was at event 12",
+        "replay support/42 --at 'before tools'  # or at a snapshot, or at a time",
+        "replay support/42 --diff 5 20  # what changed between the two",
+        "replay support/42 --step  # forward and back by key",
+        "replay support/42 --kind 'message.*' --json | jq .data",
+    ],
+)
+@click.argument("session_id", metavar="ID", type=stores.SESSION)
+@click.option("--at", type=places.PLACE, help="Show the state and the model view at this point.")
+@click.option(
+    "--diff",
+    nargs=2,
+    type=places.PLACE,
+    metavar="A B",
+    help="Show what changed between two points: messages, metadata, snapshots, usage.",
+)
+@click.option("--from", "start", type=places.PLACE, help="Begin here.")
+@click.option("--to", "end", type=places.PLACE, help="End here; this event is the last.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="Only events of this kind, such as message.added or 'session.*'. May be given again.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Pause between events as it was, N times as fast. Without it: no pauses.",
+)
+@click.option(
+    "--max-pause",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --speed, never pause for longer.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Wait for more events, until Ctrl-C.")
+@click.option("--step", is_flag=True, help="Go forward and back by key, in a terminal.")
+@click.option("--full", is_flag=True, help="Shorten nothing.")
+def command(
+    call: Call,
+    session_id: str,
+    at: places.Place | None,
+    diff: tuple[places.Place, places.Place] | None,
+    start: places.Place | None,
+    end: places.Place | None,
+    kinds: tuple[str, ...],
+    speed: float | None,
+    max_pause: float,
+    *,
+    follow: bool,
+    step: bool,
+    full: bool,
+) -> None:
+    """Play a session's events in order, as they came.
+
+    A message is shown as a person would read it, with tool calls folded and results shortened. A fork is
+    played with what it inherited. A point is a seq, a time such as 2026-11-16T09:30, or the label of a
+    snapshot.
+
+    With --json: one event per line, as it is stored; with --at or --diff, one document.
+    """
+    _check(
+        call,
+        at=at,
+        diff=diff,
+        follow=follow,
+        step=step,
+        ranged=start is not None or end is not None or bool(kinds),
+    )
+    with stores.reading(call) as store:
+        session = stores.session_of(store, session_id)
+        if at is not None:
+            _state(call, session, at, full=full)
+            return
+        if diff is not None:
+            _difference(call, session, *diff)
+            return
+        after = 0 if start is None else places.last_before(session, start)
+        upto = None if end is None else places.seq_at(session, end)
+        if step:
+            from hansard.cli.stepping import step_through
+
+            step_through(call.screen, session, _wanted(session, after, upto, kinds), full=full)
+            return
+        played = session.events(after=after, follow=follow)
+        _play(
+            call,
+            _chosen(played, upto, kinds),
+            full=full,
+            speed=speed,
+            max_pause=max_pause,
+            live=follow,
+        )
+
+
+def _check(call: Call, *, at: object, diff: object, follow: bool, step: bool, ranged: bool) -> None:
+    """Refuse words that contradict each other."""
+    chosen = [
+        name
+        for name, given in (("--at", at), ("--diff", diff), ("--follow", follow), ("--step", step))
+        if given is not None and given is not False  # 0 is a place
+    ]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{chosen[0]} and {chosen[1]} do not go together")
+    if ranged and chosen and chosen[0] in {"--at", "--diff"}:
+        raise click.UsageError(f"{chosen[0]} does not go together with --from, --to or --kind")
+    if step and not call.screen.interactive:
+        raise click.UsageError("--step needs a terminal, and does not go together with --json")
+
+
+def _chosen(
+    played: "Iterator[Event]", upto: int | None, kinds: tuple[str, ...]
+) -> "Iterator[Event]":
+    """Yield the events that were asked for."""
+    if upto == 0:
+        return
+    for event in played:
+        if upto is not None and event.seq > upto:
+            return
+        if not kinds or any(fnmatchcase(event.kind, kind) for kind in kinds):
+            yield event
+        if event.seq == upto:
+            return
+
+
+def _wanted(session: "Session", after: int, upto: int | None, kinds: tuple[str, ...]) -> list[int]:
+    """Return the seqs of the events that were asked for."""
+    return [event.seq for event in _chosen(session.events(after=after), upto, kinds)]
+
+
+def _play(
+    call: Call,
+    played: "Iterator[Event]",
+    *,
+    full: bool,
+    speed: float | None,
+    max_pause: float,
+    live: bool,
+) -> None:
+    screen = call.screen
+    teller = Teller(screen, full=full)
+    before: Event | None = None
+    for event in played:
+        if speed is not None and before is not None:
+            pause = (event.time - before.time).total_seconds() / speed
+            if pause > 0:
+                screen.flush()
+                time.sleep(min(pause, max_pause))
+        before = event
+        if screen.json:
+            screen.record(events.record(event))
+        else:
+            teller.event(event)
+        if live or screen.terminal or speed is not None:
+            screen.flush()
+    teller.end()
+
+
+def _state(call: Call, session: "Session", at: places.Place, *, full: bool) -> None:
+    seq = places.seq_at(session, at)
+    state = session.state(at=seq)
+    if call.screen.json:
+        import msgspec
+
+        shown = msgspec.Raw(session.messages_json(at=seq))
+        call.screen.document({"session": session.id, "at": seq, "state": state, "messages": shown})
+        return
+    stating.show(call.screen, session.id, state)
+    shown_messages = session.messages(at=seq)
+    call.screen.line()
+    call.screen.line((f"the model view at {seq}:", "italic"))
+    teller = Teller(call.screen, full=full)
+    for message in shown_messages:
+        teller.message(message)
+
+
+def _difference(call: Call, session: "Session", before: places.Place, after: places.Place) -> None:
+    found = comparing.compare(
+        session, places.seq_at(session, before), places.seq_at(session, after)
+    )
+    if call.screen.json:
+        call.screen.document(found)
+    else:
+        comparing.show(call.screen, found)

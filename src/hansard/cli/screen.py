@@ -1,0 +1,303 @@
+"""Where output goes: a terminal, a pipe, or a program that reads JSON.
+
+Above: `commands`.  Below: `visible`; Rich, on a terminal only.
+On a terminal there are colours (unless NO_COLOR is set), tables that fit its width, rendered Markdown. In a
+pipe there is the same text, plain, one line for each line, never wrapped or cut. With --json there is
+nothing but JSON on stdout. Progress, questions and remarks go to stderr.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hansard.cli.visible import cell, json_line, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress as RichProgress
+    from rich.text import Text
+
+#: A piece of a line: text, or text and its style.
+Piece = str | tuple[str, str]
+
+#: How many columns a terminal has that does not say so.
+_WIDTH: Final = 80
+
+
+class Screen:
+    """The output of one call.
+
+    Attributes:
+        json: stdout is for a program.
+        terminal: stdout is a terminal, and for a person.
+    """
+
+    __slots__ = ("_console", "_errors", "json", "terminal")
+
+    def __init__(self, *, json: bool) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                # What cannot be written in the terminal's encoding is shown as an escape, and is no error.
+                stream.reconfigure(errors="backslashreplace")
+        self.json = json
+        self.terminal = not json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        self._console: Console | None = None
+        self._errors: Console | None = None
+
+    @property
+    def interactive(self) -> bool:
+        """Whether there is a person who sees the output and can answer."""
+        return self.terminal and sys.stdin.isatty()
+
+    @property
+    def width(self) -> int:
+        """How many columns there are, on a terminal."""
+        return self.console.width if self.terminal else _WIDTH
+
+    @property
+    def console(self) -> "Console":
+        """Rich's idea of the terminal."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(markup=False, highlight=False, emoji=False)
+        return self._console
+
+    # -- for programs ---------------------------------------------------------------------------
+
+    def document(self, value: object) -> None:
+        """Print the one JSON document of a command, indented if a person looks at it."""
+        import msgspec
+
+        raw = msgspec.json.encode(value)
+        if sys.stdout.isatty():
+            raw = msgspec.json.format(raw, indent=2)
+        self.record(raw)
+
+    def record(self, value: object) -> None:
+        """Print one line of a stream of JSON values; bytes are JSON already."""
+        import msgspec
+
+        raw = value if isinstance(value, bytes) else msgspec.json.encode(value)
+        text = json_line(raw.decode())
+        if (sys.stdout.encoding or "").lower().replace("-", "") != "utf8":
+            text = "".join(c if c.isascii() else _escaped(c) for c in text)
+        sys.stdout.write(text + "\n")
+
+    def flush(self) -> None:
+        """Let whoever reads see what was printed so far."""
+        sys.stdout.flush()
+
+    # -- for people -----------------------------------------------------------------------------
+
+    def line(self, *pieces: Piece, indent: int = 0) -> None:
+        """Print a line, or several if the text has several; on a terminal, wrapped with its indent."""
+        if self.json:
+            return
+        if not self.terminal:
+            text = visible("".join(p if isinstance(p, str) else p[0] for p in pieces))
+            margin = " " * indent
+            for part in text.split("\n"):
+                sys.stdout.write(f"{margin}{part}".rstrip(" ") + "\n")
+            return
+        self.show(self.text(*pieces), indent=indent)
+
+    def beside(self, head: Sequence[Piece], said: Sequence[Piece]) -> None:
+        """Print a line with a head; on a terminal, what does not fit goes on beside the head."""
+        width = sum(_columns(p if isinstance(p, str) else p[0]) for p in head)
+        if not head or not self.terminal or self.width < 2 * width:
+            self.line(*head, *said)
+            return
+        from rich.table import Table
+
+        grid = Table.grid(padding=0)
+        grid.add_column(width=width, no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row(self.text(*head), self.text(*said))
+        self.console.print(grid)
+
+    def bit(self, text: str) -> None:
+        """Print a part of a line, at once: somebody is still speaking."""
+        if not self.json:
+            sys.stdout.write(visible(text))
+            sys.stdout.flush()
+
+    def text(self, *pieces: Piece) -> "Text":
+        """Return pieces as Rich has them, with nothing in them that acts on a terminal."""
+        from rich.text import Text
+
+        made = Text()
+        for piece in pieces:
+            text, style = (piece, "") if isinstance(piece, str) else piece
+            made.append(visible(text), style=style)
+        return made
+
+    def show(self, what: "RenderableType", *, indent: int = 0) -> None:
+        """Print something of Rich's. On a terminal only."""
+        from rich.padding import Padding
+
+        margin = indent if self.width > 2 * indent else 0
+        self.console.print(Padding(what, (0, 0, 0, margin)) if margin else what)
+
+    def markdown(self, text: str, *, indent: int = 0) -> None:
+        """Print a text that may be Markdown: rendered on a terminal, as it is in a pipe."""
+        if not self.terminal:
+            self.line(text, indent=indent)
+            return
+        from rich.markdown import Markdown
+
+        shown = _with_breaks(visible(text))
+        # Links as text: where a link leads must be seen before it is followed.
+        self.show(Markdown(shown, hyperlinks=False, code_theme="ansi_dark"), indent=indent)
+
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = ""
+    ) -> None:
+        """Print a table. `numbers`: the columns, separated by spaces, that stand to the right."""
+        if self.json:
+            return
+        places = {place for place, column in enumerate(columns) if column in numbers.split()}
+        shown = [[cell(str(value)) for value in row] for row in rows]
+        if self.terminal:
+            self._rich_table(columns, shown, places)
+            return
+        widths = [
+            max(len(column), *(_columns(row[place]) for row in shown), 0)
+            for place, column in enumerate(columns)
+        ]
+        for row in ([column.upper() for column in columns], *shown):
+            padded = [
+                " " * (width - _columns(value)) + value
+                if place in places
+                else value + " " * (width - _columns(value))
+                for place, (value, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            sys.stdout.write("  ".join(padded).rstrip() + "\n")
+
+    def _rich_table(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], places: set[int]
+    ) -> None:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+        for place, column in enumerate(columns):
+            table.add_column(
+                column,
+                justify="right" if place in places else "left",
+                no_wrap=place in places,
+                overflow="fold",
+            )
+        for row in rows:
+            table.add_row(*(Text(value) for value in row))
+        self.console.print(table)
+
+    def note(self, text: str) -> None:
+        """Remark something on stderr."""
+        sys.stdout.flush()
+        sys.stderr.write(f"hansard: {visible(text)}\n")
+        sys.stderr.flush()
+
+    def confirm(self, question: str, *, instead: str) -> bool:
+        """Ask a person; where nobody can answer, refuse and name the option that answers."""
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise click.UsageError(f"nobody is there to ask: {question} {instead} answers yes")
+        sys.stdout.flush()
+        return click.confirm(visible(question), default=False, err=True)
+
+    @contextmanager
+    def progress(self, label: str, *, unit: str = "bytes") -> "Iterator[Progress]":
+        """Show how far something is, on stderr, while the block runs: only if stderr is a terminal.
+
+        `unit`: "bytes", which come with a rate, or what is counted.
+        """
+        if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+            yield Progress(None)
+            return
+        from rich import progress as bars
+        from rich.console import Console
+
+        amount: list[bars.ProgressColumn] = (
+            [bars.DownloadColumn(binary_units=True), bars.TransferSpeedColumn()]
+            if unit == "bytes"
+            else [bars.MofNCompleteColumn(), bars.TextColumn(unit)]
+        )
+        console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+        with bars.Progress(
+            bars.TextColumn("{task.description}", markup=False),
+            bars.BarColumn(bar_width=None if console.width < _WIDTH else 40),
+            *amount,
+            bars.TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        ) as shown:
+            yield Progress(shown, label=cell(label))
+
+
+class Progress:
+    """A progress bar, or nothing."""
+
+    __slots__ = ("_bar", "_task")
+
+    def __init__(self, bar: "RichProgress | None", *, label: str = "") -> None:
+        self._bar = bar
+        self._task = None if bar is None else bar.add_task(label, total=None)
+
+    def update(self, done: int, total: int) -> None:
+        """Say how much is done, and of how much."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total)
+
+    def label(self, text: str) -> None:
+        """Say what is being done now."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=cell(text))
+
+
+def size(number: float) -> str:
+    """Return a number of bytes as people say it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(number) < 1024:  # noqa: PLR2004 - the next unit
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def many(number: int, thing: str, things: str = "") -> str:
+    """Return `1 event`, `2 events`."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def _with_breaks(text: str) -> str:
+    """Return Markdown whose lines stay lines: who presses Enter in a chat means it."""
+    lines = text.split("\n")
+    fenced = False
+    for place, line in enumerate(lines[:-1]):
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        elif not fenced and line.strip() and lines[place + 1].strip():
+            lines[place] = line + "  "  # two spaces: Markdown's own sign for it
+    return "\n".join(lines)
+
+
+def _columns(text: str) -> int:
+    """Return how many columns a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _escaped(character: str) -> str:
+    import json
+
+    return json.dumps(character)[1:-1]
+
+
+__all__ = ["Piece", "Progress", "Screen", "many", "size"]

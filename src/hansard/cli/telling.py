@@ -1,0 +1,228 @@
+"""Tell events and messages to a person, each with its place and time.
+
+Above: `commands`.  Below: `messages`, `screen`.
+A message is shown as it is read: who speaks, the text (Markdown, on a terminal), a tool's call folded into
+one line, its result shortened. Every other event is one line that says what it did.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from hansard.cli import messages
+from hansard.cli.messages import Said, compact
+from hansard.cli.screen import Piece, Screen, many
+
+if TYPE_CHECKING:
+    from hansard import Event
+
+#: So much of a call's arguments, of a result, of what is not known, and of a text, unless all is asked for.
+_SHORT: Final = 160
+_LONG: Final = 8_000
+
+_INDENT: Final = 4
+
+_ROLES: Final = {
+    "user": "bold green",
+    "human": "bold green",
+    "assistant": "bold cyan",
+    "model": "bold cyan",
+    "system": "bold magenta",
+    "developer": "bold magenta",
+    "tool": "bold yellow",
+}
+
+
+class Teller:
+    """Tells events one after another.
+
+    Args:
+        screen: where to.
+        full: shorten nothing.
+    """
+
+    __slots__ = ("_called", "_full", "_screen", "_stream")
+
+    def __init__(self, screen: Screen, *, full: bool = False) -> None:
+        self._screen = screen
+        self._full = full
+        #: The stream whose parts were told last, and the text of them; nothing else has come since.
+        self._stream: tuple[str, str] | None = None
+        #: The tools that were called and have not answered, by the ids of the calls.
+        self._called: dict[str, str] = {}
+
+    def event(self, event: "Event", *, session: str = "", alone: bool = False) -> None:
+        """Tell an event. `session`: whose it is. `alone`: nothing comes before or after it."""
+        data = event.data
+        if event.kind == "message.part" and not alone and self._part(event, data, session):
+            return
+        told = self._stream
+        self.end()
+        head = self._head(event, session)
+        match event.kind, data:
+            case "message.added", {"redacted": True}:
+                self._screen.beside(head, [("(a message that was redacted)", "dim italic")])
+            case "message.added", {"message": dict() as message}:
+                if told is not None and told == (data.get("stream"), message.get("content")):
+                    self._screen.line(*head, ("the end of what was said above", "dim"))
+                    return
+                self._message(message, head)
+            case "summary.added", {"message": dict() as message}:
+                stands = f"a summary stands for all up to {data.get('upto')}: "
+                self._message(message, [*head, (stands, "italic")])
+            case _:
+                self._screen.beside(head, _sentence(event.kind, data, full=self._full))
+
+    def message(self, message: Mapping[str, Any]) -> None:
+        """Tell a message that stands in a view, and has no place or time there."""
+        self._message(message, [])
+
+    def _head(self, event: "Event", session: str) -> list[Piece]:
+        stamp = event.time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        head: list[Piece] = [(f"{event.seq:>4}", "bold"), (f"  {stamp}  ", "dim")]
+        return [*head, (f"{session}  ", "blue")] if session else head
+
+    def _part(self, event: "Event", data: dict[str, Any], session: str) -> bool:
+        """Tell a part of a message that is being said; False if it is no ordinary one."""
+        text, stream = data.get("text"), data.get("stream")
+        if not isinstance(text, str) or not isinstance(stream, str) or data.get("over"):
+            return False
+        before = ""
+        if self._stream is not None and self._stream[0] == stream:
+            before = self._stream[1]
+        else:
+            self.end()
+            message = data.get("message")
+            role = message.get("role") if isinstance(message, dict) else None
+            head = self._head(event, session)
+            said = f"{role or 'message'}, bit by bit"
+            self._screen.line(*head, (said, _ROLES.get(str(role), "bold")))
+            self._screen.bit(" " * _INDENT)
+        self._stream = (stream, before + text)
+        self._screen.bit(text.replace("\n", "\n" + " " * _INDENT))
+        return True
+
+    def end(self) -> None:
+        """End the line of a message that was being said bit by bit, if one was."""
+        if self._stream is not None:
+            self._screen.bit("\n")
+            self._stream = None
+
+    def _message(self, message: Mapping[str, Any], head: list[Piece]) -> None:
+        spoken = messages.read(message)
+        style = _ROLES.get(spoken.role.partition(" ")[0], "bold")
+        line: list[Piece] = [(spoken.role, style)]
+        if spoken.partial:
+            line.append((" (never finished)", "red"))
+        if len(spoken.pieces) == 1 and spoken.pieces[0].what == "result":
+            # The most frequent of all messages takes one line.
+            self._screen.beside(head, [*line, *self._result(spoken.pieces[0])])
+            return
+        self._screen.beside(head, line)
+        for piece in spoken.pieces:
+            self._piece(piece)
+
+    def _piece(self, piece: Said) -> None:
+        match piece.what:
+            case "text":
+                self._screen.markdown(self._cut(piece.text, _LONG), indent=_INDENT)
+            case "call":
+                self._called[piece.call_id] = piece.name
+                given = self._cut(piece.text, _SHORT, one_line=True)
+                self._screen.line(
+                    ("→ ", "yellow"), (piece.name, "yellow"), f"({given})", indent=_INDENT
+                )
+            case "result":
+                self._screen.line(*self._result(piece)[1:], indent=_INDENT)
+            case "thinking":
+                text = self._cut(piece.text, _SHORT, one_line=True)
+                self._screen.line((f"(thinks) {text}", "dim italic"), indent=_INDENT)
+            case _:
+                text = self._cut(piece.text, _SHORT, one_line=True)
+                self._screen.line((text, "dim"), indent=_INDENT)
+
+    def _result(self, piece: Said) -> list[Piece]:
+        text = self._cut(piece.text, _SHORT, one_line=True)
+        name = self._called.pop(piece.call_id, "") or piece.name or piece.call_id
+        return [" ", ("← ", "yellow"), (f"{name} " if name else "", "yellow"), text]
+
+    def _cut(self, text: str, length: int, *, one_line: bool = False) -> str:
+        if self._full:
+            return text
+        if one_line:
+            text = " ".join(text.split())
+        if len(text) <= length:
+            return text
+        return f"{text[:length].rstrip()} … ({many(len(text) - length, 'character')} more; --full shows all)"
+
+
+def short(value: object, length: int = 60) -> str:
+    """Return a value in one line, of bounded length."""
+    text = value if isinstance(value, str) else compact(value)
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _sentence(kind: str, data: dict[str, Any], *, full: bool) -> list[Piece]:
+    """Say what an event that is no message did."""
+    said = _SENTENCES.get(kind)
+    if said is not None:
+        try:
+            return [("· ", "dim"), said(data)]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass  # another shape than this version knows: shown as it is
+    text = compact(data)
+    return [("· ", "dim"), (kind, "magenta"), f" {text if full else short(text, _SHORT)}"]
+
+
+def _metadata(data: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{key} removed" if value is None else f"{key} = {short(value)}"
+        for key, value in data.get("metadata", {}).items()
+    )
+
+
+def _usage(data: dict[str, Any]) -> str:
+    given, made = data.get("input_tokens", 0), data.get("output_tokens", 0)
+    cost = data.get("cost")
+    price = f", cost {cost:g}" if isinstance(cost, int | float) else ""
+    return f"usage: {data['model']}, {given:,} tokens in, {made:,} out{price}"
+
+
+def _redacted(data: dict[str, Any]) -> str:
+    reason = data.get("reason")
+    return f"the message at {data['seq']} was redacted" + (f": {reason}" if reason else "")
+
+
+def _repaired(data: dict[str, Any]) -> str:
+    lost = sum(last - first + 1 for first, last in data.get("lost", []))
+    return f"damage was repaired: {many(lost, 'event')} lost"
+
+
+def _created(data: dict[str, Any]) -> str:
+    said = _metadata(data)
+    return f"created: {said}" if said else "created"
+
+
+_SENTENCES: Final = {
+    "event.lost": lambda _: "an event that was damaged, and is lost",
+    "message.part": lambda data: (
+        f"a part of a message: {short(data['text'], _SHORT)}"
+        if data.get("text")
+        else "the message that was being said was given up"
+    ),
+    "message.redacted": _redacted,
+    "metadata.set": lambda data: f"metadata: {_metadata(data)}",
+    "session.archived": lambda data: (
+        "archived" if data.get("archived", True) else "no longer archived"
+    ),
+    "session.cleared": lambda _: "cleared: the model view begins anew",
+    "session.closed": lambda data: "closed" if data.get("closed", True) else "reopened",
+    "session.created": _created,
+    "session.forked": lambda data: (
+        f"forked from {data['parent']} at {data['seq']}: what is above was said there"
+    ),
+    "session.repaired": _repaired,
+    "session.reverted": lambda data: f"reverted to {data['seq']}",
+    "session.snapshotted": lambda data: f"snapshot “{data['label']}” of seq {data['seq']}",
+    "usage.recorded": _usage,
+}

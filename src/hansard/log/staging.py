@@ -1,0 +1,96 @@
+"""Write a log that nobody sees, until it is whole and gets its name.
+
+Above: `backend.staging`.  Below: `draft`, `segment`, `root`, `disk`.
+A file in the store's own directory, under a temporary name, to which lines are added as to any segment; at
+the end it is synced, and `writer` gives it the name of the session's log, if there is none by then. Whoever
+dies before that leaves a temporary file and nothing else: docs/format.md, F-119 to F-121.
+"""
+
+from typing import Final
+
+from hansard.log import disk, format
+from hansard.log.draft import Draft, Order
+from hansard.log.root import Root
+from hansard.log.segment import header
+
+#: So many bytes of lines are written at once.
+_PIECE: Final = 1024 * 1024
+
+_HINT: Final = "nothing was added to the store"
+
+
+class Staging:
+    """The log of a session that is not there yet. For one thread at a time.
+
+    Attributes:
+        name: the temporary name of its file; empty before the first append.
+        refers: whether records in it refer to large content.
+    """
+
+    __slots__ = ("_before", "_draft", "_file", "_pending", "_root", "_session_id", "name", "refers")
+
+    def __init__(self, root: Root, session_id: str, before: int) -> None:
+        root.check_writable()
+        self.name = ""
+        self.refers = False
+        self._root = root
+        self._session_id = session_id
+        self._before = before
+        self._file: disk.Open | None = None
+        #: What is framed and not written yet, and how many bytes that is.
+        self._draft: Draft | None = None
+        self._pending = 0
+
+    def add(self, order: Order) -> None:
+        """Frame the records of an append, and write them if they have become many."""
+        now = format.now()
+        draft = self._draft
+        if draft is None:
+            draft = self._begin(order, now)
+        offset = draft.offset
+        draft.add(order, now)
+        self._pending += draft.offset - offset
+        if self._pending >= _PIECE:
+            self._write()
+
+    def _begin(self, order: Order, now: bytes) -> Draft:
+        self.name, file = self._root.create_staged()
+        self._file = disk.Open(file)
+        first = order.entries[0].time
+        head, start = header(
+            self._session_id, before=self._before, time=first.encode() if first else now
+        )
+        draft = self._draft = Draft(start, 0, fresh=True)
+        draft.lines.append(head)
+        self._pending = len(head)
+        return draft
+
+    def _write(self) -> None:
+        assert self._file is not None  # made by the first append
+        assert self._draft is not None
+        lines, self._draft.lines, self._pending = self._draft.lines, [], 0
+        try:
+            disk.write_all(self._file.descriptor, b"".join(lines))
+        except OSError as error:
+            raise disk.explain(error, "write", self._path, _HINT) from error
+
+    def finish(self) -> None:
+        """Make all of it durable, under its temporary name."""
+        self._write()
+        assert self._file is not None
+        try:
+            disk.sync(self._file.descriptor)
+        except OSError as error:
+            raise disk.explain(error, "sync", self._path, _HINT) from error
+
+    def discard(self) -> None:
+        """Remove the file, if it still has its temporary name."""
+        self._file = None
+        self._draft = None
+        if self.name:
+            self._root.discard_staged(self.name)
+            self.name = ""
+
+    @property
+    def _path(self) -> str:
+        return f"{self._root.path}/{self.name}"

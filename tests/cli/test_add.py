@@ -1,0 +1,83 @@
+"""`hansard add`: from arguments, from stdin, all or none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hansard as library
+from tests.cli.running import hansard
+
+
+def messages(path: Path, name: str = "s") -> list[dict[str, object]]:
+    """Return what a session holds."""
+    with library.open(path, read_only=True) as store:
+        return store.session(name).messages()
+
+
+def test_a_message_makes_the_session_and_the_store(tmp_path: Path) -> None:
+    """The first `add` in an empty folder makes store and session, and says where the event is."""
+    done = hansard("add", "s", "hello", cwd=tmp_path)
+    assert done == (0, "s: 1 event, seq 1\n", "")
+    assert messages(tmp_path / ".hansard") == [{"role": "user", "content": "hello"}]
+
+
+def test_texts_and_messages_from_stdin(tmp_path: Path) -> None:
+    """`-` is the text on stdin; --jsonl is one message per line, split on line feeds only."""
+    assert hansard("add", "s", "-", "--role", "assistant", store=tmp_path, input="a\nb").code == 0
+    lines = [{"role": "user", "content": "x\u2028y"}, {"any": [1, 2.5, None]}]
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines) + "\n\n"
+    done = hansard("add", "s", "--jsonl", "--json", store=tmp_path, input=text)
+    assert [event["seq"] for event in done.json["events"]] == [2, 3]
+    assert messages(tmp_path) == [{"role": "assistant", "content": "a\nb"}, *lines]
+
+
+@pytest.mark.parametrize("bad", ["{", "[1]", '"text"'])
+def test_a_bad_line_adds_nothing(bad: str, tmp_path: Path) -> None:
+    """N-88: one line that is no JSON object is named by its number, and none of the others is added."""
+    done = hansard("add", "s", "--jsonl", store=tmp_path / "s", input=f'{{"a":1}}\n{bad}\n')
+    assert done.code == 2
+    assert "line 2 of stdin" in done.err
+    assert not (tmp_path / "s").exists()
+
+
+def test_metadata_events_keys_and_expectations(tmp_path: Path) -> None:
+    """N-56: title, metadata and own events are appended; a key counts once; a wrong seq is refused."""
+    assert (
+        hansard(
+            "add",
+            "s",
+            "hi",
+            "--title",
+            "T",
+            "--meta",
+            "n=3",
+            "--meta",
+            "u=x",
+            "--new",
+            store=tmp_path,
+        ).code
+        == 0
+    )
+    assert hansard("add", "s", '{"do": "it"}', "--kind", "x.todo", store=tmp_path).code == 0
+    for _ in range(2):
+        done = hansard("add", "s", "once", "--key", "k", "--json", store=tmp_path)
+        assert [event["seq"] for event in done.json["events"]] == [6]
+    with library.open(tmp_path, read_only=True) as store:
+        session = store.session("s")
+        assert session.metadata == {"title": "T", "n": 3, "u": "x"}
+        assert session.seq == 6
+    late = hansard("add", "s", "late", "--expected-seq", "5", store=tmp_path)
+    assert late.code == 1
+    assert "not at the expected 5" in late.err
+    exists = hansard("add", "s", "again", "--new", store=tmp_path)
+    assert exists.code == 1
+    assert "'s'" in exists.err
+    secret = hansard("add", "s", "--meta", "api_key=sk-ant-REDACTED", store=tmp_path)
+    assert secret.code == 1
+
+
+def test_nothing_to_add_is_a_misuse(tmp_path: Path) -> None:
+    """`add` with an id alone says what it takes."""
+    assert hansard("add", "s", store=tmp_path / "s").code == 2
+    assert not (tmp_path / "s").exists()

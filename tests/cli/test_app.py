@@ -1,0 +1,371 @@
+"""What all commands have in common: start-up, help, errors, pipes, completion, colours."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import hansard as library
+from hansard.cli import VERSION
+from hansard.cli.app import COMMANDS, load
+from hansard.cli.command import Command
+from tests.cli import samples
+from tests.cli.conftest import OpenTerminal
+from tests.cli.running import ENTRY, PATIENCE, environment, hansard
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_version_is_the_package_s_own() -> None:
+    """`hansard --version` says what pyproject.toml says, with exit 0 and nothing on stderr."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["version"] == VERSION
+    assert hansard("--version") == (0, f"hansard {VERSION}\n", "")
+
+
+def test_the_version_is_answered_before_anything_is_imported() -> None:
+    """`hansard --version` loads neither the library nor Click nor Rich nor msgspec."""
+    program = (
+        "import sys, json; sys.argv = ['hansard', '--version']\n"
+        "from hansard.cli.__main__ import main; main()\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    loaded = json.loads(done.stdout.splitlines()[1])
+    assert [name for name in loaded if name.startswith("hansard")] == [
+        "hansard",
+        "hansard.cli",
+        "hansard.cli.__main__",
+    ]
+    assert not {"click", "rich", "msgspec"} & set(loaded)
+
+
+def test_a_command_loads_no_other_and_no_rich(store: Path) -> None:
+    """A command whose output goes into a pipe loads its own module only, and not Rich."""
+    program = (
+        "import sys; sys.argv = ['hansard', 'snapshot', 'agent/1', '--json']\n"
+        "from hansard.cli.__main__ import main; main()\n"
+        "print([n for n in sys.modules if n.startswith(('hansard.cli.commands.', 'rich'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(store),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "['hansard.cli.commands.snapshot']"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples(name: str) -> None:
+    """Each command takes --json, -s and --debug, and has help, examples, and a word on each option."""
+    command = load(name)
+    assert isinstance(command, Command)
+    assert command.name == name
+    options = {word for param in command.params for word in param.opts}
+    assert {"--json", "-s", "--store", "--debug"} <= options
+    assert command.help
+    assert command.help.splitlines()[0] == COMMANDS[name].help
+    assert "--json" in command.help, "what --json prints must be said"
+    assert command.examples
+    for param in command.params:
+        assert param.param_type_name == "argument" or getattr(param, "help", None), param.name
+
+
+def test_help_lists_every_command() -> None:
+    """`hansard` and `hansard --help` list all commands, and `hansard replay --help` has its examples."""
+    listed = hansard("--help")
+    assert listed.code == 0
+    assert [n for n in COMMANDS if f"\n  {n} " not in listed.out] == []
+    assert hansard() == listed
+    own = hansard("replay", "-h")
+    assert own.code == 0
+    assert "Examples:" in own.out
+    assert "hansard replay support/42 --speed 10" in own.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("relpay", "x"), "no such command: relpay; did you mean `hansard replay`?"),
+        (("replay",), "missing argument 'ID'; see `hansard replay --help`"),
+        (("replay", "x", "--sped", "3"), "--sped"),
+        (("replay", "x", "--speed", "0"), "--speed"),
+        (("replay", "x", "--at", "1", "--follow"), "--at and --follow do not go together"),
+        (("compact",), "name the sessions to compact, or say --all; see `hansard compact --help`"),
+    ],
+)
+def test_wrong_words_are_named_in_one_line(words: tuple[str, ...], said: str) -> None:
+    """A call whose words are off exits with 2 and one line on stderr that says where to read on."""
+    done = hansard(*words)
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    assert line.startswith("hansard: ")
+    assert said in line
+    assert "--help`" in line
+
+
+@pytest.mark.parametrize("words", [("replay", "x"), ("verify",), ("compact", "--all"), ("rm", "x")])
+def test_no_store_is_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
+    """N-31: where there is no store, a command says so, says what to do, and makes none."""
+    done = hansard(*words, cwd=tmp_path)
+    assert (done.code, done.out) == (1, "")
+    (line,) = done.err.splitlines()
+    assert "no hansard store here" in line
+    assert "-s PATH" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("replay", "x"), ("add", "x", "hello"), ("demo",)])
+def test_a_file_where_a_store_should_be(words: tuple[str, ...], tmp_path: Path) -> None:
+    """A file that stands in the store's place is named, and is what it was afterwards."""
+    file = tmp_path / "file"
+    file.write_text("mine")
+    done = hansard("-s", file, *words)
+    assert done.code in {1, 2}
+    assert done.out == ""
+    (line,) = done.err.splitlines()
+    assert str(file) in line
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("words", [("replay", "agent/1"), ("add", "x", "hello"), ("verify",)])
+def test_a_store_of_a_newer_version_is_refused(words: tuple[str, ...], store: Path) -> None:
+    """N-44: a store that says a newer version is refused in one line, and left as it is."""
+    marker = store / "hansard.json"
+    marker.write_text('{"hansard":"store","version":999}')
+    done = hansard(*words, store=store)
+    assert (done.code, done.out) == (1, "")
+    (line,) = done.err.splitlines()
+    assert "version 999" in line
+    assert "newer hansard" in line
+    assert marker.read_text() == '{"hansard":"store","version":999}'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("replay",), ("show",), ("tail",), ("compact",), ("verify",), ("fork",), ("rm",), ("dump",)],
+)
+def test_an_unknown_id_gets_a_suggestion(words: tuple[str, ...], store: Path) -> None:
+    """A mistyped id exits with 1, names the session that may have been meant, and makes none."""
+    done = hansard(*words, "agnt/1", store=store)
+    assert (done.code, done.out) == (1, "")
+    (line,) = done.err.splitlines()
+    assert "no session 'agnt/1' in this store; did you mean 'agent/1'?" in line
+    assert len(list((store / "sessions").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "words", [("replay", "agent/1"), ("show", "agent/1"), ("replay", "agent/1-b")]
+)
+def test_a_damaged_log_is_one_line(words: tuple[str, ...], store: Path) -> None:
+    """N-34: a damaged log ends a command with exit 1, file and offset, and what to do next."""
+    samples.damage(store)
+    done = hansard(*words, store=store)
+    assert done.code == 1
+    (line,) = done.err.splitlines()
+    assert "log.jsonl: record at byte" in line
+    assert "verify" in line
+
+
+@pytest.mark.parametrize("words", [("add", "agent/1", "hello"), ("compact", "agent/1")])
+def test_a_full_disk_is_one_line_and_a_good_store(words: tuple[str, ...], store: Path) -> None:
+    """N-29: a file that may not grow any more ends a command with exit 1 in one line; the store is whole."""
+    log = store / "sessions" / "agent+1" / "log.jsonl"
+    # Any file may have as many bytes as the log has now, and no more.
+    program = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({log.stat().st_size}, resource.RLIM_INFINITY))\n"
+        f"sys.argv = ['hansard', *{words!r}]\n"
+        "from hansard.cli.__main__ import main; sys.exit(main())"
+    )
+    with library.open(store, read_only=True) as before:
+        messages = before.session("agent/1").messages()
+    done = subprocess.run(
+        # -B: compiled modules would be cut short, too, and break whoever comes next.
+        [sys.executable, "-B", "-c", program],
+        env=environment(store),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "File too large" in line
+    with library.open(store, read_only=True) as after:
+        assert after.session("agent/1").messages() == messages
+        assert after.verify().ok
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize("words", [("replay", "agent/1"), ("add", "agent/1", "hello")])
+def test_no_permission_is_one_line(words: tuple[str, ...], store: Path) -> None:
+    """N-32: a store of somebody else's is not taken for an absent one: exit 1, one line, the path."""
+    program = (
+        f"import os, sys; sys.argv = ['hansard', '-s', {str(store)!r}, *{words!r}]\n"
+        "import hansard.cli.app, hansard.cli.commands.replay, hansard.cli.commands.add\n"
+        "import hansard.store, hansard.backend.local, hansard.cli.faults, difflib, traceback\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "from hansard.cli.__main__ import main; sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert str(store.parent.parent.parent) in line or str(store) in line
+    assert "ermission denied" in line
+
+
+def test_debug_shows_the_trace(tmp_path: Path) -> None:
+    """`--debug`, before or behind the command's name, shows the trace above the line."""
+    for words in (("--debug", "verify"), ("verify", "--debug")):
+        done = hansard("-s", tmp_path / "none", *words)
+        assert done.code == 1
+        assert done.err.startswith("Traceback")
+        assert "no hansard store here" in done.err.splitlines()[-1]
+
+
+def test_the_store_is_named_by_option_variable_or_place(store: Path, tmp_path: Path) -> None:
+    """N-90: -s stands anywhere and counts before HANSARD_STORE, which counts before `.hansard`."""
+    for words in (("-s", store, "snapshot", "agent/1"), ("snapshot", "agent/1", "-s", store)):
+        assert hansard(*words, store=tmp_path / "none").code == 0
+    assert hansard("snapshot", "agent/1", store=store).code == 0
+    (tmp_path / "here").mkdir()
+    store.rename(tmp_path / "here" / ".hansard")
+    assert hansard("snapshot", "agent/1", cwd=tmp_path / "here").code == 0
+
+
+def test_a_pipe_that_closes_early_is_no_error(tmp_path: Path) -> None:
+    """`hansard replay … | head -1` exits with 0 on both sides, with nothing on stderr."""
+    with library.open(tmp_path / "s", durability="os") as store:
+        store.session("long").add_messages(
+            [{"role": "user", "content": f"{n} " + "x" * 200} for n in range(3000)]
+        )
+    for flag in ("--json", "--full"):
+        command = subprocess.Popen(
+            [*ENTRY, "replay", "long", flag],
+            env=environment(tmp_path / "s"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stdout.readline()
+        command.stdout.close()
+        with command.stderr:
+            assert command.stderr.read() == b""
+        assert command.wait(PATIENCE) == 0
+
+
+def test_an_output_that_cannot_be_written_is_one_line(store: Path) -> None:
+    """N-89: a full device for the output ends in exit 1 and one line; a closed one is no error."""
+    call = f"{shlex.join(ENTRY)} replay agent/1"
+    done = subprocess.run(
+        ["bash", "-c", f"{call} > /dev/full; echo $?; {call} >&-; echo $?"],
+        env=environment(store),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stdout.split() == ["1", "0"]
+    assert done.stderr == "hansard: the output: No space left on device\n"
+
+
+def test_a_terminal_that_knows_only_ascii(store: Path) -> None:
+    """What an encoding cannot say is shown as an escape, and JSON stays JSON."""
+    plain = hansard("replay", "agent/1", store=store, PYTHONIOENCODING="ascii")
+    assert plain.code == 0
+    assert "\\u2192 lookup(" in plain.out
+    with library.open(store) as opened:
+        opened.session("e").add_message({"role": "user", "content": "é→😀"})
+    lines = hansard("replay", "e", "--json", store=store, PYTHONIOENCODING="ascii").lines
+    assert lines[0]["data"]["message"]["content"] == "é→😀"
+
+
+@pytest.mark.parametrize("command", ["replay", "show", "tail"])
+def test_control_characters_never_reach_the_terminal(
+    command: str, tmp_path: Path, terminal: OpenTerminal
+) -> None:
+    """What a stored text would do to a terminal it does not do: it is shown, wherever it stands."""
+    with library.open(tmp_path / "s", durability="os") as store:
+        session = store.create("evil", metadata={"title": samples.HOSTILE})
+        session.add_message({"role": "user", "content": samples.HOSTILE})
+        session.add_message({"role": samples.HOSTILE, "content": [{"type": "text", "text": "ok"}]})
+        session.snapshot(samples.HOSTILE)
+        session.append("x.own", {"hostile": samples.HOSTILE})
+    bad = ("\x1b[31m", "\x1b]0;", "\x07", "\x9b", "\u202e")
+    plain = hansard(command, "evil", store=tmp_path / "s")
+    assert plain.code == 0
+    assert "\\x1b[31mred\\x1b]0;title\\x07\\x9b2J\\u202e" in plain.out
+    assert not [c for c in bad if c in plain.out]
+    raw = hansard(command, "evil", "--json", store=tmp_path / "s")
+    assert not [c for c in bad if c in raw.out]
+    # What a program reads is what was stored.
+    assert repr(samples.HOSTILE)[1:-1] in repr(raw.lines)
+    shown = terminal(command, "evil", store=tmp_path / "s", columns=120, rows=50)
+    assert shown.wait() == 0
+    assert b"\x1b]0;" not in shown.raw
+    assert b"\x07" not in shown.raw
+    assert "\x9b".encode() not in shown.raw
+    assert "\u202e".encode() not in shown.raw
+    assert "\\x1b[31mred" in shown.text
+
+
+def test_colours_are_for_terminals_that_want_them(store: Path, terminal: OpenTerminal) -> None:
+    """There are colours on a terminal, none with NO_COLOR, none in a pipe, none with --json."""
+    coloured = terminal("replay", "agent/1", store=store)
+    assert coloured.wait() == 0
+    assert b"\x1b[1;32m" in coloured.raw
+    plain = terminal("replay", "agent/1", store=store, NO_COLOR="1")
+    assert plain.wait() == 0
+    assert b"\x1b[3" not in plain.raw.replace(b"\x1b[3m", b"")
+    assert "\x1b" not in hansard("replay", "agent/1", store=store).out
+    machine = terminal("replay", "agent/1", "--json", store=store)
+    assert machine.wait() == 0
+    assert b"\x1b" not in machine.raw
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_tab_key_knows_commands_and_sessions(shell: str, store: Path) -> None:
+    """There is a completion script for each shell, and it offers commands, options and session ids."""
+    script = hansard(_HANSARD_COMPLETE=f"{shell}_source")
+    assert script.code == 0
+    assert "_HANSARD_COMPLETE" in script.out
+
+    def offered(*words: str) -> str:
+        asked = {
+            "_HANSARD_COMPLETE": f"{shell}_complete",
+            "COMP_WORDS": " ".join(("hansard", *words)),
+            "COMP_CWORD": words[-1] if shell == "fish" else str(len(words)),
+        }
+        return hansard(store=store, env=asked).out
+
+    assert "replay" in offered("rep")
+    assert "--speed" in offered("replay", "--sp")
+    ids = offered("replay", "agent/")
+    assert "agent/1" in ids
+    assert "agent/1-b" in ids
+    assert "agent" not in offered("replay", "other")

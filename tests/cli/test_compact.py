@@ -1,0 +1,181 @@
+"""`hansard compact`: what is rewritten, before and after, beside writers, interrupted."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hansard as library
+from tests.cli import samples
+from tests.cli.conftest import OpenTerminal
+from tests.cli.running import PATIENCE, hansard
+
+
+def grow(path: Path, names: list[str], *, messages: int = 200, seed: int = 1) -> None:
+    """Fill sessions with text that does not compress to nothing."""
+    rng = random.Random(seed)
+    with library.open(path, durability="os", auto_compact=False) as store:
+        for name in names:
+            for _ in range(messages // 50):
+                store.session(name).add_messages(
+                    [{"role": "user", "content": rng.randbytes(300).hex()} for _ in range(50)]
+                )
+
+
+def everything(path: Path) -> dict[str, list[tuple[int, str, bytes]]]:
+    """Return all events of all sessions."""
+    with library.open(path, read_only=True) as store:
+        return {
+            info.id: [(e.seq, e.stamp, e.raw) for e in store.session(info.id).events()]
+            for info in store.sessions().items
+        }
+
+
+def test_sessions_get_smaller_and_say_the_same(tmp_path: Path) -> None:
+    """N-45: named sessions are compacted, with their bytes before and after; no event changes."""
+    grow(tmp_path, ["a", "b"])
+    before = everything(tmp_path)
+    done = hansard("compact", "a", "--json", store=tmp_path)
+    assert done.code == 0
+    assert done.json["rewritten"] == 1
+    (line,) = done.json["sessions"]
+    assert line["id"] == "a"
+    assert line["after"] < 0.8 * line["before"]
+    told = hansard("compact", "--all", store=tmp_path)
+    assert told.code == 0
+    header, row, total = told.out.splitlines()
+    assert header.split() == ["SESSION", "BEFORE", "AFTER", "LEFT"]
+    assert row.startswith("b ")
+    assert total.startswith("1 session rewritten: ")
+    assert everything(tmp_path) == before
+    with library.open(tmp_path, read_only=True) as store:
+        assert store.verify().ok
+
+
+def test_a_dry_run_writes_nothing_and_says_what_a_real_one_does(store: Path) -> None:
+    """N-87: --dry-run touches no file, counts the sessions that a real run rewrites, and none after it."""
+    with library.open(store, durability="os") as opened:
+        opened.session("agent/1").redact(5)
+
+    def files() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in sorted(store.rglob("*")) if path.is_file()}
+
+    before = files()
+    planned = hansard("compact", "--all", "--dry-run", "--json", store=store)
+    assert planned.code == 0
+    assert files() == before
+    assert (planned.json["dry_run"], planned.json["blanked"]) == (True, 1)
+    assert 0 < planned.json["to_rewrite"] <= planned.json["before"]
+    real = hansard("compact", "--all", "--json", store=store)
+    assert real.json["rewritten"] == planned.json["rewritten"] == 2
+    again = hansard("compact", "--all", "--dry-run", store=store)
+    assert again.out.startswith("would rewrite 0 B of 0 sessions")
+
+
+def test_one_that_cannot_be_compacted_stops_no_other(store: Path) -> None:
+    """N-35: a damaged session is named on stderr with exit 1, and the others are compacted."""
+    samples.damage(store, "agent+1")
+    grow(store, ["good"])
+    done = hansard("compact", "--all", "--json", store=store)
+    assert done.code == 1
+    assert list(done.json["failed"]) == ["agent/1"]
+    assert any(
+        line["id"] == "good" and line["after"] < line["before"] for line in done.json["sessions"]
+    )
+
+
+@pytest.mark.slow
+def test_a_progress_bar_on_a_terminal_and_nowhere_else(
+    tmp_path: Path, terminal: OpenTerminal
+) -> None:
+    """A terminal sees a bar with bytes and rate, which leaves no trace; a pipe gets no such thing."""
+    grow(tmp_path, ["a"], messages=10_000)
+    shown = terminal("compact", "a", store=tmp_path, columns=100)
+    assert shown.wait() == 0
+    assert b"compacting" in shown.raw
+    assert b"MiB" in shown.raw
+    assert b"/s" in shown.raw
+    assert "compacting" not in shown.text
+    assert "1 session rewritten" in shown.text
+    grow(tmp_path, ["b"])
+    piped = hansard("compact", "b", store=tmp_path)
+    assert piped.err == ""
+    assert "compacting" not in piped.out
+
+
+@pytest.mark.slow
+def test_it_runs_beside_a_writer(tmp_path: Path) -> None:
+    """N-24: while another process appends, sessions are compacted; each event is there once, in order."""
+    grow(tmp_path, ["busy"], messages=500)
+    program = (
+        "import sys, hansard\n"
+        "with hansard.open(sys.argv[1], durability='os', auto_compact=False) as store:\n"
+        "    session = store.session('busy')\n"
+        "    print('ready', flush=True)\n"
+        "    n = 0\n"
+        "    while not sys.stdin.closed and n < 100_000:\n"
+        "        session.add_message({'n': n}); n += 1\n"
+        "        if n % 100 == 0:\n"
+        "            import select\n"
+        "            if select.select([sys.stdin], [], [], 0)[0]: break\n"
+        "    print(n, flush=True)\n"
+    )
+    writer = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+        for _ in range(3):
+            done = hansard("compact", "busy", "--json", store=tmp_path)
+            assert (done.code, done.json["rewritten"]) == (0, 1)
+        out, _ = writer.communicate("stop\n", timeout=PATIENCE)
+    finally:
+        writer.kill()
+        writer.communicate()
+    with library.open(tmp_path, read_only=True) as store:
+        said = [m["n"] for m in store.session("busy").messages() if "n" in m]
+        assert said == list(range(int(out)))
+        assert store.verify().ok
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_a_good_store(tmp_path: Path, terminal: OpenTerminal) -> None:
+    """N-39: Ctrl-C in the middle exits with 130; every event is there, and a second run finishes."""
+    names = [f"s{n}" for n in range(6)]
+    grow(tmp_path, names, messages=2_000)
+    before = everything(tmp_path)
+    shown = terminal("compact", *names, store=tmp_path, columns=100)
+    # Between the first byte that is done and the last there is time to press a key.
+    shown.wait_for(lambda text: "compacting" in text and "MiB" in text)
+    shown.type("\x03")
+    code = shown.wait()
+    assert code in {130, 0}  # 0 if it was faster than the key
+    assert b"Traceback" not in shown.raw
+    assert everything(tmp_path) == before
+    again = hansard("compact", "--all", "--json", store=tmp_path)
+    assert (again.code, again.json["failed"]) == (0, {})
+    assert everything(tmp_path) == before
+    with library.open(tmp_path, read_only=True) as store:
+        assert store.verify().ok
+
+
+@pytest.mark.slow
+def test_a_terminated_run_leaves_a_good_store(tmp_path: Path, terminal: OpenTerminal) -> None:
+    """N-39: a compaction that is killed leaves every event, and the next one finishes."""
+    grow(tmp_path, ["a"], messages=4_000)
+    before = everything(tmp_path)
+    shown = terminal("compact", "a", store=tmp_path, columns=100)
+    shown.wait_for("compacting")
+    os.kill(shown.pid, signal.SIGKILL)
+    assert shown.wait() in {-signal.SIGKILL, 0}
+    assert everything(tmp_path) == before
+    assert hansard("compact", "a", store=tmp_path).code == 0
+    assert everything(tmp_path) == before

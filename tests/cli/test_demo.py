@@ -1,0 +1,42 @@
+"""`hansard demo`: what the first command of the README shows is so, and is left to look at."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+import hansard as library
+from hansard.cli.demonstration import EACH, WRITERS
+from tests.cli.running import hansard
+
+
+@pytest.mark.slow
+def test_it_shows_what_it_says_and_leaves_the_store(tmp_path: Path) -> None:
+    """N-16: eight writers lose nothing, a secret is gone, all is whole; what it suggests works."""
+    folder = tmp_path / "look here"
+    done = hansard("demo", folder)
+    assert (done.code, done.err) == (0, "")
+    assert "nothing acknowledged lost, nothing twice, each writer's order kept: True" in done.out
+    assert "“swordfish” is in a file of the store: False" in done.out
+    assert "3 sessions, all whole" in done.out
+    assert "It was sent **on Monday**." in done.out
+    with library.open(folder, read_only=True) as store:
+        assert store.session("meeting").seq > (WRITERS - 1) * EACH
+    suggested = done.out.partition("yours to look at:")[2].strip().splitlines()
+    assert suggested[0].strip() == f"export HANSARD_STORE='{folder}'"
+    for line in suggested[1:]:
+        words = line.split(" -m hansard ")[-1].strip().removeprefix("hansard ")
+        if "--step" not in words:
+            assert hansard(*shlex.split(words), store=folder).code == 0, words
+    again = hansard("demo", folder)
+    assert again.code == 2
+    assert "is not empty" in again.err
+
+
+@pytest.mark.slow
+def test_its_figures_for_programs(tmp_path: Path) -> None:
+    """With --json there is one document with the figures, and nothing else on stdout."""
+    figures = hansard("-s", tmp_path / "s", "demo", "--json").json
+    assert figures["stored"] >= figures["acknowledged"] > (WRITERS - 1) * EACH
+    assert (figures["ok"], figures["secret_left"], figures["sessions"]) == (True, False, 3)
+    assert figures["bytes_after"] < figures["bytes_before"]

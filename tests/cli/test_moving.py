@@ -1,0 +1,242 @@
+"""Claims about `hansard export`, `import` and `copy`, through the real entry point."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import hansard as library
+from tests.cli import samples
+from tests.cli.conftest import OpenTerminal
+from tests.cli.running import ENTRY, PATIENCE, environment, hansard, start
+
+
+def messages(store: Path, session_id: str = "agent/1") -> list[dict[str, object]]:
+    """Return what is said in a session."""
+    with library.open(store, read_only=True) as opened:
+        return opened.session(session_id).messages()
+
+
+# -- export -------------------------------------------------------------------------------------
+
+
+def test_what_export_writes_import_takes_in(store: Path, tmp_path: Path) -> None:
+    """N-88: from store to store through a pipe; a second import does nothing."""
+    out = hansard("export", "agent/1-b", "--unredacted", store=store)
+    assert out.code == 0, out.err
+    assert out.lines[0]["hansard"] == "export"
+    assert out.lines[-1]["events"] == len(out.lines) - 2
+    done = hansard("import", "-", "--json", store=tmp_path / "other", input=out.out)
+    assert done.code == 0, done.err
+    assert done.json["imported"][0] | {"file": ""} == {
+        "file": "",
+        "session": "agent/1-b",
+        "events": 7,
+        "already": False,
+        "redacted": False,
+        "redactions": 0,
+    }
+    assert messages(tmp_path / "other", "agent/1-b") == messages(store, "agent/1-b")
+    again = hansard("import", "-", store=tmp_path / "other", input=out.out)
+    assert (again.code, "there already" in again.out) == (0, True)
+
+
+def test_a_file_is_written_whole_and_overwrites_none(store: Path, tmp_path: Path) -> None:
+    """N-85, N-88: mode 0600, no leftovers, and another file of the name stays unless --force."""
+    path = tmp_path / "out" / "page.html"
+    done = hansard("export", "agent/1", "--as", "html", "-o", path, "--json", store=store)
+    assert done.code == 0, done.err
+    written = done.json["written"][0]
+    assert (written["session"], written["bytes"]) == ("agent/1", path.stat().st_size)
+    assert path.read_text().startswith("<!DOCTYPE html>")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_text("mine")
+    refused = hansard("export", "agent/1", "-o", path, store=store)
+    assert refused.code == 1
+    assert "--force" in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert path.read_text() == "mine"
+    assert hansard("export", "agent/1", "-o", path, "--force", store=store).code == 0
+    assert path.read_text().startswith('{"hansard":"export"')
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_several_sessions_are_several_files(store: Path, tmp_path: Path) -> None:
+    """Each session becomes a file in a folder, and all of them can be imported at once."""
+    assert hansard("export", "agent/1", "agent/1-b", store=store).code == 2
+    done = hansard("export", "agent/1", "agent/1-b", "-o", tmp_path / "out", store=store)
+    assert done.code == 0, done.err
+    files = sorted((tmp_path / "out").iterdir())
+    assert [file.name for file in files] == ["agent%2F1-b.jsonl", "agent%2F1.jsonl"]
+    done = hansard("import", *files, store=tmp_path / "other")
+    assert (done.code, len(done.out.splitlines())) == (0, 2)
+    assert messages(tmp_path / "other") == messages(store)
+
+
+def test_what_is_exported_is_redacted_unless_told(tmp_path: Path) -> None:
+    """N-66: a credential is in no export but with --unredacted, which says so."""
+    secret = "sk-ant-" + "api03-" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7" * 2
+    with library.open(tmp_path / "store", durability="os") as opened:
+        opened.session("s").add_message({"role": "user", "content": f"my key is {secret}"})
+    for form in ("jsonl", "markdown", "html"):
+        out = hansard("export", "s", "--as", form, store=tmp_path / "store")
+        assert out.code == 0
+        assert secret not in out.out
+        assert "[redacted:" in out.out.replace("\\[", "[")
+    told = hansard("export", "s", "--unredacted", "-o", tmp_path / "raw", store=tmp_path / "store")
+    assert "may hold credentials" in told.err
+    assert secret in (tmp_path / "raw").read_text()
+
+
+def test_export_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
+    """An unknown id, a damaged log, a folder, no store, --json without a place: one line, and no file."""
+    assert "did you mean 'agent/1'" in hansard("export", "agent/2", store=store).err
+    assert hansard("export", "agent/1", store=tmp_path / "nothing").code == 1
+    assert hansard("export", "agent/1", "--as", "html", "--json", store=store).code == 2
+    samples.damage(store)
+    done = hansard("export", "agent/1", "-o", tmp_path / "out.jsonl", store=store)
+    assert done.code == 1
+    assert "checksum" in done.err or "damage" in done.err.lower() or "record at byte" in done.err
+    assert len(done.err.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_a_terminal_is_not_made_to_obey(tmp_path: Path, terminal: OpenTerminal) -> None:
+    """What somebody said does not act on the terminal that an export is printed to."""
+    with library.open(tmp_path / "store", durability="os") as opened:
+        opened.session("s").add_message({"role": "user", "content": samples.HOSTILE})
+    for form in ("jsonl", "markdown", "html"):
+        shown = terminal("export", "s", "--as", form, store=tmp_path / "store", columns=300)
+        assert shown.wait() == 0
+        assert b"\x1b[31m" not in shown.raw
+        assert b"\x1b]0;" not in shown.raw
+        assert "\x9b".encode() not in shown.raw
+
+
+# -- import -------------------------------------------------------------------------------------
+
+
+def test_import_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
+    """N-84, N-88, N-89: a cut file, no file, another session there: the others are in, and the exit is 1."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert hansard("export", "agent/1", "-o", whole, store=store).code == 0
+    cut.write_bytes(whole.read_bytes()[:-200])
+    target = tmp_path / "target"
+    done = hansard("import", cut, tmp_path / "nobody", whole, "--json", store=target)
+    assert done.code == 1
+    assert [one["session"] for one in done.json["imported"]] == ["agent/1"]
+    assert list(done.json["failed"]) == [str(cut), str(tmp_path / "nobody")]
+    assert len(done.err.splitlines()) == 2
+    assert hansard("import", cut, whole, "--id", "x", store=target).code == 2
+    with library.open(target) as opened:
+        opened.session("agent/1-b").add_message({"role": "user", "content": "mine"})
+    fork = hansard("export", "agent/1-b", store=store).out
+    refused = hansard("import", "-", store=target, input=fork)
+    assert refused.code == 1
+    assert "exists already" in refused.err
+    beside = hansard("import", "-", "--id", "beside", store=target, input=fork)
+    assert beside.code == 0
+    assert len(messages(target, "agent/1-b")) == 1
+
+
+def test_an_interrupted_import_leaves_nothing(store: Path, tmp_path: Path) -> None:
+    """N-84: Ctrl-C in the middle of a file: exit 130, no session, and nothing left in the store."""
+    out = hansard("export", "agent/1", store=store).out.encode()
+    process = subprocess.Popen(
+        [*ENTRY, "import", "-"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tmp_path / "target"),
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    try:
+        process.stdin.write(out[: len(out) // 2])
+        process.stdin.flush()
+        # It is waiting for the rest once the store is there.
+        while not (tmp_path / "target" / "hansard.json").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(PATIENCE) == 130
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
+        process.stdin.close()
+        process.stderr.close()
+    assert b"interrupted" in said
+    with library.open(tmp_path / "target") as opened:
+        assert opened.sessions().items == []
+    assert not [path for path in (tmp_path / "target").iterdir() if path.name.startswith(".tmp")]
+
+
+# -- copy ---------------------------------------------------------------------------------------
+
+
+def test_copy_copies_and_goes_on(store: Path, tmp_path: Path) -> None:
+    """N-84, N-88: all, then only what is new; what is another session is said, and the exit is 1."""
+    target = tmp_path / "target"
+    done = hansard("copy", store, target, "--json")
+    assert done.code == 0, done.err
+    assert done.json == {"sessions": 2, "copied": 14, "found": 0, "ancestors": [], "failed": {}}
+    assert messages(target) == messages(store)
+    assert hansard("add", "agent/1", "more", store=store).code == 0
+    done = hansard("copy", store, target, "agent/1", "--json")
+    assert (done.json["copied"], done.json["found"]) == (1, 12)
+    assert hansard("add", "agent/1", "here", store=target).code == 0
+    assert hansard("add", "agent/1", "there", store=store).code == 0
+    done = hansard("copy", store, target)
+    assert done.code == 1
+    assert "its event 14 is another" in done.err
+    assert messages(target)[-1]["content"] == "here"
+
+
+def test_copy_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
+    """An unknown id, no source, the same store, -s: said in a line, and no target is made."""
+    target = tmp_path / "target"
+    assert "did you mean" in hansard("copy", store, target, "agent/2").err
+    assert hansard("copy", tmp_path / "nothing", target).code == 1
+    assert hansard("copy", store, target, "-s", store).code == 2
+    assert not target.exists()
+    assert "itself" in hansard("copy", store, store).err
+
+
+def test_progress_is_shown_on_a_terminal(
+    store: Path, tmp_path: Path, terminal: OpenTerminal
+) -> None:
+    """On a terminal there is a bar on stderr while it runs, and the result stays."""
+    shown = terminal("copy", store, tmp_path / "target")
+    assert shown.wait() == 0
+    assert "14 events copied and compared" in " ".join(shown.lines)
+    assert b"copying" in shown.raw
+
+
+@pytest.mark.parametrize("command", ["export", "import", "copy"])
+def test_each_command_has_help_with_examples(command: str) -> None:
+    """`--help` says what it does, with examples, and what --json prints."""
+    done = hansard(command, "--help")
+    assert done.code == 0
+    assert "Examples:" in done.out
+    assert "With --json" in done.out
+
+
+def test_an_export_that_is_piped_to_head_is_no_error(tmp_path: Path) -> None:
+    """A pipe that is closed early is no error."""
+    with library.open(tmp_path / "store", durability="os") as opened:
+        opened.session("s").add_messages([{"role": "user", "content": "x" * 1000}] * 2000)
+    process = start("export", "s", store=tmp_path / "store")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        assert json.loads(process.stdout.readline())["hansard"] == "export"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
+        process.stderr.close()

@@ -1,0 +1,69 @@
+"""The pages about the command say what is so: the reference is fresh, and the tour can be taken."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from hansard.cli.app import COMMANDS, load
+from tests.cli.running import ENTRY, PATIENCE, environment
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+
+
+def test_the_reference_is_fresh() -> None:
+    """The reference is what tools/command_reference.py makes of the commands today."""
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "command_reference.py")],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    ).stdout
+    page = (ROOT / "docs" / "reference" / "command.md").read_text("utf-8")
+    assert made.strip() == page.strip(), "run: python tools/command_reference.py --write"
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    """No command is undocumented, no option, and no word of help is missing."""
+    page = (ROOT / "docs" / "reference" / "command.md").read_text("utf-8")
+    for name in COMMANDS:
+        _, found, rest = page.partition(f"### `hansard {name}")
+        assert found, name
+        own = rest.partition("\n### ")[0]
+        for param in load(name).params:
+            if param.param_type_name == "option" and param.name not in {"json", "store", "debug"}:
+                assert f"{param.opts[-1]}" in own, f"{name} {param.opts}"
+                assert getattr(param, "help", ""), f"{name} {param.opts} has no help"
+
+
+def test_the_tour_can_be_taken(tmp_path: Path) -> None:
+    """Each call in the guide prints what the guide says, in an empty folder, one after the other."""
+    guide = (ROOT / "docs" / "guides" / "command.md").read_text("utf-8")
+    steps: list[tuple[str, str]] = []
+    for block in _BLOCK.findall(guide):
+        for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            words, _, output = step.partition("\n")
+            steps.append((words, output))
+    assert len(steps) > 15
+    # All in one shell, with marks between them: each call starts a process as it is.
+    script = [f'hansard() {{ {shlex.join(ENTRY)} "$@"; }}']
+    for words, _ in steps:
+        script += [f"{{ {words} ; }} 2>&1", "printf '%s\\n' -=-=-"]
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    printed = done.stdout.split("-=-=-\n")[:-1]
+    assert len(printed) == len(steps)
+    for (words, expected), found in zip(steps, printed, strict=True):
+        assert _TIME.sub("T", found) == _TIME.sub("T", expected), words

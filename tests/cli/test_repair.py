@@ -1,0 +1,56 @@
+"""`hansard repair`: asks, saves what is whole, keeps what is not."""
+
+from pathlib import Path
+
+from tests.cli import samples
+from tests.cli.conftest import OpenTerminal
+from tests.cli.running import hansard
+
+
+def test_it_saves_what_is_whole_and_keeps_the_rest(store: Path) -> None:
+    """N-46: --yes repairs; it says what was lost and which file keeps the bytes, and that file does."""
+    samples.damage(store)
+    damaged = (store / "sessions" / "agent+1" / "log.jsonl").read_bytes()
+    done = hansard("repair", "agent/1", "--yes", "--json", store=store)
+    assert done.code == 0
+    (report,) = done.json["repaired"]
+    assert report["lost"]
+    assert report["salvaged"] >= 10
+    (kept,) = report["kept"]
+    assert (store / "sessions" / "agent+1" / kept).read_bytes() == damaged
+    assert hansard("verify", store=store).code == 0
+    assert (
+        hansard("repair", "--all", store=store).out == "nothing is damaged; nothing was written\n"
+    )
+
+
+def test_it_asks_and_takes_no_for_an_answer(store: Path, terminal: OpenTerminal) -> None:
+    """On a terminal it shows the damage and asks; `n` leaves every byte and exits with 1, `y` repairs."""
+    samples.damage(store)
+    log = store / "sessions" / "agent+1" / "log.jsonl"
+    before = log.read_bytes()
+    asked = terminal("repair", "--all", store=store, columns=200)
+    # The fork is as damaged as its parent, and needs no repair of its own.
+    asked.wait_for("Repair 2 sessions? [y/N]")
+    assert "checksum mismatch" in asked.text
+    asked.type("n\n")
+    assert asked.wait() == 1
+    assert log.read_bytes() == before
+    again = terminal("repair", "--all", store=store, columns=200)
+    again.wait_for("[y/N]")
+    again.type("y\n")
+    assert again.wait() == 0
+    assert "1 lost" in again.text
+    assert "kept in" in again.text
+    assert hansard("verify", store=store).code == 0
+
+
+def test_it_repairs_nothing_where_nobody_can_answer(store: Path) -> None:
+    """In a pipe, without --yes, nothing is written, and the line says which option answers."""
+    samples.damage(store)
+    log = store / "sessions" / "agent+1" / "log.jsonl"
+    before = log.read_bytes()
+    done = hansard("repair", "agent/1", store=store)
+    assert done.code == 2
+    assert "--yes" in done.err
+    assert log.read_bytes() == before

@@ -1,0 +1,278 @@
+"""`hansard replay`: events as they came, a message as a person reads it, points, differences, keys."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import hansard as library
+from tests.cli.conftest import OpenTerminal
+from tests.cli.running import PATIENCE, environment, hansard, start
+
+
+def test_it_tells_what_happened_in_order(store: Path) -> None:
+    """Each event is told once, in order: roles, texts, folded calls, shortened results, and the rest."""
+    done = hansard("replay", "agent/1", store=store)
+    assert (done.code, done.err) == (0, "")
+    lines = [line.partition("Z")[0] for line in done.out.splitlines()]
+    told = [line[27:] if line[:4].strip().isdecimal() else line for line in lines]
+    assert told == [
+        "· created: title = Refund, user = u7",
+        "system",
+        "    You are **helpful**.",
+        "user",
+        "    Where is my refund?",
+        "    I asked twice.",
+        "assistant",
+        "    → lookup(order=42, deep=true)",
+        "tool ← lookup " + " ".join(["sent"] * 32) + " … (339 characters more; --full shows all)",
+        "· snapshot “looked” of seq 5",
+        "assistant, bit by bit",
+        "    It was sent.",
+        "the end of what was said above",
+        "· usage: m, 1,000 tokens in, 20 out, cost 0.5",
+        '· x.todo {"task": "call back"}',
+        "· metadata: user = u8",
+    ]
+    full = hansard("replay", "agent/1", "--full", store=store)
+    assert "sent " * 99 in full.out
+
+
+def test_json_prints_the_events_as_they_are_stored(store: Path) -> None:
+    """`--json` prints one event per line, with the data digit for digit as they were stored."""
+    with library.open(store) as opened:
+        session = opened.session("exact")
+        session.add_message({"n": 12345678901234567890, "f": 1e300, "é": "\u2028"}, key="k")
+        expected = [
+            {"seq": e.seq, "time": e.stamp, "kind": e.kind, "data": e.data, "key": e.key}
+            for e in session.events()
+        ]
+    done = hansard("replay", "exact", "--json", store=store)
+    assert done.lines == expected
+    assert '{"n":12345678901234567890,"f":1e300,' in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "seqs"),
+    [
+        (("--from", "11"), [11, 12]),
+        (("--to", "2"), [1, 2]),
+        (("--from", "3", "--to", "looked"), [3, 4, 5]),
+        (("--from", "looked", "--to", "6"), [5, 6]),
+        (("--kind", "message.added"), [2, 3, 4, 5, 9]),
+        (("--kind", "session.*", "--kind", "x.*"), [1, 6, 11]),
+        (("--kind", "message.*", "--from", "8"), [8, 9]),
+        (("--to", "0"), []),
+    ],
+)
+def test_a_part_is_played(words: tuple[str, ...], seqs: list[int], store: Path) -> None:
+    """--from and --to take seqs and labels, --kind takes patterns, and they go together."""
+    done = hansard("replay", "agent/1", *words, "--json", store=store)
+    assert [event["seq"] for event in done.lines] == seqs
+
+
+def test_times_are_points_too(store: Path) -> None:
+    """--from, --to and --at take a time; an event at that very time is in."""
+    events = hansard("replay", "agent/1", "--json", store=store).lines
+    stamps = [event["time"] for event in events]
+    done = hansard(
+        "replay", "agent/1", "--json", "--from", stamps[3], "--to", stamps[5], store=store
+    )
+    played = [event["seq"] for event in done.lines]
+    assert played[0] <= 4
+    assert played[-1] >= 6
+    assert all(stamps[3] <= event["time"] <= stamps[5] for event in done.lines)
+    state = hansard("replay", "agent/1", "--at", stamps[4], "--json", store=store).json
+    assert stamps[state["at"] - 1] == stamps[4]
+    assert hansard("replay", "agent/1", "--at", "1999-01-01", "--json", store=store).json["at"] == 0
+
+
+def test_at_shows_state_and_view_of_that_point(store: Path) -> None:
+    """`--at` gives what the library gives at that seq, or at that label: state and model view."""
+    with library.open(store, read_only=True) as opened:
+        messages = opened.session("agent/1").messages(at=5)
+    for place in ("5", "looked"):
+        shown = hansard("replay", "agent/1", "--at", place, "--json", store=store).json
+        assert shown["at"] == 5
+        assert shown["messages"] == messages
+        assert shown["state"]["metadata"] == {"title": "Refund", "user": "u7"}
+        assert shown["state"]["snapshots"] == {}
+    told = hansard("replay", "agent/1", "--at", "looked", store=store).out
+    assert "agent/1 “Refund”" in told
+    assert "the model view at 5:" in told
+    assert "→ lookup(order=42, deep=true)" in told
+    assert "It was sent" not in told
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [("99", "has the seqs 1 to 12, and none 99"), ("nowhere", "no such snapshot; it has 'looked'")],
+)
+def test_a_point_that_is_not_there_is_named(place: str, said: str, store: Path) -> None:
+    """A seq or label that the session does not have exits with 1, and says what it has."""
+    done = hansard("replay", "agent/1", "--at", place, store=store)
+    assert (done.code, done.out) == (1, "")
+    assert said in done.err
+
+
+def test_diff_says_what_changed_between_two_points(store: Path) -> None:
+    """`--diff A B` has the messages that came and went, and changes of metadata, snapshots and usage."""
+    found = hansard("replay", "agent/1", "--diff", "3", "12", "--json", store=store).json
+    assert (found["before"], found["after"], found["kept"]) == (3, 12, 2)
+    assert [message["role"] for message in found["added"]] == ["assistant", "tool", "assistant"]
+    assert found["removed"] == []
+    assert found["metadata"] == {"user": {"before": "u7", "after": "u8"}}
+    assert found["snapshots"] == {"looked": {"after": 5}}
+    assert found["usage"]["m"]["after"]["input_tokens"] == 1000
+    back = hansard("replay", "agent/1", "--diff", "12", "3", "--json", store=store).json
+    assert back["removed"] == found["added"]
+    assert back["added"] == []
+    told = hansard("replay", "agent/1", "--diff", "3", "12", store=store).out.splitlines()
+    assert told[:3] == [
+        "agent/1: from 3 to 12",
+        "model view: 2 messages the same, 3 added, 0 removed",
+        "  + assistant: → lookup(order=42, deep=true)",
+    ]
+    assert "  - user = u7" in told
+    assert "  + user = u8" in told
+
+
+def test_diff_across_a_revert(store: Path) -> None:
+    """What a revert took from the model view is what `--diff` says was removed."""
+    with library.open(store) as opened:
+        opened.session("agent/1").revert(3)
+    found = hansard("replay", "agent/1", "--diff", "12", "13", "--json", store=store).json
+    assert (len(found["removed"]), found["added"], found["kept"]) == (3, [], 2)
+
+
+def test_a_fork_is_played_with_what_it_inherited(store: Path) -> None:
+    """A fork's replay has its parent's events up to the fork, a line where it was forked, and its own."""
+    done = hansard("replay", "agent/1-b", "--json", store=store)
+    assert [event["seq"] for event in done.lines] == [1, 2, 3, 4, 5, 6, 7]
+    told = hansard("replay", "agent/1-b", store=store).out
+    place = told.index("forked from agent/1 at 5: what is above was said there")
+    assert told.index("Where is my refund?") < place < told.index("Another way.")
+
+
+def test_speed_pauses_as_it_was(store: Path) -> None:
+    """With --speed, the pauses are those between the events divided by N, and none is longer than allowed."""
+    with library.open(store, read_only=True) as opened:
+        times = [event.time for event in opened.session("agent/1").events()]
+    gaps = [(b - a).total_seconds() for a, b in pairwise(times)]
+    longest = sorted(gaps)[-3]
+
+    def pauses(*words: str) -> list[float]:
+        # What it asks the clock for, instead of what the clock makes of it.
+        program = (
+            "import sys, time; time.sleep = lambda pause: print(pause, file=sys.stderr)\n"
+            f"sys.argv = ['hansard', 'replay', 'agent/1', *{words!r}]\n"
+            "from hansard.cli.__main__ import main; sys.exit(main())"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment(store),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        )
+        return [float(line) for line in done.stderr.splitlines()]
+
+    assert pauses() == []
+    assert pauses("--speed", "4") == [gap / 4 for gap in gaps if gap]
+    assert pauses("--speed", "0.5", "--max-pause", str(longest)) == [
+        min(gap / 0.5, longest) for gap in gaps if gap
+    ]
+
+
+def test_follow_waits_for_more(store: Path) -> None:
+    """`--follow` prints what is there, then what comes, at once; Ctrl-C ends it with 130."""
+    process = start("replay", "agent/1", "--follow", "--from", "12", "--json", store=store)
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["seq"] == 12
+        with library.open(store) as opened:
+            opened.session("agent/1").add_message({"role": "user", "content": "more"})
+        assert json.loads(process.stdout.readline())["data"]["message"]["content"] == "more"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 130
+        assert out == b""
+        assert b"Traceback" not in err
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_markdown_is_rendered_on_a_terminal(store: Path, terminal: OpenTerminal) -> None:
+    """On a terminal Markdown is shown as it is meant; in a pipe it stays as it was written."""
+    shown = terminal("replay", "agent/1", "--to", "2", store=store)
+    assert shown.wait() == 0
+    assert "    You are helpful." in shown.lines
+    assert b"\x1b[1mhelpful" in shown.raw
+
+
+@pytest.mark.parametrize("columns", [20, 200])
+def test_it_fits_narrow_and_wide_terminals(
+    columns: int, store: Path, terminal: OpenTerminal
+) -> None:
+    """No line is wider than the terminal, however narrow; a pipe gets its lines unbroken."""
+    shown = terminal("replay", "agent/1", store=store, columns=columns, rows=90)
+    assert shown.wait() == 0
+    assert "helpful" in shown.text
+    plain = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", shown.raw).decode()
+    assert max(len(line) for line in plain.split("\r\n")) <= columns
+    piped = hansard("replay", "agent/1", store=store, COLUMNS=str(columns))
+    assert max(map(len, piped.out.splitlines())) > 200
+
+
+def test_stepping_by_key(store: Path, terminal: OpenTerminal) -> None:
+    """--step goes forward and back by key, to the ends, to a number; resizes; and leaves with q."""
+    shown = terminal("replay", "agent/1", "--step", store=store)
+    shown.wait_for("event 1, 1 of 12")
+    for keys, wanted in (
+        ("n", "event 2,"),
+        (" ", "event 3,"),
+        ("\x1b[C", "event 4,"),
+        ("p", "event 3,"),
+        ("\x1b[D", "event 2,"),
+        ("G", "event 12, 12 of 12"),
+        ("n", "event 12,"),
+        ("g", "event 1,"),
+        ("p", "event 1,"),
+        ("11\r", "event 11,"),
+        ("nnpp5\r", "event 5,"),
+    ):
+        shown.type(keys)
+        shown.wait_for(wanted)
+    shown.wait_for("← c1")
+    shown.resize(50, 12)
+    shown.wait_for(lambda text: "q quit" in text.splitlines()[-1] or "…" in text.splitlines()[-1])
+    assert all(len(line) <= 50 for line in shown.lines)
+    shown.type("3\r")
+    shown.wait_for("I asked twice.")
+    shown.type("q")
+    assert shown.wait() == 0
+    # The terminal is what it was: the other screen is left, and the cursor shown.
+    assert shown.raw.rstrip().endswith((b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1049l\x1b[?25h"))
+
+
+def test_stepping_is_left_by_ctrl_c(store: Path, terminal: OpenTerminal) -> None:
+    """Ctrl-C leaves --step with 130 and the terminal as it was."""
+    shown = terminal("replay", "agent/1", "--step", "--kind", "message.added", store=store)
+    shown.wait_for("event 2, 1 of 5")
+    shown.type("\x03")
+    assert shown.wait() == 130
+    assert b"\x1b[?1049l" in shown.raw
+
+
+def test_stepping_needs_a_terminal(store: Path) -> None:
+    """--step in a pipe is a misuse, and says what it needs."""
+    done = hansard("replay", "agent/1", "--step", store=store)
+    assert done.code == 2
+    assert "--step needs a terminal" in done.err

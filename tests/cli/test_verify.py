@@ -1,0 +1,41 @@
+"""`hansard verify`: what is whole, what is not, and where."""
+
+from pathlib import Path
+
+from tests.cli import samples
+from tests.cli.running import hansard
+
+
+def test_a_whole_store_is_said_to_be(store: Path) -> None:
+    """A store without damage exits with 0; with --json there are no findings."""
+    assert hansard("verify", store=store) == (0, "2 sessions, all whole\n", "")
+    done = hansard("verify", "agent/1", "--json", store=store)
+    assert (done.code, done.json) == (0, {"ok": True, "sessions": 1, "findings": []})
+
+
+def test_damage_is_found_and_located(store: Path) -> None:
+    """N-34: damage exits with 1, with session, file and offset for people and for programs."""
+    samples.damage(store)
+    log = store / "sessions" / "agent+1" / "log.jsonl"
+    bytes_before = log.read_bytes()
+    done = hansard("verify", "--json", store=store)
+    assert done.code == 1
+    (finding, *_) = done.json["findings"]
+    assert (finding["session"], finding["severity"]) == ("agent/1", "damage")
+    assert finding["where"].endswith("log.jsonl")
+    middle = len(bytes_before) // 2
+    assert finding["offset"] <= middle < finding["offset"] + finding["length"]
+    told = hansard("verify", "agent/1", "agent/1-b", store=store)
+    assert told.code == 1
+    assert f"byte {finding['offset']}" in told.out
+    assert "`hansard repair`" in told.out
+    assert log.read_bytes() == bytes_before
+
+
+def test_a_torn_tail_is_a_note_and_no_damage(store: Path) -> None:
+    """N-33: half a line at the end is noted, and exits with 0."""
+    with (store / "sessions" / "agent+1" / "log.jsonl").open("ab") as file:
+        file.write(b'{"seq":13,"ti')
+    done = hansard("verify", "--json", store=store)
+    assert (done.code, done.json["ok"]) == (0, True)
+    assert [finding["severity"] for finding in done.json["findings"]] == ["note"]

@@ -1,0 +1,285 @@
+"""A transcript shows what was said, in whatever framework's words, and nothing in it acts on its reader."""
+# ruff: noqa: D102 - HTMLParser says what its methods are
+
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+
+import hansard
+from hansard import Session, Store
+from hansard.upkeep.transfer_blocks import blocks_of, role_of
+from hansard.upkeep.transfer_html import POLICY
+
+#: What would be run, fetched, or taken for the page itself.
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</pre></details></main><h1>mine</h1>",
+    '"><img src=http://example.com/x onerror=alert(1)>',
+    "![beacon](http://example.com/x.png)",
+    "```\nfence\n`````\n# out\n~~~\n<b>in</b>",
+    "~~~~ html\n<i>\n~~~\n<script>\n",
+    "> quoted\n\n# heading\n\n---\n\n<!-- comment",
+    "a\u2028# line\u2029# paragraph\x85# next\x0c# feed\r# return\x0b# tab",
+    "\x1b[31mred\x1b]0;title\x07\x9b2J\u202egnirts\u2066",
+    "&lt;script&gt; &#60;b&#62;",
+    "[link]: http://example.com\n[x][link] <http://example.com>",
+]
+
+
+class Page(HTMLParser):
+    """Notes what a browser would make of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in {"meta", "br"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+OURS = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "header",
+    "h1",
+    "dl",
+    "dt",
+    "dd",
+    "details",
+    "summary",
+    "pre",
+    "main",
+    "article",
+    "b",
+    "i",
+    "a",
+    "time",
+    "div",
+    "span",
+    "code",
+}
+
+
+@pytest.fixture
+def store() -> Any:
+    """Return an empty store."""
+    with hansard.open("memory:") as opened:
+        yield opened
+
+
+def hostile(store: Store, text: str) -> Session:
+    """Put a text wherever a transcript shows one."""
+    session = store.session(f"id {text}"[:100].replace("\0", ""))
+    session.set_metadata(title=text, other={text: [text]})
+    session.add_message({"role": text, "content": text, text: text})
+    session.add_message({"role": "assistant", "content": [{"type": "text", "text": text}]})
+    session.add_message(
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": text},
+                {"type": "tool_use", "id": text, "name": text, "input": {text: text}},
+                {"type": text, "source": {"data": text}},
+            ],
+        }
+    )
+    session.add_message({"role": "tool", "tool_call_id": text, "name": text, "content": text})
+    session.append("x.event", {text: text})
+    session.snapshot(text)
+    session.record_usage(model=text)
+    stream = session.stream(role="assistant")
+    stream.__enter__()
+    stream.write(text)
+    return session.fork(f"fork {text}"[:100])
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_page_obeys_nobody(store: Store, text: str) -> None:
+    """N-66: whatever was said, the page has our elements and no others, and loads nothing."""
+    session = hostile(store, text)
+    page = Page(b"".join(session.export("html", redacted=False)).decode())
+    assert set(page.tags) <= OURS
+    assert page.open == []
+    assert "script" not in page.tags
+    for tag, name, value in page.attributes:
+        assert name not in {"src", "style", "onclick", "onerror"}
+        assert name != "href" or (tag == "a" and value.startswith("#e"))
+    assert ("meta", "content", POLICY) in page.attributes
+    assert "default-src 'none'" in POLICY
+    assert not any(ord(c) < 32 and c not in "\t\n\r" for c in page.text)
+    assert not any(c in page.text for c in "\x9b\u202e\u2066")
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_breaks_out_of_markdown(store: Store, text: str) -> None:
+    """N-66: read as Markdown, what was said makes no heading, tag or picture, and closes no fence."""
+    session = hostile(store, text)
+    written = b"".join(session.export("markdown", redacted=False)).decode()
+    assert not any(c in written for c in "\x1b\x9b\u202e\u2028\x85\x0c\x0b\r")
+    quoted = 0
+    headings = 0
+    for token in MarkdownIt("commonmark").parse(written):
+        quoted += {"blockquote_open": 1, "blockquote_close": -1}.get(token.type, 0)
+        inline = [token, *(token.children or [])]
+        assert not any(one.type in {"html_block", "html_inline", "image"} for one in inline)
+        if token.type == "heading_open" and not quoted:
+            headings += 1
+            assert token.markup in {"#", "##"}
+        if token.type == "hr":
+            assert quoted
+    messages = len(session.messages(view="history"))
+    assert headings == 1 + messages
+
+
+def test_a_transcript_tells_what_happened(store: Store) -> None:
+    """N-53: title, messages, snapshots, reverts, forks, redactions, unfinished messages, usage."""
+    session = store.create("s", metadata={"title": "Refund"})
+    session.add_message({"role": "user", "content": "Where is it?"})
+    gone = session.add_message({"role": "user", "content": "never mind"})
+    session.redact(gone.seq)
+    session.snapshot("here")
+    session.revert(2)
+    session.clear()
+    session.summarize(upto=2, message={"role": "system", "content": "In short"})
+    session.record_usage(model="m-1", input_tokens=12)
+    session.close()
+    child = session.fork("c")
+    stream = child.stream()
+    stream.__enter__()
+    stream.write("I was")
+    for format in ("markdown", "html"):
+        text = b"".join(child.export(format)).decode()
+        for said in (
+            "Refund",
+            "Where is it?",
+            "a message was redacted",
+            "snapshot",
+            "reverted to 2",
+            "cleared",
+            "a summary of all up to 2",
+            "In short",
+            "12 tokens in",
+            "closed",
+            "forked from s at",
+            "I was",
+            "unfinished",
+        ):
+            assert said in text, (format, said)
+        assert "never mind" not in text
+        quiet = b"".join(child.export(format, events=False)).decode()
+        assert "12 tokens in" not in quiet
+        assert "Where is it?" in quiet
+
+
+def test_the_model_view_is_what_a_model_is_shown(store: Store) -> None:
+    """A transcript of the model view has the summary, and not what it stands for."""
+    session = store.session("s")
+    session.add_message({"role": "user", "content": "the long story"})
+    session.summarize(upto=1, message={"role": "system", "content": "in short"})
+    session.add_message({"role": "user", "content": "and then"})
+    text = b"".join(session.export("markdown", view="model")).decode()
+    assert "the long story" not in text
+    assert text.index("in short") < text.index("and then")
+
+
+MESSAGES: list[tuple[dict[str, Any], str, list[tuple[str, str, str]]]] = [
+    ({"role": "user", "content": "hi"}, "user", [("text", "", "hi")]),
+    (
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": '{"a":1}'}}],
+        },
+        "assistant",
+        [("call", "f", '{\n  "a": 1\n}')],
+    ),
+    (
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "done"}]},
+        "tool",
+        [("result", "", "done")],
+    ),
+    (
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "not JSON"},
+        "assistant",
+        [("call", "f", "not JSON")],
+    ),
+    (
+        {"type": "function_call_output", "call_id": "c", "output": "done"},
+        "tool",
+        [("result", "", "done")],
+    ),
+    (
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+        "assistant",
+        [("thinking", "", "hm")],
+    ),
+    (
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]},
+        "user",
+        [("result", "", "ok")],
+    ),
+    (
+        {
+            "kind": "response",
+            "parts": [
+                {"part_kind": "text", "content": "hello"},
+                {"part_kind": "tool-call", "tool_name": "f", "args": {}, "tool_call_id": "c"},
+            ],
+        },
+        "assistant",
+        [("text", "", "hello"), ("call", "f", "{}")],
+    ),
+    (
+        {
+            "kind": "request",
+            "parts": [{"part_kind": "tool-return", "tool_name": "f", "content": "ok"}],
+        },
+        "user",
+        [("result", "f", "ok")],
+    ),
+    (
+        {"role": "model", "parts": [{"function_call": {"name": "f", "args": {"a": 1}}}]},
+        "model",
+        [("call", "f", '{\n  "a": 1\n}')],
+    ),
+    (
+        {"role": "user", "parts": [{"function_response": {"name": "f", "response": "ok"}}]},
+        "user",
+        [("result", "f", "ok")],
+    ),
+    ({"role": "user", "content": 7}, "user", [("data", "", "7")]),
+    ({"role": "user", "content": ["a", 1]}, "user", [("text", "", "a"), ("data", "", "1")]),
+    ({"new": {"shape": 1}}, "message", [("data", "also", '{\n  "new": {\n    "shape": 1\n  }\n}')]),
+    ({}, "message", []),
+]
+
+
+@pytest.mark.parametrize(("message", "role", "blocks"), MESSAGES)
+def test_every_shape_of_message_is_understood(
+    message: dict[str, Any], role: str, blocks: list[tuple[str, str, str]]
+) -> None:
+    """OpenAI, Anthropic, Pydantic AI, Google: roles, texts, calls, results; what is new is shown as JSON."""
+    assert role_of(message) == role
+    assert [(block.kind, block.title, block.text) for block in blocks_of(message)] == blocks

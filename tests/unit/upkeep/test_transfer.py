@@ -1,0 +1,624 @@
+"""A session that was exported is the same when it is imported, or it is not imported at all."""
+
+import json
+import re
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import Session, Store
+from hansard.errors import (
+    Damaged,
+    InvalidExport,
+    InvalidSessionId,
+    SessionDeleted,
+    SessionExists,
+    SessionNotFound,
+    UnknownFormat,
+)
+from tests.unit.event.keys import KEYS, telltale
+from tests.unit.evidence import log_of, tree
+
+USER = {"role": "user", "content": "hi"}
+
+
+@pytest.fixture(params=["memory", "local"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Store]]:
+    """Return what makes stores, in memory or on files."""
+    opened: list[Store] = []
+
+    def made(**options: Any) -> Store:
+        path = "memory:" if request.param == "memory" else tmp_path / f"store{len(opened)}"
+        opened.append(hansard.open(path, durability="os", **options))
+        return opened[-1]
+
+    yield made
+    for store in opened:
+        store.close()
+
+
+def fill(store: Store) -> Session:
+    """Make a session with events of every sort, and two generations of forks."""
+    session = store.create("a/1", metadata={"title": "Refund", "user": "u7"})
+    session.add_message(USER)
+    session.add_messages([{"role": "assistant", "content": "x" * 3000}, USER], key="turn-1")
+    with session.stream() as stream:
+        stream.write("par")
+        stream.write("tial")
+    session.snapshot("here")
+    secret = session.add_message({"role": "user", "content": "never mind"})
+    child = session.fork("a/2")
+    session.redact(secret.seq)
+    child.append("x.todo", {"number": 1.50, "deep": [[1]], "text": "\u2028\x85\x7f"}, key="ü")
+    child.revert("here")
+    child.record_usage(model="m", input_tokens=3, cost=0.25)
+    grandchild = child.fork("a/3", at=6)
+    open_stream = grandchild.stream(role="assistant")
+    open_stream.__enter__()
+    open_stream.write("I was about to")
+    grandchild.summarize(upto=4, message={"role": "system", "content": "short"})
+    return session
+
+
+def exported(session: Session, **options: Any) -> bytes:
+    """Return a session as a file."""
+    return b"".join(session.export(**{"redacted": False, **options}))
+
+
+def events_of(data: bytes) -> list[bytes]:
+    """Return the lines of the events of a file."""
+    return data.splitlines(keepends=True)[1:-1]
+
+
+def relined(data: bytes, change: Callable[[list[dict[str, Any]]], object]) -> bytes:
+    """Return a file whose lines were changed, with the count and checksum that then are right."""
+    import hashlib
+
+    lines = [json.loads(line) for line in data.split(b"\n")[:-1]]
+    change(lines)
+    body = b"".join(json.dumps(line).encode() + b"\n" for line in lines[:-1])
+    lines[-1] = {**lines[-1], "events": len(lines) - 2}
+    lines[-1].pop("sha256", None)
+    body += json.dumps(lines[-1]).encode()[:-1]
+    return body + b',"sha256":"%b"}\n' % hashlib.sha256(body).hexdigest().encode()
+
+
+def same(one: Session, other: Session) -> bool:
+    """Say whether two sessions show the same messages."""
+    return all(
+        one.messages(view=view) == other.messages(view=view) for view in ("model", "history")
+    )
+
+
+# -- there and back -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a/1", "a/2", "a/3"])
+def test_what_was_exported_is_imported_as_it_was(make: Callable[..., Store], name: str) -> None:
+    """N-50, N-88: times, kinds, keys and data are kept, and exporting it again gives the same lines."""
+    source, target = make(large_content=1000), make()
+    fill(source)
+    data = exported(source.session(name), parts=True)
+    report = target.import_session(data)
+    assert (report.session, report.already, report.redacted) == (name, False, False)
+    assert report.events == source.session(name).seq
+    assert events_of(exported(target.session(name), parts=True)) == events_of(data)
+    assert same(source.session(name), target.session(name))
+    assert target.session(name).metadata == source.session(name).metadata
+    assert target.session(name).usage == source.session(name).usage
+    assert target.verify().ok
+    assert target.session(name).add_message(USER).seq == report.events + 1
+
+
+def test_a_key_stands_for_the_same_events_after_a_move(make: Callable[..., Store]) -> None:
+    """N-56: a retry of a keyed batch, after an import or a copy, adds nothing and gets the batch."""
+    source, imported, copied = make(), make(), make()
+    session = fill(source)
+    imported.import_session(session.export())
+    source.copy_to(copied)
+    for store in (source, imported, copied):
+        again = store.session("a/1").add_messages([USER, USER], key="turn-1")
+        assert [event.seq for event in again] == [3, 4]
+
+
+@pytest.mark.parametrize("piece", [1, 7, 4096])
+def test_a_file_may_come_in_any_pieces(
+    make: Callable[..., Store], piece: int, tmp_path: Path
+) -> None:
+    """Pieces of any length, an open file, text: all are read alike."""
+    source, target = make(), make()
+    data = exported(fill(source))
+    (tmp_path / "file").write_bytes(data)
+    target.import_session((data[at : at + piece] for at in range(0, len(data), piece)), id="pieces")
+    target.import_session(data.decode(), id="text")
+    with (tmp_path / "file").open("rb") as file:
+        target.import_session(file, id="file")
+    with (tmp_path / "file").open(encoding="utf-8", newline="") as file:
+        target.import_session(file, id="text file")
+    for name in ("pieces", "text", "file", "text file"):
+        assert same(target.session(name), source.session("a/1"))
+
+
+def test_what_an_ancestor_took_out_is_in_no_export_of_its_forks(make: Callable[..., Store]) -> None:
+    """N-50, N-66: what the parent redacted after the fork is not in the child's file, nor in its views."""
+    source, target = make(), make()
+    fill(source)
+    data = exported(source.session("a/2"))
+    assert b"never mind" not in data
+    target.import_session(data)
+    assert same(source.session("a/2"), target.session("a/2"))
+    assert all(isinstance(message, dict) for message in target.session("a/2").messages())
+
+
+def test_a_fork_alone_needs_its_parent(make: Callable[..., Store]) -> None:
+    """N-51, N-89: a fork's own events become a fork where its parent is, and are refused elsewhere."""
+    source, target = make(), make()
+    fill(source)
+    own = exported(source.session("a/2"), own_only=True)
+    with pytest.raises(InvalidExport, match="import that one first"):
+        target.import_session(own)
+    assert list(target.sessions().items) == []
+    target.import_session(exported(source.session("a/1")))
+    target.import_session(own)
+    assert target.session("a/2").parent == "a/1"
+    assert target.session("a/1").children() == ["a/2"]
+    assert same(source.session("a/2"), target.session("a/2"))
+    other = make()
+    other.session("a/1").add_messages([USER] * 20)
+    with pytest.raises(InvalidExport, match="is not here"):
+        other.import_session(own)
+
+
+def test_a_fork_of_nothing_yet_is_exported_alone(make: Callable[..., Store]) -> None:
+    """N-51: a session that was forked at 0 is, imported, no fork of something that is not there."""
+    source, target = make(), make()
+    source.session("p").add_message(USER)
+    source.session("p").fork("c", at=0).add_message(USER)
+    target.import_session(exported(source.session("c")))
+    assert target.session("c").messages() == [USER]
+    assert target.session("c").parent is None
+
+
+# -- redaction ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_no_key_gets_out(key: str) -> None:
+    """N-66: an export has no credential in it, in no format, wherever the session has one, and in no part."""
+    from tests.unit.upkeep.test_share import fill as fill_with
+
+    with hansard.open("memory:") as store, hansard.open("memory:") as target:
+        session = fill_with(store, key)
+        _, text = KEYS[key]
+        with session.stream() as stream:
+            for at in range(0, len(text), 5):
+                stream.write(text[at : at + 5])
+        before = list(session.events())
+        for format in ("html", "markdown", "jsonl"):
+            data = b"".join(session.export(format))
+            assert telltale(text) not in data.decode()
+        assert list(session.events()) == before
+        report = target.import_session(data, id="s")
+        assert report.redacted
+        assert report.redactions > 0
+        assert json.loads(data.splitlines()[-1])["redactions"] == report.redactions
+
+
+def test_two_keys_that_held_credentials_stay_two_appends(make: Callable[..., Store]) -> None:
+    """N-56, N-57: keys that are redacted are left out, so that no two appends become one."""
+    source, target = make(), make()
+    session = source.session("s")
+    _, secret = KEYS[next(iter(KEYS))]
+    for number in range(2):
+        session.append("x.n", {"n": number}, key=f"{secret} {number}")
+    target.import_session(session.export())
+    assert [event.data for event in target.session("s").events()] == [{"n": 0}, {"n": 1}]
+
+
+def test_parts_are_left_out_unless_asked_for(make: Callable[..., Store]) -> None:
+    """What was streamed of a message that is there whole is emptied, as by a compaction; seqs stay."""
+    source = make()
+    session = source.session("s")
+    with session.stream() as stream:
+        stream.write("par")
+        stream.write("tial")
+    assert b'"par"' not in exported(session)
+    assert b'"par"' in exported(session, parts=True)
+    seqs = [json.loads(line)["seq"] for line in events_of(exported(session))]
+    assert seqs == [1, 2, 3]
+
+
+# -- what is there already ----------------------------------------------------------------------
+
+
+def test_the_same_file_twice_does_nothing(make: Callable[..., Store]) -> None:
+    """N-88: a second import finds all there, also when the session has gone on since."""
+    source, target = make(), make()
+    data = exported(fill(source))
+    target.import_session(data)
+    target.session("a/1").add_message(USER)
+    before = list(target.session("a/1").events())
+    report = target.import_session(data)
+    assert report.already
+    assert list(target.session("a/1").events()) == before
+
+
+def test_an_existing_session_is_never_changed(make: Callable[..., Store]) -> None:
+    """N-88: another session of the id, or one in the trash, is left alone; `id` imports beside it."""
+    source, target = make(), make()
+    data = exported(fill(source))
+    target.session("a/1").add_message({"role": "user", "content": "mine"})
+    with pytest.raises(SessionExists, match="another id"):
+        target.import_session(data)
+    assert len(list(target.session("a/1").events())) == 1
+    target.import_session(data, id="beside")
+    assert same(target.session("beside"), source.session("a/1"))
+    target.delete("a/1")
+    with pytest.raises(SessionDeleted):
+        target.import_session(data)
+    with pytest.raises(InvalidSessionId):
+        target.import_session(data, id="\0")
+
+
+def test_an_import_cannot_reach_out_of_its_scope(make: Callable[..., Store]) -> None:
+    """N-69: a file that calls itself a fork of another tenant's session is refused."""
+    store = make()
+    store.session("b/secret").add_messages([USER] * 3)
+    fork = store.session("b/secret").fork("b/fork")
+    fork.add_message(USER)
+    data = relined(exported(fork, own_only=True), lambda lines: lines[1]["data"].update(created=""))
+    mine = store.scoped("a/")
+    with pytest.raises(InvalidExport, match="is not here"):
+        mine.import_session(data, id="a/1")
+    with pytest.raises(InvalidSessionId):
+        mine.import_session(data)
+    assert mine.sessions().items == []
+
+
+# -- copies -------------------------------------------------------------------------------------
+
+
+def alike(one: Session, other: Session) -> None:
+    """Compare all that two sessions say."""
+    assert list(one.events()) == list(other.events())
+    assert one.state() == other.state()
+    assert same(one, other)
+    assert (one.parent, one.children()) == (other.parent, other.children())
+
+
+@pytest.mark.parametrize("kinds", ["memory local", "local memory", "local local", "memory memory"])
+def test_a_copy_is_the_same_session(tmp_path: Path, kinds: str) -> None:
+    """N-50, N-56: events, messages, state and lineage are the same; a second copy finds all there."""
+    here, there = (
+        "memory:" if kind == "memory" else tmp_path / str(place)
+        for place, kind in enumerate(kinds.split())
+    )
+    told: list[tuple[int, int]] = []
+    with (
+        hansard.open(here, durability="os", large_content=1000) as source,
+        hansard.open(there, durability="os") as target,
+    ):
+        fill(source)
+        report = source.copy_to(target, progress=lambda *place: told.append(place))
+        sessions = [source.session(info.id) for info in source.sessions().items]
+        own = sum(session.seq - session.state().forked_at for session in sessions)
+        assert (report.sessions, report.events, report.found, report.failed) == (3, own, 0, {})
+        assert told[-1] == (own, own)
+        for name in ("a/1", "a/2", "a/3"):
+            alike(source.session(name), target.session(name))
+        again = source.copy_to(target)
+        assert (again.sessions, again.events, again.found) == (3, 0, own)
+        assert target.verify().ok
+
+
+def test_what_was_redacted_is_not_copied(tmp_path: Path) -> None:
+    """N-66: the bytes of a redacted message stay behind, also before the source was compacted."""
+    with (
+        hansard.open(tmp_path / "source", durability="os") as source,
+        hansard.open(tmp_path / "target", durability="os") as target,
+    ):
+        fill(source)
+        source.copy_to(target)
+        alike(source.session("a/2"), target.session("a/2"))
+    everything = b"".join(
+        path.read_bytes() for path in (tmp_path / "target").rglob("*") if path.is_file()
+    )
+    assert b"turn-1" in everything
+    assert b"never mind" not in everything
+
+
+def test_a_copy_goes_on_after_a_redaction_and_a_compaction(make: Callable[..., Store]) -> None:
+    """N-84: what was copied before it was redacted, or emptied by a compaction, is still the same session."""
+    source, target = make(), make()
+    session = fill(source)
+    source.copy_to(target)
+    session.redact(2)
+    session.compact()
+    session.add_message(USER)
+    assert source.copy_to(target, ["a/1"]).failed == {}
+    alike(session, target.session("a/1"))
+    target.session("a/1").compact()
+    assert source.copy_to(target).failed == {}
+
+
+def test_what_is_another_session_is_left_alone(make: Callable[..., Store]) -> None:
+    """N-88: the first event that differs is named, and neither it nor its children are touched."""
+    source, target = make(), make()
+    fill(source)
+    target.session("a/1").add_message(USER)
+    before = list(target.session("a/1").events())
+    report = source.copy_to(target)
+    assert "its event 1 is another" in report.failed["a/1"]
+    assert report.failed.keys() == {"a/1", "a/2", "a/3"}
+    assert list(target.session("a/1").events()) == before
+    assert [info.id for info in target.sessions().items] == ["a/1"]
+
+
+def test_a_copy_that_went_on_by_itself_is_no_longer_one(make: Callable[..., Store]) -> None:
+    """N-88: a copy that was appended to is found whole, until the source says something else there."""
+    source, target = make(), make()
+    session = fill(source)
+    source.copy_to(target)
+    target.session("a/1").add_message({"role": "user", "content": "only here"})
+    assert source.copy_to(target).failed == {}
+    session.add_message({"role": "user", "content": "only there"})
+    report = source.copy_to(target)
+    assert f"its event {session.seq} is another" in report.failed["a/1"]
+    assert target.session("a/1").messages()[-1]["content"] == "only here"
+
+
+def test_a_fork_brings_its_parent_along(make: Callable[..., Store]) -> None:
+    """N-51: what a fork was forked from is copied with it, and from the trash into the trash."""
+    source, target = make(), make()
+    fill(source)
+    source.delete("a/1")
+    report = source.copy_to(target, ["a/3"])
+    assert report.failed == {}
+    assert report.ancestors == ["a/1", "a/2"]
+    assert target.trash() == ["a/1"]
+    assert same(source.session("a/3"), target.session("a/3"))
+    source.session("a/3").add_message(USER)
+    assert source.copy_to(target, ["a/3"]).failed == {}
+    alike(source.session("a/3"), target.session("a/3"))
+
+
+def test_only_what_was_asked_for_is_copied(make: Callable[..., Store]) -> None:
+    """N-89: by id, by prefix, in a scope; what is not there is reported, and no store is its own copy."""
+    source, target = make(), make()
+    for name in ("a/1", "b/1", "b/2"):
+        source.session(name).add_message(USER)
+    report = source.copy_to(target, ["b/1", "nobody"])
+    assert (report.sessions, list(report.failed)) == (1, ["nobody"])
+    source.copy_to(target, prefix="b/")
+    assert [info.id for info in target.sessions().items] == ["b/1", "b/2"]
+    report = source.copy_to(target.scoped("b/"))
+    assert list(report.failed) == ["a/1"]
+    with pytest.raises(ValueError, match="itself"):
+        source.copy_to(source.scoped("b/"))
+
+
+# -- what is wrong with a file ------------------------------------------------------------------
+
+
+def test_a_file_that_was_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    """N-84, N-88: whatever is missing from the end, between lines or inside of one, nothing is imported."""
+    with hansard.open("memory:") as source:
+        session = source.session("s")
+        session.add_messages([USER, USER], key="k")
+        data = exported(session)
+    with hansard.open(tmp_path / "store", durability="os") as target:
+        before = tree(tmp_path)
+        for length in range(len(data)):
+            with pytest.raises(InvalidExport):
+                target.import_session(data[:length])
+        assert target.sessions().items == []
+        assert tree(tmp_path).keys() == before.keys()
+
+
+def _bit(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_a_file_that_was_changed_anywhere_is_refused(rng: Any) -> None:
+    """N-88: a flipped bit, anywhere in a file, is noticed, and nothing is imported."""
+    with hansard.open("memory:") as source, hansard.open("memory:") as target:
+        session = source.session("s")
+        session.add_messages([USER, USER], key="k")
+        data = exported(session)
+        for at in rng.sample(range(len(data)), 150):
+            with pytest.raises((InvalidExport, UnknownFormat)):
+                target.import_session(_bit(data, at), id="s")
+            assert target.sessions().items == []
+
+
+def test_nothing_may_follow_the_last_line(make: Callable[..., Store]) -> None:
+    """N-88: two files in one are refused: one of them would be lost."""
+    source, target = make(), make()
+    data = exported(fill(source))
+    for more in (data, b"\n", b"{}\n", b" "):
+        with pytest.raises(InvalidExport, match=r"last line|middle of a line"):
+            target.import_session(data + more)
+    assert target.sessions().items == []
+
+
+def _set(place: int, **members: Any) -> Callable[[list[dict[str, Any]]], None]:
+    return lambda lines: lines[place].update(members)
+
+
+def _deep(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
+    "a seq twice": (_set(2, seq=1), "seq 1, where 2 should be"),
+    "a gap": (lambda lines: lines.pop(2), "seq 3, where 2 should be"),
+    "a seq that is text": (_set(1, seq="1"), "not the line of an event"),
+    "a time that is none": (_set(1, time="2026-02-30T00:00:00.000000Z"), "time"),
+    "another zone": (_set(1, time="2026-01-01T00:00:00.000000+01:00"), "time"),
+    "data that are a list": (_set(1, data=[1]), "JSON object"),
+    "data that are too deep": (_set(1, data={"a": _deep(200)}), "levels deep"),
+    "a message that is text": (_set(1, data={"message": "hi"}), "must be a JSON object"),
+    "a message that is nothing": (_set(1, data={"message": None}), "must be a JSON object"),
+    "a kind with a line break": (_set(1, kind="x.\n"), "kind"),
+    "a key that is empty": (_set(1, key=""), "key"),
+    "a key on two appends": (
+        lambda lines: [line.update(key="k") for line in lines[1:3]],
+        "key 'k'",
+    ),
+    "more without a key": (_set(1, more=1), "without an append"),
+    "more than there are": (_set(3, key="k", more=9), "9 events are missing"),
+    "less than nothing": (_set(1, key="k", more=-1), "more=-1"),
+    "a key inside of an append": (
+        lambda lines: [lines[1].update(key="k", more=1), lines[2].update(key="l")],
+        "inside of another",
+    ),
+    "the middle of a session": (
+        lambda lines: [lines[0].update(after=5), *(lines[n].update(seq=5 + n) for n in (1, 2, 3))],
+        "begins in the middle",
+    ),
+    "a fork of itself": (
+        _set(1, kind="session.forked", data={"parent": "s", "seq": 0}),
+        "is not here",
+    ),
+    "no events": (lambda lines: lines.__delitem__(slice(1, -1)), "no events"),
+    "a negative beginning": (_set(0, after=-1), "no seq -1"),
+    "a lineage that is none": (_set(0, lineage=7), "first line"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_file_that_lies_is_refused(tmp_path: Path, wrong: str) -> None:
+    """N-88: count and checksum are right, and something else is not: refused, and nothing changed."""
+    change, reason = WRONG[wrong]
+    with hansard.open("memory:") as source:
+        session = source.session("s")
+        for _ in range(3):
+            session.add_message(USER)
+        data = relined(exported(session), change)
+    with hansard.open(tmp_path / "store", durability="os") as target:
+        before = tree(tmp_path).keys()
+        with pytest.raises(InvalidExport, match=re.escape(reason)) as caught:
+            target.import_session(data)
+        assert caught.value.line >= 1
+        assert "nothing was imported" in str(caught.value)
+        assert tree(tmp_path).keys() == before
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\n",
+        b"{}\n",
+        b"[]\n",
+        b"7\n",
+        b"\xff\n",
+        b'{"hansard":"store"}\n',
+        b"[" * 100_000 + b"\n",
+    ],
+    ids=[
+        "nothing",
+        "a line break",
+        "an object",
+        "a list",
+        "a number",
+        "no UTF-8",
+        "a store",
+        "a tower",
+    ],
+)
+def test_what_is_no_export_is_refused(data: bytes) -> None:
+    """N-88: something else altogether is said to be no export."""
+    with hansard.open("memory:") as target, pytest.raises(InvalidExport):
+        target.import_session(data)
+
+
+def test_a_newer_version_is_refused() -> None:
+    """N-88: an export of a version that is not known is refused, and says which."""
+    with hansard.open("memory:") as store:
+        store.session("s").add_message(USER)
+        data = relined(exported(store.session("s")), _set(0, version=2))
+        with pytest.raises(UnknownFormat, match="version 2"):
+            store.import_session(data, id="t")
+
+
+def test_a_line_without_an_end_is_not_read_to_its_end() -> None:
+    """N-88: of a line that is longer than any can be, no more is held than the longest."""
+    read = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal read
+        while True:
+            read += 8 * 1024 * 1024
+            yield b" " * (8 * 1024 * 1024)
+
+    with (
+        hansard.open("memory:") as target,
+        pytest.raises(InvalidExport, match="a line of more than"),
+    ):
+        target.import_session(pieces())
+    assert read < 80 * 1024 * 1024
+
+
+def test_a_damaged_session_is_exported_up_to_the_damage_and_says_so(tmp_path: Path) -> None:
+    """N-88, N-89: export raises `Damaged` where it is, and what came before is no whole file."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        session = store.session("s")
+        for number in range(50):
+            session.add_message({"role": "user", "content": f"message {number}"})
+    log = log_of(tmp_path / "store", "s")
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    pieces: list[bytes] = []
+    with hansard.open(tmp_path / "store", read_only=True) as store:
+        with pytest.raises(Damaged):
+            pieces.extend(store.session("s").export())
+        with hansard.open("memory:") as target:
+            with pytest.raises(InvalidExport):
+                target.import_session(pieces)
+            report = store.copy_to(target)
+            assert "log.jsonl" in report.failed["s"]
+            assert report.sessions == 0
+
+
+def test_there_must_be_something_to_export(make: Callable[..., Store]) -> None:
+    """N-89: a session that is not there is not an empty file; a format that is none is refused."""
+    store = make()
+    with pytest.raises(SessionNotFound):
+        store.session("nobody").export()
+    store.session("s").add_message(USER)
+    with pytest.raises(ValueError, match="format must be one of"):
+        store.session("s").export("pdf")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="view must be one of"):
+        store.session("s").export("html", view="all")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="bytes or text"):
+        store.import_session([1, 2])  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["jsonl", "markdown", "html"])
+def test_moving_needs_the_memory_of_a_piece(tmp_path: Path, format: Any) -> None:
+    """Exporting and importing 16 MiB takes a fraction of that in memory."""
+    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:
+        session = store.session("s")
+        for _ in range(64):
+            session.add_message({"role": "user", "content": "x" * 256 * 1024})
+        tracemalloc.start()
+        try:
+            if format == "jsonl":
+                store.import_session(session.export(redacted=False), id="t")
+            else:
+                for _ in session.export(format, redacted=False):
+                    pass
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 8 * 1024 * 1024
