@@ -49,6 +49,7 @@ __all__ = [
     "CompactReport",
     "Damaged",
     "DiskFailed",
+    "DropReport",
     "Event",
     "Finding",
     "Followed",
@@ -89,6 +90,7 @@ __all__ = [
 _LATER = {
     "CollectionReport": "upkeep.collection",
     "CompactReport": "upkeep.compaction",
+    "DropReport": "upkeep.dropping",
     "Followed": "follow",
     "Follower": "follow",
     "Problem": "state.pairing",
@@ -106,6 +108,7 @@ if TYPE_CHECKING:
     from hansard.stream import Stream
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport
+    from hansard.upkeep.dropping import DropReport
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.repair import RepairReport
     from hansard.upkeep.verify import SessionReport, StoreReport
