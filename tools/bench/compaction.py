@@ -267,18 +267,18 @@ def _frames(data: bytes) -> list[bytes]:
 
 
 _COLD: Final = """
-import json, resource, sys, time
+import json, sys, time
 import hansard, msgspec, zstandard
 import hansard.session, hansard.store
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() // 1024
-before = resident()
+def resident(word):
+    # Not ru_maxrss: that of a new process begins with what its parent had.
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(word))
+before = resident("VmRSS")
 begin = time.perf_counter()
 found = hansard.open(sys.argv[1], read_only=True).session(sys.argv[2]).messages(last=50)
 taken = time.perf_counter() - begin
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({"seconds": taken, "count": len(found), "grown": max(peak, resident()) - before}))
+print(json.dumps({"seconds": taken, "count": len(found), "grown": resident("VmHWM") - before}))
 """
 
 
