@@ -1,13 +1,16 @@
 """What is forgotten, what is kept for others, and what the report says: N-45, N-48, N-50."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import hansard
 from hansard import Store
+from hansard.backend import compaction as backend_compaction
 from hansard.upkeep.compaction import forget_of
 from hansard.upkeep.places import fork_bounds
+from tests.unit.evidence import Traffic
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -160,3 +163,22 @@ def test_a_place_that_comes_while_a_session_is_compacted_is_kept(
     shown = store.session("child") if how == "fork" else session
     assert shown.messages() == expected
     assert session.verify().ok
+
+
+def test_compacting_again_reads_what_is_new(
+    tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-71: what was compacted before is neither read nor written again, however much it is."""
+    monkeypatch.setattr(backend_compaction, "LARGEST", 200_000)
+    noise = [{"content": rng.randbytes(30_000).hex()} for _ in range(50)]
+    with hansard.open(tmp_path / "store", auto_compact=False) as store:
+        session = store.session("s")
+        session.add_messages(noise)
+        session.compact()
+        before = sum(path.stat().st_size for path in (tmp_path / "store").rglob("*.zst"))
+        traffic = Traffic(monkeypatch)
+        session.add_message({"content": "new"})
+        assert session.compact().sessions == 1
+    # The end of each segment, with its index, is.
+    assert traffic.read < 300_000 < before
+    assert traffic.written < 50_000
