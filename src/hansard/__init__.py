@@ -22,6 +22,7 @@ __all__ = [
     "CopyReport",
     "Damaged",
     "DiskFailed",
+    "DropReport",
     "Event",
     "Finding",
     "Followed",
@@ -70,6 +71,7 @@ _LATER = {
     "CopyReport": "upkeep.transfer_copy",
     "Damaged": "errors",
     "DiskFailed": "errors",
+    "DropReport": "upkeep.dropping",
     "Event": "event.envelope",
     "Finding": "backend.contract",
     "Followed": "follow",
@@ -144,6 +146,7 @@ if TYPE_CHECKING:
     from hansard.stream import Stream
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport
+    from hansard.upkeep.dropping import DropReport
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.repair import RepairReport
     from hansard.upkeep.transfer_copy import CopyReport

@@ -40,6 +40,7 @@ from hansard.state.views import View
 from hansard.stream import Stream
 
 if TYPE_CHECKING:
+    from hansard.upkeep.dropping import DropReport
     from hansard.upkeep.transfer_export import Format
 
 #: The last characters of a fresh id are random; so many tell the streams of a session apart.
@@ -250,6 +251,25 @@ class Session(Reading):
         from hansard.upkeep import scrub
 
         return self._append(list(scrub.scrub(self.events(), texts, reason)))
+
+    def drop_history(self, before: int, *, reason: str = "", dry_run: bool = False) -> "DropReport":
+        """Take everything that was said before a seq out of every view, for good; return what that is.
+
+        Messages, summaries and the application's own events go; their seqs and keys stay, and so does what
+        adds up to the state: metadata, usage, labels. **This cannot be undone**: when the session is
+        compacted, the bytes go too. The bound may move back, so that no tool call is cut from its result.
+        `InUse` if a session was forked from this one and has some of it. A fork drops what it inherits for
+        itself only.
+
+        Args:
+            before: the first seq that is to stay, at most one more than the last.
+            reason: kept in the log with the event that says so.
+            dry_run: do nothing, and report what would be dropped.
+        """
+        from hansard.upkeep.dropping import drop_history
+
+        whole = self._whole()
+        return drop_history(self._backend, self._log, whole, before, reason=reason, dry_run=dry_run)
 
     def clear(self) -> Event:
         """Let the model view start anew; the history view still shows all."""

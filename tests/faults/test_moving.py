@@ -80,7 +80,7 @@ def whole(store: Store, data: bytes) -> bool:
 def test_an_import_that_dies_at_any_call_leaves_nothing_or_all(
     tmp_path: Path, source: tuple[Path, bytes]
 ) -> None:
-    """N-84, N-88, F-119, F-120: before or after each call of the disk; the next import then succeeds."""
+    """N-84, N-88, F-135, F-136: before or after each call of the disk; the next import then succeeds."""
     _, data = source
     outcomes = set()
     for when in ("before", "after"):
@@ -303,7 +303,7 @@ def stay_in_mid_publish(wire: Wire, path: str, data: bytes) -> None:
 def test_nobody_writes_while_an_import_is_published(
     tmp_path: Path, source: tuple[Path, bytes], crew: Crew
 ) -> None:
-    """N-88, F-120: between the look and the rename the session's lock is held, so no log is replaced."""
+    """N-88, F-136: between the look and the rename the session's lock is held, so no log is replaced."""
     _, data = source
     path = tmp_path / "store"
     importer = crew.start(stay_in_mid_publish, str(path), data)
@@ -321,7 +321,7 @@ def test_nobody_writes_while_an_import_is_published(
 def test_what_is_staged_is_synced_before_it_has_its_name(
     tmp_path: Path, source: tuple[Path, bytes], durability: Any
 ) -> None:
-    """F-25, F-119, F-120: whole and durable first, then renamed, then the directory synced."""
+    """F-25, F-135, F-136: whole and durable first, then renamed, then the directory synced."""
     with (
         hansard.open(tmp_path / "store", durability=durability) as store,
         faults.record() as record,
@@ -401,7 +401,7 @@ def test_a_source_may_grow_while_it_is_copied(tmp_path: Path, crew: Crew) -> Non
 
 
 def test_a_collector_takes_nothing_from_an_import(tmp_path: Path) -> None:
-    """F-121: while only what is staged refers to large content, a collector has to wait, and gives up."""
+    """F-137: while only what is staged refers to large content, a collector has to wait, and gives up."""
     with (
         hansard.open("memory:") as source,
         hansard.open(tmp_path, large_content=500, lock_timeout=0.2, durability="os") as store,

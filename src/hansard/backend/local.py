@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from hansard.backend.contents import LocalContents, Refers
 from hansard.backend.contract import (
     AUDIT,
+    WRONG_CHECKPOINT,
     Append,
     Backend,
     Chunk,
@@ -34,28 +35,33 @@ from hansard.backend.contract import (
     Stage,
 )
 from hansard.backend.cursors import LocalCursors
-from hansard.backend.records import LocalChunk, event_of
+from hansard.backend.records import LocalChunk, event_of, stream_of
 from hansard.errors import (
     Closed,
     Damaged,
+    DiskFailed,
     HansardError,
     LockTimeout,
     SessionDeleted,
     SessionNotFound,
+    UnsafePath,
 )
 from hansard.event.envelope import Draft, Event
-from hansard.event.kinds import SESSION_FORKED
+from hansard.event.kinds import MESSAGE_PART, SESSION_FORKED, is_said
 from hansard.event.large import Gaps, take_out_all, whole
 from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, check_chain
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
-from hansard.log.dictionary import FEWEST, SMALL, Latest, problems
+from hansard.log.dictionary import FEWEST, SAMPLE, SMALL, kept, problems
 from hansard.log.draft import Appended, Order
 from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, Handle
+from hansard.log.latest import Latest
 from hansard.log.reader import Reader, Tail
+from hansard.log.retirement import MOST
 from hansard.log.root import Root, deleted
+from hansard.log.sealed import Sealed
 from hansard.log.segment import open_segment
 from hansard.log.writer import Durability, Writer, last_time
 
@@ -401,6 +407,10 @@ class LocalLog(Log):
         start = reader.segment.start.seq
         active = tail.size if tail.mark.seq > start else 0
         blank = sum(start < seq <= tail.mark.seq for seq in forget.seqs)
+        if forget.before > start + 1:
+            pieces = self.read(start, forget.before - 1)
+            dropped = (event for chunk in pieces for event in chunk.events())
+            blank += sum(is_said(event.kind) and event.seq not in forget.seqs for event in dropped)
         chain = self._handle.chain(reader)
         if chain is not None:
             from hansard.backend.compaction import Compaction
@@ -438,8 +448,8 @@ class LocalLog(Log):
         with suppress(OSError):
             write_checkpoint(directory, found)
 
-    def is_small(self) -> bool:
-        """Say whether a session has something to compact, and little."""
+    def is_small(self, *, sealed: bool = False) -> bool:
+        """Say whether a session has something to compact, and little. `sealed`: or had."""
         try:
             found = self._look()
         except HansardError:
@@ -447,7 +457,8 @@ class LocalLog(Log):
         if found is None:
             return False
         reader, tail = found
-        return tail.mark.seq > reader.segment.start.seq and tail.size < SMALL
+        new = tail.mark.seq > reader.segment.start.seq
+        return (new or (sealed and self._handle.chain(reader) is not None)) and tail.size < SMALL
 
     def checkpoint(self) -> tuple[int, bytes] | None:
         found = self._look()
@@ -515,7 +526,7 @@ class LocalLog(Log):
                 inspection.committed(reader.segment, piece.start, piece.data, piece.end)
             chain = self._handle.chain(reader)
             if chain is not None:
-                check_chain(chain, reader)
+                check_chain(chain, reader, stream_of)
             for event in self.controls():
                 event.data  # noqa: B018 - decoded, to see that it can be
         except Damaged as error:
@@ -525,8 +536,51 @@ class LocalLog(Log):
             length = tail.size - tail.mark.offset
             reason = "an unfinished append, as a crash leaves one; the next append ends it"
             notes.append(Finding("note", self._handle.path, tail.mark.offset, length, reason))
+        if chain is not None:
+            notes += self._verify_checkpoint(reader, tail, chain)
         self._clear_failure(tail)
         return notes
+
+    def _verify_checkpoint(self, reader: Reader, tail: Tail, chain: Chain) -> list[Finding]:
+        """Compare the checkpoint's control records with the log's; its state is for others to compare."""
+        found = self._handle.look_at_checkpoint(reader)
+        if isinstance(found, Checkpoint) and found.seq > tail.mark.seq:
+            found = "is ahead of the log"
+        if isinstance(found, str):
+            hint = "it is passed over, and the next compaction writes another"
+            note = Finding("note", self.checkpoint_file(), 0, 0, f"this checkpoint {found}: {hint}")
+            return [note] if found else []
+        said = format.decode_lines(found.controls)
+        right = [line for line in chain.controls() if line.seq <= found.seq]
+        if [format.control_line(line) for line in said] == list(map(format.control_line, right)):
+            return []
+        reason = "this checkpoint has other control records than the log"
+        return [Finding("damage", self.checkpoint_file(), 0, 0, f"{reason}; {WRONG_CHECKPOINT}")]
+
+    def checkpoint_file(self) -> str:
+        return self._handle.root.path_of(self._handle.name, names.CHECKPOINT)
+
+    def drop_checkpoint(self) -> None:
+        self._backend.used(self)
+        self._handle.drop_checkpoint()
+        self._forget_known()
+
+    def taken_out(self) -> Iterator[Event]:
+        found = self._look()
+        chain = None if found is None else self._handle.chain(found[0])
+        for part, behind in () if chain is None else chain.parts():
+            segment = part.reader.segment
+            if not isinstance(segment, Sealed):
+                continue
+            blank, before = set(segment.index.blank), segment.index.blank_before
+            if not (blank or before):
+                continue
+            for piece in part.reader.forwards(part.start, part.end):
+                for line in piece.lines(format.decode_lines):
+                    if behind < line.seq and (
+                        line.seq in blank or (line.seq < before and is_said(line.kind))
+                    ):
+                        yield event_of(line, self._gaps)
 
     def _forget_cached(self, reader: Reader) -> None:
         try:
@@ -705,7 +759,7 @@ class LocalBackend(Backend):
         self.durability = durability
         self.lock_timeout = lock_timeout
         self.large_content = large_content
-        self.dictionary = Latest(self._root)
+        self.dictionary = Latest(self._root, lock_timeout)
         self.large = LocalContents(self._root, self.check_open, lock_timeout)
         self._closed = False
         self._generation = disk.generation
@@ -861,25 +915,47 @@ class LocalBackend(Backend):
         self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
     ) -> None:
         log = self._local(session_id)
-        with self.large.moving():
+        with self.large.moving(), self.dictionary.moving():
             log.delete(expected_seq, timeout)
 
     def restore(self, session_id: str) -> None:
         log = self._local(session_id)
-        with self.large.moving():
+        with self.large.moving(), self.dictionary.moving():
             log.restore()
 
     def purge(self, session_id: str) -> None:
         log = self._local(session_id)
         name = self._name_of(session_id)
         self._root.check_writable()
-        with self.large.moving():
+        with (
+            self.large.moving(),
+            self.dictionary.moving(),
+            self.dictionary.forgetting(self._said_first(session_id)),
+        ):
             purged = self._root.purge(name) or (log.bury() and self._root.purge(name))
         if not purged:
             raise SessionNotFound(f"no session {session_id!r} in the trash")
         # Whatever was wrong with it, the next session of this name has nothing to do with it.
         self._root.failed.discard(session_id)
         log.let_go()
+
+    def _said_first(self, session_id: str) -> list[bytes]:
+        """Return what a dictionary may have been made of, of a session that is to be forgotten."""
+        if not kept(self._root):
+            return []
+        texts: list[bytes] = []
+        size = 0
+        try:
+            for chunk in self.ancestor(session_id).read():
+                for event in chunk.events():
+                    if event.kind != MESSAGE_PART:
+                        texts.append(event.raw)
+                        size += len(event.raw)
+                if size >= SAMPLE:
+                    break
+        except HansardError:
+            return [bytes(MOST + 1)]  # it cannot be read, so everything is in doubt
+        return texts
 
     def _local(self, session_id: str) -> LocalLog:
         log = self.log(session_id)
@@ -902,20 +978,41 @@ class LocalBackend(Backend):
     def collect(self, refers: Refers, *, dry_run: bool = False) -> list[Content]:
         return self.large.collect(refers, self._all_ids, self.ancestor, dry_run=dry_run)
 
+    def population(self) -> object:
+        self.check_open()
+        return self._root.population()
+
     def _all_ids(self) -> list[str]:
         """Return the ids of all sessions, also of those in the trash."""
         both = (self._root.session_names(), self._root.trash_names())
         return sorted({session_id for names in both for session_id in self._ids_of(names)})
 
-    def learn(self, session_ids: Iterable[str], sample: Callable[[str], bytes]) -> None:
+    def learn(self, session_ids: Iterable[str], sample: Callable[[str], bytes]) -> bool:
         self.check_open()
+        try:
+            return self._learn(list(session_ids), sample)
+        except (DiskFailed, LockTimeout, UnsafePath):
+            return False  # without one, everything is only larger
+
+    def _learn(self, session_ids: list[str], sample: Callable[[str], bytes]) -> bool:
+        judged = False
+        if self.dictionary.doubted():
+            with self.dictionary.training():
+                judged = self.dictionary.judge(map(sample, _spread(sorted(self.ids()))))
         if self.dictionary.name():
-            return
-        # Those that have been compacted without one had too little in common, or were too few.
-        small = [found for found in session_ids if self._local(found).is_small()]
+            return judged
+        # Those that have been compacted without one had too little in common, or were too few. But those that
+        # need one that was retired are written anew.
+        anew = bool(self.dictionary.retired())
+        small = [found for found in session_ids if self._local(found).is_small(sealed=anew)]
         if len(small) >= FEWEST:
-            step = -(-len(small) // (4 * FEWEST))
-            self.dictionary.learn(sample(found) for found in small[::step])
+            with self.dictionary.training():
+                self.dictionary.learn(map(sample, _spread(small)))
+        return judged
+
+    def unlearn(self) -> int:
+        self.check_open()
+        return self.dictionary.remove_unneeded()
 
     def shared_findings(self) -> list[Finding]:
         self.check_open()
@@ -944,3 +1041,9 @@ class LocalBackend(Backend):
             log.let_go()
         self._cursors.close()
         self._root.close()
+
+
+def _spread(session_ids: list[str]) -> list[str]:
+    """Return so many of them as are enough to tell what is common, from all over."""
+    step = max(1, -(-len(session_ids) // (4 * FEWEST)))
+    return session_ids[::step]

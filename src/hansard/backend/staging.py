@@ -28,7 +28,7 @@ class LocalStage(Stage):
         self._backend = backend
         self._staging = Staging(root, session_id, before)
         self._keys: set[str] = set()
-        #: Keeps collectors away from large content to which only this log refers (F-121).
+        #: Keeps collectors away from large content to which only this log refers (F-137).
         self._keeping = ExitStack()
 
     def append(self, drafts: Sequence[Draft], *, key: str | None = None) -> None:

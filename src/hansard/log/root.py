@@ -25,6 +25,10 @@ from hansard.log import disk, format, names
 #: A temporary file whose maker's process id lives on is still left over after this long.
 STALE_SECONDS: Final = 3600.0
 
+#: Longer than file systems take to notice that time has passed, in nanoseconds; some count in seconds.
+_TICK: Final = 100_000_000
+_SECOND: Final = 1_000_000_000
+
 _MARKER_LIMIT = 64 * 1024
 _MARKER_TEXT = b'{"hansard":"store","version":%d}\n' % format.VERSION
 
@@ -364,6 +368,19 @@ class Root:
         self.sync_names()
         disk.sync_directory(self._descriptor)
 
+    def population(self) -> object:
+        """Return something that changes when a session's directory comes, goes or moves."""
+        try:
+            found = [disk.version(self._descriptor, part) for part in (names.SESSIONS, names.TRASH)]
+        except OSError:
+            return object()
+        # Two changes within a tick of the file system's clock leave one time: what has just changed is not
+        # believed to stay.
+        for _, changed, _ in found:
+            if abs(time.time_ns() - changed) < (_TICK if changed % _SECOND else 4 * _SECOND):
+                return object()
+        return found
+
     def stamps(self) -> Iterator[tuple[str, int]]:
         """Yield the name of each session's directory, with a number that changes when its log grows."""
         if self._sessions < 0:
@@ -423,7 +440,7 @@ class Root:
     # -- what is to become a log ----------------------------------------------------------------
 
     def create_staged(self) -> tuple[str, int]:
-        """Create a file for a log that nobody sees yet; return its name, and the open file (F-119)."""
+        """Create a file for a log that nobody sees yet; return its name, and the open file (F-135)."""
         self.check_writable()
         # What others died over: of large imports much may be left.
         sweep(self._descriptor, older_than=STALE_SECONDS, now=time.time())
@@ -435,7 +452,7 @@ class Root:
             raise disk.explain(error, "create", f"{self.path}/{name}", hint) from error
 
     def move_staged(self, name: str, directory: int) -> None:
-        """Make it the log of a session. The caller holds the session's lock, and there is no log (F-120)."""
+        """Make it the log of a session. The caller holds the session's lock, and there is no log (F-136)."""
         disk.move(self._descriptor, name, directory, names.LOG)
 
     def discard_staged(self, name: str) -> None:

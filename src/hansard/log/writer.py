@@ -301,7 +301,7 @@ class Writer:
         return self._touched()
 
     def begin_with(self, staged: str) -> None:
-        """Let the session, which must not exist, begin with a log that was staged and synced (F-120)."""
+        """Let the session, which must not exist, begin with a log that was staged and synced (F-136)."""
         self._check_process()
         with self._turns.alone():
             self._handle.root.sync_names()

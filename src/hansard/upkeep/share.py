@@ -196,7 +196,7 @@ class _Streams:
             for said in chunk.streamed():
                 if said.over:
                     self._ended[said.stream] = said.seq
-                if said.stream in redactions.streams:
+                if said.stream in redactions.streams or said.seq < redactions.before:
                     continue
                 open_streams.setdefault(said.stream, []).append(said.text)
                 if said.over:
