@@ -8,7 +8,7 @@
     session.messages()
 
 To read the source, follow one event through the house, opening files in this order: `session` →
-`event/codec` → `backend/local` → `log/writer` → `log/draft` → `log/disk` → `log/reader` →
+`event/codec` → `backend/local_log` → `log/writer` → `log/draft` → `log/disk` → `log/reader` →
 `state/replay` → `state/fold`. docs/architecture.md draws the rooms; docs/format.md is the law on disk.
 """
 
@@ -38,9 +38,10 @@ from hansard.errors import (
     UnsafePath,
 )
 from hansard.event.envelope import Event
+from hansard.index.entry import Page, SessionInfo
 from hansard.session import Session
 from hansard.state.fold import State, Usage
-from hansard.store import Page, SessionInfo, Store, open
+from hansard.store import Store, open
 
 __all__ = [
     "BackendUnavailable",

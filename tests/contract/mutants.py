@@ -20,6 +20,7 @@ from tests.contract.retention_mutants import (
     LogThatIsAlwaysBusy,
     LogThatSalvagesMessages,
 )
+from tests.contract.watch_mutants import WATCH_MUTANTS
 
 
 class Mutant(MemoryBackend):
@@ -252,6 +253,7 @@ MUTANTS: dict[type[MemoryBackend], str] = {
     of(LogThatSalvagesMessages): "salvage",
     of(LogThatIsAlwaysBusy): "salvage",
     **LARGE_MUTANTS,
+    **WATCH_MUTANTS,
     **FORKING_MUTANTS,
     **{of(logs): capability for logs, capability in FORKING_LOGS.items()},
     **{of(logs): capability for logs, capability in COMPACTION_LOGS.items()},

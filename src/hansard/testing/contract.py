@@ -31,6 +31,7 @@ from hansard.testing.checks import (
     large,
     reading,
     retention,
+    watching,
 )
 from hansard.testing.checks.base import CHECKS as _CHECKS
 from hansard.testing.checks.base import Broken, Check, Context, Factory, Reopen
@@ -76,6 +77,7 @@ CAPABILITIES: Final = {
     "purge": Capability(must=True, means="remove a session for good"),
     "audit": Capability(must=True, means="keep a log of what was done to sessions"),
     "sizes": Capability(must=True, means="tell cheaply which sessions have grown"),
+    "watch": Capability(must=True, means="tell an index what has changed"),
     "salvage": Capability(must=True, means="give what is left of a session"),
     "cursors": Capability(must=True, means="remember how far consumers have got"),
     "large": Capability(must=True, means="keep large content once, as long as it is needed"),
@@ -87,7 +89,17 @@ CAPABILITIES: Final = {
 }
 
 #: The files whose checks count, in this order.
-_FILES: Final = (appending, reading, keeping, cursors, large, retention, forking, compaction)
+_FILES: Final = (
+    appending,
+    reading,
+    keeping,
+    watching,
+    cursors,
+    large,
+    retention,
+    forking,
+    compaction,
+)
 
 #: Every promise as a check.
 CHECKS: Final[tuple[Check, ...]] = tuple(
