@@ -38,7 +38,7 @@ from hansard.errors import (
     UnsafePath,
 )
 from hansard.event.envelope import Event
-from hansard.index.entry import Page, SessionInfo
+from hansard.index.entry import DayStats, Hit, Page, SessionInfo, StoreStats
 from hansard.session import Session
 from hansard.state.fold import State, Usage
 from hansard.store import Store, open
@@ -49,13 +49,16 @@ __all__ = [
     "CollectionReport",
     "CompactReport",
     "Damaged",
+    "DayStats",
     "DiskFailed",
+    "DropReport",
     "Event",
     "Finding",
     "Followed",
     "Follower",
     "HansardError",
     "Health",
+    "Hit",
     "InUse",
     "InvalidEvent",
     "InvalidSessionId",
@@ -78,6 +81,7 @@ __all__ = [
     "Store",
     "StoreNotFound",
     "StoreReport",
+    "StoreStats",
     "Stream",
     "SyncFailed",
     "UnknownFormat",
@@ -90,6 +94,7 @@ __all__ = [
 _LATER = {
     "CollectionReport": "upkeep.collection",
     "CompactReport": "upkeep.compaction",
+    "DropReport": "upkeep.dropping",
     "Followed": "follow",
     "Follower": "follow",
     "Problem": "state.pairing",
@@ -107,6 +112,7 @@ if TYPE_CHECKING:
     from hansard.stream import Stream
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport
+    from hansard.upkeep.dropping import DropReport
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.repair import RepairReport
     from hansard.upkeep.verify import SessionReport, StoreReport

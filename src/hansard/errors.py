@@ -100,7 +100,7 @@ class SessionDeleted(HansardError, LookupError):
 
 
 class InUse(HansardError):
-    """Other sessions were forked from this one and need its events; nothing was purged.
+    """Other sessions were forked from this one and need its events; nothing was removed.
 
     Attributes:
         children: the ids of those sessions.

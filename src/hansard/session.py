@@ -8,7 +8,7 @@ goes to the backend. A handle is cheap, safe to share between threads, and sees 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hansard.backend.contract import Backend
 from hansard.errors import InvalidEvent, SessionDeleted, SessionNotFound
@@ -36,6 +36,9 @@ from hansard.event.kinds import (
 from hansard.reading import At, Reading
 from hansard.state import fold
 from hansard.stream import Stream
+
+if TYPE_CHECKING:
+    from hansard.upkeep.dropping import DropReport
 
 _LONGEST_KEY = 1024
 
@@ -247,6 +250,25 @@ class Session(Reading):
         from hansard.upkeep import scrub
 
         return self._append(list(scrub.scrub(self.events(), texts, reason)))
+
+    def drop_history(self, before: int, *, reason: str = "", dry_run: bool = False) -> "DropReport":
+        """Take everything that was said before a seq out of every view, for good; return what that is.
+
+        Messages, summaries and the application's own events go; their seqs and keys stay, and so does what
+        adds up to the state: metadata, usage, labels. **This cannot be undone**: when the session is
+        compacted, the bytes go too. The bound may move back, so that no tool call is cut from its result.
+        `InUse` if a session was forked from this one and has some of it. A fork drops what it inherits for
+        itself only.
+
+        Args:
+            before: the first seq that is to stay, at most one more than the last.
+            reason: kept in the log with the event that says so.
+            dry_run: do nothing, and report what would be dropped.
+        """
+        from hansard.upkeep.dropping import drop_history
+
+        whole = self._whole()
+        return drop_history(self._backend, self._log, whole, before, reason=reason, dry_run=dry_run)
 
     def clear(self) -> Event:
         """Let the model view start anew; the history view still shows all."""

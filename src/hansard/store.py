@@ -118,9 +118,10 @@ class _Caretaker:
     def want(self, session_id: str) -> None:
         backend = self._backend()
         if self._keeper is None and backend is not None:
+            from hansard.index import residue
             from hansard.upkeep.periodic import Keeper
 
-            self._keeper = Keeper(backend)
+            self._keeper = Keeper(backend, residue.forget)
         if self._keeper is not None:
             self._keeper.want(session_id)
 

@@ -18,6 +18,28 @@ class LogThatForgetsNothing(MemoryLog):
         return super().compact(forget._replace(mask=lambda event: event), **options)
 
 
+class LogThatForgetsWhatIsListed(MemoryLog):
+    """Takes no notice of a bound."""
+
+    def compact(self, forget: Forget, **options: Any) -> Compacted:
+        def mask(event: Event) -> Event:
+            return forget.mask(event) if event.seq in forget.seqs else event
+
+        return super().compact(forget._replace(mask=mask), **options)
+
+
+class LogThatForgetsWhatWasDone(MemoryLog):
+    """Takes everything before a bound for something that was said."""
+
+    def compact(self, forget: Forget, **options: Any) -> Compacted:
+        def mask(event: Event) -> Event:
+            if event.seq < forget.before:
+                return Event(event.seq, event.stamp, event.kind, b"{}", event.key)
+            return forget.mask(event)
+
+        return super().compact(forget._replace(mask=mask), **options)
+
+
 class LogThatForgetsKeys(MemoryLog):
     def compact(self, forget: Forget, **options: Any) -> Compacted:
         done = super().compact(forget, **options)
@@ -91,6 +113,8 @@ class LogThatCompactsNothing(MemoryLog):
 
 COMPACTION_LOGS: dict[type[MemoryLog], str] = {
     LogThatForgetsNothing: "compact",
+    LogThatForgetsWhatIsListed: "compact",
+    LogThatForgetsWhatWasDone: "compact",
     LogThatForgetsKeys: "compact",
     LogThatCountsAnew: "compact",
     LogThatDropsAllParts: "compact",

@@ -145,7 +145,7 @@ class Struck:
 def refused(fault: faults.Faults, number: int) -> bool:
     """Say whether a call was refused that matters."""
     # To list a directory it is opened once more. Here only the sweep of old temporaries lists, and
-    # does not insist. And a checkpoint may be missing at any time, and so may marks (F-119).
+    # does not insist. And a checkpoint may be missing at any time, and so may marks (F-128).
     harmless = ("/.", "/checkpoint", "/marks")
     return any(
         call.error == number

@@ -143,7 +143,7 @@ def stands(store: str) -> list[int]:
 def test_every_pass_knows_what_was_acknowledged_before_it(
     crew: Crew, tmp_path: Path, seed: int
 ) -> None:
-    """F-121, F-122: beside two writers, each pass finds all appends acknowledged before it began."""
+    """F-130, F-131: beside two writers, each pass finds all appends acknowledged before it began."""
     store, board = str(tmp_path / "store"), tmp_path / "board"
     acknowledged = Board(board)
     found = Index(store)
@@ -173,7 +173,7 @@ def test_every_pass_knows_what_was_acknowledged_before_it(
 def test_killed_writers_and_a_killed_consumer_leave_nothing_unknown(
     crew: Crew, tmp_path: Path, rng: random.Random
 ) -> None:
-    """F-121, F-122: whoever is killed at whatever moment, the next pass knows all that there is."""
+    """F-130, F-131: whoever is killed at whatever moment, the next pass knows all that there is."""
     store, board, kept = str(tmp_path / "store"), tmp_path / "board", tmp_path / "kept"
     Board(board)
     Index(store, kept).go_over()
@@ -197,7 +197,7 @@ def test_killed_writers_and_a_killed_consumer_leave_nothing_unknown(
 def test_marks_that_are_removed_beside_writers_are_found_again(
     crew: Crew, tmp_path: Path, seed: int
 ) -> None:
-    """F-119, F-123: without its marks a store goes on; who opens it anew marks where all others do."""
+    """F-128, F-132: without its marks a store goes on; who opens it anew marks where all others do."""
     store, board = str(tmp_path / "store"), tmp_path / "board"
     Board(board)
     found = Index(store)

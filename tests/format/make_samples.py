@@ -303,6 +303,29 @@ def compacted(sample: Sample) -> None:
     sample.settle("f", history=inherited, model=inherited, title="T")
 
 
+def dropped(sample: Sample) -> None:
+    """Sealed segments whose beginning was dropped, a later bound that waits, and a fork with its own."""
+    said: list[dict[str, Any]] = [{"n": number} for number in range(30)]
+    with hansard.open(sample.path) as store:
+        session = store.create("s", metadata={"title": "T"})
+        for place, message in enumerate(said[:20]):
+            session.add_message(message, key=f"key {place}" if place < 9 else None)
+        session.redact(20)
+        session.summarize(upto=5, message={"n": "summary"})
+        session.compact()
+        session.drop_history(11, reason="old")
+        session.compact()
+        session.add_messages(said[20:])
+        session.drop_history(14)
+        fork = session.fork("f")
+        fork.add_message({"n": "fork"})
+        fork.drop_history(19)
+    left = [message for message in said if message["n"] > 11 and message["n"] != 18]  # event 20
+    sample.settle("s", history=left, model=[{"n": "summary"}, *left], title="T")
+    left = [*(message for message in left if message["n"] > 16), {"n": "fork"}]
+    sample.settle("f", history=left, model=[{"n": "summary"}, *left], title="T")
+
+
 SAMPLES: dict[str, Callable[[Sample], None]] = {
     made.__name__: made
     for made in (
@@ -315,6 +338,7 @@ SAMPLES: dict[str, Callable[[Sample], None]] = {
         meanings,
         kept_beside,
         compacted,
+        dropped,
     )
 }
 

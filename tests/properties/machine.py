@@ -143,8 +143,7 @@ class Conversations(Stepping):
             fact.seq
             for fact in facts
             if fact.kind == "message.added" and fact.data.get("stream") == stream and stream
-            and fact.seq >= seq and fact.seq not in self.plain.gone(name).seqs
-            and stream not in self.plain.gone(name).streams
+            and fact.seq >= seq and not self.plain.gone(name).has(fact)
         ]  # fmt: skip
         taken = finished[0] if finished else seq
         self.do(
@@ -161,6 +160,30 @@ class Conversations(Stepping):
         """Return the stream of a message or part, as far as it can be seen."""
         data = next(data for place, _, data, _ in self.plain.shown(name) if place == seq)
         return data.get("stream")
+
+    @action(2, when=lambda self: self.plain.live(), place=PLACES, share=SHARES, dry=st.booleans())
+    def drop_history(self, place: int, share: int, dry: bool) -> None:
+        """Drop the beginning, which a fork that needs it does not let happen."""
+        childless = [name for name in self.plain.live() if not self.plain.children(name)]
+        name = self.draw(st.sampled_from(self.plain.live() + 3 * childless))
+        before = self.seq(name, share)
+        data = self.plain.dropped(name, before)
+        refuses = hansard.InUse if data and self.plain.drop_hits(name, data["before"]) else None
+        session = self.handle(place, name)
+        if dry and refuses is None:
+            assert session.drop_history(before, reason="r", dry_run=True).seq == 0
+        report = self.do(
+            name,
+            lambda: session.drop_history(before, reason="r"),
+            *([("history.dropped", data)] if data else []),
+            refuses=refuses,
+        )
+        if report is not None:
+            assert report.seq == (self.plain.session(name).seq if data else 0)
+            assert (report.events, report.messages) == (
+                data.get("events", 0),
+                data.get("messages", 0),
+            )
 
     @action(4, place=PLACES, share=SHARES, message=MESSAGES)
     def summarize(self, place: int, name: str, share: int, message: Json) -> None:

@@ -58,10 +58,22 @@ class Plain:
 
 
 class Gone(NamedTuple):
-    """What was taken out of a session: seqs, and streams."""
+    """What was taken out of a session: seqs, streams, parts of streams, and all before a seq."""
 
     seqs: set[int]
     streams: set[str]
+    parts: set[str]
+    before: int = 0
+
+    def has(self, fact: Fact) -> bool:
+        """Say whether nothing is left of what an event said."""
+        kind = fact.kind
+        if kind == "message.part" and fact.data["stream"] in self.streams | self.parts:
+            return True
+        if fact.seq in self.seqs or fact.stream in self.streams:
+            return True
+        said = kind in {"message.added", "message.part", "summary.added"} or kind.startswith("x.")
+        return said and fact.seq < self.before
 
 
 class PlainStore:
@@ -89,30 +101,83 @@ class PlainStore:
     def gone(self, name: str) -> Gone:
         """Return what was ever taken out: by the session, or by those it inherits it from."""
         plain = self.session(name)
-        found = Gone(set(), set())
+        found = Gone(set(), set(), set())
+        before = 0
         if plain.parent is not None:
             above = self.gone(plain.parent)
             found.seqs.update(seq for seq in above.seqs if seq <= plain.forked_at)
             found.streams.update(above.streams)
+            found.parts.update(above.parts)
+            before = min(above.before, plain.forked_at + 1)
         for fact in plain.own:
             if fact.kind == "message.redacted":
                 found.seqs.add(fact.data["seq"])
                 found.streams.update([fact.data["stream"]] if "stream" in fact.data else [])
-        return found
+            elif fact.kind == "history.dropped":
+                before = max(before, fact.data["before"])
+                found.parts.update(fact.data.get("streams", []))
+        return found._replace(before=before)
 
-    def shown(self, name: str) -> list[tuple[int, str, Json, str | None]]:
+    def shown(self, name: str, gone: Gone | None = None) -> list[tuple[int, str, Json, str | None]]:
         """Return all events as a reader may see them."""
-        gone = self.gone(name)
+        gone = self.gone(name) if gone is None else gone
         found = []
         for fact in self.facts(name):
             data = fact.data
-            if fact.kind == "message.part" and data["stream"] in gone.streams:
+            # Which stream a part is of may be known, unless it was taken out by itself and in no other way.
+            if fact.kind == "message.part" and gone._replace(seqs=set()).has(fact):
                 data = {"stream": data["stream"], "over": True, "redacted": True}
-            elif fact.seq in gone.seqs or fact.stream in gone.streams:
+            elif gone.has(fact):
                 blank = {"message": None} if fact.kind == "message.added" else {}
                 data = {**blank, "redacted": True}
             found.append((fact.seq, fact.kind, data, fact.key))
         return found
+
+    def dropped(self, name: str, before: int) -> Json:
+        """Return the data of the event that drops what was said before a seq; empty if that is nothing."""
+        gone = self.gone(name)
+        facts = [fact for fact in self.facts(name) if not gone.has(fact)]
+        spans = [*_spans(facts), *_answered(facts)]
+        while True:
+            first = min((first for first, last in spans if first < before <= last), default=0)
+            if not first:
+                break
+            before = first
+        unfinished = _unfinished(facts, gone)
+        begun = [
+            fact.data["stream"]
+            for fact in facts
+            if fact.seq < before and fact.kind == "message.part" and "message" in fact.data
+        ]
+        streams = [stream for stream in begun if stream in unfinished]
+        then = gone._replace(before=max(before, gone.before))
+        changed = [
+            kind
+            for (_, _, data, _), (_, kind, blank, _) in zip(
+                self.shown(name, gone), self.shown(name, then), strict=True
+            )
+            if data != blank
+        ]
+        facts_of_it = {
+            "before": before,
+            "reason": "r",
+            "streams": streams,
+            "events": len(changed),
+            "messages": changed.count("message.added"),
+        }
+        return {word: value for word, value in facts_of_it.items() if value} if changed else {}
+
+    def drop_hits(self, name: str, before: int) -> list[str]:
+        """Return the forks, deleted ones too, that have something of what a bound takes out."""
+        gone = self.gone(name)
+        then = gone._replace(before=max(before, gone.before))
+        pairs = zip(self.shown(name, gone), self.shown(name, then), strict=True)
+        lowest = min(now[0] for now, after in pairs if now != after)
+        return [
+            child
+            for child, plain in self.sessions.items()
+            if plain.own and plain.parent == name and plain.forked_at >= lowest
+        ]
 
     def compact(self, name: str, *, drops_parts: bool) -> None:
         """Empty the parts of streams that are over, unless a place in the middle of one is still led to."""
@@ -130,7 +195,7 @@ class PlainStore:
                 and fact.seq < end
                 and not needed
             ):
-                fact.data = {"stream": fact.data["stream"]}
+                fact.data = {word: said for word, said in fact.data.items() if word != "text"}
 
     def _led_to(self, name: str) -> set[int]:
         """Return the places of a session at which others begin, or to which a label or a revert leads."""
@@ -163,7 +228,7 @@ class PlainStore:
         for fact in walked:
             if fact.kind == "session.cleared":
                 begin, summary, covered = fact.seq, None, -1
-            elif fact.kind != "summary.added" or fact.seq in gone.seqs:
+            elif fact.kind != "summary.added" or gone.has(fact):
                 continue
             elif fact.data["upto"] >= covered:
                 summary, covered = fact, fact.data["upto"]
@@ -264,8 +329,7 @@ def _said(facts: list[Fact], gone: Gone) -> Placed:
     found: Placed = [
         (fact.seq, fact.data["message"])
         for fact in facts
-        if fact.kind == "message.added"
-        if fact.seq not in gone.seqs and fact.stream not in gone.streams
+        if fact.kind == "message.added" and not gone.has(fact)
     ]
     for stream, last in _unfinished(facts, gone).items():
         parts = [
@@ -284,10 +348,34 @@ def _unfinished(facts: list[Fact], gone: Gone) -> dict[str, int]:
     found: dict[str, int] = {}
     for fact in facts:
         stream: str = fact.data.get("stream", "")
-        if fact.kind == "message.part" and not fact.data.get("over") and stream not in gone.streams:
+        if fact.kind == "message.part" and gone._replace(seqs=set()).has(fact):
+            found.pop(stream, None)
+        elif fact.kind == "message.part" and not fact.data.get("over"):
             found[stream] = fact.seq
         elif fact.kind in {"message.part", "message.added"}:
             found.pop(stream, None)
+    return found
+
+
+def _spans(facts: list[Fact]) -> list[tuple[int, int]]:
+    """Return where each stream begins and where it was heard of last."""
+    places: dict[str, list[int]] = {}
+    for fact in facts:
+        if fact.kind in {"message.part", "message.added"} and "stream" in fact.data:
+            places.setdefault(fact.data["stream"], []).append(fact.seq)
+    return [(seqs[0], seqs[-1]) for seqs in places.values()]
+
+
+def _answered(facts: list[Fact]) -> list[tuple[int, int]]:
+    """Return the seqs of calls and of their results, for chat messages."""
+    waiting: dict[str, int] = {}
+    found = []
+    for fact in facts:
+        message = fact.data["message"] if fact.kind == "message.added" else {}
+        answered = message.get("tool_call_id")
+        if answered in waiting:
+            found.append((waiting.pop(answered), fact.seq))
+        waiting.update({call["id"]: fact.seq for call in message.get("tool_calls", [])})
     return found
 
 

@@ -73,6 +73,8 @@ class Twins:
             "snapshot": lambda: session.snapshot(f"s{number % 3}"),
             "revert": lambda: session.revert(place),
             "redact": lambda: session.redact(place),
+            "scrub": lambda: session.scrub("x" * (number % 7 + 1), "2"),
+            "drop": lambda: session.drop_history(place // 2),
             "clear": session.clear,
             "summarize": lambda: session.summarize(upto=place, message=message),
             "usage": lambda: session.record_usage(model="m", input_tokens=number, output_tokens=1),
@@ -141,7 +143,18 @@ KINDS = (
     ["say"] * 8
     + ["compact"] * 4
     + ["long", "key", "key", "expect", "metadata", "title", "snapshot", "revert", "redact"] * 2
-    + ["clear", "summarize", "usage", "fork", "delete", "restore", "restore"]
+    + [
+        "drop",
+        "drop",
+        "scrub",
+        "clear",
+        "summarize",
+        "usage",
+        "fork",
+        "delete",
+        "restore",
+        "restore",
+    ]
 )
 
 

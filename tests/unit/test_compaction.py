@@ -1,11 +1,10 @@
-"""Compaction changes what is stored and not what is said: equal before and after, and gone what should be."""
+"""Compaction changes what is stored and not what is said: equal before and after, and no work twice."""
 
 import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,9 @@ import pytest
 import zstandard
 
 import hansard
-from hansard import Session, Store
+from hansard import Store
 from hansard.testing import faults
-
-HIDDEN = "correct-horse-battery"
-
-Tree = dict[str, tuple[int, int, int]]
+from tests.unit.saying import found_anywhere, said, talk, tree
 
 
 @pytest.fixture
@@ -32,90 +28,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def root(tmp_path: Path) -> Path:
     """Return its directory."""
     return tmp_path / "store"
-
-
-def said(session: Session, *, events: bool = True) -> dict[str, Any]:
-    """Return everything that can be asked of a session."""
-    seq = session.seq
-    times = [event.time for event in session.events()]
-    found: dict[str, Any] = {
-        "history": session.messages(view="history"),
-        "model": session.messages(),
-        "json": session.messages_json(),
-        "last": [session.messages(last=n) for n in (0, 1, 3, 1000)],
-        "after": [session.messages(after=n) for n in range(0, seq + 2, 3)],
-        "window": [session.window(messages=n) for n in (1, 3, 10)],
-        "state": session.state(),
-        "states": [session.state(at=n) for n in range(0, seq + 1, 4)],
-        "times": [session.messages(at=time) for time in times[::5]],
-        "snapshots": session.snapshots,
-        "usage": session.usage,
-        "metadata": session.metadata,
-        "title": session.title,
-        "parent": session.parent,
-        "children": session.children(),
-        "seq": seq,
-    }
-    if events:
-        found["events"] = [
-            (event.seq, event.kind, event.data, event.key, event.time) for event in session.events()
-        ]
-        found["at"] = [session.messages(at=n) for n in range(seq + 1)]
-    return found
-
-
-def talk(session: Session, begin: int = 0, count: int = 12) -> None:
-    """Say all kinds of things."""
-    for number in range(begin, begin + count):
-        session.add_message({"role": "user", "content": f"q{number}"}, key=f"k{number}")
-        call = {"id": f"c{number}"}
-        session.add_messages(
-            [
-                {"role": "assistant", "content": None, "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": call["id"], "content": "r" * number},
-            ],
-            key=f"pair{number}",
-        )
-        if number % 4 == 0:
-            session.snapshot(f"s{number}")
-            session.patch_metadata({"round": number})
-            session.record_usage(model="m", input_tokens=number, output_tokens=1)
-    session.set_title(f"title {begin}")
-
-
-def found_anywhere(root: Path, *texts: str) -> list[str]:
-    """Return the names of files in which one of the texts is, compressed or not."""
-    found = []
-    for path in sorted(root.rglob("*")):
-        if path.is_file():
-            data = path.read_bytes()
-            if path.suffix == ".zst":
-                reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
-                # The frames, and what stands in the index, which is a frame of its own in there.
-                data += reader.read() + _indexed(data)
-            if any(text.encode() in data for text in texts):
-                found.append(path.name)
-    return found
-
-
-def _indexed(data: bytes) -> bytes:
-    """Return what the frames in the index hold: one may begin wherever zstd's magic number stands."""
-    found = b""
-    place = data.find(zstandard.FRAME_HEADER)
-    while place >= 0:
-        with suppress(zstandard.ZstdError):
-            found += zstandard.ZstdDecompressor().decompressobj().decompress(data[place:])
-        place = data.find(zstandard.FRAME_HEADER, place + 1)
-    return found
-
-
-def tree(root: Path) -> Tree:
-    """Return inode, size and time of change of everything in a store."""
-    found = {}
-    for path in root.rglob("*"):
-        status = path.stat()
-        found[str(path.relative_to(root))] = (status.st_ino, status.st_size, status.st_mtime_ns)
-    return found
 
 
 # -- the same before and after ------------------------------------------------------------------
@@ -223,145 +135,6 @@ def test_forks_before_and_after_are_what_they_were(store: Store) -> None:
     store.delete("s")
     assert child.messages() == before["child"]["model"]
     assert store.session("after").messages() == after.messages()
-
-
-# -- what should be gone ------------------------------------------------------------------------
-
-
-def test_redacted_bytes_are_in_no_file_afterwards(store: Store, root: Path) -> None:
-    """N-45: a redacted message is in no file, whether it was compressed before, joined since, or not."""
-    session = store.session("s")
-    secrets = [f"{HIDDEN}-{n}" for n in range(6)]
-    places = []
-    for number, secret in enumerate(secrets):
-        talk(session, 20 * number, 4)
-        places.append(session.add_message({"role": "user", "content": secret}).seq)
-        if number % 2:
-            session.compact()
-    assert found_anywhere(root, *secrets)
-    for number, place in enumerate(places):
-        session.redact(place)
-        before = said(session)
-        assert session.compact().blanked >= 1
-        assert not found_anywhere(root, *secrets[: number + 1])
-        assert said(session) == before
-    assert session.compact().sessions == 0
-    assert session.verify().ok
-
-
-def test_redacted_and_scrubbed_text_is_gone_from_parts_and_metadata(
-    store: Store, root: Path
-) -> None:
-    """N-66: of a redacted stream every part goes, and of scrubbed metadata the old value, index and all."""
-    session = store.session("s")
-    session.set_metadata(note=f"it is {HIDDEN}", other=1)
-    stream = session.stream(role="assistant")
-    for word in ("I ", "say ", f"{HIDDEN}-", "now"):
-        stream.write(word)
-    session.compact()
-    stream.finish()
-    part = session.seq - 1
-    session.compact()
-    assert found_anywhere(root, HIDDEN)
-    session.redact(part)
-    session.scrub(HIDDEN)
-    before = said(session)
-    session.compact()
-    assert not found_anywhere(root, HIDDEN)
-    assert said(session) == before
-    assert HIDDEN not in session.metadata["note"]
-    assert session.metadata["other"] == 1
-    assert session.compact().sessions == 0
-
-
-def test_what_a_session_was_created_with_can_be_scrubbed(store: Store, root: Path) -> None:
-    """N-66: metadata of the first event go too: from its record, and from what later segments say of it."""
-    session = store.create("s", metadata={"note": HIDDEN})
-    talk(session, 0, 3)
-    session.compact()
-    session.scrub(HIDDEN)
-    before = said(session)
-    session.compact()
-    assert not found_anywhere(root, HIDDEN)
-    assert said(session) == before
-
-
-@pytest.mark.parametrize("how", ["fork", "snapshot", "revert", "grandchild", "reverted child"])
-@pytest.mark.parametrize("early", [False, True], ids=["at once", "compacted before its end"])
-def test_parts_that_a_place_in_the_middle_needs_are_kept(
-    store: Store, how: str, early: bool
-) -> None:
-    """N-48, N-50: a fork, label or revert into the middle of a stream shows what had been said by then."""
-    session = store.session("s")
-    session.add_message({"role": "user", "content": "q"})
-    stream = session.stream(role="assistant")
-    for word in ("a", "b", "c"):
-        stream.write(word)
-    middle = session.seq
-    expected = session.messages()
-    assert expected[-1]["content"] == "abc"
-    if how == "snapshot":
-        session.snapshot("middle")
-    stream.write("d")
-    if early:
-        session.compact()
-    stream.write("e")
-    stream.finish()
-    session.add_message({"role": "user", "content": "r"})
-    leads: dict[str, Callable[[], object]] = {
-        "fork": lambda: session.fork("child", at=middle),
-        "revert": lambda: session.revert(middle),
-        "grandchild": lambda: session.fork("between").fork("child", at=middle),
-        "reverted child": lambda: session.fork("child").revert(middle),
-        "snapshot": lambda: None,
-    }
-    leads[how]()
-    for _ in range(2):
-        session.compact()
-        if how == "snapshot":
-            assert session.messages(at="middle") == expected
-        elif how == "revert":
-            assert session.messages(at=session.seq)[: len(expected)] == expected
-        else:
-            assert store.session("child").messages() == expected
-        session.add_message({"role": "user", "content": "s"})
-
-
-def test_the_parts_of_a_finished_stream_go(store: Store, root: Path) -> None:
-    """N-45: what parts said is said by the whole message; the parts' own text goes, and no view changes."""
-    session = store.session("s")
-    stream = session.stream(role="assistant")
-    for n in range(40):
-        stream.write(f"w{n}-")
-    stream.finish({"role": "assistant", "content": "short"})
-    before = said(session, events=False)
-    assert session.compact().blanked == 40
-    for key in ("history", "model", "json", "last", "window", "state", "states", "seq"):
-        assert said(session, events=False)[key] == before[key]
-    assert not found_anywhere(root, "w17-")
-
-
-@pytest.mark.parametrize("where", ["files", "memory"])
-def test_a_message_that_was_redacted_while_it_was_streamed_stays_away(
-    tmp_path: Path, where: str
-) -> None:
-    """N-45, N-66: redacted before it was whole, added, and compacted, a message is shown by no view."""
-    place = tmp_path / "store" if where == "files" else "memory:"
-    with hansard.open(place) as store:
-        session = store.session("s")
-        session.add_message({"role": "user", "content": "q"})
-        stream = session.stream(role="assistant")
-        stream.write(HIDDEN)
-        session.redact(session.seq)
-        stream.write("more")
-        stream.finish()
-        session.add_message({"role": "user", "content": "r"})
-        before = said(session)
-        for _ in range(2):
-            session.compact()
-            assert said(session) == before
-            assert not found_anywhere(tmp_path, HIDDEN)
-        assert session.compact().blanked == 0
 
 
 # -- work ---------------------------------------------------------------------------------------

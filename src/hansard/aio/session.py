@@ -22,6 +22,7 @@ from hansard.state.fold import State, Usage
 from hansard.state.pairing import Problem
 from hansard.state.views import View
 from hansard.upkeep.compaction import CompactReport
+from hansard.upkeep.dropping import DropReport
 from hansard.upkeep.repair import RepairReport
 from hansard.upkeep.verify import SessionReport
 
@@ -186,6 +187,14 @@ class Session:
     async def scrub(self, *texts: str, reason: str = "scrubbed") -> list[Event]:
         """Take secrets out of everything that is stored, for good: this cannot be undone."""
         return await self._write(lambda session: session.scrub(*texts, reason=reason))
+
+    async def drop_history(
+        self, before: int, *, reason: str = "", dry_run: bool = False
+    ) -> DropReport:
+        """Take everything that was said before a seq out of every view, for good."""
+        return await self._write(
+            lambda session: session.drop_history(before, reason=reason, dry_run=dry_run)
+        )
 
     async def clear(self) -> Event:
         """Let the model view start anew; the history view still shows all."""

@@ -11,18 +11,21 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+import msgspec
+
 from hansard.backend.contract import Compacted, Forget
 from hansard.backend.records import ToGaps, event_of
 from hansard.errors import DiskFailed
 from hansard.event import kinds
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, MESSAGE_REDACTED
 from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, Part
-from hansard.log.dictionary import SMALL, Latest
+from hansard.log.dictionary import SMALL
 from hansard.log.format import Line, Mark
+from hansard.log.latest import Latest
 from hansard.log.lock import Lock
 from hansard.log.root import STALE_SECONDS, sweep
-from hansard.log.sealed import Sealed
+from hansard.log.sealed import LAST_FRAME, Sealed
 from hansard.log.sealing import Sealer
 
 #: A segment is not joined with others beyond this, before compression: what was sealed because it had grown
@@ -34,6 +37,9 @@ _HARDER: Final = 3
 
 #: After so many events, whoever waits is told how far it is.
 _TELL: Final = 5_000
+
+#: How often a segment is written once more because somebody came to need what was left out.
+_TRIES: Final = 5
 
 Progress = Callable[[int, int], None]
 
@@ -110,6 +116,10 @@ class Compaction:
         self._ended: dict[str, int] = {}
         #: The segments in which something was streamed.
         self._streaming: set[str] = set()
+        #: What is taken out of the segment that is being written, as it was.
+        self._forgotten: list[bytes] = []
+        #: Dictionaries that may hold what was forgotten: whoever needs one is written anew.
+        self._retired: frozenset[str] = frozenset()
         self._blanked = 0
         self._done = 0
         self._total = 0
@@ -126,6 +136,7 @@ class Compaction:
         sources, leftovers = self._sources()
         before = sum(source.bytes for source in sources) + sum(size for _, size in leftovers)
         self._look_for_streams(sources)
+        self._retired = self._dictionary.retired()
         groups = self._groups(sources)
         self._total = sum(source.raw for group in groups for source in group)
         if groups:
@@ -225,26 +236,52 @@ class Compaction:
         if source.sealed is None:
             return True
         index = source.sealed.index
+        if index.dictionary in self._retired:
+            return True
+        # What was said before a seq is not listed one by one: the index tells up to where it is gone.
+        if max(index.blank_before, source.first) < min(self._forget.before, source.last + 1):
+            return True
         blank = set(index.blank)
         if any(
             source.first <= seq <= source.last and seq not in blank for seq in self._forget.seqs
         ):
             return True
-        return any(
-            stream in self._forget.streams or stream in self._ended for stream in index.parts
-        )
+        if any(stream in self._forget.streams or stream in self._ended for stream in index.parts):
+            return True
+        # Where a bound covers them, it was enough to look at that.
+        listed = self._forget.again & self._forget.seqs
+        again = (seq for seq in listed if source.first <= seq <= source.last)
+        return any(self._is_left(source, seq) for seq in again)
+
+    def _is_left(self, source: Source, seq: int) -> bool:
+        """Say whether something of an event is still there that is to be forgotten, since something was."""
+        line = source.part.line_at(seq)
+        if line is None:
+            return False
+        return self._forget.mask(event_of(line, self._gaps)).raw != bytes(line.data)
 
     # -- doing it -------------------------------------------------------------------------------
 
     def _rewrite(self, group: list[Source]) -> None:
         small = sum(source.raw for source in group) < SMALL
         level = self._level + _HARDER if small else self._level
+        done, blanked = self._done, self._blanked
         with self._dictionary.compressor(level, small=small) as (dictionary, compress):
-            self._write(group, dictionary, compress)
+            for attempt in range(1, _TRIES + 1):
+                if self._write(group, dictionary, compress, last_try=attempt == _TRIES):
+                    break
+                # Somebody needs what was left out: a fork, or a label, of just now.
+                self._done, self._blanked, self._forgotten = done, blanked, []
 
     def _write(
-        self, group: list[Source], dictionary: str, compress: Callable[[bytes], bytes]
-    ) -> None:
+        self,
+        group: list[Source],
+        dictionary: str,
+        compress: Callable[[bytes], bytes],
+        *,
+        last_try: bool,
+    ) -> bool:
+        """Write a segment anew, and put it in place; False if it must be written once more."""
         first = group[0].first
         name = names.sealed(first)
         temporary = names.temporary(name)
@@ -271,15 +308,22 @@ class Compaction:
                     compress=compress,
                     dictionary=dictionary,
                     begins=group[0].part.begins,
+                    blank_before=self._forget.before if self._forget.before > first else 0,
                 )
                 if plain:
                     self._copy(sealer, group[0])
                 else:
                     self._fill(sealer, group)
                 sealer.finish()
-                # It is whole and durable before any name leads to it; a crash before leaves the old ones.
-                disk.move(self._directory, temporary, self._directory, name)
-                disk.sync_directory(self._directory)
+                if self._forget.has_moved() and not last_try:
+                    disk.discard(self._directory, temporary)
+                    return False
+                # Before the last trace of it goes, it is known which dictionaries hold it, too.
+                with self._dictionary.forgetting(self._forgotten):
+                    # It is whole and durable before any name leads to it; a crash before leaves the old ones.
+                    disk.move(self._directory, temporary, self._directory, name)
+                    disk.sync_directory(self._directory)
+                self._forgotten = []
             except BaseException:
                 disk.discard(self._directory, temporary)
                 raise
@@ -290,18 +334,29 @@ class Compaction:
         for source in group:
             if source.name != name:
                 self._remove(source.name)
+        return True
 
     def _is_plain(self, source: Source) -> bool:
         """Say whether a segment that is not compressed yet can stay as it is, line for line."""
         if source.sealed is not None or source.name in self._streaming:
             return False
+        if source.first < self._forget.before:
+            return False
         return not any(source.first <= seq <= source.last for seq in self._forget.seqs)
 
     def _copy(self, sealer: Sealer, source: Source) -> None:
         reader = source.part.reader
-        for piece in reader.forwards(source.part.start, source.part.end):
-            sealer.copy(piece)
-            self._tell(self._done + piece.end.offset)
+        start, end = source.part.start, source.part.end
+        # A place near the end, from which the last lines have a frame of their own.
+        last = end
+        for piece in reader.backwards(end):
+            if end.offset - piece.start.offset > LAST_FRAME:
+                break
+            last = piece.start
+        for begin, stop in ((start, last), (last, end)):
+            for piece in reader.forwards(begin, stop):
+                sealer.copy(piece)
+                self._tell(self._done + piece.end.offset)
         sealer.chain_ends_at(reader.tail().ctl)
         self._done += source.raw
 
@@ -317,20 +372,33 @@ class Compaction:
             for line, unknown in source.records():
                 data = bytes(line.data)
                 blank = self._blank(line, data, kept)
-                if blank is None:
-                    sealer.add(line, data, blank=line.seq in already, unknown=unknown)
-                else:
-                    sealer.add(line, blank, blank=True, unknown=unknown)
+                sealer.add(
+                    line,
+                    data if blank is None else blank,
+                    blank=blank is not None or line.seq in already,
+                    listed=self._is_listed(line),
+                    unknown=unknown,
+                )
+                # What was blank before is blank again, which is nothing new.
+                if blank is not None and blank != data:
                     self._blanked += 1
+                    if line.kind != MESSAGE_PART:  # which no dictionary is made of
+                        self._forgotten.append(data)
                 if line.seq % _TELL == 0:
                     self._tell(self._done)
             self._done += source.raw
             self._tell(self._done)
         sealer.keep_parts(list(kept))
 
+    def _is_listed(self, line: Line) -> bool:
+        """Say whether the index must name an event whose data were taken out."""
+        if line.kind == MESSAGE_REDACTED:
+            return False  # that it has nothing more to lose can be seen in it
+        return line.seq >= self._forget.before or not kinds.is_said(line.kind)
+
     def _blank(self, line: Line, data: bytes, kept: dict[str, None]) -> bytes | None:
         """Return what is to stand in the place of an event's data; None if they stay."""
-        if line.kind == MESSAGE_PART:
+        if line.kind == MESSAGE_PART and line.seq >= self._forget.before:
             part = kinds.read(MESSAGE_PART, data)
             if part is None:
                 return None
@@ -339,13 +407,12 @@ class Compaction:
                 if ended is None or not self._forget.drop_part(line.seq, ended):
                     kept[part.stream] = None
                     return None
-                if part.over or (not part.text and part.message is None):
+                if part.over or not part.text:
                     return None  # it says what must be known, or was emptied before
-                return b'{"stream":"%b"}' % part.stream.encode()
+                return msgspec.json.encode(_decode_begun(data))
         event = event_of(line, self._gaps)
         masked = self._forget.mask(event)
-        # What was blank before is blank again, which is nothing new.
-        return None if masked is event or masked.raw == data else masked.raw
+        return None if masked is event else masked.raw
 
     def _remove(self, name: str) -> None:
         try:
@@ -356,6 +423,16 @@ class Compaction:
             raise disk.explain(
                 error, "compact", self._path, "an old segment is still there"
             ) from error
+
+
+class _Begun(msgspec.Struct, omit_defaults=True):
+    """What is left of a part: whose it is, and, of the first one, how the message began."""
+
+    stream: str
+    message: dict[str, msgspec.Raw] | None = None
+
+
+_decode_begun = msgspec.json.Decoder(_Begun).decode
 
 
 def locked(directory: int, path: str) -> Lock:

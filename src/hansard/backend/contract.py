@@ -71,6 +71,10 @@ class Content(NamedTuple):
     bytes: int
 
 
+#: What to do about a checkpoint that is whole, and wrong.
+WRONG_CHECKPOINT: Final = "what is read by it is wrong: delete the file, or repair the session"
+
+
 class Forget(NamedTuple):
     """What a compaction is to leave out."""
 
@@ -81,6 +85,12 @@ class Forget(NamedTuple):
     streams: frozenset[str]
     #: Says whether a part of a message may go: by its seq, and that at which the message was over.
     drop_part: Callable[[int, int], bool]
+    #: It changes everything before this seq that was said (`kinds.is_said`); 0 for nothing.
+    before: int = 0
+    #: Those among the seqs that were changed more than once: what was forgotten then may not be enough now.
+    again: frozenset[int] = frozenset()
+    #: Says whether `drop_part` has other answers by now than it gave: somebody is led to another place.
+    has_moved: Callable[[], bool] = bool
 
 
 class Compacted(NamedTuple):
@@ -94,12 +104,14 @@ class Compacted(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What others know of a session that is to be repaired: those that were forked from it."""
+    """What others know of a session that is to be repaired: those that were forked from it, and `verify`."""
 
     #: The last seq of it that they refer to.
     seq: int = 0
     #: When it began; empty if nobody says so.
     created: str = ""
+    #: The seqs of events that are written down as taken out, and are there.
+    untrue: frozenset[int] = frozenset()
 
 
 class Repaired(NamedTuple):
@@ -290,6 +302,17 @@ class Log(ABC):
         """Return the state that the last compaction saved, and its seq; None if there is none."""
         return None
 
+    def checkpoint_file(self) -> str:
+        """Return where that is kept, for people; empty if nowhere."""
+        return ""
+
+    def drop_checkpoint(self) -> None:  # noqa: B027 - a backend need not have any
+        """Remove it: what it says can be had from the events."""
+
+    def taken_out(self) -> Iterator[Event]:
+        """Yield the events of which it is written down that their data were taken out, as they are stored."""
+        return iter(())
+
     @abstractmethod
     def compact(
         self,
@@ -450,7 +473,7 @@ class Place(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """See to it that the file exists, is no link, and is nobody else's to read; `OSError` if it cannot be."""
+        """See to it that the file exists, is no link, and is nobody else's to read; `OSError` if not."""
 
     @abstractmethod
     def identity(self) -> int | None:
@@ -513,6 +536,10 @@ class Backend(ABC):
     @abstractmethod
     def ancestor(self, session_id: str) -> Log:
         """Return a session from which others were forked: only to be read, and also from the trash."""
+
+    def population(self) -> object:
+        """Return something that is equal as long as no session was made, deleted or restored."""
+        return object()
 
     @abstractmethod
     def ids(self) -> Iterator[str]:
@@ -592,12 +619,18 @@ class Backend(ABC):
     def drop_cursor(self, name: str) -> bool:
         """Remove a cursor, readable or not; say whether there was one. `LockTimeout` if it is open."""
 
-    def learn(self, session_ids: Iterable[str], sample: Callable[[str], bytes]) -> None:
+    def learn(self, session_ids: Iterable[str], sample: Callable[[str], bytes]) -> bool:
         """Learn what sessions have in common, to keep them smaller when they are compacted.
 
         `sample` returns what a session says, as far as it is not to be forgotten. A backend need not learn.
+        Returns True if something that was learnt must be forgotten: then all are to be compacted once more.
         """
         del session_ids, sample
+        return False
+
+    def unlearn(self) -> int:
+        """Remove what was learnt, and must be forgotten, as far as no session needs it; return how much."""
+        return 0
 
     def shared_findings(self) -> list[Finding]:
         """Return what is wrong with what all sessions share."""

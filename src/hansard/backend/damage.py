@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hansard.backend.records import stream_of
 from hansard.errors import Damaged, HansardError, SessionNotFound
 from hansard.event.kinds import SESSION_FORKED
 from hansard.log import disk, format, inspection, mending, names
+from hansard.log.comparison import compare
 from hansard.log.format import Line, Mark
 from hansard.log.handle import DELETED, SEALED
 from hansard.log.reader import Reader
@@ -81,10 +83,14 @@ class Found(NamedTuple):
 class Look:
     """One look at all segments of a session."""
 
-    __slots__ = ("_site",)
+    __slots__ = ("_begin", "_site", "_untrue")
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, untrue: frozenset[int] = frozenset()) -> None:
+        """`untrue`: see `Known`."""
         self._site = site
+        self._untrue = untrue
+        #: The seq with which the log begins, as far as the active segment says it.
+        self._begin: int | None = None
 
     def active(self) -> Found:
         """Look at the active segment."""
@@ -118,7 +124,9 @@ class Look:
             raise deleted(self._site.session_id)
         start = first
         if segment.previous is not None:
-            start = format.decode_first(segment.first_record).seq if segment.first_record else 1
+            start = 1
+            if segment.first_record:
+                self._begin = start = format.decode_first(segment.first_record).seq
         return Found(names.LOG, first, whole, end, time, survey, damaged=end is None, start=start)
 
     def sealed(self, active: Found) -> tuple[int, list[Found]]:
@@ -162,7 +170,8 @@ class Look:
                     self._site.session_id,
                     self._site.root.dictionary,
                 )
-                sealed.check()
+                compare(sealed, stream_of)
+                self._compare(sealed, first)
                 segment = sealed
             else:
                 segment = Segment(disk.duplicate(file.descriptor), path, self._site.session_id)
@@ -182,8 +191,8 @@ class Look:
                 created=segment.time,
                 begins=begins,
             )
-        except Damaged:
-            pass
+        except Damaged as error:
+            found = inspection.Finding(error.offset, 0, error.reason)
         if not packed:
             survey = mending.Survey(mending.Raw(disk.duplicate(file.descriptor), path))
             self._check_owner(survey.header.line, path)
@@ -196,11 +205,11 @@ class Look:
         survey = mending.Survey(raw, thawed.known_at, proven_only=True)
         self._check_owner(survey.header.line, path)
         inner = [
-            inspection.Finding(found.offset, found.length, f"unpacked: {found.reason}")
-            for found in survey.findings
-            if found.length > len(b"\0\n")  # what stands for a frame is among the others
+            inspection.Finding(lost.offset, lost.length, f"unpacked: {lost.reason}")
+            for lost in survey.findings
+            if lost.length > len(b"\0\n")  # what stands for a frame is among the others
         ]
-        findings = (*thawed.findings, *inner)
+        findings = (*thawed.findings, *inner) or (found,)
         return Found(
             name,
             first,
@@ -210,8 +219,20 @@ class Look:
             inventory=thawed.inventory,
             controls=thawed.controls,
             head=survey.first(),
-            begins=thawed.inventory is None or thawed.inventory.begins,
+            begins=self._begins(first, thawed.inventory),
         )
+
+    def _begins(self, first: int, inventory: Index | None) -> bool:
+        if self._begin is not None:
+            return self._begin == first
+        return inventory is None or inventory.begins
+
+    def _compare(self, sealed: Sealed, first: int) -> None:
+        """Compare what an index says with what is known of the session."""
+        if self._begin is not None and sealed.index.begins != (self._begin == first):
+            raise sealed.damaged(0, "the index is wrong: `begins` is not what the log says")
+        if any(first <= seq <= sealed.index.last for seq in self._untrue):
+            raise sealed.damaged(0, "the index is wrong: `blank` has what was not taken out")
 
     def _check_owner(self, header: bytes, path: str) -> None:
         if not header:

@@ -29,12 +29,18 @@ from hansard.backend.place import LocalPlace
 from hansard.backend.watch import LocalWatch, stamps
 from hansard.errors import (
     Closed,
+    DiskFailed,
     HansardError,
+    LockTimeout,
     SessionDeleted,
     SessionNotFound,
+    UnsafePath,
 )
+from hansard.event.kinds import MESSAGE_PART
 from hansard.log import disk, names
-from hansard.log.dictionary import FEWEST, Latest, problems
+from hansard.log.dictionary import FEWEST, SAMPLE, kept, problems
+from hansard.log.latest import Latest
+from hansard.log.retirement import MOST
 from hansard.log.root import Root
 from hansard.log.segment import open_segment
 from hansard.log.writer import Durability
@@ -93,7 +99,7 @@ class LocalBackend(Backend):
         self.durability = durability
         self.lock_timeout = lock_timeout
         self.large_content = large_content
-        self.dictionary = Latest(self._root)
+        self.dictionary = Latest(self._root, lock_timeout)
         self.large = LocalContents(self._root, self.check_open, lock_timeout)
         self._closed = False
         self._generation = disk.generation
@@ -262,25 +268,48 @@ class LocalBackend(Backend):
         self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
     ) -> None:
         log = self._local(session_id)
-        with self.large.moving():
+        with self.large.moving(), self.dictionary.moving():
             log.delete(expected_seq, timeout)
 
     def restore(self, session_id: str) -> None:
         log = self._local(session_id)
-        with self.large.moving():
+        with self.large.moving(), self.dictionary.moving():
             log.restore()
 
     def purge(self, session_id: str) -> None:
         log = self._local(session_id)
         name = self._name_of(session_id)
         self._root.check_writable()
-        with log.marked(), self.large.moving():
+        with (
+            log.marked(),
+            self.large.moving(),
+            self.dictionary.moving(),
+            self.dictionary.forgetting(self._said_first(session_id)),
+        ):
             purged = self._root.purge(name) or (log.bury() and self._root.purge(name))
         if not purged:
             raise SessionNotFound(f"no session {session_id!r} in the trash")
         # Whatever was wrong with it, the next session of this name has nothing to do with it.
         self._root.failed.discard(session_id)
         log.let_go()
+
+    def _said_first(self, session_id: str) -> list[bytes]:
+        """Return what a dictionary may have been made of, of a session that is to be forgotten."""
+        if not kept(self._root):
+            return []
+        texts: list[bytes] = []
+        size = 0
+        try:
+            for chunk in self.ancestor(session_id).read():
+                for event in chunk.events():
+                    if event.kind != MESSAGE_PART:
+                        texts.append(event.raw)
+                        size += len(event.raw)
+                if size >= SAMPLE:
+                    break
+        except HansardError:
+            return [bytes(MOST + 1)]  # it cannot be read, so everything is in doubt
+        return texts
 
     def _local(self, session_id: str) -> LocalLog:
         log = self.log(session_id)
@@ -307,20 +336,41 @@ class LocalBackend(Backend):
     def collect(self, refers: Refers, *, dry_run: bool = False) -> list[Content]:
         return self.large.collect(refers, self._all_ids, self.ancestor, dry_run=dry_run)
 
+    def population(self) -> object:
+        self.check_open()
+        return self._root.population()
+
     def _all_ids(self) -> list[str]:
         """Return the ids of all sessions, also of those in the trash."""
         both = (self._root.session_names(), self._root.trash_names())
         return sorted({session_id for names in both for session_id in self._ids_of(names)})
 
-    def learn(self, session_ids: Iterable[str], sample: Callable[[str], bytes]) -> None:
+    def learn(self, session_ids: Iterable[str], sample: Callable[[str], bytes]) -> bool:
         self.check_open()
+        try:
+            return self._learn(list(session_ids), sample)
+        except (DiskFailed, LockTimeout, UnsafePath):
+            return False  # without one, everything is only larger
+
+    def _learn(self, session_ids: list[str], sample: Callable[[str], bytes]) -> bool:
+        judged = False
+        if self.dictionary.doubted():
+            with self.dictionary.training():
+                judged = self.dictionary.judge(map(sample, _spread(sorted(self.ids()))))
         if self.dictionary.name():
-            return
-        # Those that have been compacted without one had too little in common, or were too few.
-        small = [found for found in session_ids if self._local(found).is_small()]
+            return judged
+        # Those that have been compacted without one had too little in common, or were too few. But those that
+        # need one that was retired are written anew.
+        anew = bool(self.dictionary.retired())
+        small = [found for found in session_ids if self._local(found).is_small(sealed=anew)]
         if len(small) >= FEWEST:
-            step = -(-len(small) // (4 * FEWEST))
-            self.dictionary.learn(sample(found) for found in small[::step])
+            with self.dictionary.training():
+                self.dictionary.learn(map(sample, _spread(small)))
+        return judged
+
+    def unlearn(self) -> int:
+        self.check_open()
+        return self.dictionary.remove_unneeded()
 
     def shared_findings(self) -> list[Finding]:
         self.check_open()
@@ -351,3 +401,9 @@ class LocalBackend(Backend):
             log.let_go()
         self._cursors.close()
         self._root.close()
+
+
+def _spread(session_ids: list[str]) -> list[str]:
+    """Return so many of them as are enough to tell what is common, from all over."""
+    step = max(1, -(-len(session_ids) // (4 * FEWEST)))
+    return session_ids[::step]

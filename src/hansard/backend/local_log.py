@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from hansard.backend.contract import (
+    WRONG_CHECKPOINT,
     Append,
     Chunk,
     Compacted,
@@ -20,10 +21,10 @@ from hansard.backend.contract import (
     Log,
     Repaired,
 )
-from hansard.backend.records import LocalChunk, event_of
+from hansard.backend.records import LocalChunk, event_of, stream_of
 from hansard.errors import Damaged, HansardError, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.event.envelope import Draft, Event
-from hansard.event.kinds import SESSION_FORKED
+from hansard.event.kinds import SESSION_FORKED, is_said
 from hansard.event.large import Gaps, take_out_all, whole
 from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, check_chain
@@ -35,6 +36,7 @@ from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import Root, deleted
+from hansard.log.sealed import Sealed
 from hansard.log.writer import Writer, last_time
 
 if TYPE_CHECKING:
@@ -405,8 +407,8 @@ class LocalLog(Log):
         with suppress(OSError):
             write_checkpoint(directory, found)
 
-    def is_small(self) -> bool:
-        """Say whether a session has something to compact, and little."""
+    def is_small(self, *, sealed: bool = False) -> bool:
+        """Say whether a session has something to compact, and little. `sealed`: or had."""
         try:
             found = self._look()
         except HansardError:
@@ -414,7 +416,8 @@ class LocalLog(Log):
         if found is None:
             return False
         reader, tail = found
-        return tail.mark.seq > reader.segment.start.seq and tail.size < SMALL
+        new = tail.mark.seq > reader.segment.start.seq
+        return (new or (sealed and self._handle.chain(reader) is not None)) and tail.size < SMALL
 
     def size(self) -> int:
         found = self._look()
@@ -484,7 +487,7 @@ class LocalLog(Log):
                 inspection.committed(reader.segment, piece.start, piece.data, piece.end)
             chain = self._handle.chain(reader)
             if chain is not None:
-                check_chain(chain, reader)
+                check_chain(chain, reader, stream_of)
             for event in self.controls():
                 event.data  # noqa: B018 - decoded, to see that it can be
         except Damaged as error:
@@ -494,8 +497,51 @@ class LocalLog(Log):
             length = tail.size - tail.mark.offset
             reason = "an unfinished append, as a crash leaves one; the next append ends it"
             notes.append(Finding("note", self._handle.path, tail.mark.offset, length, reason))
+        if chain is not None:
+            notes += self._verify_checkpoint(reader, tail, chain)
         self._clear_failure(tail)
         return notes
+
+    def _verify_checkpoint(self, reader: Reader, tail: Tail, chain: Chain) -> list[Finding]:
+        """Compare the checkpoint's control records with the log's; its state is for others to compare."""
+        found = self._handle.look_at_checkpoint(reader)
+        if isinstance(found, Checkpoint) and found.seq > tail.mark.seq:
+            found = "is ahead of the log"
+        if isinstance(found, str):
+            hint = "it is passed over, and the next compaction writes another"
+            note = Finding("note", self.checkpoint_file(), 0, 0, f"this checkpoint {found}: {hint}")
+            return [note] if found else []
+        said = format.decode_lines(found.controls)
+        right = [line for line in chain.controls() if line.seq <= found.seq]
+        if [format.control_line(line) for line in said] == list(map(format.control_line, right)):
+            return []
+        reason = "this checkpoint has other control records than the log"
+        return [Finding("damage", self.checkpoint_file(), 0, 0, f"{reason}; {WRONG_CHECKPOINT}")]
+
+    def checkpoint_file(self) -> str:
+        return self._handle.root.path_of(self._handle.name, names.CHECKPOINT)
+
+    def drop_checkpoint(self) -> None:
+        self._backend.used(self)
+        self._handle.drop_checkpoint()
+        self._forget_known()
+
+    def taken_out(self) -> Iterator[Event]:
+        found = self._look()
+        chain = None if found is None else self._handle.chain(found[0])
+        for part, behind in () if chain is None else chain.parts():
+            segment = part.reader.segment
+            if not isinstance(segment, Sealed):
+                continue
+            blank, before = set(segment.index.blank), segment.index.blank_before
+            if not (blank or before):
+                continue
+            for piece in part.reader.forwards(part.start, part.end):
+                for line in piece.lines(format.decode_lines):
+                    if behind < line.seq and (
+                        line.seq in blank or (line.seq < before and is_said(line.kind))
+                    ):
+                        yield event_of(line, self._gaps)
 
     def _forget_cached(self, reader: Reader) -> None:
         try:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hansard.backend.contract import Chunk, Streamed
+from hansard.event import kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from hansard.event.large import Gaps, LargeEvent
@@ -28,6 +29,12 @@ def event_of(line: Line, to_gaps: ToGaps) -> Event:
         gaps = to_gaps(line.large)
         return LargeEvent(line.seq, line.time, line.kind, bytes(line.data), line.key, gaps=gaps)
     return Event(line.seq, line.time, line.kind, bytes(line.data), line.key)
+
+
+def stream_of(line: Line) -> str | None:
+    """Return the stream of which a record holds some text; None if it holds none."""
+    part = kinds.read(MESSAGE_PART, bytes(line.data)) if line.kind == MESSAGE_PART else None
+    return part.stream if part is not None and part.text else None
 
 
 class _MessageData(msgspec.Struct, gc=False):

@@ -18,6 +18,7 @@ import msgspec
 
 from hansard.backend.contract import Finding, Known, Repaired
 from hansard.backend.damage import Found, Look, Site, ends, gaps
+from hansard.backend.records import stream_of
 from hansard.errors import SessionNotFound
 from hansard.event.kinds import EVENT_LOST, SESSION_REPAIRED
 from hansard.log import disk, format, inspection, mending, names
@@ -130,7 +131,7 @@ class _Repair:
     # -- the whole of it ------------------------------------------------------------------------
 
     def _mend(self, locks: list[Lock]) -> Repaired:
-        look = Look(self._site)
+        look = Look(self._site, self._known.untrue)
         active = look.active()
         before, sealed = look.sealed(active)
         active = active._replace(first=before + 1)
@@ -234,17 +235,14 @@ class _Repair:
         index = old.inventory
         created = index.created if index else survey.header.created or self._known.created
         created = created or self._now.decode()
-        blank = frozenset(index.blank if index else ())
         lines = self._lines(old, old.first - 1, upto, old.controls, created)
-        return self._seal(
-            old.name, old.first - 1, created, lines, blank, list(index.parts) if index else []
-        )
+        return self._seal(old.name, old.first - 1, created, lines, survey.unknown)
 
     def _write_missing(self, first: int, last: int) -> _New:
         created = self._known.created or self._now.decode()
         nothing = Found("", first, disk.Open(-1))
         lines = self._lines(nothing, first - 1, last, {}, created)
-        return self._seal(names.sealed(first), first - 1, created, lines, frozenset(), [])
+        return self._seal(names.sealed(first), first - 1, created, lines, {})
 
     def _seal(
         self,
@@ -252,8 +250,7 @@ class _Repair:
         before: int,
         created: str,
         lines: Iterator[Line],
-        blank: frozenset[int],
-        parts: list[str],
+        unknown: Mapping[int, bytes],
     ) -> _New:
         import zstandard
 
@@ -270,9 +267,15 @@ class _Repair:
             compress=zstandard.ZstdCompressor(level=_LEVEL).compress,
             begins=before < self._start,
         )
+        # What the index said of taken-out data and of streams may be wrong as well. Streams are in the lines;
+        # and what is not called blank is looked at, and called so, by the next compaction.
+        streams: dict[str, None] = {}
         for line in lines:
-            sealer.add(line, bytes(line.data), blank=line.seq in blank)
-        sealer.keep_parts(parts)
+            stream = stream_of(line)
+            if stream is not None:
+                streams[stream] = None
+            sealer.add(line, bytes(line.data), unknown=unknown.get(line.seq, b""))
+        sealer.keep_parts(list(streams))
         sealer.finish()
         return _New(temporary, name)
 
@@ -290,7 +293,7 @@ class _Repair:
         head = survey.header.line or self._header(before, facts)
         lines = Reframer(file.descriptor, head, before)
         for line in self._lines(old, before, upto, {}, created):
-            lines.add(line)
+            lines.add(line, survey.unknown.get(line.seq, b""))
         lines.note("sealed", self._now, {"shut": ["sealed"]})
         lines.finish()
         return _New(temporary, old.name)
@@ -311,7 +314,7 @@ class _Repair:
             head = self._header(before, self._facts(created, before, sealed))
         lines = Reframer(file.descriptor, head, before)
         for line in self._lines(active, before, upto, {}, created):
-            lines.add(line)
+            lines.add(line, survey.unknown.get(line.seq, b""))
         done = msgspec.Raw(msgspec.json.encode(self._record()))
         time = self._now.decode()
         lines.add(Line(upto + 1, time, done, "", kind=SESSION_REPAIRED, control=True))

@@ -7,7 +7,7 @@ files of the marks go when what was read is kept, and not before.
 
 Marks are not synced, and others may have had their hands in the store. So a pass looks at all sessions if
 anything says that a mark may be missing: the machine was started anew, the directories are others, somebody
-else has read the marks, or a writer could not leave one. docs/format.md, F-119 to F-125.
+else has read the marks, or a writer could not leave one. docs/format.md, F-128 to F-134.
 """
 
 import time

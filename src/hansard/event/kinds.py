@@ -38,12 +38,28 @@ class MessageRedacted(msgspec.Struct, omit_defaults=True):
     """The message at `seq` is gone from every view, and with it what was streamed of it.
 
     `data`: what stands there instead, if not nothing; for a message that was only rid of its secrets.
+    `kind`: the kind of the event at `seq`, if it has `data`.
     """
 
     seq: int
     reason: str = ""
     stream: str = ""
     data: dict[str, Any] | None = None
+    kind: str = ""
+
+
+class HistoryDropped(msgspec.Struct, omit_defaults=True):
+    """All that was said before the seq `before` is gone from every view; see `is_said`.
+
+    `streams`: messages that were begun before it and not finished: what was streamed of them is gone too.
+    `events`, `messages`: how many went, the messages among them.
+    """
+
+    before: int
+    reason: str = ""
+    streams: list[str] = []
+    events: int = 0
+    messages: int = 0
 
 
 class MetadataSet(msgspec.Struct, omit_defaults=True):
@@ -188,6 +204,7 @@ class SessionKept(msgspec.Struct, omit_defaults=True):
 
 
 EVENT_LOST: Final = "event.lost"
+HISTORY_DROPPED: Final = "history.dropped"
 MESSAGE_ADDED: Final = "message.added"
 MESSAGE_PART: Final = "message.part"
 MESSAGE_REDACTED: Final = "message.redacted"
@@ -212,6 +229,7 @@ KINDS: Final[dict[str, type[msgspec.Struct]]] = {
     MESSAGE_ADDED: MessageAdded,
     MESSAGE_PART: MessagePart,
     MESSAGE_REDACTED: MessageRedacted,
+    HISTORY_DROPPED: HistoryDropped,
     METADATA_SET: MetadataSet,
     SESSION_CREATED: SessionCreated,
     SESSION_FORKED: SessionForked,
@@ -244,6 +262,17 @@ CONTROL: Final = (
 
 #: The application's own events begin with this, and are kept, replayed and listed uninterpreted.
 APPLICATION: Final = "x."
+
+_SAID: Final = frozenset({MESSAGE_ADDED, MESSAGE_PART, SUMMARY_ADDED})
+
+
+def is_said(kind: str) -> bool:
+    """Say whether events of a kind are something that was said, and go when history is dropped.
+
+    What was done to the session stays: it adds up to its state.
+    """
+    return kind in _SAID or kind.startswith(APPLICATION)
+
 
 _NAME: Final = re.compile(r"[!#-\[\]-~]{1,100}")
 

@@ -260,7 +260,7 @@ class _Reader:
 
     def drop(self) -> bool:
         """Take out what was said before the seq up to which history was dropped; say whether all of it is."""
-        bound: int = getattr(self._redactions, "before", 0)
+        bound = self._redactions.before
         return self._documents.remove_before(self._talk, bound)
 
     # -- forks ----------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class _Reader:
         talk, documents = self._talk, self._documents
         taken = redaction.of([event for event in controls if event.seq > talk.first])
         documents.hide(talk, [seq for seq in taken.seqs if seq <= talk.first])
-        documents.change(talk, bound=min(getattr(taken, "before", 0), talk.first + 1))
+        documents.change(talk, bound=min(taken.before, talk.first + 1))
         documents.remove_inherited(talk)
         for seq in sorted(taken.seqs):
             if seq <= upto and self._redactions.seqs.get(seq) is not None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from hansard.errors import Damaged
 from hansard.log import disk, format, inspection, names
+from hansard.log.comparison import StreamOf, compare
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Piece, Reader
 from hansard.log.sealed import Dictionaries, Sealed
@@ -56,6 +57,15 @@ class Part:
             return segment.controls()
         tail = self.reader.tail()
         return self.reader.controls(tail.ctl) if tail.ctl else []
+
+    def line_at(self, seq: int) -> Line | None:
+        """Return a record; None if it is not here."""
+        reader = self.reader
+        for piece in reader.forwards(reader.locate(seq - 1, self.end), self.end):
+            for line in piece.lines(format.decode_lines):
+                if line.seq == seq:
+                    return line
+        return None
 
 
 class Chain:
@@ -222,6 +232,7 @@ class Chain:
             disk.close(directory)
         if name.endswith(".zst"):
             sealed = Sealed(descriptor, path, self._session_id, self._dictionaries)
+            sealed.prepare()
             part = Part(Reader(sealed, sealed.marks()), sealed.end)
         else:
             reader = Reader(Segment(descriptor, path, self._session_id))
@@ -298,18 +309,9 @@ class Chain:
             else:
                 places = [seq for found, seq, _ in _keys_of(part) if found == key]
             for seq in places:
-                line = self._line(part, seq)
+                line = part.line_at(seq)
                 if line is not None and line.key == key:
                     return seq, line.more + 1
-        return None
-
-    @staticmethod
-    def _line(part: Part, seq: int) -> Line | None:
-        reader = part.reader
-        for piece in reader.forwards(reader.locate(seq - 1, part.end), part.end):
-            for line in piece.lines(format.decode_lines):
-                if line.seq == seq:
-                    return line
         return None
 
 
@@ -320,18 +322,25 @@ def _keys_of(part: Part) -> Iterator[tuple[str, int, int]]:
                 yield line.key, line.seq, line.more + 1
 
 
-def check_chain(chain: Chain, active: Reader) -> None:
+def check_chain(chain: Chain, active: Reader, stream_of: StreamOf) -> None:
     """Check every byte of the sealed segments, and that each goes on where the one before it ended."""
     seq = 0
+    first: int | None = None
     for part, after in chain.parts():
+        if first is None:
+            first = part.start.seq
+        # A later one may begin there too: if it has been joined with those before it since.
+        if part.begins and part.start.seq > first:
+            raise part.reader.segment.damaged(0, "says that the log begins here, and it does not")
         if part.start.seq > after:
             raise part.reader.segment.damaged(
                 0, f"begins behind event {part.start.seq}, and the one before ends at {after}"
             )
-        for piece in part.reader.forwards(part.start, part.end):
-            inspection.committed(part.reader.segment, piece.start, piece.data, piece.end)
         if isinstance(part.reader.segment, Sealed):
-            part.reader.segment.check()
+            compare(part.reader.segment, stream_of)
+        else:
+            for piece in part.reader.forwards(part.start, part.end):
+                inspection.committed(part.reader.segment, piece.start, piece.data, piece.end)
         seq = part.end.seq
     if seq < active.segment.start.seq:
         raise active.segment.damaged(0, f"the segment before ends at event {seq}")

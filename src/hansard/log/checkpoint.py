@@ -75,16 +75,26 @@ def write(directory: int, found: Checkpoint) -> None:
 
 def read(directory: int, session_id: str, created: str) -> Checkpoint | None:
     """Return a session's checkpoint; None if there is none that can be believed."""
+    found = look(directory, session_id, created)
+    return found if isinstance(found, Checkpoint) else None
+
+
+def look(directory: int, session_id: str, created: str) -> Checkpoint | str:
+    """Return a session's checkpoint, or why there is none that can be believed: empty if there is none."""
     try:
         data = disk.read_all(directory, names.CHECKPOINT, _LIMIT)
         line, _, body = data.partition(b"\n")
         head = msgspec.json.decode(line, type=_Head)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return "is damaged"
     if head.checkpoint != VERSION or (head.session, head.created) != (session_id, created):
-        return None
+        return "is of another session, or of another version"
     if len(body) != head.controls + head.state or format.crc32(body) != head.sections:
-        return None
+        return "is damaged"
     return Checkpoint(
         head.session, head.created, head.seq, body[: head.controls], body[head.controls :]
     )

@@ -12,15 +12,17 @@ one of them said can be taken out of that one, and is then nowhere.
 import contextlib
 import re
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
-from hansard.errors import Damaged, DiskFailed, UnsafePath
+from hansard.errors import Damaged, UnsafePath
 from hansard.log import disk, names
 from hansard.log.root import STALE_SECONDS, Root, sweep
 
-#: What a dictionary holds: measured on sessions of 58 KB, one of 112 KiB leaves 6 % more.
+#: What a dictionary holds: half of it what sessions say in common, and half the words that they share. With
+#: more, zstd takes other parameters, and leaves more.
 SIZE: Final = 256 * 1024
 #: No dictionary of ours holds more, so none may claim to (N-74).
 LARGEST: Final = 4 * SIZE
@@ -51,8 +53,15 @@ _WORDS: Final = re.compile(
     rb"[0-9A-Za-z_\x80-\xff]+[^0-9A-Za-z_\x80-\xff]*|[^0-9A-Za-z_\x80-\xff]+"
 )
 
+#: A word of letters, with what separates it from the next.
+_PLAIN_WORDS: Final = re.compile(
+    rb"(?<![0-9A-Za-z_\x80-\xff])[A-Za-z][a-z]{3,19}[^0-9A-Za-z_\n\x80-\xff]{1,4}"
+)
+
 _NAME: Final = re.compile(r"1-[0-9a-f]{32}")
 _COPY: Final = ".copy"
+#: An empty file of this name beside a dictionary: nothing is to be compressed with it any more.
+RETIRED: Final = ".retired"
 
 #: Dictionaries as zstd wants them, by their names, the latest last: making one takes a millisecond.
 _prepared: OrderedDict[str, Any] = OrderedDict()
@@ -136,7 +145,7 @@ def keep(root: Root, content: bytes) -> str:
         sweep(directory, older_than=STALE_SECONDS, now=time.time())
         for file in (name, name + _COPY):
             if _read(directory, name, file) != content:
-                _write(directory, file, zstandard.ZstdCompressor(level=_LEVEL).compress(content))
+                write(directory, file, zstandard.ZstdCompressor(level=_LEVEL).compress(content))
         disk.sync_directory(directory)
         # The directory itself may be younger than this opening.
         root.sync_dictionaries()
@@ -148,7 +157,13 @@ def keep(root: Root, content: bytes) -> str:
     return name
 
 
-def _write(directory: int, file: str, packed: bytes) -> None:
+def copy_of(name: str) -> str:
+    """Return the name of a dictionary's second file."""
+    return name + _COPY
+
+
+def write(directory: int, file: str, packed: bytes) -> None:
+    """Write a file beside the dictionaries, whole under its name; the directory is not synced yet."""
     temporary = names.temporary(file)
     descriptor = disk.create_file(directory, temporary)
     try:
@@ -161,6 +176,35 @@ def _write(directory: int, file: str, packed: bytes) -> None:
         raise
     finally:
         disk.close(descriptor)
+
+
+def files(root: Root) -> list[str]:
+    """Return the names of all files beside the dictionaries, sorted; none where something else is."""
+    try:
+        directory = root.open_dictionaries()
+    except UnsafePath:
+        return []
+    if directory is None:
+        return []
+    try:
+        return sorted(disk.names(directory))
+    except OSError as error:
+        raise disk.explain(error, "list", root.path_of_dictionary()) from error
+    finally:
+        disk.close(directory)
+
+
+def retired(root: Root) -> frozenset[str]:
+    """Return the names of the dictionaries that nothing is to be compressed with any more."""
+    found = (file for file in files(root) if file.endswith(RETIRED))
+    return frozenset(file.removesuffix(RETIRED) for file in found)
+
+
+def kept(root: Root) -> list[str]:
+    """Return the names of the dictionaries of which a file is there."""
+    return sorted(
+        {name for file in files(root) if _NAME.fullmatch(name := file.removesuffix(_COPY))}
+    )
 
 
 def listing(root: Root) -> list[str]:
@@ -180,77 +224,6 @@ def listing(root: Root) -> list[str]:
     finally:
         disk.close(directory)
     return sorted(found, key=lambda name: (found[name], name))
-
-
-class Latest:
-    """The dictionary to compress with now: the youngest that is whole."""
-
-    __slots__ = ("_idle", "_known", "_root")
-
-    def __init__(self, root: Root) -> None:
-        self._root = root
-        #: Compressors that nobody uses: of which dictionary, at which level.
-        self._idle: deque[tuple[tuple[str, int], Any]] = deque(maxlen=1)
-        #: The one last found whole, and what its files were then.
-        self._known: tuple[str, list[object]] = ("", [])
-
-    def name(self) -> str:
-        """Return its name; empty if there is none.
-
-        One of which a file was lost or damaged is kept twice again before it is used.
-        """
-        name, files = self._known
-        if name and self._files(name) == files:
-            return name
-        try:
-            listed = listing(self._root)
-        except (DiskFailed, UnsafePath):
-            return ""  # without one, everything is only larger
-        for found in reversed(listed):
-            with contextlib.suppress(Damaged, DiskFailed, UnsafePath):
-                keep(self._root, read(self._root, found))
-                self._known = (found, self._files(found))
-                return found
-        return ""
-
-    def learn(self, samples: Iterable[bytes]) -> None:
-        """Train one on texts of sessions, one of each, and keep it, unless they have too little in common."""
-        content = train(samples)
-        if content:
-            # What cannot be kept is not used, and the compaction that asked goes on without.
-            with contextlib.suppress(DiskFailed, UnsafePath):
-                keep(self._root, content)
-
-    @contextlib.contextmanager
-    def compressor(
-        self, level: int, *, small: bool
-    ) -> Iterator[tuple[str, Callable[[bytes], bytes]]]:
-        """Lend what compresses with it, and its name: empty if there is none, or the text is not small."""
-        import zstandard
-
-        name = self.name() if small else ""
-        # Only one thread at a time may use one. Made anew for each session, it would spend most of its time
-        # on the dictionary.
-        try:
-            lent, made = self._idle.pop()
-        except IndexError:
-            lent, made = ("", 0), None
-        if made is None or lent != (name, level):
-            known = prepared(name, self._root.dictionary) if name else None
-            made = zstandard.ZstdCompressor(level=level, dict_data=known)
-        yield name, made.compress
-        self._idle.append(((name, level), made))
-
-    def _files(self, name: str) -> list[object]:
-        directory = self._root.open_dictionaries()
-        if directory is None:
-            return []
-        try:
-            return [disk.version(directory, file) for file in (name, name + _COPY)]
-        except OSError:
-            return []  # it is looked at whole, which says what is wrong
-        finally:
-            disk.close(directory)
 
 
 def problems(root: Root) -> Iterator[tuple[str, str]]:
@@ -280,19 +253,47 @@ def train(samples: Iterable[bytes]) -> bytes:
     for sample in samples:
         chosen.append(sample[:SAMPLE])
         size += len(chosen[-1])
-        if size >= SAMPLES:
+        if size >= 2 * SAMPLES:
             break
+    # Runs of words cost more time than words alone: half of the texts must do.
     common: list[bytes | bytearray | memoryview] = [
-        text for text in shared(chosen) if len(text) >= _COUNTED
+        text for text in shared(_beginning(chosen)) if len(text) >= _COUNTED
     ]
     if len(common) < FEWEST or sum(map(len, common)) < 2 * SIZE:
         return b""
     try:
-        found = zstandard.train_dictionary(SIZE, common, k=_CHOSEN, d=_COUNTED)
+        found = zstandard.train_dictionary(SIZE // 2, common, k=_CHOSEN, d=_COUNTED)
     except zstandard.ZstdError:
         return b""  # it finds nothing that is worth it
-    content: bytes = found.as_bytes()
+    # What stands at the end is the cheapest to refer to.
+    content: bytes = found.as_bytes() + shared_words(chosen, SIZE // 2)
     return content
+
+
+def _beginning(samples: list[bytes]) -> list[bytes]:
+    """Return the first texts, as many as are enough."""
+    sizes = accumulate(map(len, samples))
+    return [text for text, size in zip(samples, sizes, strict=True) if size < SAMPLES + SAMPLE]
+
+
+def shared_words(samples: Sequence[bytes], size: int) -> bytes:
+    """Return words that at least `SHARED_BY` texts say, one to a line, those that save most last.
+
+    Prose says the same words in ever new order, so few runs of them are shared. Only words of letters, and
+    none that is shorter than what is looked for when something is forgotten (`retirement`).
+    """
+    said: Counter[bytes] = Counter()
+    texts: Counter[bytes] = Counter()
+    for sample in samples:
+        found = Counter(word for word in _PLAIN_WORDS.findall(sample) if len(word) >= _COUNTED)
+        said.update(found)
+        texts.update(found.keys())
+    common = [word for word, count in texts.items() if count >= SHARED_BY]
+    # By what each saves, and then by itself: not in an order in which a session said them.
+    common.sort(key=lambda word: (said[word] * (len(word) - 3), word), reverse=True)
+    lengths = accumulate(len(word) + 1 for word in common)
+    fitting = [word for word, length in zip(common, lengths, strict=True) if length <= size]
+    return b"".join(b"\n" + word for word in reversed(fitting))
 
 
 def shared(samples: Sequence[bytes]) -> list[bytes]:

@@ -11,10 +11,9 @@ import time
 from typing import Final
 
 from hansard.errors import LockTimeout
-from hansard.log import disk, names
+from hansard.log import checkpoint, disk, names
 from hansard.log.chain import Chain
 from hansard.log.checkpoint import Checkpoint
-from hansard.log.checkpoint import read as read_checkpoint
 from hansard.log.lock import Lock
 from hansard.log.marks import NOWHERE, UNMARKED
 from hansard.log.reader import Reader, Tail
@@ -160,11 +159,32 @@ class Handle:
 
     def checkpoint(self, reader: Reader) -> Checkpoint | None:
         """Return what is known of the sealed segments without opening them."""
+        found = self.look_at_checkpoint(reader)
+        return found if isinstance(found, Checkpoint) else None
+
+    def look_at_checkpoint(self, reader: Reader) -> Checkpoint | str:
+        """Return the same, or why it cannot be believed: empty if there is none."""
         directory = self._open_directory()
         if directory is None:
-            return None
+            return ""
         try:
-            return read_checkpoint(directory, self.session_id, reader.segment.time)
+            return checkpoint.look(directory, self.session_id, reader.segment.time)
+        finally:
+            disk.close(directory)
+
+    def drop_checkpoint(self) -> None:
+        """Remove it."""
+        self.root.check_writable()
+        directory = self._open_directory()
+        if directory is None:
+            return
+        try:
+            disk.remove(directory, names.CHECKPOINT)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            path = self.root.path_of(self.name, names.CHECKPOINT)
+            raise disk.explain(error, "remove", path) from error
         finally:
             disk.close(directory)
 

@@ -1,6 +1,6 @@
 """Leave a mark for each session that is about to change, so that an index need not look at all of them.
 
-Above: `root`, `handle`, `backend.watch`.  Below: `disk`, `names`.  docs/format.md, F-119 to F-125.
+Above: `root`, `handle`, `backend.watch`.  Below: `disk`, `names`.  docs/format.md, F-128 to F-134.
 Time is cut into epochs. The number of the current one stands in a file that everybody has mapped into memory,
 so that to look at it costs nothing. The first time in an epoch that a session is to be changed, its name is
 appended to the file of that epoch. Whoever keeps an index begins the next epoch, reads the names of those
@@ -31,7 +31,7 @@ UNMARKED: Final = -1
 #: For those who have no marks: they look for them again each time.
 NOWHERE: Final[Sequence[int]] = (0,)
 
-#: The numbers in the file, eight bytes each, in the order of this machine's bytes (F-120).
+#: The numbers in the file, eight bytes each, in the order of this machine's bytes (F-129).
 EPOCH: Final = 0  # the current one; 0: nobody has ever asked, and nobody need mark anything
 CONSUMED: Final = 1  # the marks of this epoch, and of those before it, may be gone
 LOST: Final = 2  # drawn anew by whoever could not leave a mark

@@ -76,6 +76,7 @@ class Survey:
         shut: what the last note says (F-34).
         lost_upto: the last seq that damaged lines at the end are likely to have had.
         controls: how many lost lines are known to have been control records.
+        unknown: members that this version does not know, by seq, of the records that `records` has yielded.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Survey:
         self.shut: tuple[str, ...] = ()
         self.lost_upto = 0
         self.controls = 0
+        self.unknown: dict[int, bytes] = {}
         #: The records, as they stand in the file. A length of 0: it was given up.
         self._seqs = array("q")
         self._offsets = array("q")
@@ -302,6 +304,9 @@ class Survey:
                 return
             last = seq
             raw = self._segment.read(self._offsets[place], self._lengths[place])
+            unknown = format.unknown_members(raw)
+            if unknown:
+                self.unknown[seq] = unknown
             yield inspection.decode(self._segment, self._offsets[place], raw)
 
 
@@ -326,6 +331,7 @@ def _as_written(raw: bytes, line: Line) -> bool:
         control=line.control,
         ctl=line.ctl,
         large=large,
+        unknown=format.unknown_members(raw),
     )
     return again[: -format.TRAILER] == raw[: -format.TRAILER]
 

@@ -32,7 +32,7 @@ class Reframer:
         self.mark = Mark(len(header), before, format.crc32(header))
         self.time = ""
 
-    def add(self, line: Line) -> None:
+    def add(self, line: Line, unknown: bytes = b"") -> None:
         """Add an event: its record as it was, but for what depends on its place in the file."""
         assert line.seq == self.mark.seq + 1, "seqs follow one another"
         raw, crc = format.record(
@@ -46,6 +46,7 @@ class Reframer:
             control=line.control,
             ctl=self._ctl,
             large=b"" if line.large is None else msgspec.json.encode(line.large),
+            unknown=unknown,
         )
         if line.control:
             self._ctl = self.mark.offset

@@ -26,6 +26,10 @@ from hansard.log.marks import Marks
 #: A temporary file whose maker's process id lives on is still left over after this long.
 STALE_SECONDS: Final = 3600.0
 
+#: Longer than file systems take to notice that time has passed, in nanoseconds; some count in seconds.
+_TICK: Final = 100_000_000
+_SECOND: Final = 1_000_000_000
+
 _MARKER_LIMIT = 64 * 1024
 _MARKER_TEXT = b'{"hansard":"store","version":%d}\n' % format.VERSION
 
@@ -388,6 +392,19 @@ class Root:
             yield from disk.names(self._sessions)
         except OSError as error:
             raise disk.explain(error, "list", f"{self.path}/{names.SESSIONS}") from error
+
+    def population(self) -> object:
+        """Return something that changes when a session's directory comes, goes or moves."""
+        try:
+            found = [disk.version(self._descriptor, part) for part in (names.SESSIONS, names.TRASH)]
+        except OSError:
+            return object()
+        # Two changes within a tick of the file system's clock leave one time: what has just changed is not
+        # believed to stay.
+        for _, changed, _ in found:
+            if abs(time.time_ns() - changed) < (_TICK if changed % _SECOND else 4 * _SECOND):
+                return object()
+        return found
 
     def stamps(self) -> Iterator[tuple[str, int]]:
         """Yield the name of each session's directory, with a number that changes when its log grows."""

@@ -19,6 +19,7 @@ from hansard.log.sealed import (
     INDEX_MAGIC,
     KEY,
     LARGEST_FRAME,
+    LAST_FRAME,
     OURS,
     PAGE,
     SKIPPABLE,
@@ -28,6 +29,10 @@ from hansard.log.sealed import (
     Page,
     seek_table,
 )
+
+#: A large file is synced in steps of so many bytes: a file system may let whoever syncs a small append wait
+#: for all that others have left to be written.
+_STEP: Final = 2 * 1024 * 1024
 
 #: For the control records in the index, which are few.
 _LEVEL: Final = 9
@@ -51,6 +56,7 @@ class Sealer:
     __slots__ = (
         "_begins",
         "_blank",
+        "_blank_before",
         "_compress",
         "_controls",
         "_created",
@@ -58,6 +64,7 @@ class Sealer:
         "_descriptor",
         "_dictionary",
         "_frame",
+        "_frame_ends",
         "_frame_size",
         "_frame_start",
         "_frames",
@@ -69,6 +76,7 @@ class Sealer:
         "_sizes",
         "_start",
         "_time",
+        "_unsynced",
         "mark",
     )
 
@@ -83,22 +91,29 @@ class Sealer:
         compress: Callable[[bytes], bytes],
         dictionary: str = "",
         begins: bool = True,
+        blank_before: int = 0,
     ) -> None:
-        """`begins`: the log begins here; `dictionary`: the name of the one that `compress` uses."""
+        """`begins`: the log begins here; `dictionary`: the name of the one that `compress` uses.
+
+        `blank_before`: what was said before this seq is added without its data.
+        """
         self._descriptor = descriptor
         self._session_id = session_id
         self._created = created
         self._compress = compress
         self._dictionary = dictionary
         self._begins = begins
+        self._blank_before = blank_before
         #: Whether the control records are repeated in the index, and how long they are so far.
         self._repeats = True
         self._repeated = 0
         self._start = start
         self.mark = start
+        self._unsynced = 0
         self._frames: list[Frame] = []
         self._sizes: list[int] = []
         self._frame = [header]
+        self._frame_ends = [start]
         self._frame_size = len(header)
         self._frame_start = Mark(0, start.seq, 0)
         self._controls: list[bytes] = []
@@ -108,8 +123,19 @@ class Sealer:
         self._ctl = 0
         self._time = ""
 
-    def add(self, line: Line, data: bytes, *, blank: bool = False, unknown: bytes = b"") -> None:
-        """Add an event: its record as it was, with these data."""
+    def add(
+        self,
+        line: Line,
+        data: bytes,
+        *,
+        blank: bool = False,
+        listed: bool = True,
+        unknown: bytes = b"",
+    ) -> None:
+        """Add an event: its record as it was, with these data.
+
+        `blank`: the data were taken out; `listed`: and the index must say so, since no bound does.
+        """
         seq = self.mark.seq + 1
         assert line.seq == seq, "seqs follow one another"
         raw, crc = format.record(
@@ -130,20 +156,18 @@ class Sealer:
             self._repeat(raw)
         if line.key is not None:
             self._keys.append((hash_of(line.key), seq))
-        if blank:
+        if blank and listed:
             self._blank.append(seq)
         self._time = line.time
         self._put(raw, seq, crc)
 
     def copy(self, piece: Piece) -> None:
-        """Add a piece of another segment as it is, in a frame of its own.
+        """Add a piece of another segment as it is.
 
         What was added so far must be that segment, from its header on: then all checksums stay true. It costs
         a fraction of framing every line anew, and most of it without holding up other threads.
         """
         assert self.mark == piece.start, "a piece follows the one before it"
-        if self._frame_size and self.mark is not self._start:
-            self._end_frame()
         for line in piece.lines(format.decode_lines):
             self._time = line.time
             if line.key is not None:
@@ -151,10 +175,7 @@ class Sealer:
             if line.control:
                 # Its data are what a reader of the index wants; its checksum stands in its frame.
                 self._repeat(format.control_line(line))
-        self._frame.append(piece.data)
-        self._frame_size += len(piece.data)
-        self.mark = piece.end
-        self._end_frame()
+        self._take(piece.data, piece.end)
 
     def _repeat(self, control: bytes) -> None:
         """Take a control record into the index, unless they become more than can be read at once."""
@@ -179,29 +200,52 @@ class Sealer:
         self._parts = streams
 
     def _put(self, raw: bytes, seq: int, crc: int) -> None:
-        if self._frame_size + len(raw) > FRAME and self._frame_size:
-            self._end_frame()
-        self._frame.append(raw)
-        self._frame_size += len(raw)
-        self.mark = Mark(self.mark.offset + len(raw), seq, crc)
+        self._take(raw, Mark(self.mark.offset + len(raw), seq, crc))
 
-    def _end_frame(self) -> None:
-        if not self._frame_size:
+    def _take(self, lines: bytes, end: Mark) -> None:
+        """Take whole lines into the frame, or into the next one if this is full."""
+        if self._frame_size + len(lines) > FRAME:
+            self._end_frame(len(self._frame))
+        self._frame.append(lines)
+        self._frame_ends.append(end)
+        self._frame_size += len(lines)
+        self.mark = end
+
+    def _end_frame(self, count: int) -> None:
+        """Write a frame with the first of what was taken; the rest begins the next one."""
+        lines = b"".join(self._frame[:count])
+        if not lines:
             return
-        data = self._compress(b"".join(self._frame))
+        data = self._compress(lines)
         disk.write_all(self._descriptor, data)
+        self._unsynced += len(data)
+        if self._unsynced >= _STEP:
+            disk.sync(self._descriptor)
+            self._unsynced = 0
         start = self._frame_start
         self._frames.append(Frame(len(data), start.offset, start.seq, start.crc))
-        self._sizes.append(self._frame_size)
-        self._frame = []
-        self._frame_size = 0
-        self._frame_start = self.mark
+        self._sizes.append(len(lines))
+        self._frame_start = self._frame_ends[count - 1]
+        del self._frame[:count], self._frame_ends[:count]
+        self._frame_size -= len(lines)
+
+    def _end_frames(self) -> None:
+        """Write what is left: the last lines of a large segment in a frame of their own."""
+        if self._frame_size > 2 * LAST_FRAME:
+            size = 0
+            count = len(self._frame)
+            while count > 1 and size + len(self._frame[count - 1]) <= LAST_FRAME:
+                count -= 1
+                size += len(self._frame[count])
+            # Lines that are longer, or were copied together, stay together.
+            self._end_frame(count if size else count - 1)
+        self._end_frame(len(self._frame))
 
     def finish(self) -> Index:
         """Write the index and the seek table, and sync."""
         import zstandard
 
-        self._end_frame()
+        self._end_frames()
         self._keys.sort()
         keys = b"".join(KEY.pack(*key) for key in self._keys)
         size = PAGE * KEY.size
@@ -232,6 +276,7 @@ class Sealer:
             begins=self._begins,
             dictionary=self._dictionary,
             blank=self._blank,
+            blank_before=self._blank_before,
             parts=self._parts,
         )
         text = msgspec.json.encode(index)

@@ -5,7 +5,8 @@ A segment appears under its name whole, with header and first records, or not at
 found under the name is asked three questions in the order of trust: ours? a version we know? intact?
 """
 
-from typing import Any
+import errno
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +15,14 @@ from hansard.log import disk, format, names
 
 #: Longer than any header: an id of 1,024 characters takes at most 6 bytes for each as JSON.
 _HEADER_ROOM = 16 * 1024
+
+#: What a file system says that knows no second names, or no more of them.
+_NO_LINKS: Final = frozenset(
+    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+)
+
+#: How much is copied at once.
+_PIECE: Final = 1 << 20
 
 
 class Segment(disk.Open):
@@ -158,7 +167,7 @@ def replace_segment(directory: int, segment: Segment, name: str, content: bytes)
             operation = "link"
             # First the second name, then the new file under the first: in between both names lead to the
             # sealed segment, and at no moment is there no log.
-            disk.link(directory, names.LOG, name)
+            _name_twice(directory, segment, name)
             operation = "sync"
             # A power cut may spare the later of two changes and not the earlier one: then only the new file
             # would have a name.
@@ -175,6 +184,33 @@ def replace_segment(directory: int, segment: Segment, name: str, content: bytes)
         hint = "this append was not acknowledged"
         raise disk.explain(error, operation, segment.path, hint) from error
     return Segment(descriptor, segment.path, segment.session_id)
+
+
+def _name_twice(directory: int, segment: Segment, name: str) -> None:
+    """Give the sealed segment its own name beside the first: where there are no links, by a copy.
+
+    The segment grows no more, so a copy says the same (F-87). Renaming it would be quicker, and leave a
+    moment without any log, in which a crash could come.
+    """
+    try:
+        disk.link(directory, names.LOG, name)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        temporary = names.temporary(name)
+        copy = disk.create_file(directory, temporary)
+        try:
+            offset = 0
+            while data := disk.read_at(segment.descriptor, _PIECE, offset):
+                disk.write_all(copy, data)
+                offset += len(data)
+            disk.sync(copy)
+            disk.move(directory, temporary, directory, name)
+        except BaseException:
+            disk.discard(directory, temporary)
+            raise
+        finally:
+            disk.close(copy)
 
 
 def create_segment(directory: int, path: str, session_id: str, content: bytes) -> Segment:

@@ -61,13 +61,17 @@ def _by_index(sealed: Sealed, target: int) -> Thawed:
     spool = _Spool(target)
     at = 0
     ends = [*(frame.offset for frame in index.frames[1:]), index.size]
-    for frame, end in zip(index.frames, ends, strict=True):
+    for place, (frame, end) in enumerate(zip(index.frames, ends, strict=True)):
         known_at[spool.offset] = frame.crc
         try:
             spool.add(sealed.read(frame.offset, end - frame.offset))
         except Damaged as error:
             findings.append(Finding(at, frame.length, error.reason))
-            spool.add(_LOST)
+            try:
+                # It may be the index that is wrong.
+                spool.add(sealed.whole_frame(place))
+            except Damaged:
+                spool.add(_LOST)
         at += frame.length
     spool.end()
     controls: dict[int, Line] = {}

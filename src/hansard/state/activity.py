@@ -1,17 +1,18 @@
 """Say when something last happened in a session.
 
 Above: `store`, `upkeep`.  Below: `backend.contract`, `event`.
-To give a session a title, to put it away or to declare it over is housekeeping: nothing happened in it. So a
-listing does not move it up, `latest` does not prefer it, and `prune` is not kept from it.
+To give a session a title, to put it away, to declare it over or to drop its beginning is housekeeping:
+nothing happened in it. So a listing does not move it up, `latest` does not prefer it, and `prune` is not kept
+from it.
 """
 
 from typing import Final
 
 from hansard.backend.contract import Head, Log
-from hansard.event.kinds import METADATA_SET, SESSION_ARCHIVED, SESSION_CLOSED
+from hansard.event.kinds import HISTORY_DROPPED, METADATA_SET, SESSION_ARCHIVED, SESSION_CLOSED
 
 #: What counts as no activity. All of these are control events.
-HOUSEKEEPING: Final = frozenset({METADATA_SET, SESSION_ARCHIVED, SESSION_CLOSED})
+HOUSEKEEPING: Final = frozenset({HISTORY_DROPPED, METADATA_SET, SESSION_ARCHIVED, SESSION_CLOSED})
 
 
 def last_activity(log: Log, head: Head) -> str:

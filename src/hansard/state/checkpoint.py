@@ -41,5 +41,5 @@ def load(saved: bytes, redactions: Redactions) -> State | None:
 
 
 def _sum(redactions: Redactions) -> int:
-    streams = (sorted(redactions.streams), sorted(redactions.gone))
+    streams = (sorted(redactions.streams), sorted(redactions.gone), redactions.before)
     return crc32(repr((sorted(redactions.seqs.items()), streams)).encode())

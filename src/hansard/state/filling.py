@@ -24,10 +24,10 @@ def event(log: Log, redactions: Redactions, found: Event) -> Event:
     try:
         return whole(masked)
     except Damaged:
-        fresh = redactions_of(log)
-        if found.seq not in fresh.seqs:
+        fresh = redactions_of(log).mask(found)
+        if fresh is found:
             raise
-        return fresh.mask(found)
+        return fresh
 
 
 def messages(
@@ -48,10 +48,10 @@ def messages(
         try:
             filled = fill(gaps[seq], message)
         except Damaged:
-            hidden = redactions_of(log).seqs
-            if seq not in hidden:
+            fresh = redactions_of(log)
+            if seq >= fresh.before and seq not in fresh.seqs:
                 raise
-            data = hidden[seq]
+            data = None if seq < fresh.before else fresh.seqs[seq]
             if data is not None:
                 yield seq, instead(data)
             continue

@@ -60,15 +60,13 @@ class Lineage(Log):
         stretches: what it inherits, the oldest first.
     """
 
-    __slots__ = ("_inherited", "_own", "first_event", "session_id", "stretches")
+    __slots__ = ("_own", "first_event", "session_id", "stretches")
 
     def __init__(self, backend: Backend, own: Log, first: Event) -> None:
         self.session_id = own.session_id
         self.first_event = first
         self.stretches = _trace(backend, own.session_id, first)
         self._own = own
-        #: The control events of the stretches, which stay what they are; None until they are needed.
-        self._inherited: list[Event] | None = None
 
     def stands(self) -> bool:
         """Say whether every ancestor is still there, and none of them another that has taken its name."""
@@ -127,16 +125,13 @@ class Lineage(Log):
 
     def controls(self, upto: int | None = None) -> list[Event]:
         """Return the control events that are the session's, inherited ones first."""
-        if self._inherited is None:
-            self._inherited = [
-                event
-                for log, begin, end, _ in self.stretches
-                if begin < end
-                for event in log.controls(end)
-            ]
-        inherited = self._inherited
-        if upto is not None:
-            inherited = [event for event in inherited if event.seq <= upto]
+        # Asked anew each time: a repair of an ancestor changes what it has, and each log knows when to look.
+        inherited = [
+            event
+            for log, begin, end, _ in self.stretches
+            if begin < end
+            for event in log.controls(end if upto is None else min(upto, end))
+        ]
         return inherited + self._own.controls(upto)
 
     def redactions(self) -> Redactions:
@@ -170,6 +165,18 @@ class Lineage(Log):
     ) -> Compacted:
         """Compact the session itself."""
         return self._own.compact(forget, level=level, progress=progress, state=state)
+
+    def checkpoint_file(self) -> str:
+        """Return where the session's own is."""
+        return self._own.checkpoint_file()
+
+    def drop_checkpoint(self) -> None:
+        """Remove the session's own."""
+        self._own.drop_checkpoint()
+
+    def taken_out(self) -> Iterator[Event]:
+        """Yield those of the session itself."""
+        return self._own.taken_out()
 
     def verify(self) -> list[Finding]:
         """Check the session itself."""

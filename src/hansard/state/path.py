@@ -3,7 +3,8 @@
 Above: `views`, `session`.  Below: `backend.contract`, `event`.
 Events stay where they are; what changes is the path that a view takes through them. A revert leads it back
 to an earlier seq, a clear lets it begin anew, a summary stands for all before a seq; redacted messages are
-passed over by every view, at every time, since their bytes will go.
+passed over by every view, at every time, since their bytes will go. Where history was dropped, no path begins
+before the place up to which it was.
 """
 
 from typing import Any, NamedTuple
@@ -62,7 +63,7 @@ _message_of = msgspec.json.Decoder(_Message).decode
 
 def history(redactions: Redactions, upto: int) -> Path:
     """Return the path of the history view: everything, but for what was redacted."""
-    return Path([(0, upto)], redactions)
+    return Path(_behind([(0, upto)], redactions.before - 1), redactions)
 
 
 def model(controls: list[Event], redactions: Redactions, upto: int) -> Path:
@@ -82,9 +83,13 @@ def model(controls: list[Event], redactions: Redactions, upto: int) -> Path:
             # A later one stands for more; one that stands for less says nothing new.
             if added is not None and added.upto >= covered:
                 summary, covered = event, added.upto
-    begin = max(begin, covered)
-    kept = [(max(after, begin), end) for after, end in ranges if end > begin]
+    kept = _behind(ranges, max(begin, covered, redactions.before - 1))
     return Path(kept, redactions, None if summary is None else SummaryChunk(summary))
+
+
+def _behind(ranges: list[tuple[int, int]], seq: int) -> list[tuple[int, int]]:
+    """Return what lies behind a seq."""
+    return [(max(after, seq), end) for after, end in ranges if end > seq]
 
 
 def snapshots(controls: list[Event]) -> dict[str, int]:

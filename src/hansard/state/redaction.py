@@ -11,7 +11,14 @@ import msgspec
 
 from hansard.event import kinds
 from hansard.event.envelope import Event
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, MESSAGE_REDACTED
+from hansard.event.kinds import (
+    HISTORY_DROPPED,
+    MESSAGE_ADDED,
+    MESSAGE_PART,
+    MESSAGE_REDACTED,
+    MessageRedacted,
+    is_said,
+)
 
 #: The data of an event of which nothing is left.
 BLANK: Final = b'{"redacted":true}'
@@ -19,33 +26,50 @@ BLANK_MESSAGE: Final = b'{"message":null,"redacted":true}'
 
 
 class Redactions(NamedTuple):
-    """What was taken out: places, and messages that were streamed."""
+    """What was taken out: places, messages that were streamed, and all that was said before a seq."""
 
     #: Seqs, each with the data that stand there instead; None for nothing.
     seqs: dict[int, bytes | None]
     #: Streams whose parts are out, and those whose whole message is out too, whenever it is added.
     streams: frozenset[str]
     gone: frozenset[str] = frozenset()
+    #: What was said before this seq is out; 0 if no history was dropped.
+    before: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.seqs or self.streams)
+        return bool(self.seqs or self.streams or self.before)
 
     def mask(self, event: Event) -> Event:
         """Return an event as it may be shown."""
-        if self.streams and event.kind == MESSAGE_PART:
+        dropped = event.seq < self.before and is_said(event.kind)
+        if event.kind == MESSAGE_PART and (dropped or self.streams):
             part = kinds.read(MESSAGE_PART, event.raw)
-            if part is not None and part.stream in self.streams:
+            if part is not None and (dropped or part.stream in self.streams):
                 # Whose part it is may be known; that nothing more is to come must be, or the message
                 # would seem to be streaming for ever.
                 kept = {"stream": part.stream, "over": True, "redacted": True}
                 return msgspec.structs.replace(event, raw=msgspec.json.encode(kept))
-        if event.seq in self.seqs or self._is_gone(event):
-            instead = self.seqs.get(event.seq)
+        if dropped or event.seq in self.seqs or self._is_gone(event):
+            instead = None if dropped else self.seqs.get(event.seq)
             if instead is None:
                 instead = BLANK_MESSAGE if event.kind == MESSAGE_ADDED else BLANK
             # Made anew: of one with large content nothing must be left.
             return Event(event.seq, event.stamp, event.kind, instead, event.key)
-        return event
+        return self._without_data(event) if event.kind == MESSAGE_REDACTED else event
+
+    def _without_data(self, event: Event) -> Event:
+        """Return a redaction without what it put in the place of something that is gone altogether now."""
+        read = kinds.read(MESSAGE_REDACTED, event.raw)
+        if read is None or read.data is None or read.data.keys() <= {"stream", "redacted"}:
+            return event
+        dropped = read.seq < self.before and _is_of_what_was_said(read)
+        if not dropped and self.seqs.get(read.seq, BLANK) is not None:
+            return event
+        kept = event.data | {"data": {"redacted": True}}
+        if dropped:
+            # By which it is known, without the data, that the bound covers it.
+            kept["kind"] = read.kind or MESSAGE_ADDED
+        return msgspec.structs.replace(event, raw=msgspec.json.encode(kept))
 
     def _is_gone(self, event: Event) -> bool:
         """Say whether an event adds a message that was taken out while it was being streamed."""
@@ -66,6 +90,9 @@ def of(controls: list[Event], *, upto: int | None = None) -> Redactions:
     seqs: dict[int, bytes | None] = {}
     streams: set[str] = set()
     gone: set[str] = set()
+    before = _bound(controls, streams)
+    if upto is not None:
+        before = min(before, upto + 1)
     for event in controls:
         if event.kind != MESSAGE_REDACTED:
             continue
@@ -78,10 +105,34 @@ def of(controls: list[Event], *, upto: int | None = None) -> Redactions:
                 gone.add(read.stream)
         if upto is not None and read.seq > upto:
             continue
+        if read.seq < before and _is_of_what_was_said(read):
+            continue  # a bound is enough, and shorter
         # Once it is gone, no later redaction brings something of it back.
         if read.seq not in seqs or seqs[read.seq] is not None:
             seqs[read.seq] = None if read.data is None else msgspec.json.encode(read.data)
-    return _made(seqs, streams, gone)
+    return _made(seqs, streams, gone, before)
+
+
+def _bound(controls: list[Event], streams: set[str]) -> int:
+    """Return the seq before which history was dropped; add the streams that were dropped with it."""
+    before = 0
+    for event in controls:
+        if event.kind != HISTORY_DROPPED:
+            continue
+        read = kinds.read(HISTORY_DROPPED, event.raw)
+        if read is not None:
+            # Never what comes after it, whoever wrote it.
+            before = max(before, min(read.before, event.seq))
+            streams.update(read.streams)
+    return before
+
+
+def _is_of_what_was_said(read: MessageRedacted) -> bool:
+    """Say whether a redaction is of an event that goes when history is dropped."""
+    if read.data is None or read.kind:
+        return read.data is None or is_said(read.kind)
+    # Written before redactions said so themselves.
+    return "message" in read.data or read.data.keys() == {"stream"}
 
 
 def joined(several: list[Redactions]) -> Redactions:
@@ -95,8 +146,12 @@ def joined(several: list[Redactions]) -> Redactions:
                 seqs[seq] = instead
         streams |= one.streams
         gone |= one.gone
-    return _made(seqs, streams, gone)
+    return _made(seqs, streams, gone, max(one.before for one in several))
 
 
-def _made(seqs: dict[int, bytes | None], streams: set[str], gone: set[str]) -> Redactions:
-    return Redactions(seqs, frozenset(streams), frozenset(gone)) if seqs or streams else NOTHING
+def _made(
+    seqs: dict[int, bytes | None], streams: set[str], gone: set[str], before: int
+) -> Redactions:
+    # Before seq 1 there is nothing.
+    found = Redactions(seqs, frozenset(streams), frozenset(gone), before if before > 1 else 0)
+    return found or NOTHING

@@ -58,8 +58,11 @@ def referring(log: Log) -> Iterator[tuple[int, Gaps]]:
     if pending:
         # After the reading: what was redacted meanwhile refers to nothing either. Only the session's
         # own redactions count: what a fork has redacted, its parent still shows.
-        hidden = redaction.of(log.controls()).seqs
-        yield from ((seq, gaps) for seq, gaps in pending if seq not in hidden)
+        hidden = redaction.of(log.controls())
+        for seq, gaps in pending:
+            # Only messages refer to something, and of dropped history none is left.
+            if seq >= hidden.before and seq not in hidden.seqs:
+                yield seq, gaps
 
 
 class Problem(NamedTuple):

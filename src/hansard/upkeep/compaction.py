@@ -7,8 +7,9 @@ the middle of the stream, since there the parts are all that can be shown.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -28,23 +29,19 @@ from hansard.event.envelope import Event
 from hansard.event.kinds import (
     MESSAGE_ADDED,
     MESSAGE_PART,
-    SESSION_REVERTED,
-    SESSION_SNAPSHOTTED,
-    SessionForked,
+    MESSAGE_REDACTED,
 )
 from hansard.state import checkpoint, fold, lineage, redaction, replay
+from hansard.upkeep.places import Places, places_of
 
 #: How hard zstd tries: by hand, where a person waits for little; by itself, beside other work.
-LEVEL: Final = 12
+LEVEL: Final = 16
 QUICK: Final = 3
 
 #: So much of a session is enough to learn from.
 _SAMPLE: Final = 64 * 1024
 
 Progress = Callable[[int, int], None]
-
-#: By session, the seqs that must still be shown as they were.
-Bounds = dict[str, set[int]]
 
 
 class CompactReport(msgspec.Struct, frozen=True):
@@ -55,6 +52,7 @@ class CompactReport(msgspec.Struct, frozen=True):
         before, after: bytes of the sealed segments of these, on disk.
         blanked: events whose data were taken out for good.
         failed: sessions that could not be compacted, and why.
+        dictionaries: how many were removed, since they held what was forgotten.
     """
 
     sessions: int = 0
@@ -62,13 +60,14 @@ class CompactReport(msgspec.Struct, frozen=True):
     after: int = 0
     blanked: int = 0
     failed: dict[str, str] = {}
+    dictionaries: int = 0
 
 
 def compact_session(
     backend: Backend, session_id: str, *, level: int = LEVEL, progress: Progress | None = None
 ) -> CompactReport:
     """Compact one session."""
-    return _compact(backend, session_id, lambda: fork_bounds(backend), level, progress)
+    return _compact(backend, session_id, Places(backend), level, progress)
 
 
 def compact_store(
@@ -79,22 +78,44 @@ def compact_store(
     progress: Progress | None = None,
 ) -> CompactReport:
     """Compact sessions one by one; one that cannot be is reported and stops no other."""
+    # One for all: it takes a look at every session.
+    places = Places(backend)
+    wanted = sorted(session_ids)
+    sample = partial(_sample, backend)
+    backend.learn(wanted, sample)
+    compact = partial(_compact, backend, places=places, level=level, progress=None)
+    rewritten: set[str] = set()
+    total = _compact_all(wanted, compact, progress, rewritten)
+    # What all of them share may say what one of them has just forgotten: then none may need it any more.
+    if total.blanked and backend.learn(wanted, sample):
+        again = _compact_all(wanted, compact, None, rewritten)
+        total = msgspec.structs.replace(
+            total, after=total.after + again.after - again.before, failed=again.failed
+        )
+    return msgspec.structs.replace(total, sessions=len(rewritten), dictionaries=backend.unlearn())
+
+
+def _compact_all(
+    wanted: list[str],
+    compact: Callable[[str], CompactReport],
+    progress: Progress | None,
+    rewritten: set[str],
+) -> CompactReport:
+    """Compact some sessions; add those that were rewritten to `rewritten`."""
     total = CompactReport()
     failed: dict[str, str] = {}
-    # Once for all, and only if somebody asks: it takes a look at every session.
-    bounds = cache(partial(fork_bounds, backend))
-    wanted = sorted(session_ids)
-    backend.learn(wanted, partial(_sample, backend))
     for place, session_id in enumerate(wanted, 1):
         try:
-            done = _compact(backend, session_id, bounds, level, None)
+            done = compact(session_id)
         except SessionDeleted:
             continue
         except (Damaged, DiskFailed, LockTimeout, SyncFailed, UnknownFormat) as error:
             failed[session_id] = str(error)
             continue
+        if done.sessions:
+            rewritten.add(session_id)
         total = CompactReport(
-            total.sessions + done.sessions,
+            len(rewritten),
             total.before + done.before,
             total.after + done.after,
             total.blanked + done.blanked,
@@ -125,59 +146,29 @@ def _sample(backend: Backend, session_id: str) -> bytes:
     return b"\n".join(texts)
 
 
-def fork_bounds(backend: Backend) -> Bounds:
-    """Return, by session, the seqs of it to which others are led that were forked from it.
-
-    That is where they were forked, and where they, or their own forks, go back to before that. Those in the
-    trash count too.
-    """
-    whole = backend.whole
-    origins: dict[str, SessionForked] = {}
-    wanted: dict[str, set[int]] = {}
-    for session_id in [*whole.ids(), *whole.trash()]:
-        try:
-            log = whole.ancestor(session_id)
-            forked = lineage.origin(log.first())
-            if forked is not None:
-                wanted[session_id] = {forked.seq, *_places(log.controls())}
-                origins[session_id] = forked
-        except HansardError:
-            continue  # what it was forked from cannot be told, so it cannot be read either
-    bounds: Bounds = {}
-    for session_id, places in wanted.items():
-        new = places
-        above = origins.get(session_id)
-        while above is not None and new:
-            known = bounds.setdefault(above.parent, set())
-            # What is known there was carried further up by whoever found it.
-            new = {place for place in new if place <= above.seq} - known
-            known |= new
-            above = origins.get(above.parent)
-    return bounds
-
-
 def _compact(
     backend: Backend,
     session_id: str,
-    bounds: Callable[[], Bounds],
+    places: Places,
     level: int,
     progress: Progress | None,
 ) -> CompactReport:
     log = backend.log(session_id)
+    # Before it begins, since it takes the checkpoint away: without, the whole log would be read each time.
+    known = log.checkpoint()
     done = log.compact(
-        forget_of(log, lambda: bounds().get(session_id, set())),
+        forget_of(log, partial(places.of, session_id)),
         level=level,
         progress=progress,
         # A fork's state is that of its whole lineage, which this log does not know.
-        state=None if lineage.origin(log.first()) is not None else partial(_state, log),
+        state=None if lineage.origin(log.first()) is not None else partial(_state, log, known),
     )
     return CompactReport(int(done.segments > 0), done.before, done.after, done.blanked)
 
 
-def _state(log: Log, seq: int) -> bytes:
+def _state(log: Log, known: tuple[int, bytes] | None, seq: int) -> bytes:
     """Return the state at a seq, to be saved: folded from where the last one was saved."""
     redactions = redaction.of(log.controls())
-    known = log.checkpoint()
     start = None if known is None else checkpoint.load(known[1], redactions)
     folded = replay.replay(log, start=start or fold.EMPTY, upto=seq, redactions=redactions)
     return checkpoint.save(folded, redactions)
@@ -185,14 +176,24 @@ def _state(log: Log, seq: int) -> bytes:
 
 def forget_of(log: Log, bounds: Callable[[], set[int]]) -> Forget:
     """Return what a session's control events say is to be forgotten."""
-    redactions = redaction.of(log.controls())
+    controls = log.controls()
+    redactions = redaction.of(controls)
+    # Redactions that still hold what was left of a message then, and is gone by now.
+    emptied = {
+        event.seq
+        for event in controls
+        if event.kind == MESSAGE_REDACTED and redactions.mask(event) is not event
+    }
 
-    @cache
+    known: list[list[int]] = []
+
     def kept() -> list[int]:
         # Not before it is asked for, and so not before the segment was sealed that is being compacted: a
         # snapshot that was made while a message was streamed must not be overlooked if the message's end is
         # not. And most sessions never ask.
-        return sorted({*bounds(), *_places(log.controls())})
+        if not known:
+            known.append(sorted({*bounds(), *places_of(log.controls())}))
+        return known[0]
 
     def drop_part(seq: int, ended: int) -> bool:
         # A place in between is one at which the message was not whole yet, and this is a part of it.
@@ -200,9 +201,17 @@ def forget_of(log: Log, bounds: Callable[[], set[int]]) -> Forget:
         place = bisect_left(places, seq)
         return place == len(places) or places[place] >= ended
 
+    def has_moved() -> bool:
+        if not known:
+            return False
+        before = known.pop()
+        return kept() != before
+
     def mask(event: Event) -> Event:
         masked = redactions.mask(event)
-        if masked is event or event.kind != MESSAGE_ADDED or event.seq in redactions.seqs:
+        if masked is event or event.kind != MESSAGE_ADDED:
+            return masked
+        if event.seq < redactions.before or event.seq in redactions.seqs:
             return masked
         # Taken out while it was being streamed, so it is by its stream that everybody knows it is.
         added = kinds.read(MESSAGE_ADDED, event.raw)
@@ -210,13 +219,17 @@ def forget_of(log: Log, bounds: Callable[[], set[int]]) -> Forget:
         instead = msgspec.json.encode({"message": {}, "redacted": True, "stream": stream})
         return msgspec.structs.replace(masked, raw=instead)
 
-    return Forget(mask, frozenset(redactions.seqs), redactions.streams, drop_part)
-
-
-def _places(controls: list[Event]) -> Iterable[int]:
-    """Yield the seqs to which a view can be led by name."""
-    for event in controls:
-        if event.kind in {SESSION_REVERTED, SESSION_SNAPSHOTTED}:
-            read = kinds.read(event.kind, event.raw)
-            if read is not None:
-                yield read.seq
+    seqs = frozenset(redactions.seqs) | emptied
+    taken = [
+        read.seq
+        for event in controls
+        if event.kind == MESSAGE_REDACTED
+        and (read := kinds.read(MESSAGE_REDACTED, event.raw)) is not None
+    ]
+    # What a bound covers is in no list any more.
+    again = frozenset(
+        seq
+        for seq, count in Counter(taken).items()
+        if count > 1 or (seq < redactions.before and seq not in redactions.seqs)
+    )
+    return Forget(mask, seqs, redactions.streams, drop_part, redactions.before, again, has_moved)

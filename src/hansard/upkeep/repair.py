@@ -5,12 +5,14 @@ Never done by itself: whoever calls this has seen `verify`, and perhaps looked f
 session's own files cannot tell any more, its forks may: up to which seq there were events, and when it began.
 """
 
+from contextlib import suppress
+
 import msgspec
 
 from hansard.backend.contract import Backend, Finding, Known
-from hansard.errors import HansardError, ReadOnly
+from hansard.errors import Damaged, HansardError, ReadOnly
 from hansard.state import lineage
-from hansard.upkeep.verify import verify_session
+from hansard.upkeep.verify import untrue, verify_session
 
 
 class RepairReport(msgspec.Struct, frozen=True):
@@ -52,11 +54,22 @@ def repair_session(backend: Backend, session_id: str, *, missing: bool = False) 
     """Mend one session, if it is damaged."""
     if backend.read_only:
         raise ReadOnly(f"{backend.where}: opened with read_only=True; open it again to repair")
-    if verify_session(backend, session_id).ok:
+    before = verify_session(backend, session_id)
+    if before.ok:
         return RepairReport(session_id)
     log = backend.log(session_id)
-    done = log.repair(known=_known(backend, session_id), missing=missing)
-    after = verify_session(backend, session_id)
+    damage = before.damage
+    wrong = [finding for finding in damage if finding.where == log.checkpoint_file()]
+    if wrong:
+        # Derived from the log, and of no use: nothing that it says is lost with it.
+        log.drop_checkpoint()
+        if wrong == damage:
+            return RepairReport(session_id, wrong, left=_damage(backend, session_id))
+    known = _known(backend, session_id)
+    # What is found to be damaged is written anew in any case.
+    with suppress(Damaged):
+        known = known._replace(untrue=frozenset(untrue(log)))
+    done = log.repair(known=known, missing=missing)
     return RepairReport(
         session_id,
         list(done.findings),
@@ -65,8 +78,13 @@ def repair_session(backend: Backend, session_id: str, *, missing: bool = False) 
         list(done.unchecked),
         done.controls,
         list(done.kept),
-        [finding for finding in after.findings if finding.severity == "damage"],
+        _damage(backend, session_id),
     )
+
+
+def _damage(backend: Backend, session_id: str) -> list[Finding]:
+    """Return the damage that a session has now."""
+    return verify_session(backend, session_id).damage
 
 
 def _known(backend: Backend, session_id: str) -> Known:

@@ -68,7 +68,7 @@ def purge(backend: Backend, session_id: str) -> None:
     """Remove a session from the trash for good, unless others were forked from it."""
     _check_deleted(backend, session_id)
     seq, created = _last_known(backend, session_id)
-    _check_unused(backend, session_id, created)
+    check_unused(backend, session_id, created, f"session {session_id!r} cannot be purged")
     facts = {"session": session_id, "seq": seq, "created": created}
     try:
         record = announce(backend, SESSION_PURGED, **facts)
@@ -104,8 +104,18 @@ def _last_known(backend: Backend, session_id: str) -> tuple[int, str]:
     return (0, "") if head is None else (head.seq, head.created)
 
 
-def _check_unused(backend: Backend, session_id: str, created: str) -> None:
-    """Raise if sessions were forked from this one, be they in the trash themselves."""
+def check_unused(
+    backend: Backend, session_id: str, created: str, refusal: str, *, since: int = 0
+) -> None:
+    """Raise if sessions were forked from this one, be they in the trash themselves.
+
+    Args:
+        backend: where they may be.
+        session_id: the one that is to lose something.
+        created: when it began, if that is known.
+        refusal: how the error begins.
+        since: only a fork that has this seq from it counts.
+    """
     whole = backend.whole
     # The trash twice: what is deleted while the others are looked at is in one of the three.
     others = {*whole.trash(), *whole.ids(), *whole.trash()} - {session_id}
@@ -116,7 +126,7 @@ def _check_unused(backend: Backend, session_id: str, created: str) -> None:
         except UNREADABLE:
             unknown.append(other)
             continue
-        if forked is None or forked.parent != session_id:
+        if forked is None or forked.parent != session_id or forked.seq < since:
             continue
         # Of the same name may have been another session, whose children these are.
         if not (forked.created and created) or forked.created == created:
@@ -129,13 +139,12 @@ def _check_unused(backend: Backend, session_id: str, created: str) -> None:
         shown += f" and {len(seen) - _NAMED} more"
     if children:
         raise InUse(
-            f"session {session_id!r} cannot be purged: {shown} were forked from it and need its events; "
-            "delete and purge them first",
+            f"{refusal}: {shown} were forked from it and need its events; delete and purge them first",
             children=seen,
         )
     raise InUse(
-        f"session {session_id!r} cannot be purged: {shown} cannot be read, and may have been forked "
-        "from it; `store.verify()` says what is wrong with them",
+        f"{refusal}: {shown} cannot be read, and may have been forked from it; `store.verify()` says "
+        "what is wrong with them",
         children=seen,
     )
 

@@ -23,7 +23,7 @@ def redaction(event: Event, reason: str, instead: dict[str, Any] | None = None) 
     if event.kind in {MESSAGE_ADDED, MESSAGE_PART} and isinstance(stream, str):
         data["stream"] = stream
     if instead is not None:
-        data["data"] = instead
+        data |= {"data": instead, "kind": event.kind}
     return Draft(MESSAGE_REDACTED, codec.encode(data), MESSAGE_REDACTED in CONTROL)
 
 

@@ -106,7 +106,7 @@ class _Parts:
         open_streams: dict[str, list[str]] = {}
         for chunk in log.read(upto=upto):
             for said in chunk.streamed():
-                if said.stream in redactions.streams:
+                if said.stream in redactions.streams or said.seq < redactions.before:
                     continue
                 open_streams.setdefault(said.stream, []).append(said.text)
                 if said.over:

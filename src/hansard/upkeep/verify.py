@@ -3,11 +3,11 @@
 Above: `store`, `session`.  Below: `backend.contract`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from hansard.backend.contract import Backend, Finding
+from hansard.backend.contract import WRONG_CHECKPOINT, Backend, Finding, Log
 from hansard.errors import (
     Damaged,
     DiskFailed,
@@ -16,9 +16,12 @@ from hansard.errors import (
     UnknownFormat,
     UnsafePath,
 )
+from hansard.event import kinds
+from hansard.event.kinds import MESSAGE_PART
 from hansard.log import names
-from hansard.state import lineage
+from hansard.state import checkpoint, lineage, redaction, replay
 from hansard.upkeep import collection
+from hansard.upkeep.compaction import forget_of
 
 
 class SessionReport(msgspec.Struct, frozen=True):
@@ -35,9 +38,14 @@ class SessionReport(msgspec.Struct, frozen=True):
     findings: list[Finding]
 
     @property
+    def damage(self) -> list[Finding]:
+        """Those of the findings that are damage."""
+        return [finding for finding in self.findings if finding.severity == "damage"]
+
+    @property
     def ok(self) -> bool:
         """True if there is no damage."""
-        return not any(finding.severity == "damage" for finding in self.findings)
+        return not self.damage
 
 
 class StoreReport(msgspec.Struct, frozen=True):
@@ -78,9 +86,53 @@ def verify_session(
         head = log.head()
         seq = head.seq if head is not None else 0
         findings += collection.findings(log, {} if known is None else known)
+        if not any(finding.severity == "damage" for finding in findings):
+            findings += [*_compare_checkpoint(log), *_compare_taken_out(log)]
     except Damaged:
         pass  # which is among the findings
     return SessionReport(session_id, seq, findings)
+
+
+def _compare_checkpoint(log: Log) -> Iterator[Finding]:
+    """Compare the state that the last compaction saved with what the events add up to."""
+    found = log.checkpoint()
+    if found is None:
+        return
+    seq, saved = found
+    redactions = redaction.of(log.controls())
+    state = checkpoint.load(saved, redactions)
+    where = log.checkpoint_file()
+    if state is None:
+        reason = "something was taken out since, or another version wrote it"
+        hint = "it is passed over, and the next compaction writes another"
+        yield Finding("note", where, 0, 0, f"this checkpoint is stale ({reason}): {hint}")
+    elif state != replay.replay(log, upto=seq, redactions=redactions):
+        reason = "this checkpoint has another state than the log"
+        yield Finding("damage", where, 0, 0, f"{reason}; {WRONG_CHECKPOINT}")
+
+
+def _compare_taken_out(log: Log) -> list[Finding]:
+    """See that what is said to have been taken out was: nobody looks for it there again."""
+    where = log.checkpoint_file().rpartition("/")[0]
+    reason = "is said to have been taken out, and is still there"
+    return [Finding("damage", where, 0, 0, f"event {seq} {reason}") for seq in untrue(log)]
+
+
+def untrue(log: Log) -> list[int]:
+    """Return the seqs of events that are written down as taken out, and are there."""
+    forget = forget_of(log, set)
+    found = []
+    for event in log.taken_out():
+        if event.kind == MESSAGE_PART:
+            part = kinds.read(MESSAGE_PART, event.raw)
+            if part is None or not part.text:
+                continue  # superseded: whatever becomes of it, there is nothing left
+        masked = forget.mask(event)
+        # Taken out once more since then, it waits for the next compaction, if there was anything left.
+        waits = event.seq in forget.again or event.data.get("redacted") is True
+        if masked is event or (masked.raw != event.raw and not waits):
+            found.append(event.seq)
+    return found
 
 
 def verify_store(backend: Backend, session_ids: Iterable[str]) -> StoreReport:

@@ -78,6 +78,7 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     await session.summarize(upto=2, message=MESSAGE)
     await session.redact(3)
     await session.scrub("nothing of the kind")
+    await session.drop_history(2)
     await session.clear()
     await session.revert("here")
     await session.archive()

@@ -99,7 +99,7 @@ def mark_files(path: Path) -> list[str]:
 
 
 def test_nothing_is_marked_before_somebody_has_asked(backend: LocalBackend, path: Path) -> None:
-    """F-121: a store of which nobody keeps an index has one file of marks, of 24 bytes, for ever."""
+    """F-130: a store of which nobody keeps an index has one file of marks, of 24 bytes, for ever."""
     for _ in range(3):
         backend.log("a").append(DRAFT)
     assert os.listdir(path / "marks") == ["epoch"]
@@ -107,7 +107,7 @@ def test_nothing_is_marked_before_somebody_has_asked(backend: LocalBackend, path
 
 
 def test_the_first_pass_looks_at_everything(backend: LocalBackend, path: Path) -> None:
-    """F-124: who has never gone over the sessions is told to look at all of them."""
+    """F-133: who has never gone over the sessions is told to look at all of them."""
     backend.log("a").append(DRAFT)
     consumer = Consumer(path)
     assert consumer.go_over().every
@@ -117,7 +117,7 @@ def test_the_first_pass_looks_at_everything(backend: LocalBackend, path: Path) -
 def test_a_session_is_marked_once_in_an_epoch(
     backend: LocalBackend, consumer: Consumer, path: Path
 ) -> None:
-    """F-121: the first append after a pass leaves a mark; those after it leave none."""
+    """F-130: the first append after a pass leaves a mark; those after it leave none."""
     for _ in range(5):
         backend.log("a").append(DRAFT)
         backend.log("b").append(DRAFT, key="k")
@@ -131,7 +131,7 @@ def test_a_session_is_marked_once_in_an_epoch(
 def test_a_session_that_lets_go_of_its_files_is_not_marked_twice(
     backend: LocalBackend, consumer: Consumer, path: Path
 ) -> None:
-    """F-121: many sessions in turn, each opened anew, leave no more than one mark each."""
+    """F-130: many sessions in turn, each opened anew, leave no more than one mark each."""
     for _ in range(3):
         backend.log("a").append(DRAFT)
         backend.log("a").let_go()  # type: ignore[attr-defined]
@@ -140,7 +140,7 @@ def test_a_session_that_lets_go_of_its_files_is_not_marked_twice(
 
 
 def test_a_quiet_pass_begins_no_epoch(consumer: Consumer, path: Path) -> None:
-    """F-122: to find out that nothing has changed changes nothing."""
+    """F-131: to find out that nothing has changed changes nothing."""
     before = (path / "marks/epoch").read_bytes()
     for _ in range(3):
         assert not consumer.go_over().ids
@@ -148,7 +148,7 @@ def test_a_quiet_pass_begins_no_epoch(consumer: Consumer, path: Path) -> None:
 
 
 def test_what_was_not_kept_is_told_again(backend: LocalBackend, consumer: Consumer) -> None:
-    """F-122: marks are removed when what they led to is kept, and not before."""
+    """F-131: marks are removed when what they led to is kept, and not before."""
     backend.log("a").append(DRAFT)
     consumer.look()
     backend.log("b").append(DRAFT)
@@ -207,7 +207,7 @@ CHANGES: dict[str, Callable[[LocalBackend, Path], Any]] = {
 def test_whatever_changes_a_session_marks_it(
     change: str, backend: LocalBackend, consumer: Consumer, path: Path
 ) -> None:
-    """F-121: appends, notes, moves, repairs and damage that is met are told by the next pass."""
+    """F-130: appends, notes, moves, repairs and damage that is met are told by the next pass."""
     CHANGES[change](backend, path)
     assert consumer.go_over().ids == {"a"}
     assert consumer.is_right()
@@ -215,14 +215,14 @@ def test_whatever_changes_a_session_marks_it(
 
 
 def test_a_new_session_is_marked(backend: LocalBackend, consumer: Consumer) -> None:
-    """F-121: the append that makes a session marks it before there is anything to read."""
+    """F-130: the append that makes a session marks it before there is anything to read."""
     backend.log("new").append(DRAFT)
     assert consumer.go_over().ids == {"new"}
     assert consumer.is_right()
 
 
 def test_restoring_and_purging_mark(backend: LocalBackend, consumer: Consumer) -> None:
-    """F-121: what is done to a session without its lock is marked before and after."""
+    """F-130: what is done to a session without its lock is marked before and after."""
     backend.delete("a")
     consumer.go_over()
     backend.restore("a")
@@ -235,7 +235,7 @@ def test_restoring_and_purging_mark(backend: LocalBackend, consumer: Consumer) -
 
 
 def test_compacting_marks(path: Path) -> None:
-    """F-121: a compaction changes what a session takes on disk, and is told."""
+    """F-130: a compaction changes what a session takes on disk, and is told."""
     with hansard.open(path, durability="os", auto_compact=False) as store:
         session = store.session("a")
         session.add_messages([{"role": "user", "content": f"text {n}"} for n in range(100)])
@@ -250,7 +250,7 @@ def test_compacting_marks(path: Path) -> None:
 def test_a_hashed_name_that_is_gone_makes_names_be_compared(
     backend: LocalBackend, consumer: Consumer
 ) -> None:
-    """F-11, F-124: whose id nobody can tell any more is found missing by its name."""
+    """F-11, F-133: whose id nobody can tell any more is found missing by its name."""
     long = "Z" * 300
     backend.log(long).append(DRAFT)
     assert long in consumer.go_over().ids
@@ -273,7 +273,7 @@ def in_another_thread(do: Callable[[], object]) -> threading.Thread:
 def test_a_pass_waits_for_a_writer_that_saw_the_old_epoch(
     backend: LocalBackend, consumer: Consumer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-122: an append that bears a mark of the old epoch is written before the pass reads."""
+    """F-131: an append that bears a mark of the old epoch is written before the pass reads."""
     backend.log("a").append(DRAFT)
     numbers = marks.Table(disk.open_root(str(path))).numbers
     threads: list[threading.Thread] = []
@@ -300,7 +300,7 @@ def test_a_pass_waits_for_a_writer_that_saw_the_old_epoch(
 def test_a_mark_that_comes_too_late_for_a_pass_is_left_again(
     backend: LocalBackend, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-121: who finds the epoch changed after marking marks in the new one: the old file may be gone."""
+    """F-130: who finds the epoch changed after marking marks in the new one: the old file may be gone."""
     backend.log("b").append(DRAFT)
     passes: list[Changed] = []
     real = disk.write
@@ -332,7 +332,7 @@ def use(backend: LocalBackend) -> None:
 def test_a_writer_that_dies_at_any_call_leaves_nothing_unmarked(
     when: faults.When, consumer: Consumer, path: Path
 ) -> None:
-    """F-121: the mark comes first: there is no moment at which there is a change without one."""
+    """F-130: the mark comes first: there is no moment at which there is a change without one."""
     for at in range(1, 100):
         writer = LocalBackend(str(path), durability="os")
         fault = faults.kill(at=at, when=when)
@@ -353,7 +353,7 @@ def test_a_writer_that_dies_at_any_call_leaves_nothing_unmarked(
 def test_a_consumer_that_is_refused_any_call_is_right_all_the_same(
     only: tuple[str, ...], backend: LocalBackend, consumer: Consumer
 ) -> None:
-    """F-124: what goes wrong with the marks makes a pass look at everything, never miss something."""
+    """F-133: what goes wrong with the marks makes a pass look at everything, never miss something."""
     for at in range(1, 100):
         backend.log("a").append(DRAFT)
         backend.log("b").append(DRAFT)
@@ -373,7 +373,7 @@ def test_a_consumer_that_is_refused_any_call_is_right_all_the_same(
 def test_no_append_fails_for_want_of_a_mark(
     cause: int, backend: LocalBackend, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-123: who cannot leave a mark says that one is missing, writes, and the next pass is right."""
+    """F-132: who cannot leave a mark says that one is missing, writes, and the next pass is right."""
     real = disk.open_file
 
     def open_file(directory: int, name: str, **options: bool) -> int:
@@ -393,7 +393,7 @@ def test_no_append_fails_for_want_of_a_mark(
 def test_half_a_mark_hides_no_other(
     backend: LocalBackend, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-121, F-123: a mark that a full disk cut off is as good as none, and the next one stands alone."""
+    """F-130, F-132: a mark that a full disk cut off is as good as none, and the next one stands alone."""
     real = disk.write
 
     def write(descriptor: int, data: bytes) -> int:
@@ -411,7 +411,7 @@ def test_half_a_mark_hides_no_other(
 def test_marks_that_nobody_reads_do_not_grow_for_ever(
     backend: LocalBackend, consumer: Consumer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-123: beyond a size a file of marks is not added to; the next pass looks at everything."""
+    """F-132: beyond a size a file of marks is not added to; the next pass looks at everything."""
     monkeypatch.setattr(marks, "MOST", 100)
     for n in range(200):
         backend.log(f"session-{n:03}").append(DRAFT)
@@ -426,7 +426,7 @@ def test_marks_that_nobody_reads_do_not_grow_for_ever(
 def test_marks_can_be_removed_at_any_time(
     backend: LocalBackend, consumer: Consumer, path: Path
 ) -> None:
-    """F-119, F-123: the directory is derived; the next pass looks at everything, and writers find it."""
+    """F-128, F-132: the directory is derived; the next pass looks at everything, and writers find it."""
     backend.log("a").append(DRAFT)
     shutil.rmtree(path / "marks")
     backend.log("b").append(DRAFT)
@@ -440,7 +440,7 @@ def test_marks_can_be_removed_at_any_time(
 
 @pytest.mark.parametrize("shape", ["file", "link"])
 def test_a_store_without_marks_works(shape: str, path: Path) -> None:
-    """F-4, F-123: where marks cannot be made, appends go on, and every pass looks at everything."""
+    """F-4, F-132: where marks cannot be made, appends go on, and every pass looks at everything."""
     backend = LocalBackend(str(path), durability="os")
     if shape == "file":
         (path / "marks").write_text("mine")
@@ -456,7 +456,7 @@ def test_a_store_without_marks_works(shape: str, path: Path) -> None:
 
 
 def test_a_read_only_store_makes_no_marks(backend: LocalBackend, path: Path) -> None:
-    """F-119: who may not write begins no epoch, and looks at everything each time."""
+    """F-128: who may not write begins no epoch, and looks at everything each time."""
     backend.close()
     shutil.rmtree(path / "marks")
     reader = LocalBackend(str(path), read_only=True)
@@ -474,7 +474,7 @@ def test_a_read_only_store_makes_no_marks(backend: LocalBackend, path: Path) -> 
 def test_a_copied_store_is_looked_at_whole(
     backend: LocalBackend, consumer: Consumer, path: Path, tmp_path: Path
 ) -> None:
-    """F-124: a copy has the marks of the moment at which they were copied, which says nothing of it."""
+    """F-133: a copy has the marks of the moment at which they were copied, which says nothing of it."""
     backend.log("a").append(DRAFT)
     shutil.copytree(path, tmp_path / "copy")
     copy = Consumer(tmp_path / "copy")
@@ -486,7 +486,7 @@ def test_a_copied_store_is_looked_at_whole(
 def test_marks_that_another_has_read_are_missed(
     backend: LocalBackend, consumer: Consumer, path: Path
 ) -> None:
-    """F-124: of two who read the marks, each looks at everything where the other was before."""
+    """F-133: of two who read the marks, each looks at everything where the other was before."""
     other = Consumer(path)
     for one in (other, consumer, other, consumer):
         backend.log("a").append(DRAFT)
@@ -497,7 +497,7 @@ def test_marks_that_another_has_read_are_missed(
 def test_another_run_of_the_machine_is_looked_at_whole(
     backend: LocalBackend, consumer: Consumer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-124: a power cut may have taken marks that were never synced; where nobody can tell, too."""
+    """F-133: a power cut may have taken marks that were never synced; where nobody can tell, too."""
     backend.log("a").append(DRAFT)
     shutil.copytree(path / "marks", path.parent / "aside")
     for boot in ("another", "", ""):
@@ -514,7 +514,7 @@ def test_another_run_of_the_machine_is_looked_at_whole(
 def test_numbers_that_a_power_cut_has_taken_are_made_again(
     left: int, backend: LocalBackend, path: Path
 ) -> None:
-    """F-120: a file that is too short is filled with zeros, in its place, and never mapped too short."""
+    """F-129: a file that is too short is filled with zeros, in its place, and never mapped too short."""
     backend.close()
     os.truncate(path / "marks/epoch", left)
     writer = LocalBackend(str(path), durability="os")
@@ -529,7 +529,7 @@ def test_numbers_that_a_power_cut_has_taken_are_made_again(
 def test_sessions_that_other_hands_add_or_take_are_told(
     backend: LocalBackend, consumer: Consumer, path: Path
 ) -> None:
-    """F-124: names that appear or vanish are to be compared, though nobody has marked them."""
+    """F-133: names that appear or vanish are to be compared, though nobody has marked them."""
     del backend
     shutil.copytree(path / "sessions/a", path / "sessions/d")
     shutil.rmtree(path / "sessions/b")
@@ -538,7 +538,7 @@ def test_sessions_that_other_hands_add_or_take_are_told(
 
 
 def test_names_are_not_compared_when_nothing_was_added(consumer: Consumer, path: Path) -> None:
-    """F-124: a directory that has not been changed for a while is believed."""
+    """F-133: a directory that has not been changed for a while is believed."""
     os.utime(path / "sessions", ns=(10**18, 10**18))
     assert consumer.go_over().names
     assert consumer.go_over() == Changed()
@@ -548,7 +548,7 @@ def test_names_are_not_compared_when_nothing_was_added(consumer: Consumer, path:
 def test_a_text_that_is_not_ours_means_that_nothing_is_known(
     known: str, consumer: Consumer
 ) -> None:
-    """F-124: whatever the consumer brings, it is at worst told to look at everything."""
+    """F-133: whatever the consumer brings, it is at worst told to look at everything."""
     consumer.known = known
     assert consumer.go_over().every
     assert consumer.is_right()
@@ -557,7 +557,7 @@ def test_a_text_that_is_not_ours_means_that_nothing_is_known(
 def test_a_session_whose_lock_cannot_be_had_is_told_again(
     backend: LocalBackend, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-122: a writer that holds its lock for long holds up nobody, and is looked at until it is free."""
+    """F-131: a writer that holds its lock for long holds up nobody, and is looked at until it is free."""
     monkeypatch.setattr(watch, "PATIENCE", 0.01)
     log = backend.log("a")
     log.append(DRAFT)
@@ -571,7 +571,7 @@ def test_a_session_whose_lock_cannot_be_had_is_told_again(
 
 
 def test_what_is_closed_is_unmapped(path: Path) -> None:
-    """F-120: nothing of the marks stays open when nobody uses the store any more."""
+    """F-129: nothing of the marks stays open when nobody uses the store any more."""
     store = hansard.open(path, durability="os")
     session = store.session("a")
     session.add_message({"role": "user", "content": "hello"})
@@ -594,7 +594,7 @@ def mapped_and_open() -> str:
 def test_a_forked_child_goes_on_with_what_is_marked(
     backend: LocalBackend, consumer: Consumer, path: Path
 ) -> None:
-    """F-121: what a parent has marked is marked; what a child changes in a new epoch it marks itself."""
+    """F-130: what a parent has marked is marked; what a child changes in a new epoch it marks itself."""
     backend.log("a").append(DRAFT)
 
     def in_child(*session_ids: str) -> None:

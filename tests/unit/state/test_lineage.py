@@ -171,3 +171,27 @@ def test_a_namesake_of_an_ancestor_is_never_read(store: Store) -> None:
                 with pytest.raises(hansard.Damaged, match=says):
                     read()
         root.add_messages([{"n": "another's"}] * 5)
+
+
+def test_a_child_that_was_read_before_sees_what_is_left_of_its_parent(tmp_path: Path) -> None:
+    """N-50: after a repair of the parent by another, a handle of the child knows what a new one does."""
+    path = tmp_path / "store"
+    with hansard.open(path, durability="os") as store, hansard.open(path, durability="os") as other:
+        parent = store.session("parent")
+        parent.add_message({"n": 1})
+        parent.set_title("spoilt")
+        parent.add_message({"n": 2})
+        parent.snapshot("label")
+        child = parent.fork("child")
+        child.add_message({"n": 3})
+        assert (child.title, child.snapshots) == ("spoilt", {"label": 3})
+        log = path / "sessions" / "parent" / "log.jsonl"
+        log.write_bytes(log.read_bytes().replace(b"spoilt", b"spoild"))
+        assert other.session("parent").repair().lost == [(2, 2)]
+        with hansard.open(path, read_only=True) as fresh:
+            known = fresh.session("child")
+            expected = (known.title, known.snapshots, known.messages(), known.metadata)
+        assert expected[0] is None
+        assert (child.title, child.snapshots, child.messages(), child.metadata) == expected
+        other.session("parent").compact()
+        assert (child.title, child.snapshots, child.messages(), child.metadata) == expected

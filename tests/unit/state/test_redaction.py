@@ -92,3 +92,96 @@ def test_an_ancestor_s_redactions_count_up_to_the_fork() -> None:
 def test_an_event_of_another_shape_takes_nothing_out() -> None:
     """N-43: a redaction that a newer version wrote in another shape is passed over, not guessed at."""
     assert redaction.of([event(1, "message.redacted", place="here")]) is NOTHING
+
+
+# -- dropped history ----------------------------------------------------------------------------
+
+
+def dropped(seq: int, before: int, /, **data: Any) -> Event:
+    """Return an event that drops what was said before a seq."""
+    return event(seq, "history.dropped", before=before, **data)
+
+
+def test_what_was_said_before_a_bound_is_out_and_what_was_done_is_not() -> None:
+    """F-119: messages, parts, summaries and the application's own go; what adds up to the state stays."""
+    found = redaction.of([dropped(20, 10)])
+    assert found
+    out = [
+        event(1, "message.added", message={"n": 1}),
+        event(2, "summary.added", upto=1, message={"n": 1}),
+        event(3, "x.todo", secret=1),
+    ]
+    assert [found.mask(one).raw for one in out] == [BLANK_MESSAGE, BLANK, BLANK]
+    part = event(4, "message.part", stream="s", text="secret", message={"role": "user"})
+    assert found.mask(part).data == {"stream": "s", "over": True, "redacted": True}
+    assert found.mask(event(5, "message.part", of="a newer version")).raw == BLANK
+    done = [
+        event(6, "metadata.set", metadata={"a": 1}),
+        event(7, "usage.recorded", model="m"),
+        event(8, "session.snapshotted", label="l", seq=3),
+        event(9, "of.a.newer.version", secret=1),
+        event(10, "message.added", message={"n": 1}),
+    ]
+    assert all(found.mask(one) is one for one in done)
+
+
+def test_of_several_bounds_the_highest_counts_and_none_for_what_comes_after() -> None:
+    """F-119: a bound is never behind its own event, nor behind the place of a fork."""
+    controls = [dropped(8, 5), dropped(9, 3), dropped(12, 99), dropped(13, "no seq")]  # type: ignore[arg-type]
+    assert redaction.of(controls[:2]).before == 5
+    assert redaction.of(controls).before == 12
+    assert redaction.of(controls, upto=7).before == 8
+    assert redaction.of(controls, upto=0) is NOTHING
+    assert redaction.of([dropped(8, 1)]) is NOTHING
+    both = redaction.joined([redaction.of(controls[:1]), redaction.of(controls[:2], upto=3)])
+    assert both.before == 5
+
+
+def test_a_bound_stands_for_all_redactions_before_it() -> None:
+    """F-120: what a bound covers is not listed, whatever was put in its place; metadata are not covered."""
+    controls = [
+        redacted(11, 1),
+        redacted(12, 2, kind="message.added", data={"message": {"n": "rest"}}),
+        redacted(13, 3, data={"message": {"n": "rest, of an earlier version"}}),
+        redacted(14, 4, kind="x.todo", data={"n": "rest"}),
+        redacted(15, 5, kind="metadata.set", data={"metadata": {"n": "[redacted]"}}),
+        redacted(16, 6, data={"metadata": {"n": "[redacted], of an earlier version"}}),
+        redacted(17, 19),
+    ]
+    assert set(redaction.of(controls).seqs) == {1, 2, 3, 4, 5, 6, 19}
+    controls.append(dropped(20, 10))
+    found = redaction.of(controls)
+    assert set(found.seqs) == {5, 6, 19}
+    masked = [found.mask(control) for control in controls]
+    assert [new.seq for new, old in zip(masked, controls, strict=True) if new is not old] == [
+        12,
+        13,
+        14,
+    ]
+    assert b"rest" not in b"".join(control.raw for control in masked)
+    # So it stays when the data are gone, and nothing changes any more.
+    assert redaction.of(masked) == found
+    assert all(found.mask(control) is control for control in masked)
+
+
+def test_what_stood_instead_goes_with_the_message() -> None:
+    """F-121, N-66: once a message is gone altogether, the rest that a scrub had left of it is gone too."""
+    rest = redacted(8, 1, stream="s", kind="message.added", data={"message": {"content": "rest"}})
+    parts = redacted(9, 2, stream="t", kind="message.part", data={"stream": "t"})
+    assert redaction.of([rest, parts]).mask(rest) is rest
+    found = redaction.of([rest, parts, redacted(10, 1, stream="s"), redacted(11, 2)])
+    assert found.mask(rest).data["data"] == {"redacted": True}
+    assert found.mask(parts) is parts
+    assert (
+        redaction.of([found.mask(rest), parts, redacted(10, 1, stream="s"), redacted(11, 2)])
+        == found
+    )
+
+
+def test_streams_that_were_dropped_unfinished_are_out_wherever_their_parts_are() -> None:
+    """N-55: of a message whose beginning was dropped no part is shown; the whole message is."""
+    found = redaction.of([dropped(20, 10, streams=["s"])])
+    later = event(25, "message.part", stream="s", text="rest")
+    assert found.mask(later).data == {"stream": "s", "over": True, "redacted": True}
+    whole = event(26, "message.added", message={"content": "all of it"}, stream="s")
+    assert found.mask(whole) is whole

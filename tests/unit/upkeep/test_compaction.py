@@ -1,12 +1,16 @@
 """What is forgotten, what is kept for others, and what the report says: N-45, N-48, N-50."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import hansard
 from hansard import Store
-from hansard.upkeep.compaction import forget_of, fork_bounds
+from hansard.backend import compaction as backend_compaction
+from hansard.upkeep.compaction import forget_of
+from hansard.upkeep.places import fork_bounds
+from tests.unit.evidence import Traffic
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -108,3 +112,73 @@ def test_a_label_that_comes_while_compaction_begins_is_not_overlooked(store: Sto
     log.compact(forget, level=1)
     assert session.messages(at="middle") == expected
     assert expected[-1]["content"] == "ab"
+
+
+def test_a_fork_that_is_made_while_the_store_is_compacted_is_what_it_was(store: Store) -> None:
+    """N-48, N-50: forks, and reverts of forks, that come while others are compacted count."""
+    for name in ("a", "b", "c", "d"):
+        session = store.session(name)
+        stream = session.stream(role="assistant")
+        for word in ("one ", "two ", "three "):
+            stream.write(word)
+        stream.finish()
+    store.session("c").fork("known")
+    shown: dict[str, object] = {}
+
+    def progress(done: int, _: int) -> None:
+        if done == 1:
+            shown["fork"] = store.session("b").fork("fork", at=2).messages()
+            store.session("known").revert(2)
+            shown["known"] = store.session("known").messages()
+            store.session("d").revert(2)
+            shown["d"] = store.session("d").messages()
+
+    store.compact(progress=progress)
+    assert [message["content"] for message in shown["fork"]] == ["one two "]  # type: ignore[attr-defined]
+    assert store.session("fork").messages() == shown["fork"]
+    assert store.session("known").messages() == shown["known"]
+    assert store.session("d").messages() == shown["d"]
+
+
+@pytest.mark.parametrize("how", ["fork", "revert"])
+def test_a_place_that_comes_while_a_session_is_compacted_is_kept(
+    store: Store, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """N-48, N-50: what is led to while the segment is being written is looked at before it gets its name."""
+    monkeypatch.setattr("hansard.backend.compaction._TELL", 1)
+    session = store.session("s")
+    stream = session.stream(role="assistant")
+    for word in ("one ", "two ", "three "):
+        stream.write(word)
+    stream.finish()
+    expected = session.messages(at=2)
+    made: list[object] = []
+
+    def progress(*_: int) -> None:
+        if not made:
+            made.append(session.fork("child", at=2) if how == "fork" else session.revert(2))
+
+    session.compact(progress=progress)
+    progress()  # memory tells nobody how far it is
+    shown = store.session("child") if how == "fork" else session
+    assert shown.messages() == expected
+    assert session.verify().ok
+
+
+def test_compacting_again_reads_what_is_new(
+    tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-71: what was compacted before is neither read nor written again, however much it is."""
+    monkeypatch.setattr(backend_compaction, "LARGEST", 200_000)
+    noise = [{"content": rng.randbytes(30_000).hex()} for _ in range(50)]
+    with hansard.open(tmp_path / "store", auto_compact=False) as store:
+        session = store.session("s")
+        session.add_messages(noise)
+        session.compact()
+        before = sum(path.stat().st_size for path in (tmp_path / "store").rglob("*.zst"))
+        traffic = Traffic(monkeypatch)
+        session.add_message({"content": "new"})
+        assert session.compact().sessions == 1
+    # The end of each segment, with its index, is.
+    assert traffic.read < 300_000 < before
+    assert traffic.written < 50_000

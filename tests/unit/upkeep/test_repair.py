@@ -1,10 +1,12 @@
 """What a repair does for whoever asks for one: views, forks, keys, batches, and the report."""
 
+import zlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import zstandard
 
 import hansard
 from hansard import Session, Store
@@ -289,3 +291,98 @@ def test_appends_are_whole_again() -> None:
         (8, "lost", 0),
         (9, "lost", 0),
     ]
+
+
+@pytest.mark.parametrize("where", ["active", "sealed", "compressed"])
+def test_members_of_another_version_are_kept(path: Path, where: str) -> None:
+    """N-43, F-14, F-113: what a newer version wrote into records is there after a repair of any file."""
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        store.session("a").add_message(message("one"))
+    log = path / "sessions" / "a" / "log.jsonl"
+    for seq in (2, 3, 4):
+        body = (
+            b'{"seq":%d,"time":"2026-01-01T00:00:00.000000Z","kind":"message.added",'
+            b'"later":{"x":[%d]},"data":{"message":{"n":%d}}'
+        ) % (seq, seq, seq)
+        data = log.read_bytes() + body
+        log.write_bytes(data + b',"crc":"%08x"}\n' % zlib.crc32(data))
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = store.session("a")
+        if where == "compressed":
+            session.compact()
+            (file,) = log.parent.glob("*.zst")
+            _spoil_the_index(file)
+        elif where == "sealed":
+            store._backend.log("a")._writer.seal()  # type: ignore[attr-defined]
+            (file,) = log.parent.glob("0*.jsonl")
+            file.write_bytes(file.read_bytes().replace(b'"n":3', b'"n":9'))
+        else:
+            damage(path, "a", b'"n":3', b'"n":9')
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        report = store.session("a").repair()
+        assert (report.repaired, report.ok) == (True, True)
+        kept = [2, 3, 4] if where == "compressed" else [2, 4]
+        assert report.lost == ([] if where == "compressed" else [(3, 3)])
+        found = b"".join(
+            lines_of(file) for file in log.parent.iterdir() if not file.name.startswith("damaged")
+        )
+        for seq in kept:
+            assert b'"later":{"x":[%d]}' % seq in found
+
+
+def _spoil_the_index(file: Path) -> None:
+    data = file.read_bytes()
+    at = data.rindex(b'"session":') + 3
+    file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+
+
+def lines_of(file: Path) -> bytes:
+    """Return what a file of a log says."""
+    data = file.read_bytes()
+    if file.suffix != ".zst":
+        return data
+    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+        return bytes(reader.read())
+
+
+def test_streams_are_known_after_a_repair_of_a_lost_index(path: Path) -> None:
+    """N-45, F-102: what was streamed into a segment whose index was lost is gone when it is redacted."""
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = store.session("a")
+        session.add_messages([message(f"{number} of many") for number in range(200)])
+        stream = session.stream(role="assistant")
+        stream.write("the hidden word")
+        session.compact()
+        stream.write("more")
+        (file,) = (path / "sessions" / "a").glob("*.zst")
+        _spoil_the_index(file)
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = store.session("a")
+        assert session.repair().lost == []
+        # By its later part: of the one in the segment, only the index tells.
+        session.redact(202)
+        session.compact()
+        for kept in (path / "sessions" / "a").glob("damaged*"):
+            kept.unlink()
+        files = (path / "sessions" / "a").iterdir()
+        assert not any(b"the hidden word" in lines_of(file) for file in files)
+        assert session.compact().sessions == 0
+        assert session.verify().ok
+
+
+def test_what_was_taken_out_of_a_repaired_segment_is_not_taken_out_for_ever(path: Path) -> None:
+    """N-76: after a repair the next compaction notes what is blank, and the one after it does nothing."""
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = store.session("a")
+        session.add_messages([message(f"{number} of many") for number in range(200)])
+        session.redact(7)
+        session.compact()
+        (file,) = (path / "sessions" / "a").glob("*.zst")
+        _spoil_the_index(file)
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = store.session("a")
+        assert session.repair().lost == []
+        session.compact()
+        report = session.compact()
+        assert (report.sessions, report.blanked) == (0, 0)
+        assert session.verify().ok

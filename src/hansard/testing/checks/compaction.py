@@ -113,6 +113,32 @@ def what_is_to_be_forgotten_is_gone(context: Context) -> None:
 
 
 @check("compact")
+def what_was_said_before_a_bound_is_gone(context: Context) -> None:
+    """Before a bound, what was said goes and what was done stays; compacted again, nothing more goes."""
+    log = context.log()
+    said = [
+        event for number in range(8) for event in log.append([message(number)], key=f"{number}")
+    ]
+    done = log.append([Draft("metadata.set", b'{"metadata":{"n":1}}', control=True)])
+    log.append([message("kept")])
+    log.compact(NOTHING, level=_LEVEL)
+    before = everything(log)
+
+    def mask(event: Event) -> Event:
+        if event.seq >= bound or event.kind != "message.added":
+            return event
+        return Event(event.seq, event.stamp, event.kind, _INSTEAD, event.key)
+
+    forget = Forget(mask, frozenset(), frozenset(), lambda _seq, _ended: False)
+    for bound, gone in ((5, 4), (5, 0), (10, 4), (10, 0)):
+        blanked = log.compact(forget._replace(before=bound), level=_LEVEL).blanked
+        equal(blanked, gone, f"the number of events that went before {bound}")
+        equal(everything(log), [mask(event) for event in before], "the events")
+    equal(log.controls(), done, "the control events")
+    equal(log.append([message("x")], key="3")[0].seq, said[3].seq, "the key of an event that went")
+
+
+@check("compact")
 def parts_stay_unless_they_may_go(context: Context) -> None:
     """What parts of a stream say stays if it may not go, and the whole message stays in any case."""
     log = context.log()

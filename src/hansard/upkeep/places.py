@@ -1,0 +1,95 @@
+"""Know the places to which views are led: by forks, labels and reverts.
+
+Above: `compaction`.  Below: `state.lineage`, `backend.contract`.
+At such a place a message may have been half said, and must be shown so for ever.
+"""
+
+from collections.abc import Iterable
+
+from hansard.backend.contract import Backend
+from hansard.errors import HansardError
+from hansard.event import kinds
+from hansard.event.envelope import Event
+from hansard.event.kinds import SESSION_REVERTED, SESSION_SNAPSHOTTED, SessionForked
+from hansard.state import lineage
+
+#: By session, the seqs that must still be shown as they were.
+Bounds = dict[str, set[int]]
+
+
+class Places:
+    """The places in each session to which its forks lead, as they are now, however long it takes to compact.
+
+    Everybody is looked at when somebody asks for the first time. Later, who has said something since, of
+    those that are forks; and everybody again if a session was made, deleted or restored.
+    """
+
+    __slots__ = ("_backend", "_bounds", "_population", "_seqs")
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend.whole
+        self._bounds: Bounds = {}
+        self._population: object = None
+        self._seqs: dict[str, int] = {}
+
+    def of(self, session_id: str) -> set[int]:
+        """Return the places in one session."""
+        # Asked before it is looked at: what comes meanwhile is found by the next one who asks.
+        population = self._backend.population()
+        seqs = {fork: self._seq(fork) for fork in self._seqs}
+        if self._population != population or self._seqs != seqs:
+            forks: list[str] = []
+            self._bounds = fork_bounds(self._backend, forks)
+            # Of what has come since then, this knows nothing: so what it compares with is from before.
+            self._seqs = {fork: seqs.get(fork, -1) for fork in forks}
+            self._population = population
+        return self._bounds.get(session_id, set())
+
+    def _seq(self, session_id: str) -> int:
+        try:
+            head = self._backend.ancestor(session_id).head()
+        except HansardError:
+            return -1
+        return -1 if head is None else head.seq
+
+
+def fork_bounds(backend: Backend, forks: list[str] | None = None) -> Bounds:
+    """Return, by session, the seqs of it to which others are led that were forked from it.
+
+    That is where they were forked, and where they, or their own forks, go back to before that. Those in the
+    trash count too. `forks`: takes those that were forked from others.
+    """
+    whole = backend.whole
+    origins: dict[str, SessionForked] = {}
+    wanted: dict[str, set[int]] = {}
+    for session_id in [*whole.ids(), *whole.trash()]:
+        try:
+            log = whole.ancestor(session_id)
+            forked = lineage.origin(log.first())
+            if forked is not None:
+                wanted[session_id] = {forked.seq, *places_of(log.controls())}
+                origins[session_id] = forked
+        except HansardError:
+            continue  # what it was forked from cannot be told, so it cannot be read either
+    if forks is not None:
+        forks.extend(origins)
+    bounds: Bounds = {}
+    for session_id, places in wanted.items():
+        new = places
+        above = origins.get(session_id)
+        while above is not None and new:
+            known = bounds.setdefault(above.parent, set())
+            # What is known there was carried further up by whoever found it.
+            new = {place for place in new if place <= above.seq} - known
+            known |= new
+            above = origins.get(above.parent)
+    return bounds
+
+
+def places_of(controls: list[Event]) -> Iterable[int]:
+    """Yield the seqs to which a view can be led by name."""
+    for event in controls:
+        if event.kind in {SESSION_REVERTED, SESSION_SNAPSHOTTED}:
+            read = kinds.read(event.kind, event.raw)
+            if read is not None:
+                yield read.seq

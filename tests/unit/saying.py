@@ -1,0 +1,97 @@
+"""Say all kinds of things in a session, ask for all of it, and look for it in every file."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from hansard import Session
+
+HIDDEN = "correct-horse-battery"
+
+Tree = dict[str, tuple[int, int, int]]
+
+
+def said(session: Session, *, events: bool = True) -> dict[str, Any]:
+    """Return everything that can be asked of a session."""
+    seq = session.seq
+    times = [event.time for event in session.events()]
+    found: dict[str, Any] = {
+        "history": session.messages(view="history"),
+        "model": session.messages(),
+        "json": session.messages_json(),
+        "last": [session.messages(last=n) for n in (0, 1, 3, 1000)],
+        "after": [session.messages(after=n) for n in range(0, seq + 2, 3)],
+        "window": [session.window(messages=n) for n in (1, 3, 10)],
+        "state": session.state(),
+        "states": [session.state(at=n) for n in range(0, seq + 1, 4)],
+        "times": [session.messages(at=time) for time in times[::5]],
+        "snapshots": session.snapshots,
+        "usage": session.usage,
+        "metadata": session.metadata,
+        "title": session.title,
+        "parent": session.parent,
+        "children": session.children(),
+        "seq": seq,
+    }
+    if events:
+        found["events"] = [
+            (event.seq, event.kind, event.data, event.key, event.time) for event in session.events()
+        ]
+        found["at"] = [session.messages(at=n) for n in range(seq + 1)]
+    return found
+
+
+def talk(session: Session, begin: int = 0, count: int = 12) -> None:
+    """Say all kinds of things."""
+    for number in range(begin, begin + count):
+        session.add_message({"role": "user", "content": f"q{number}"}, key=f"k{number}")
+        call = {"id": f"c{number}"}
+        session.add_messages(
+            [
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": call["id"], "content": "r" * number},
+            ],
+            key=f"pair{number}",
+        )
+        if number % 4 == 0:
+            session.snapshot(f"s{number}")
+            session.patch_metadata({"round": number})
+            session.record_usage(model="m", input_tokens=number, output_tokens=1)
+    session.set_title(f"title {begin}")
+
+
+def found_anywhere(root: Path, *texts: str) -> list[str]:
+    """Return the names of files in which one of the texts is, compressed or not."""
+    found = []
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            data = path.read_bytes()
+            if path.suffix == ".zst":
+                reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
+                # The frames, and what stands in the index, which is a frame of its own in there.
+                data += reader.read() + _indexed(data)
+            if any(text.encode() in data for text in texts):
+                found.append(path.name)
+    return found
+
+
+def _indexed(data: bytes) -> bytes:
+    """Return what the frames in the index hold: one may begin wherever zstd's magic number stands."""
+    found = b""
+    place = data.find(zstandard.FRAME_HEADER)
+    while place >= 0:
+        with suppress(zstandard.ZstdError):
+            found += zstandard.ZstdDecompressor().decompressobj().decompress(data[place:])
+        place = data.find(zstandard.FRAME_HEADER, place + 1)
+    return found
+
+
+def tree(root: Path) -> Tree:
+    """Return inode, size and time of change of everything in a store."""
+    found = {}
+    for path in root.rglob("*"):
+        status = path.stat()
+        found[str(path.relative_to(root))] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found

@@ -1,0 +1,525 @@
+"""Dropping the beginning of a history: what goes, what stays, who is asked, and what the log says of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+import hansard
+from hansard import Session, Store
+from tests.unit.saying import HIDDEN, found_anywhere, said, talk
+
+
+@pytest.fixture(params=["files", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Return an empty store, in files and in memory."""
+    place = tmp_path / "store" if request.param == "files" else "memory:"
+    with hansard.open(place, durability="os") as store:
+        yield store
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Store]:
+    """Return an empty store in files, that keeps large content apart."""
+    with hansard.open(
+        tmp_path / "store", durability="os", auto_compact=False, large_content=400
+    ) as store:
+        yield store
+
+
+def numbers(session: Session, **options: Any) -> list[int]:
+    """Return the numbers of the messages of a view."""
+    return [message["n"] for message in session.messages(**options)]
+
+
+def count(session: Session, upto: int) -> None:
+    """Add numbered messages, so that each one's number is its seq if nothing else is said."""
+    session.add_messages([{"n": n} for n in range(session.seq + 1, upto + 1)])
+
+
+# -- what goes ----------------------------------------------------------------------------------
+
+
+def test_what_was_said_before_a_seq_is_in_no_view_at_no_time(store: Store) -> None:
+    """N-45: only what is asked for goes: every view begins at the bound, and all behind it is as it was."""
+    session = store.session("s")
+    count(session, 20)
+    report = session.drop_history(8, reason="old")
+    assert (report.session, report.before, report.events, report.messages) == ("s", 8, 7, 7)
+    assert report.seq == session.seq == 21
+    for view in ("model", "history"):
+        assert numbers(session, view=view) == list(range(8, 21))
+        assert numbers(session, view=view, at=9) == [8, 9]
+        assert numbers(session, view=view, at=5) == []
+        assert numbers(session, view=view, last=100) == list(range(8, 21))
+        assert numbers(session, view=view, after=3, last=2) == [19, 20]
+    assert session.messages_json(at=8) == b'[{"n":8}]'
+    assert session.window(messages=1, keep_first=True) == [{"n": 20}]
+    assert [event.seq for event in session.events()] == list(range(1, 22))
+    assert [event.message for event in session.events()][6:8] == [None, {"n": 8}]
+    shared = [one["data"].get("message") for one in session.share() if "seq" in one]
+    assert shared[6:8] == [None, {"n": 8}]
+
+
+def test_the_log_says_that_history_was_dropped_and_why(store: Store) -> None:
+    """N-46: the event has the bound, the reason and the numbers that the report has."""
+    session = store.session("s")
+    count(session, 5)
+    session.append("x.todo", {"n": 6})
+    report = session.drop_history(7, reason="thirty days are over")
+    (event,) = [event for event in session.events() if event.kind == "history.dropped"]
+    assert event.seq == report.seq
+    assert event.data == {
+        "before": 7,
+        "reason": "thirty days are over",
+        "events": 6,
+        "messages": 5,
+    }
+    assert report.bytes == len(b'{"message":{"n":1}}') * 5 + len(b'{"n":6}')
+
+
+def test_nothing_is_dropped_by_itself(store: Store) -> None:
+    """N-45: compaction drops nothing that nobody asked for, and a dry run writes nothing."""
+    session = store.session("s")
+    count(session, 20)
+    session.compact()
+    store.compact()
+    assert numbers(session) == list(range(1, 21))
+    report = session.drop_history(11, dry_run=True)
+    assert report.dry_run
+    assert (report.events, report.seq, session.seq) == (10, 0, 20)
+    assert numbers(session) == list(range(1, 21))
+    done = session.drop_history(11)
+    assert (done.before, done.events, done.messages, done.bytes) == (
+        report.before,
+        report.events,
+        report.messages,
+        report.bytes,
+    )
+
+
+def test_what_adds_up_to_the_state_stays(store: Store) -> None:
+    """N-42, N-60: metadata, usage, labels, counts, times and keys are what they were, compacted or not."""
+    session = store.create("s", metadata={"user": "u7"})
+    talk(session, 0, 8)
+    session.record_usage(model="m", input_tokens=5, output_tokens=7, cost=0.5)
+    session.set_title("T")
+    session.archive()
+    before = session.state()
+    session.drop_history(session.seq + 1)
+    after = session.state()
+    for field in (
+        "metadata",
+        "usage",
+        "snapshots",
+        "message_count",
+        "archived",
+        "named",
+        "created",
+    ):
+        assert getattr(after, field) == getattr(before, field)
+    assert after.kinds == {**before.kinds, "history.dropped": 1}
+    again = said(session)
+    session.compact()
+    assert said(session) == again
+    assert session.messages(view="history") == []
+    assert session.add_message({"n": "again"}, key="k0").seq == 2
+    assert session.revert("s4").kind == "session.reverted"
+    assert session.messages() == []
+
+
+def test_a_second_bound_counts_if_it_is_later(store: Store) -> None:
+    """What is dropped is dropped once: an earlier bound changes nothing, and appends nothing."""
+    session = store.session("s")
+    count(session, 20)
+    session.drop_history(11)
+    seq = session.seq
+    for bound in (0, 1, 5, 11):
+        report = session.drop_history(bound)
+        assert (report.before, report.events, report.seq) == (bound, 0, 0)
+    assert session.seq == seq
+    assert session.drop_history(13).events == 2
+    assert numbers(session) == list(range(13, 21))
+    assert session.drop_history(session.seq + 1).events == 8
+    assert session.messages() == []
+
+
+@pytest.mark.parametrize("bound", [-1, 7, 1.0, "2", None, True])
+def test_a_bound_that_is_no_place_of_the_session_is_refused(store: Store, bound: Any) -> None:
+    """N-89: what cannot be is refused, and nothing is written."""
+    session = store.session("s")
+    count(session, 5)
+    with pytest.raises(ValueError, match="history"):
+        session.drop_history(bound)
+    with pytest.raises(hansard.InvalidEvent, match="reason"):
+        session.drop_history(3, reason=7)  # type: ignore[arg-type]
+    assert session.seq == 5
+
+
+def test_what_does_not_exist_has_no_history_to_drop(store: Store) -> None:
+    """N-89: a session that was never begun, or was deleted, is not made by dropping its history."""
+    with pytest.raises(hansard.SessionNotFound):
+        store.session("nobody").drop_history(0)
+    assert not store.exists("nobody")
+    count(store.session("s"), 3)
+    store.delete("s")
+    with pytest.raises(hansard.SessionDeleted):
+        store.session("s").drop_history(2)
+
+
+def test_dropping_is_no_activity(tmp_path: Path) -> None:
+    """N-54, N-87: a session whose beginning is dropped does not become the latest one."""
+    with hansard.open(tmp_path / "store") as store:
+        for name in ("old", "new"):
+            count(store.session(name), 5)
+        store.session("old").drop_history(3)
+        latest = store.latest()
+        assert latest is not None
+        assert latest.id == "new"
+
+
+# -- what belongs together ----------------------------------------------------------------------
+
+
+def test_no_call_is_cut_from_its_result(store: Store) -> None:
+    """N-55: the bound moves back before a call whose result would stay, and further if need be."""
+    session = store.session("s")
+
+    def call(*names: str) -> int:
+        calls = [{"id": name} for name in names]
+        return session.add_message({"role": "assistant", "tool_calls": calls}).seq
+
+    def answer(name: str) -> int:
+        return session.add_message({"role": "tool", "tool_call_id": name, "content": "r"}).seq
+
+    session.add_message({"role": "user", "content": "q"})
+    first = call("a", "b")
+    answer("a")
+    second = call("c")
+    last = answer("b")
+    answer("c")
+    free = session.add_message({"role": "user", "content": "r"}).seq
+    orphan = answer("nobody called")
+    assert [session.drop_history(n, dry_run=True).before for n in (first, second, last)] == [2] * 3
+    assert session.drop_history(free, dry_run=True).before == free
+    assert session.drop_history(orphan + 1, dry_run=True).before == orphan + 1
+    assert session.drop_history(last).before == first
+    assert [problem.call_id for problem in session.pairing()] == ["nobody called"]
+
+
+def test_no_streamed_message_is_cut_in_two(store: Store) -> None:
+    """N-55: the bound moves back before a stream that goes on behind it, and before those it lies in then."""
+    session = store.session("s")
+    count(session, 3)
+    outer, inner = session.stream(), session.stream()
+    outer.write("a")
+    inner.write("b")
+    inside = session.add_message({"n": 6}).seq
+    outer.write("c")
+    outer.finish()
+    inner.write("d")
+    for bound in (5, inside, session.seq):
+        assert session.drop_history(bound, dry_run=True).before == 4
+    assert session.drop_history(session.seq).before == 4
+    assert [message.get("content") for message in session.messages()] == [None, "ac", "bd"]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_stream_that_nobody_went_on_with_goes_whole(store: Store, compacted: bool) -> None:
+    """N-45: what a killed process left does not hold the bound; should the message come, it is shown."""
+    session = store.session("s")
+    stream, killed = session.stream(), session.stream()
+    stream.write("to ")
+    killed.write("never finished")
+    count(session, 5)
+    report = session.drop_history(4)
+    assert (report.before, report.events, report.messages) == (4, 3, 1)
+    if compacted:
+        session.compact()
+    assert session.state().streams == {}
+    stream.write("be")
+    if compacted:
+        session.compact()
+    assert numbers(session) == [4, 5]
+    assert session.state().streams == {}
+    stream.finish()
+    if compacted:
+        session.compact()
+    assert [message.get("content") for message in session.messages()] == [None, None, "to be"]
+
+
+def test_a_summary_before_the_bound_goes_and_one_behind_it_stays(store: Store) -> None:
+    """N-47: a summary is something that was said, and stands for what is gone as long as it stays itself."""
+    session = store.session("s")
+    count(session, 5)
+    session.summarize(upto=5, message={"n": "early"})
+    count(session, 9)
+    session.summarize(upto=8, message={"n": "late"})
+    session.drop_history(8)
+    assert [message["n"] for message in session.messages()] == ["late", 9]
+    assert numbers(session, view="history") == [8, 9]
+    session.compact()
+    assert [message["n"] for message in session.messages()] == ["late", 9]
+    session.drop_history(session.seq + 1)
+    session.compact()
+    assert session.messages() == []
+
+
+# -- forks --------------------------------------------------------------------------------------
+
+
+def test_forks_that_have_it_keep_it(store: Store) -> None:
+    """N-50, N-51: while a fork, deleted or not, has some of it, nothing is dropped; the error names forks."""
+    session = store.session("s")
+    count(session, 20)
+    for place in range(1, 8):
+        session.fork(f"f{place}", at=place)
+    store.delete("f7")
+    with pytest.raises(hansard.InUse, match=r"'f1', .*'f5' and 2 more were forked") as caught:
+        session.drop_history(10)
+    assert caught.value.children == [f"f{place}" for place in range(1, 8)]
+    with pytest.raises(hansard.InUse):
+        session.drop_history(2, dry_run=True)
+    assert session.drop_history(1).events == 0
+    assert session.seq == 20
+    for place in range(1, 8):
+        if place < 7:
+            store.delete(f"f{place}")
+        store.purge(f"f{place}")
+    assert session.drop_history(10).events == 9
+    # What it has is gone already.
+    child = session.fork("child", at=5)
+    assert child.messages() == []
+    assert session.drop_history(15).events == 5
+
+
+def test_a_fork_drops_what_it_inherits_for_itself(store: Store) -> None:
+    """N-50: the parent shows what it showed, and a fork of the fork has no more than the fork."""
+    session = store.session("s")
+    count(session, 10)
+    child = session.fork("child", at=8)
+    child.add_message({"n": 10})
+    report = child.drop_history(6)
+    assert (report.events, report.bytes) == (5, 0)
+    for _ in range(2):
+        assert numbers(session) == list(range(1, 11))
+        assert numbers(child) == [6, 7, 8, 10]
+        assert numbers(child.fork(at=7)) == [6, 7]
+        assert numbers(session.fork(at=7)) == list(range(1, 8))
+        store.compact()
+    assert child.state().message_count == 9
+
+
+def test_a_fork_that_was_made_meanwhile_has_what_its_parent_has(store: Store) -> None:
+    """N-28, N-50: what a parent drops is gone for forks, and what a fork said itself is not."""
+    session = store.session("s")
+    count(session, 10)
+    child = session.fork("child", at=4)
+    child.add_messages([{"n": n} for n in (60, 70, 80)])
+    # As if the fork had come between the look at the forks and the event.
+    session._record("history.dropped", {"before": 9})
+    for _ in range(2):
+        assert numbers(session) == [9, 10]
+        assert numbers(child) == [60, 70, 80]
+        assert [event.seq for event in child.events() if event.message] == [6, 7, 8]
+        store.compact()
+
+
+# -- the bytes ----------------------------------------------------------------------------------
+
+
+def test_dropped_bytes_are_in_no_file_afterwards(files: Store, tmp_path: Path) -> None:
+    """N-45, N-66: sealed, joined, streamed, summarised, scrubbed or large: after compaction it is nowhere."""
+    root = tmp_path / "store"
+    session = files.session("s")
+    secrets: list[str] = []
+
+    def secret(**more: Any) -> dict[str, Any]:
+        secrets.append(f"{HIDDEN}-{len(secrets)}")
+        return {"role": "user", "content": f"{secrets[-1]} {more.pop('more', '')}", **more}
+
+    for number in range(6):
+        talk(session, 20 * number, 4)
+        session.add_message(secret())
+        session.add_message(secret(more="long " * 200))
+        session.append("x.note", secret())
+        session.summarize(upto=session.seq, message=secret())
+        with session.stream() as stream:
+            stream.write(secret()["content"])
+        session.add_message(secret(word=f"word{number}"))
+        if number == 3:
+            # Of these the rest stands in the redaction, behind the bound.
+            session.scrub("word0", "word1", "word2")
+        if number % 2:
+            session.compact()
+    bound = session.seq + 1
+    session.add_message({"role": "user", "content": "kept"})
+    found = [text for text in secrets if found_anywhere(root, text)]
+    assert found == secrets
+    report = session.drop_history(bound)
+    assert report.before == bound
+    assert HIDDEN not in str([event.data for event in session.events()])
+    before = said(session)
+    assert session.compact().blanked >= report.events
+    files.collect_large()
+    assert not found_anywhere(root, *secrets)
+    assert said(session) == before
+    assert session.compact().sessions == 0
+    assert session.verify().ok
+    assert files.verify().ok
+
+
+def test_dropped_bytes_are_not_in_the_checkpoint(
+    files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-40, N-45: a checkpoint made before is gone, the new one has none of it, and counts for the state."""
+    monkeypatch.setattr("hansard.backend.local.CHECKPOINT", 1)
+    session = files.session("s")
+    talk(session, 0, 9)
+    session.summarize(upto=3, message={"content": HIDDEN})
+    stream = session.stream()
+    stream.write("never finished")
+    session.compact()
+    checkpoint = tmp_path / "store" / "sessions" / "s" / "checkpoint"
+    assert HIDDEN.encode() in checkpoint.read_bytes()
+    session.drop_history(session.seq + 1)
+    assert session.state().streams == {}
+    session.compact()
+    assert checkpoint.exists()
+    assert not found_anywhere(tmp_path, HIDDEN)
+    with hansard.open(tmp_path / "store", read_only=True) as cold:
+        assert cold.session("s").state() == session.state()
+
+
+def test_a_checkpoint_made_before_a_bound_is_none(
+    files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-40: a state that was saved before history was dropped is folded anew, whoever dropped it."""
+    monkeypatch.setattr("hansard.backend.local.CHECKPOINT", 1)
+    session = files.session("s")
+    stream = session.stream()
+    stream.write("never finished")
+    count(session, 9)
+    session.compact()
+    # As another program may write it: without the streams.
+    session._record("history.dropped", {"before": 5})
+    with hansard.open(tmp_path / "store", read_only=True) as cold:
+        assert cold.session("s").state().streams == {}
+
+
+def test_what_was_never_compacted_is_compacted_without_what_was_dropped(
+    files: Store, tmp_path: Path
+) -> None:
+    """N-45: a segment that could be compressed line for line is not, if a bound lies in or behind it."""
+    session = files.session("s")
+    session.add_messages([{"n": n, "word": f"{HIDDEN}-{n}"} for n in range(20)])
+    session.drop_history(11)
+    assert session.compact().blanked == 10
+    assert not found_anywhere(tmp_path, *(f'{HIDDEN}-{n}"' for n in range(10)))
+    assert found_anywhere(tmp_path, f"{HIDDEN}-10")
+
+
+def test_a_scrub_in_a_segment_of_its_own_leaves_nothing_either(
+    files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-66: a redaction that holds the rest of a message is emptied where it is, in whatever segment."""
+    monkeypatch.setattr("hansard.backend.compaction.LARGEST", 1)
+    session = files.session("s")
+    for number in range(2):
+        session.add_message({"content": f"the word is {HIDDEN}, and swordfish"})
+        session.compact()
+        session.scrub("swordfish")
+        session.compact()
+        if number:
+            session.drop_history(session.seq)
+        else:
+            session.redact(1)
+        before = said(session)
+        assert session.compact().blanked == 2
+        assert not found_anywhere(tmp_path, HIDDEN)
+        assert said(session) == before
+        assert session.verify().ok
+        assert session.compact().sessions == 0
+
+
+def test_a_scrubbed_message_that_is_redacted_leaves_nothing_in_the_log(
+    files: Store, tmp_path: Path
+) -> None:
+    """N-66: what a scrub had put in the place of a message goes, when the message goes altogether."""
+    session = files.session("s")
+    session.add_message({"content": f"the word is {HIDDEN}, and swordfish"})
+    child = session.fork("child")
+    session.scrub("swordfish")
+    session.compact()
+    assert HIDDEN in session.messages()[0]["content"]
+    session.redact(1)
+    assert session.messages() == []
+    assert HIDDEN not in str([event.data for event in session.events()])
+    assert session.compact().blanked >= 1
+    assert not found_anywhere(tmp_path, HIDDEN)
+    assert session.messages() == child.messages() == []
+    assert session.compact().sessions == 0
+
+
+def test_scrubbed_metadata_stay_scrubbed_when_history_is_dropped(store: Store) -> None:
+    """N-42, N-66: what stands in the place of metadata and usage is no history, and stays."""
+    session = store.create("s", metadata={"note": "is swordfish", "n": 1})
+    session.record_usage(model="m", input_tokens=1, note="swordfish")
+    count(session, 9)
+    session.scrub("swordfish")
+    session.drop_history(session.seq + 1)
+    for _ in range(2):
+        assert session.metadata == {"note": "is [redacted]", "n": 1}
+        assert session.usage["m"].input_tokens == 1
+        session.compact()
+
+
+def test_large_content_of_dropped_messages_can_be_collected(files: Store, tmp_path: Path) -> None:
+    """N-45: a text that only dropped messages hold is removed, compacted or not; a shared one stays."""
+    session = files.session("s")
+    shared = "shared " * 100
+    session.add_messages([{"content": HIDDEN * 50}, {"content": shared}, {"n": 3}])
+    files.session("other").add_message({"content": shared})
+    assert files.collect_large(dry_run=True).removed == 0
+    session.drop_history(3)
+    assert files.collect_large().removed == 1
+    assert files.session("other").messages() == [{"content": shared}]
+    assert [event.seq for event in session.events()] == [1, 2, 3, 4]
+    assert files.verify().ok
+
+
+def test_an_index_lists_no_dropped_seqs(files: Store, tmp_path: Path) -> None:
+    """F-119: one number in the index says up to where history is gone, however many events that are."""
+    session = files.session("s")
+    for n in range(3000):
+        session.add_message({"n": n})
+    session.redact(7)
+    session.redact(2800)
+    session.compact()
+    session.drop_history(2501)
+    session.compact()
+    (segment,) = (tmp_path / "store" / "sessions" / "s").glob("0*1.jsonl.zst")
+    data = segment.read_bytes()
+    assert b'"blank":[2800],"blank_before":2501' in data
+    lines = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
+    assert lines.count(b'{"message":null,"redacted":true}') == 2501
+    assert session.compact().sessions == 0
+    session.drop_history(2701)
+    assert session.compact().blanked == 200
+    assert session.compact().sessions == 0
+
+
+def test_dropping_reads_the_same_in_a_store_that_was_opened_before(tmp_path: Path) -> None:
+    """N-18, N-19: a handle that has read the session sees at once that its beginning is gone."""
+    with hansard.open(tmp_path / "store") as one, hansard.open(tmp_path / "store") as two:
+        count(one.session("s"), 10)
+        other = two.session("s")
+        assert len(other.messages()) == len(other.messages(view="history")) == 10
+        assert other.state().message_count == 10
+        one.session("s").drop_history(6)
+        for _ in range(2):
+            assert numbers(other) == numbers(other, view="history") == [6, 7, 8, 9, 10]
+            assert other.state() == one.session("s").state()
+            one.compact()

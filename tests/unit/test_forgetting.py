@@ -1,0 +1,200 @@
+"""What was redacted, scrubbed or superseded is in no file after a compaction, and no view changes by it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard import Store
+from tests.unit.saying import HIDDEN, found_anywhere, said, talk
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Return an empty store."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        yield store
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return its directory."""
+    return tmp_path / "store"
+
+
+def test_redacted_bytes_are_in_no_file_afterwards(store: Store, root: Path) -> None:
+    """N-45: a redacted message is in no file, whether it was compressed before, joined since, or not."""
+    session = store.session("s")
+    secrets = [f"{HIDDEN}-{n}" for n in range(6)]
+    places = []
+    for number, secret in enumerate(secrets):
+        talk(session, 20 * number, 4)
+        places.append(session.add_message({"role": "user", "content": secret}).seq)
+        if number % 2:
+            session.compact()
+    assert found_anywhere(root, *secrets)
+    for number, place in enumerate(places):
+        session.redact(place)
+        before = said(session)
+        assert session.compact().blanked >= 1
+        assert not found_anywhere(root, *secrets[: number + 1])
+        assert said(session) == before
+    assert session.compact().sessions == 0
+    assert session.verify().ok
+
+
+def test_redacted_and_scrubbed_text_is_gone_from_parts_and_metadata(
+    store: Store, root: Path
+) -> None:
+    """N-66: of a redacted stream every part goes, and of scrubbed metadata the old value, index and all."""
+    session = store.session("s")
+    session.set_metadata(note=f"it is {HIDDEN}", other=1)
+    stream = session.stream(role="assistant")
+    for word in ("I ", "say ", f"{HIDDEN}-", "now"):
+        stream.write(word)
+    session.compact()
+    stream.finish()
+    part = session.seq - 1
+    session.compact()
+    assert found_anywhere(root, HIDDEN)
+    session.redact(part)
+    session.scrub(HIDDEN)
+    before = said(session)
+    session.compact()
+    assert not found_anywhere(root, HIDDEN)
+    assert said(session) == before
+    assert HIDDEN not in session.metadata["note"]
+    assert session.metadata["other"] == 1
+    assert session.compact().sessions == 0
+
+
+def test_what_a_session_was_created_with_can_be_scrubbed(store: Store, root: Path) -> None:
+    """N-66: metadata of the first event go too: from its record, and from what later segments say of it."""
+    session = store.create("s", metadata={"note": HIDDEN})
+    talk(session, 0, 3)
+    session.compact()
+    session.scrub(HIDDEN)
+    before = said(session)
+    session.compact()
+    assert not found_anywhere(root, HIDDEN)
+    assert said(session) == before
+
+
+@pytest.mark.parametrize("how", ["fork", "snapshot", "revert", "grandchild", "reverted child"])
+@pytest.mark.parametrize("early", [False, True], ids=["at once", "compacted before its end"])
+def test_parts_that_a_place_in_the_middle_needs_are_kept(
+    store: Store, how: str, early: bool
+) -> None:
+    """N-48, N-50: a fork, label or revert into the middle of a stream shows what had been said by then."""
+    session = store.session("s")
+    session.add_message({"role": "user", "content": "q"})
+    stream = session.stream(role="assistant")
+    for word in ("a", "b", "c"):
+        stream.write(word)
+    middle = session.seq
+    expected = session.messages()
+    assert expected[-1]["content"] == "abc"
+    if how == "snapshot":
+        session.snapshot("middle")
+    stream.write("d")
+    if early:
+        session.compact()
+    stream.write("e")
+    stream.finish()
+    session.add_message({"role": "user", "content": "r"})
+    leads: dict[str, Callable[[], object]] = {
+        "fork": lambda: session.fork("child", at=middle),
+        "revert": lambda: session.revert(middle),
+        "grandchild": lambda: session.fork("between").fork("child", at=middle),
+        "reverted child": lambda: session.fork("child").revert(middle),
+        "snapshot": lambda: None,
+    }
+    leads[how]()
+    for _ in range(2):
+        session.compact()
+        if how == "snapshot":
+            assert session.messages(at="middle") == expected
+        elif how == "revert":
+            assert session.messages(at=session.seq)[: len(expected)] == expected
+        else:
+            assert store.session("child").messages() == expected
+        session.add_message({"role": "user", "content": "s"})
+
+
+def test_the_parts_of_a_finished_stream_go(store: Store, root: Path) -> None:
+    """N-45: what parts said is said by the whole message; the parts' own text goes, and no view changes."""
+    session = store.session("s")
+    stream = session.stream(role="assistant")
+    for n in range(40):
+        stream.write(f"w{n}-")
+    stream.finish({"role": "assistant", "content": "short"})
+    before = said(session, events=False)
+    assert session.compact().blanked == 40
+    for key in ("history", "model", "json", "last", "window", "state", "states", "seq"):
+        assert said(session, events=False)[key] == before[key]
+    assert not found_anywhere(root, "w17-")
+
+
+@pytest.mark.parametrize("where", ["files", "memory"])
+def test_a_message_that_was_redacted_while_it_was_streamed_stays_away(
+    tmp_path: Path, where: str
+) -> None:
+    """N-45, N-66: redacted before it was whole, added, and compacted, a message is shown by no view."""
+    place = tmp_path / "store" if where == "files" else "memory:"
+    with hansard.open(place) as store:
+        session = store.session("s")
+        session.add_message({"role": "user", "content": "q"})
+        stream = session.stream(role="assistant")
+        stream.write(HIDDEN)
+        session.redact(session.seq)
+        stream.write("more")
+        stream.finish()
+        session.add_message({"role": "user", "content": "r"})
+        before = said(session)
+        for _ in range(2):
+            session.compact()
+            assert said(session) == before
+            assert not found_anywhere(tmp_path, HIDDEN)
+        assert session.compact().blanked == 0
+
+
+def test_what_was_scrubbed_and_redacted_afterwards_is_gone(store: Store, root: Path) -> None:
+    """N-45, N-66: what a scrub has left of a message goes when that is redacted, wherever it lies by then."""
+    session = store.session("s")
+    session.add_message({"role": "user", "content": f"alpha {HIDDEN} omega"})
+    talk(session, 0, 20)
+    session.compact()
+    session.scrub(HIDDEN)
+    session.compact()
+    assert found_anywhere(root, "omega") != []
+    session.add_message({"role": "user", "content": "more"})
+    session.redact(1)
+    before = said(session)
+    assert session.compact().blanked > 0
+    assert found_anywhere(root, "omega", HIDDEN) == []
+    assert said(session) == before
+    assert session.verify().ok
+    assert session.compact().sessions == 0
+
+
+def test_a_bare_seq_in_the_middle_of_a_stream_shows_what_it_began_with(
+    store: Store, root: Path
+) -> None:
+    """F-101: of parts that are superseded the text goes; role and whatever the message began with stay."""
+    session = store.session("s")
+    stream = session.stream(role="assistant", name="Ada", big=2**63)
+    for word in ("one ", "two ", "three "):
+        stream.write(word)
+    stream.finish()
+    before = {seq: session.messages(at=seq) for seq in range(1, 5)}
+    states = [session.state(at=seq) for seq in range(5)]
+    session.compact()
+    begun = {"role": "assistant", "name": "Ada", "big": 2**63, "content": "", "partial": True}
+    for seq in (1, 2, 3):
+        assert session.messages(at=seq) == [begun]
+        assert [{**before[seq][0], "content": ""}] == [begun]
+    assert session.messages(at=4) == before[4]
+    assert [session.state(at=seq) for seq in range(5)] == states
+    assert found_anywhere(root, '"text":"two ') == []
+    assert session.compact().sessions == 0

@@ -1,0 +1,350 @@
+"""Verify believes no checksum: what is derived from the log is compared with the log, member by member.
+
+Each mutant here is whole, with all checksums right, and says one wrong thing.
+"""
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+import hansard
+from hansard.backend import local
+from hansard.log import names
+from hansard.log.sealed import (
+    INDEX_END,
+    INDEX_MAGIC,
+    KEY,
+    OURS,
+    SKIPPABLE,
+    Sealed,
+    seek_table,
+)
+
+Index = dict[str, Any]
+
+
+class Parts:
+    """A sealed segment in pieces, to be put together again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        sealed = Sealed(os.open(path, os.O_RDONLY), str(path), None, _none)
+        data = path.read_bytes()
+        self.frames = data[: sealed._index_at]
+        at = sealed._index_at + SKIPPABLE.size
+        self.keys = list(KEY.iter_unpack(data[at : at + KEY.size * sealed.index.keys]))
+        packed = data[at + KEY.size * len(self.keys) :][: sealed.index.controls]
+        lines = zstandard.ZstdDecompressor().decompress(packed) if packed else b""
+        self.controls = lines.splitlines(keepends=True)
+        end = len(data) - len(seek_table([(0, 0)] * len(sealed.index.frames)))
+        length, _, _ = INDEX_END.unpack(data[end - INDEX_END.size : end])
+        end -= INDEX_END.size
+        self.index: Index = json.loads(data[end - length : end])
+        self.table: Callable[[list[tuple[int, int]]], bytes] = seek_table
+
+    def put(self, change: Callable[["Parts"], object]) -> None:
+        """Write it with something changed, and everything else as it must be then."""
+        frames = self.index["frames"]
+        ends = [*(frame[1] for frame in frames[1:]), self.index["size"]]
+        sizes = [(f[0], end - f[1]) for f, end in zip(frames, ends, strict=True)]
+        lines = self._lines()
+        change(self)
+        keys = b"".join(KEY.pack(*key) for key in self.keys)
+        if self._lines() != lines or "keys" in change.__name__:
+            self._count(keys)
+        controls = zstandard.ZstdCompressor().compress(self._lines()) if self.controls else b""
+        self.index["controls"] = len(controls)
+        self.index["controls_crc"] = zlib.crc32(controls)
+        text = json.dumps(self.index, separators=(",", ":")).encode()
+        body = keys + controls + text + INDEX_END.pack(len(text), zlib.crc32(text), OURS)
+        head = SKIPPABLE.pack(INDEX_MAGIC, len(body))
+        self.path.write_bytes(self.frames + head + body + self.table(sizes))
+
+    def _lines(self) -> bytes:
+        return b"".join(self.controls)
+
+    def _count(self, keys: bytes) -> None:
+        self.index["keys"] = len(self.keys)
+        self.index["pages"] = [
+            [KEY.unpack_from(keys, at)[0], zlib.crc32(keys[at : at + 256 * KEY.size])]
+            for at in range(0, len(keys), 256 * KEY.size)
+        ]
+
+
+def _none(name: str) -> bytes:
+    raise AssertionError(name)
+
+
+def _set(**members: Any) -> Callable[[Parts], object]:
+    return lambda parts: parts.index.update(members)
+
+
+def _frame(member: int, step: int) -> Callable[[Parts], object]:
+    def change(parts: Parts) -> None:
+        parts.index["frames"][1][member] += step
+
+    return change
+
+
+def _keys_dropped(parts: Parts) -> None:
+    del parts.keys[3]
+
+
+def _keys_of_another_seq(parts: Parts) -> None:
+    parts.keys[3] = (parts.keys[3][0], parts.keys[3][1] + 1)
+
+
+def _keys_of_another_hash(parts: Parts) -> None:
+    parts.keys[0] = (parts.keys[0][0] - 1, parts.keys[0][1])
+
+
+def _keys_more(parts: Parts) -> None:
+    parts.keys.append((2**64 - 1, 1))
+
+
+def _no_seek(parts: Parts) -> None:
+    parts.table = lambda sizes: seek_table([(a, b + 1) for a, b in sizes])
+
+
+MUTANTS: dict[str, Callable[[Parts], object]] = {
+    "version": _set(version=2),
+    "session": _set(session="b"),
+    "created": _set(created="2020-01-01T00:00:00.000000Z"),
+    "before": _set(before=1),
+    "last": lambda parts: parts.index.update(last=parts.index["last"] - 1),
+    "size": lambda parts: parts.index.update(size=parts.index["size"] - 1),
+    "crc": lambda parts: parts.index.update(crc=parts.index["crc"] ^ 1),
+    "time": _set(time="2020-01-01T00:00:00.000000Z"),
+    "ctl": _set(ctl=0),
+    "header": lambda parts: parts.index.update(header=parts.index["header"] - 1),
+    "header_crc": _set(header_crc=1),
+    "frames: length": _frame(0, 1),
+    "frames: offset": _frame(1, 1),
+    "frames: seq": _frame(2, 1),
+    "frames: crc": _frame(3, 1),
+    "keys: one less": _keys_dropped,
+    "keys: another seq": _keys_of_another_seq,
+    "keys: another hash": _keys_of_another_hash,
+    "keys: one more": _keys_more,
+    "pages": lambda parts: parts.index["pages"][0].__setitem__(0, 1),
+    "controls: one less": lambda parts: parts.controls.pop(1),
+    "controls: other data": lambda parts: parts.controls.__setitem__(
+        0, parts.controls[0].replace(b"right", b"wrong")
+    ),
+    "controls: twice": lambda parts: parts.controls.append(parts.controls[-1]),
+    "begins": _set(begins=False),
+    "dictionary": _set(dictionary="1-" + "0" * 32),
+    "blank: one that is there": _set(blank=[2, 5]),
+    "blank: one of another segment": lambda parts: parts.index["blank"].append(10**6),
+    "blank_before": _set(blank_before=4),
+    "parts": _set(parts=[]),
+    "seek table": _no_seek,
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a store with a sealed segment of several frames, with everything in its index, and another."""
+    monkeypatch.setattr("hansard.log.sealing.FRAME", 600)
+    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
+        session = store.session("a")
+        for number in range(12):
+            session.add_message({"role": "user", "content": f"q{number}"}, key=f"k{number}")
+        session.set_title("right")
+        session.snapshot("here")
+        session.redact(2)
+        session.stream(role="assistant").write("never finished")
+        session.compact()
+        # So little is not joined with what is before it.
+        session.add_message({"n": 1})
+        session.compact()
+    assert len(segments(tmp_path / "s")) == 2
+    return tmp_path / "s"
+
+
+def segments(path: Path) -> list[Path]:
+    """Return the sealed segments of the session."""
+    return sorted((path / "sessions" / "a").glob("*.zst"))
+
+
+def shown(path: Path) -> Any:
+    """Return what a session says, for one who knows nothing yet."""
+    with hansard.open(path, read_only=True) as store:
+        session = store.session("a")
+        return (
+            session.messages(view="history"),
+            session.metadata,
+            session.snapshots,
+            session.state().message_count,
+            [event.raw for event in session.events() if event.kind != "session.repaired"],
+        )
+
+
+def damage(path: Path) -> list[str]:
+    """Return what `verify` finds."""
+    with hansard.open(path, read_only=True) as store:
+        found = store.verify().findings
+    return [finding.reason for finding in found if finding.severity == "damage"]
+
+
+def test_a_segment_that_is_put_together_again_is_whole(path: Path) -> None:
+    """The mutants differ from what is right in what they are called after, and in nothing else."""
+    right = shown(path)
+    for segment in segments(path):
+        Parts(segment).put(lambda _: None)
+    assert damage(path) == []
+    assert shown(path) == right
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_every_member_of_the_index_is_compared_with_the_lines(path: Path, mutant: str) -> None:
+    """F-97: a wrong index with right checksums is found, whichever member is wrong; a repair rights it."""
+    right = shown(path)
+    Parts(segments(path)[0]).put(MUTANTS[mutant])
+    assert damage(path)
+    if mutant in {"version", "session", "dictionary"}:
+        return  # nothing to mend: another's, or something that this one cannot do without
+    with hansard.open(path, auto_compact=False) as store:
+        report = store.session("a").repair()
+        assert report.ok, report.left
+        assert report.repaired
+        if not mutant.startswith(("before", "header")):
+            assert report.lost == []
+            assert shown(path) == right
+        assert store.session("a").add_message({"n": 1}, key="k3").seq == 4
+        store.compact()
+        assert store.compact().sessions == 0
+    assert damage(path) == []
+
+
+def test_a_segment_that_begins_where_none_does_is_found(path: Path) -> None:
+    """F-84, F-97: that the log begins here is compared with what is before it."""
+    Parts(segments(path)[1]).put(_set(begins=True))
+    assert "the log begins here" in damage(path)[0]
+
+
+# -- checkpoints --------------------------------------------------------------------------------
+
+
+def _state(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
+    def changed(data: bytes) -> bytes:
+        line, _, body = data.partition(b"\n")
+        head = json.loads(line)
+        state = json.loads(body[head["controls"] :])
+        change(state["state"])
+        saved = json.dumps(state, separators=(",", ":")).encode()
+        return _whole(head, body[: head["controls"]], saved)
+
+    return changed
+
+
+def _controls(change: Callable[[list[bytes]], object]) -> Callable[[bytes], bytes]:
+    def changed(data: bytes) -> bytes:
+        line, _, body = data.partition(b"\n")
+        head = json.loads(line)
+        controls = body[: head["controls"]].splitlines(keepends=True)
+        change(controls)
+        return _whole(head, b"".join(controls), body[head["controls"] :])
+
+    return changed
+
+
+def _whole(head: dict[str, Any], controls: bytes, state: bytes) -> bytes:
+    head |= {
+        "controls": len(controls),
+        "state": len(state),
+        "sections": zlib.crc32(controls + state),
+    }
+    return json.dumps(head).encode() + b"\n" + controls + state
+
+
+def _earlier(data: bytes) -> bytes:
+    line, _, body = data.partition(b"\n")
+    head = json.loads(line)
+    return json.dumps({**head, "seq": head["seq"] - 3}).encode() + b"\n" + body
+
+
+WRONG: dict[str, Callable[[bytes], bytes]] = {
+    "state: a count": _state(lambda state: state.update(message_count=7)),
+    "state: metadata": _state(lambda state: state["metadata"].update(title="wrong")),
+    "state: a label": _state(lambda state: state["snapshots"].clear()),
+    "state: a stream": _state(lambda state: state["streams"].clear()),
+    "state: its seq": _state(lambda state: state.update(seq=state["seq"] - 1)),
+    "controls: one less": _controls(lambda controls: controls.pop(0)),
+    "controls: other data": _controls(
+        lambda controls: controls.__setitem__(0, controls[0].replace(b"right", b"wrong"))
+    ),
+    "seq": _earlier,
+}
+
+
+@pytest.fixture
+def checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the checkpoint of a session."""
+    monkeypatch.setattr(local, "CHECKPOINT", 1)
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        store.session("a").add_message({"n": 1})
+        store.session("a").compact()
+    return path / "sessions" / "a" / names.CHECKPOINT
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_a_checkpoint_is_compared_with_the_log(path: Path, checkpoint: Path, how: str) -> None:
+    """N-40: a checkpoint that is whole, and wrong, is found by verify, and taken away by repair."""
+    right = shown(path)
+    assert damage(path) == []
+    checkpoint.write_bytes(WRONG[how](checkpoint.read_bytes()))
+    (found,) = damage(path)
+    assert "delete the file, or repair" in found
+    log = (path / "sessions" / "a" / "log.jsonl").read_bytes()
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        report = store.session("a").repair()
+        assert (report.ok, report.repaired, report.lost, report.kept) == (True, True, [], [])
+        assert [finding.where for finding in report.findings] == [str(checkpoint)]
+        assert not store.session("a").repair().repaired
+    assert not checkpoint.exists()
+    assert (path / "sessions" / "a" / "log.jsonl").read_bytes() == log, "nothing happened to it"
+    assert shown(path) == right
+
+
+def test_a_checkpoint_that_is_passed_over_is_noted(path: Path, checkpoint: Path) -> None:
+    """N-40: damaged, of another session, ahead of the log or stale, it harms nothing, and verify says so."""
+    whole = checkpoint.read_bytes()
+    right = shown(path)
+    for harm in (
+        whole[:-1],
+        b"",
+        whole.replace(b'"session":"a"', b'"session":"b"', 1),
+        whole.replace(b'"checkpoint":1', b'"checkpoint":2', 1),
+        json.dumps({**json.loads(whole.split(b"\n")[0]), "seq": 10**6}).encode()
+        + whole[whole.index(b"\n") :],
+        whole.replace(b'{"version":1,"red', b'{"version":9,"red').replace(
+            b'"sections":', b'"sections":%d,"was":' % _sum_of(whole)
+        ),
+    ):
+        checkpoint.write_bytes(harm)
+        with hansard.open(path, read_only=True) as store:
+            report = store.session("a").verify()
+            assert report.ok
+            assert [finding.where for finding in report.findings] == [str(checkpoint)]
+            assert "passed over" in report.findings[0].reason
+        assert shown(path) == right
+
+
+def _sum_of(whole: bytes) -> int:
+    body = whole.partition(b"\n")[2].replace(b'{"version":1,"red', b'{"version":9,"red')
+    return zlib.crc32(body)
+
+
+def test_a_copy_is_verified_alike(path: Path, tmp_path: Path) -> None:
+    """N-34: a store that was copied is as whole as the one that it was copied from."""
+    shutil.copytree(path, tmp_path / "copy")
+    assert damage(tmp_path / "copy") == []
+    assert shown(tmp_path / "copy") == shown(path)

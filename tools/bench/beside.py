@@ -1,0 +1,224 @@
+"""Measure how long appends take while their session is compacted: four processes append to 200 MB of it.
+
+Above: `main`.  Below: `conversation`, `compaction` (the messages), `result`.
+The same four processes append all the time, first alone and then beside the compaction, and each notes
+when an append began and how long it took. So does a probe, which writes lines to a file of its own with bare
+calls: what it waits for is the file system, which all processes share. The compaction is done by a fifth
+process (`beside_other`), or by the thread that a store has for it, inside one of the four (`beside_own`).
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import hansard
+from tools.bench import compaction
+from tools.bench.result import Result, claim_of
+
+#: What the session holds: with what a record has around it, 200 MB.
+MESSAGES: Final = 170_000
+WRITERS: Final = 4
+
+#: How long they append alone before; at most beside the compaction; and behind it, which still counts as
+#: beside it, since what it has done may come due.
+ALONE: Final = 10.0
+PATIENCE: Final = 120.0
+BEHIND: Final = 1.0
+
+#: How much longer than without the compaction an append may take.
+TARGET: Final = 0.050
+
+_WRITER: Final = """
+import json, os, sys, time
+import hansard
+from tools.bench.conversation import conversation
+path, durability, keeps, stop, out = sys.argv[1:]
+messages = conversation(7_000 + os.getpid() % 100, 200)
+store = hansard.open(path, durability=durability, auto_compact=False)
+session = store.session("long")
+session.add_message(messages[0])
+print("ready", flush=True)
+sys.stdin.readline()
+found = []
+place = 0
+clock = time.perf_counter
+while not os.path.exists(stop):
+    if keeps and os.path.exists(stop + ".begin"):
+        keeps = ""
+        store.close()
+        session = hansard.open(path, durability=durability).session("long")
+    begin = clock()
+    session.add_message(messages[place % 200])
+    found.append((begin, clock() - begin))
+    place += 1
+    time.sleep(0.002)
+with open(out, "w") as file:
+    json.dump(found, file)
+"""
+
+#: Appends and syncs lines of a file of its own, and knows nothing of hansard: what it waits for is the disk.
+_PROBE: Final = """
+import json, os, sys, time
+path, durability, _, stop, out = sys.argv[1:]
+file = os.open(path + ".probe", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+print("ready", flush=True)
+sys.stdin.readline()
+found = []
+clock = time.perf_counter
+while not os.path.exists(stop):
+    begin = clock()
+    os.write(file, bytes(1200))
+    if durability == "sync":
+        os.fdatasync(file)
+    found.append((begin, clock() - begin))
+    time.sleep(0.002)
+with open(out, "w") as file:
+    json.dump(found, file)
+"""
+
+#: At the level of the thread. One that was asked for takes ten times as long, and does nothing else.
+_COMPACTOR: Final = """
+import sys
+import hansard
+from hansard.upkeep import compaction
+path, durability = sys.argv[1:]
+with hansard.open(path, durability=durability, auto_compact=False) as store:
+    compaction.compact_session(store._backend, "long", level=compaction.QUICK)
+"""
+
+
+def beside_other_sync(folder: Path) -> Result:
+    """The longest `"sync"` append beside a compaction in another process, less the longest without; 50 ms."""
+    return _measure(folder, beside_other_sync, "sync", own=False)
+
+
+def beside_other_os(folder: Path) -> Result:
+    """The longest `"os"` append beside a compaction in another process, less the longest without; 50 ms."""
+    return _measure(folder, beside_other_os, "os", own=False)
+
+
+def beside_own_sync(folder: Path) -> Result:
+    """The longest `"sync"` append beside a compaction in one of the four, less the longest without; 50 ms."""
+    return _measure(folder, beside_own_sync, "sync", own=True)
+
+
+def beside_own_os(folder: Path) -> Result:
+    """The longest `"os"` append beside a compaction in one of the four, less the longest without; 50 ms."""
+    return _measure(folder, beside_own_os, "os", own=True)
+
+
+ALL: list[Callable[[Path], Result]] = [
+    beside_other_sync,
+    beside_other_os,
+    beside_own_sync,
+    beside_own_os,
+]
+
+
+def _measure(
+    folder: Path, function: Callable[..., object], durability: str, *, own: bool
+) -> Result:
+    path, stop = str(folder / "store"), str(folder / "stop")
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        compaction.fill(store.session("long"), MESSAGES)
+    size = compaction.on_disk(folder / "store")[0]
+    os.sync()
+    outs = [str(folder / f"out-{number}") for number in range(WRITERS + 1)]
+    programs = [*[(_WRITER, "")] * (WRITERS - 1), (_WRITER, "keeps" if own else ""), (_PROBE, "")]
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, path, durability, keeps, stop, out],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for (program, keeps), out in zip(programs, outs, strict=True)
+    ]
+    others: list[subprocess.Popen[str]] = []
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+        for writer in writers:
+            assert writer.stdin is not None
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+        time.sleep(ALONE)
+        begin = time.perf_counter()
+        Path(stop + ".begin").touch()
+        if not own:
+            others.append(
+                subprocess.Popen([sys.executable, "-c", _COMPACTOR, path, durability], text=True)
+            )
+        while not _is_compacted(folder / "store") and time.perf_counter() < begin + PATIENCE:
+            time.sleep(0.02)
+        end = time.perf_counter()
+        time.sleep(BEHIND)
+        Path(stop).touch()
+        for process in [*writers, *others]:
+            assert process.wait(60) == 0
+    finally:
+        for process in [*writers, *others]:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+    found: list[list[tuple[float, float]]] = [json.loads(Path(out).read_text()) for out in outs]
+    return _judge(function, found, begin, end, size)
+
+
+def _is_compacted(store: Path) -> bool:
+    """Say whether all that was sealed is compressed, and the checkpoint written, which comes last."""
+    names = os.listdir(store / "sessions/long")
+    return "checkpoint" in names and not any(name.endswith("1.jsonl") for name in names)
+
+
+def _judge(
+    function: Callable[..., object],
+    found: list[list[tuple[float, float]]],
+    begin: float,
+    end: float,
+    size: int,
+) -> Result:
+    """Compare the appends that overlap a time with the others."""
+    without, beside = _parted(found[:WRITERS], begin)
+    calm, stirred = _parted(found[WRITERS:], begin)
+    more = max(beside) - max(without)
+    note = (
+        f"{size / 1e6:.0f} MB compacted in {end - begin:.1f} s; in ms, p50 / p99 / p99.9 / max: "
+        f"without {_spread(without)}, beside {_spread(beside)}; bare calls on another file: "
+        f"without {_spread(calm)}, beside {_spread(stirred)}"
+    )
+    return Result(
+        getattr(function, "__name__", ""),
+        claim_of(function),
+        f"{max(beside) * 1000:.1f} ms",
+        f"{max(without) * 1000:.1f} ms",
+        more / TARGET,
+        1.0,
+        note=note,
+    )
+
+
+def _parted(
+    found: list[list[tuple[float, float]]], begin: float
+) -> tuple[list[float], list[float]]:
+    """Return how long things took before a moment, and from then on."""
+    without: list[float] = []
+    beside: list[float] = []
+    for appends in found:
+        for at, taken in appends:
+            (beside if at + taken > begin else without).append(taken)
+    return without, beside
+
+
+def _spread(times: list[float]) -> str:
+    ordered = sorted(times)
+    last = len(ordered) - 1
+    shares = (0.5, 0.99, 0.999, 1.0)
+    values = " / ".join(f"{ordered[round(last * share)] * 1000:.2f}" for share in shares)
+    return f"{values} ({len(ordered):,} appends)"

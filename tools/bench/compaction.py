@@ -1,0 +1,298 @@
+"""Measure what compaction leaves: how much on disk, how fast it is read, and how much work it was.
+
+Above: `main`.  Below: `conversation`, `result`, `workload`.
+The messages are those of `conversation`. What has to be cold is read by a new process, the import left out.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import zstandard
+
+import hansard
+from tools.bench.conversation import conversation
+from tools.bench.result import Result, claim_of
+from tools.bench.workload import alternate, seconds
+
+SESSIONS: Final = 1_000
+EACH: Final = 50
+MILLION: Final = 1_000_000
+GROWN: Final = 10_000
+TIMES: Final = (64, 128, 256, 512)
+ROUNDS: Final = 15
+LOADED: Final = 100_000
+
+#: What the reference trains its dictionary with: as large as ours, on a tenth of the sessions.
+_DICTIONARY: Final = 256 * 1024
+
+
+def small_sessions(folder: Path) -> Result:
+    """1,000 sessions × 50 messages on disk, compacted, and their JSON."""
+    raw = _raw()
+    with hansard.open(folder / "store", durability="os", auto_compact=False) as store:
+        for number, lines in enumerate(_sessions()):
+            session = store.session(f"session-{number}")
+            for line in lines:
+                session.add_message(msgspec.json.decode(line))
+        before = on_disk(folder / "store")[0]
+        taken = seconds(store.compact)
+    size, blocks = on_disk(folder / "store")
+    share, speed = _reference()
+    note = (
+        f"{before / raw:.3f} before; compaction {raw / taken / 1e6:.1f} MB/s; counted in blocks of the file "
+        f"system {blocks / raw:.3f}; zstd -19 with a dictionary of 256 KiB, over the JSON alone: "
+        f"{share:.3f} at {speed:.1f} MB/s"
+    )
+    return _share("small_sessions", small_sessions, size, raw, 0.27, note)
+
+
+def long_session(folder: Path) -> Result:
+    """One session of 50,000 messages on disk, compacted, and their JSON."""
+    raw = _raw()
+    with hansard.open(folder / "store", durability="os", auto_compact=False) as store:
+        session = store.session("long")
+        for line in _lines():
+            session.add_message(msgspec.json.decode(line))
+        taken = seconds(store.compact)
+    size = on_disk(folder / "store")[0]
+    packed, spent = 0, 0.0
+    # A sample, since it takes half a minute for all.
+    pieces = list(_pieces(4 << 20))[:3]
+    compressor = zstandard.ZstdCompressor(level=19)
+    for piece in pieces:
+        begin = time.perf_counter()
+        packed += len(compressor.compress(piece))
+        spent += time.perf_counter() - begin
+    some = sum(map(len, pieces))
+    note = (
+        f"compaction {raw / taken / 1e6:.1f} MB/s; zstd -19 in pieces of 4 MiB, over the JSON alone: "
+        f"{packed / some:.3f} at {some / spent / 1e6:.1f} MB/s"
+    )
+    return _share("long_session", long_session, size, raw, 0.25, note)
+
+
+def last_cold(folder: Path) -> Result:
+    """The last 50 of 1,000,000 messages, compacted, in a new process, and of 1,000."""
+    with hansard.open(folder / "store", durability="os", auto_compact=False) as store:
+        fill(store.session("short"), 1_000)
+        _compact_quickly(store, "short")
+        # Whenever it has grown by so much, as it would have been by itself.
+        for _ in range(0, MILLION, GROWN):
+            fill(store.session("long"), GROWN)
+            _compact_quickly(store, "long")
+
+    growth: dict[str, list[int]] = {"long": [], "short": []}
+
+    def cold(name: str) -> float:
+        answer = run_cold(str(folder / "store"), name)
+        growth[name].append(answer["grown"])
+        assert answer["count"] == EACH
+        return float(answer["seconds"]) * 1000
+
+    ours, limit, ratio = alternate(lambda: cold("long"), lambda: cold("short"), ROUNDS)
+    files = len(os.listdir(folder / "store/sessions/long"))
+    note = (
+        f"{files} files; resident memory grew by {max(growth['long']) / 1024:.1f} MiB, of 1,000 by "
+        f"{max(growth['short']) / 1024:.1f} MiB"
+    )
+    return Result(
+        "last_cold", claim_of(last_cold), f"{ours:.1f} ms", f"{limit:.1f} ms", ratio, 2.0, note=note
+    )
+
+
+def load_compacted(folder: Path) -> Result:
+    """Loading 100,000 compacted messages into dicts, and zstandard and msgspec on the same bytes."""
+    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    session = store.session("long")
+    fill(session, LOADED)
+    _compact_quickly(store, "long")
+    (path,) = (folder / "store/sessions/long").glob("*.zst")
+    frames = _frames(path.read_bytes())
+    decompress = zstandard.ZstdDecompressor().decompress
+    decode = msgspec.json.Decoder().decode_lines
+
+    def bare() -> list[Any]:
+        # Frames end with whole lines, so this is the same with less memory.
+        return [decode(decompress(frame)) for frame in frames]
+
+    assert len(session.messages()) == LOADED
+    ours, limit, ratio = alternate(lambda: seconds(session.messages), lambda: seconds(bare), 5)
+    store.close()
+    return Result(
+        "load_compacted",
+        claim_of(load_compacted),
+        f"{ours * 1000:.0f} ms",
+        f"{limit * 1000:.0f} ms",
+        ratio,
+        1.5,
+    )
+
+
+def linear(folder: Path) -> Result:
+    """Bytes read and written by 512 compactions for each byte that a session grew by, and by 64."""
+    each = 40
+
+    def work(times: int) -> float:
+        moved = appended = 0
+        with hansard.open(folder / f"store-{times}", durability="os", auto_compact=False) as store:
+            session = store.session("s")
+            for place in range(times):
+                lines = _lines()[place * each : (place + 1) * each]
+                session.add_messages([msgspec.json.decode(line) for line in lines])
+                appended += sum(map(len, lines))
+                before = _moved()
+                _compact_quickly(store, "s")
+                moved += _moved() - before
+        return moved / appended
+
+    found = {times: work(times) for times in TIMES}
+    note = "; ".join(
+        f"{times} times {each} messages: {ratio:.2f}" for times, ratio in found.items()
+    )
+    last, first = found[TIMES[-1]], found[TIMES[0]]
+    return Result(
+        "linear", claim_of(linear), f"{last:.1f}", f"{first:.1f}", last / first, 1.5, note=note
+    )
+
+
+def _moved() -> int:
+    """Return the bytes that this process has read from files and written to them."""
+    with open("/proc/self/io") as file:
+        said = dict(line.split(": ") for line in file.read().splitlines())
+    return int(said["rchar"]) + int(said["wchar"])
+
+
+ALL: list[Callable[[Path], Result]] = [
+    small_sessions,
+    long_session,
+    last_cold,
+    load_compacted,
+    linear,
+]
+
+
+def _compact_quickly(store: hansard.Store, session_id: str) -> None:
+    """Compact a session as the thread of a store does."""
+    from hansard.upkeep.compaction import QUICK, compact_session
+
+    compact_session(store._backend, session_id, level=QUICK)  # noqa: SLF001 - there is no other way
+
+
+# -- messages -----------------------------------------------------------------------------------
+
+
+@cache
+def _sessions() -> list[list[bytes]]:
+    """Return the messages of the sessions, as JSON."""
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(_encoded, range(SESSIONS), chunksize=20))
+
+
+def _encoded(number: int) -> list[bytes]:
+    return [msgspec.json.encode(message) for message in conversation(number, EACH)]
+
+
+@cache
+def _lines() -> list[bytes]:
+    return [line for lines in _sessions() for line in lines]
+
+
+def _raw() -> int:
+    return sum(map(len, _lines()))
+
+
+def _pieces(size: int) -> Iterator[bytes]:
+    whole = b"\n".join(_lines())
+    for begin in range(0, len(whole), size):
+        yield whole[begin : begin + size]
+
+
+def fill(session: hansard.Session, count: int) -> None:
+    """Append messages, a hundred at a time; after 50,000 they come again, too far away to be noticed."""
+    lines = _lines()
+    for begin in range(0, count, 100):
+        at = begin % len(lines)
+        session.add_messages([msgspec.json.decode(line) for line in lines[at : at + 100]])
+
+
+def _reference() -> tuple[float, float]:
+    """Return what zstd -19 leaves of sessions with a dictionary trained on others, and its MB/s."""
+    texts: list[bytes | bytearray | memoryview] = [b"\n".join(lines) for lines in _sessions()]
+    count = max(1, len(texts) // 10)
+    trained = zstandard.train_dictionary(_DICTIONARY, texts[count:], k=200, d=8)
+    compressor = zstandard.ZstdCompressor(level=19, dict_data=trained)
+    begin = time.perf_counter()
+    packed = sum(len(compressor.compress(text)) for text in texts[:count])
+    taken = time.perf_counter() - begin
+    raw = sum(map(len, texts[:count]))
+    return (packed + len(zstandard.compress(trained.as_bytes(), 19)) / 10) / raw, raw / taken / 1e6
+
+
+# -- files --------------------------------------------------------------------------------------
+
+
+def on_disk(folder: Path) -> tuple[int, int]:
+    """Return the bytes of all files of a store, and what they and their directories take in blocks."""
+    size = blocks = 0
+    for path, _, files in os.walk(folder):
+        blocks += os.stat(path).st_blocks * 512
+        for file in files:
+            status = os.lstat(os.path.join(path, file))
+            size += status.st_size
+            blocks += status.st_blocks * 512
+    return size, blocks
+
+
+def _frames(data: bytes) -> list[bytes]:
+    """Return the zstd frames of a sealed segment that hold lines."""
+    from hansard.log.sealed import ENTRY, TABLE_END
+
+    count = TABLE_END.unpack(data[-TABLE_END.size :])[0]
+    at = len(data) - TABLE_END.size - count * ENTRY.size
+    lengths = [ENTRY.unpack_from(data, at + place * ENTRY.size)[0] for place in range(count)]
+    frames, begin = [], 0
+    for length in lengths:
+        frames.append(data[begin : begin + length])
+        begin += length
+    return frames
+
+
+_COLD: Final = """
+import json, sys, time
+import hansard, msgspec, zstandard
+import hansard.session, hansard.store
+def resident(word):
+    # Not ru_maxrss: that of a new process begins with what its parent had.
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(word))
+before = resident("VmRSS")
+begin = time.perf_counter()
+found = hansard.open(sys.argv[1], read_only=True).session(sys.argv[2]).messages(last=50)
+taken = time.perf_counter() - begin
+print(json.dumps({"seconds": taken, "count": len(found), "grown": resident("VmHWM") - before}))
+"""
+
+
+def run_cold(store: str, session: str) -> dict[str, Any]:
+    """Read the last messages of a session in a new process; return seconds, count, and KiB of growth."""
+    answer = subprocess.run(
+        [sys.executable, "-c", _COLD, store, session], check=True, capture_output=True, text=True
+    )
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
+def _share(
+    name: str, function: Callable[..., object], size: int, raw: int, target: float, note: str
+) -> Result:
+    ours, limit = f"{size / 1e6:.1f} MB", f"{raw / 1e6:.1f} MB"
+    return Result(name, claim_of(function), ours, limit, size / raw, target, note=note)

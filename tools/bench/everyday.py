@@ -1,0 +1,326 @@
+"""Measure what a session does all day: append, load, look, fork; and how long hansard takes to import.
+
+Above: `main`.  Below: `result`, `workload`.
+Each measurement is a function that returns a `Result`; its docstring says what is compared.
+"""
+
+import asyncio
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+import hansard
+from tools.bench.result import Result, claim_of
+from tools.bench.workload import alternate, median_us, messages, seconds
+
+MESSAGES = messages(2_000)
+LONG = 100_000
+#: What a fork may take on disk, in bytes.
+FORK = 2_000
+
+
+def append_os(folder: Path) -> Result:
+    """One `"os"` append, and flock + fstat + write + unlock of a ready line."""
+    session = hansard.open(folder / "store", durability="os", auto_compact=False).session("s")
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
+    file = os.open(folder / "file", os.O_CREAT | os.O_RDWR | os.O_APPEND)
+    line = b"x" * 850 + b"\n"
+
+    def bare(_: int) -> None:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.fstat(file)
+        os.write(file, line)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+    ours, limit, ratio = alternate(
+        lambda: median_us(lambda i: session.add_message(MESSAGES[i % 2000]), 4000),
+        lambda: median_us(bare, 4000),
+        7,
+    )
+    return Result("append_os", claim_of(append_os), f"{ours:.1f} µs", f"{limit:.1f} µs", ratio, 4.0)
+
+
+def append_sync(folder: Path) -> Result:
+    """One `"sync"` append, and bare write + fdatasync."""
+    session = hansard.open(folder / "store").session("s")
+    file = os.open(folder / "file", os.O_CREAT | os.O_RDWR | os.O_APPEND)
+    line = b"x" * 850 + b"\n"
+
+    def bare(_: int) -> None:
+        os.write(file, line)
+        os.fdatasync(file)
+
+    ours, limit, ratio = alternate(
+        lambda: median_us(lambda i: session.add_message(MESSAGES[i % 2000]), 400),
+        lambda: median_us(bare, 400),
+        9,
+    )
+    return Result(
+        "append_sync", claim_of(append_sync), f"{ours:.0f} µs", f"{limit:.0f} µs", ratio, 1.3
+    )
+
+
+def append_long(folder: Path) -> Result:
+    """One `"os"` append at 100,000 messages, and at 100."""
+    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    long = _long_session(store)
+    short = store.session("short")
+    short.add_messages(MESSAGES[:100])
+    ours, limit, ratio = alternate(
+        lambda: median_us(lambda i: long.add_message(MESSAGES[i % 2000]), 1000),
+        lambda: median_us(lambda i: short.add_message(MESSAGES[i % 2000]), 1000),
+        9,
+    )
+    return Result(
+        "append_long", claim_of(append_long), f"{ours:.1f} µs", f"{limit:.1f} µs", ratio, 1.2
+    )
+
+
+def threads(folder: Path) -> Result:
+    """Appends a second of 16 threads on one `"sync"` session, and of one thread."""
+    store = hansard.open(folder / "store")
+    count = iter(range(1000))
+
+    def rate(number: int, each: int) -> float:
+        session = store.session(f"s{next(count)}")
+        session.add_message({"role": "system", "content": "begin"})
+
+        def work() -> None:
+            for place in range(each):
+                session.add_message(MESSAGES[place])
+
+        workers = [threading.Thread(target=work) for _ in range(number)]
+        start = time.perf_counter()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return number * each / (time.perf_counter() - start)
+
+    ours, limit, ratio = alternate(lambda: rate(16, 150), lambda: rate(1, 600), 7)
+    return Result(
+        "threads", claim_of(threads), f"{ours:.0f}/s", f"{limit:.0f}/s", ratio, 3.0, more=True
+    )
+
+
+def tasks(folder: Path) -> Result:
+    """Appends a second of 64 tasks on one `"sync"` session, and of one thread."""
+
+    async def rate(store: hansard.aio.Store, each: int) -> float:
+        session = store.session()
+        await session.add_message({"role": "system", "content": "begin"})
+
+        async def work() -> None:
+            for place in range(each):
+                await session.add_message(MESSAGES[place])
+
+        start = time.perf_counter()
+        await asyncio.gather(*(work() for _ in range(64)))
+        return 64 * each / (time.perf_counter() - start)
+
+    async def once() -> float:
+        async with hansard.aio.open(folder / "store") as store:
+            return await rate(store, 40)
+
+    def alone() -> float:
+        with hansard.open(folder / "store") as store:
+            session = store.session()
+            return 600 / seconds(lambda: [session.add_message(MESSAGES[i]) for i in range(600)])
+
+    ours, limit, ratio = alternate(lambda: asyncio.run(once()), alone, 7)
+    return Result(
+        "tasks", claim_of(tasks), f"{ours:.0f}/s", f"{limit:.0f}/s", ratio, 6.0, more=True
+    )
+
+
+def jitter(folder: Path) -> Result:
+    """How long an event loop stands still while 100,000 messages are loaded, listed and verified; 50 ms."""
+    _long_session(hansard.open(folder / "store", durability="os", auto_compact=False))
+
+    async def beat(gaps: list[float]) -> None:
+        # The time that this process has worked, and not that of the others on the machine.
+        last = time.process_time()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.process_time()
+            gaps.append(now - last)
+            last = now
+
+    async def main() -> float:
+        gaps: list[float] = []
+        async with hansard.aio.open(folder / "store") as store:
+            beating = asyncio.create_task(beat(gaps))
+            session = store.session("long")
+            kept: list[object] = [await session.messages(), await session.messages_json()]
+            kept += [await store.sessions(), await session.state(), await session.verify()]
+            beating.cancel()
+        return max(gaps) * 1000
+
+    longest = asyncio.run(main())
+    return Result("jitter", claim_of(jitter), f"{longest:.0f} ms", "50 ms", longest / 50, 1.0)
+
+
+def load(folder: Path) -> Result:
+    """Loading 100,000 messages into dicts, and msgspec's `decode_lines` of the same bytes."""
+    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    session = _long_session(store)
+    path = folder / "store" / "sessions" / session.id / "log.jsonl"
+    data = path.read_bytes()
+    decode = msgspec.json.Decoder().decode_lines
+    assert len(session.messages()) == LONG
+    ours, limit, ratio = alternate(
+        lambda: seconds(session.messages), lambda: seconds(lambda: decode(data)), 5
+    )
+    return Result(
+        "load", claim_of(load), f"{ours * 1000:.0f} ms", f"{limit * 1000:.0f} ms", ratio, 1.5
+    )
+
+
+def load_json(folder: Path) -> Result:
+    """Loading 100,000 messages as JSON bytes, and reading the file."""
+    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    session = _long_session(store)
+    path = folder / "store" / "sessions" / session.id / "log.jsonl"
+    ours, limit, ratio = alternate(
+        lambda: seconds(session.messages_json), lambda: seconds(path.read_bytes), 5
+    )
+    return Result(
+        "load_json",
+        claim_of(load_json),
+        f"{ours * 1000:.0f} ms",
+        f"{limit * 1000:.0f} ms",
+        ratio,
+        10.0,
+    )
+
+
+def last_fifty(folder: Path) -> Result:
+    """The last 50 of 100,000 messages through a fresh handle, and of 100."""
+    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    _long_session(store)
+    store.session("short").add_messages(MESSAGES[:100])
+    store.close()
+
+    def cold(name: str) -> float:
+        fresh = hansard.open(folder / "store", read_only=True)
+        taken = seconds(lambda: fresh.session(name).messages(last=50))
+        fresh.close()
+        return taken * 1e6
+
+    ours, limit, ratio = alternate(lambda: cold("long"), lambda: cold("short"), 31)
+    return Result(
+        "last_fifty", claim_of(last_fifty), f"{ours:.0f} µs", f"{limit:.0f} µs", ratio, 1.5
+    )
+
+
+def seen(folder: Path) -> Result:
+    """Seeing another handle's append on a warm handle at 100,000 messages, and at 100."""
+    writer = hansard.open(folder / "store", durability="os", auto_compact=False)
+    _long_session(writer)
+    writer.session("short").add_messages(MESSAGES[:100])
+    reader = hansard.open(folder / "store", read_only=True)
+
+    def once(name: str) -> float:
+        theirs, session = writer.session(name), reader.session(name)
+        before = session.seq
+        session.messages(after=before)
+
+        def look(place: int) -> None:
+            session.messages(after=before + place)
+
+        taken = []
+        for place in range(50):
+            theirs.add_message(MESSAGES[place])
+            taken.append(seconds(partial(look, place)) * 1e6)
+        return sorted(taken)[25]
+
+    ours, limit, ratio = alternate(lambda: once("long"), lambda: once("short"), 9)
+    return Result("seen", claim_of(seen), f"{ours:.0f} µs", f"{limit:.0f} µs", ratio, 1.5)
+
+
+def fork(folder: Path) -> Result:
+    """Forking a session of 100,000 messages, and one of 10."""
+    store = hansard.open(folder / "store", durability="os", auto_compact=False)
+    long = _long_session(store)
+    short = store.session("short")
+    short.add_messages(MESSAGES[:10])
+    ours, limit, ratio = alternate(
+        lambda: median_us(lambda _: long.fork(), 40),
+        lambda: median_us(lambda _: short.fork(), 40),
+        9,
+    )
+    child = long.fork("child")
+    size = sum(file.stat().st_size for file in (folder / "store/sessions/child").iterdir())
+    assert size < FORK, f"a fork takes {size} bytes"
+    assert child.messages(last=1) == long.messages(last=1)
+    return Result("fork", claim_of(fork), f"{ours:.0f} µs", f"{limit:.0f} µs", ratio, 1.5)
+
+
+def parts(folder: Path) -> Result:
+    """A part of a streamed message in a `"sync"` store, and a message in an `"os"` store."""
+    stream = hansard.open(folder / "store").session("s").stream()
+    session = hansard.open(folder / "other", durability="os", auto_compact=False).session("s")
+    message = {"role": "assistant", "content": "word "}
+    ours, limit, ratio = alternate(
+        lambda: median_us(lambda _: stream.write("word "), 2000),
+        lambda: median_us(lambda _: session.add_message(message), 2000),
+        7,
+    )
+    return Result("parts", claim_of(parts), f"{ours:.1f} µs", f"{limit:.1f} µs", ratio, 1.5)
+
+
+def start(folder: Path) -> Result:
+    """`import hansard`, and `import msgspec`: the difference must stay under 25 ms."""
+    del folder
+
+    def spent(module: str) -> float:
+        code = (
+            "import time; start = time.perf_counter(); "
+            f"import {module}; print(time.perf_counter() - start)"
+        )
+        # With compiled files, as installed packages have them, also where they are turned off.
+        cached = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
+        answer = subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=cached
+        )
+        return float(answer.stdout) * 1000
+
+    spent("hansard")
+    pairs = sorted((spent("hansard") - (base := spent("msgspec")), base) for _ in range(15))
+    difference, base = pairs[len(pairs) // 2]
+    return Result(
+        "import", claim_of(start), f"+{difference:.1f} ms", f"{base:.1f} ms", difference / 25.0, 1.0
+    )
+
+
+def _long_session(store: hansard.Store) -> hansard.Session:
+    session = store.session("long")
+    for place in range(0, LONG, 1000):
+        begin = place % 2000
+        session.add_messages(MESSAGES[begin : begin + 1000])
+    return session
+
+
+ALL: list[Callable[[Path], Result]] = [
+    append_os,
+    append_sync,
+    append_long,
+    threads,
+    tasks,
+    jitter,
+    load,
+    load_json,
+    last_fifty,
+    seen,
+    fork,
+    parts,
+    start,
+]
