@@ -8,7 +8,7 @@
     session.messages()
 
 To read the source, follow one event through the house, opening files in this order: `session` →
-`event/codec` → `backend/local` → `log/writer` → `log/draft` → `log/disk` → `log/reader` →
+`event/codec` → `backend/local_log` → `log/writer` → `log/draft` → `log/disk` → `log/reader` →
 `state/replay` → `state/fold`. docs/architecture.md draws the rooms; docs/format.md is the law on disk.
 """
 
@@ -21,6 +21,7 @@ __all__ = [
     "CompactReport",
     "CopyReport",
     "Damaged",
+    "DayStats",
     "DiskFailed",
     "DropReport",
     "Event",
@@ -29,6 +30,7 @@ __all__ = [
     "Follower",
     "HansardError",
     "Health",
+    "Hit",
     "ImportReport",
     "InUse",
     "InvalidEvent",
@@ -54,6 +56,7 @@ __all__ = [
     "Store",
     "StoreNotFound",
     "StoreReport",
+    "StoreStats",
     "Stream",
     "SyncFailed",
     "UnknownFormat",
@@ -70,6 +73,7 @@ _LATER = {
     "CompactReport": "upkeep.compaction",
     "CopyReport": "upkeep.transfer_copy",
     "Damaged": "errors",
+    "DayStats": "index.entry",
     "DiskFailed": "errors",
     "DropReport": "upkeep.dropping",
     "Event": "event.envelope",
@@ -78,13 +82,14 @@ _LATER = {
     "Follower": "follow",
     "HansardError": "errors",
     "Health": "backend.contract",
+    "Hit": "index.entry",
     "ImportReport": "upkeep.transfer_import",
     "InUse": "errors",
     "InvalidEvent": "errors",
     "InvalidExport": "errors",
     "InvalidSessionId": "errors",
     "LockTimeout": "errors",
-    "Page": "store",
+    "Page": "index.entry",
     "Problem": "state.pairing",
     "PruneReport": "upkeep.pruning",
     "ReadOnly": "errors",
@@ -96,13 +101,14 @@ _LATER = {
     "Session": "session",
     "SessionDeleted": "errors",
     "SessionExists": "errors",
-    "SessionInfo": "store",
+    "SessionInfo": "index.entry",
     "SessionNotFound": "errors",
     "SessionReport": "upkeep.verify",
     "State": "state.fold",
     "Store": "store",
     "StoreNotFound": "errors",
     "StoreReport": "upkeep.verify",
+    "StoreStats": "index.entry",
     "Stream": "stream",
     "SyncFailed": "errors",
     "UnknownFormat": "errors",
@@ -139,10 +145,11 @@ if TYPE_CHECKING:
     )
     from hansard.event.envelope import Event
     from hansard.follow import Followed, Follower
+    from hansard.index.entry import DayStats, Hit, Page, SessionInfo, StoreStats
     from hansard.session import Session
     from hansard.state.fold import State, Usage
     from hansard.state.pairing import Problem
-    from hansard.store import Page, SessionInfo, Store, open
+    from hansard.store import Store, open
     from hansard.stream import Stream
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport

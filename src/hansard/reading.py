@@ -1,19 +1,28 @@
 """What can be read of a session, without writing anything.
 
-Above: `session`.  Below: `state`, `upkeep`, `backend.contract`.
+Above: `session`.  Below: `index`, `state`, `upkeep`, `backend.contract`.
 Everything here goes through `_whole`: the session itself, or, if it is a fork, the session with all that it
 inherits.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from hansard.backend.contract import Backend, Log, Record
-from hansard.errors import Damaged, DiskFailed, InvalidEvent, SessionDeleted, UnknownFormat
+from hansard.errors import (
+    BackendUnavailable,
+    Damaged,
+    DiskFailed,
+    InvalidEvent,
+    SessionDeleted,
+    UnknownFormat,
+)
 from hansard.event import codec
 from hansard.event.envelope import Event
 from hansard.event.large import stored
+from hansard.index.existing import existing
 from hansard.state import filling, fold, lineage, path, redaction, replay, views
 from hansard.state import window as windows
 from hansard.state.fold import State, Usage
@@ -283,7 +292,7 @@ class Reading:
         if head is None:
             return []
         found = []
-        for session_id in self._backend.ids():
+        for session_id in self._possible_children(head.created):
             try:
                 forked = lineage.origin(self._backend.log(session_id).first())
             except (Damaged, DiskFailed, SessionDeleted, UnknownFormat):
@@ -293,6 +302,15 @@ class Reading:
             if not forked.created or forked.created == head.created:
                 found.append(session_id)
         return sorted(found)
+
+    def _possible_children(self, created: str) -> Iterable[str]:
+        """Return ids among which those of all forks are: from the index, or all."""
+        index = existing(self._backend)
+        if index is not None:
+            with suppress(BackendUnavailable):
+                forks = index.children(self.id, created)
+                return [found for found in forks if found.startswith(self._backend.prefix)]
+        return self._backend.ids()
 
     def _seq_at(self, at: At | None) -> int | None:
         """Return the seq that a caller means: by number, by label, or as the last one by a time."""
@@ -333,9 +351,13 @@ class Reading:
             progress: called with the bytes that are done, and of how many.
             dry_run: write nothing, and report what would be rewritten.
         """
+        from hansard.index import residue
         from hansard.upkeep.compaction import compact_session
 
-        return compact_session(self._backend, self.id, progress=progress, dry_run=dry_run)
+        report = compact_session(self._backend, self.id, progress=progress, dry_run=dry_run)
+        if not dry_run:
+            residue.forget(self._backend)
+        return report
 
     def repair(self, *, missing: bool = False) -> "RepairReport":
         """Mend the session's files, if they are damaged; never done unless asked for.

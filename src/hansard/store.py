@@ -5,74 +5,43 @@ Above: user code.  Below: `session`, `upkeep`, `backend`.
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 from weakref import ref
-
-import msgspec
 
 from hansard.backend.contract import Backend, Health
 from hansard.errors import (
     BackendUnavailable,
     Damaged,
-    DiskFailed,
     HansardError,
     InvalidSessionId,
     SessionDeleted,
     UnknownFormat,
-    UnsafePath,
 )
 from hansard.event.envelope import Event
+from hansard.index.entry import Hit, Page
+from hansard.index.existing import existing
 from hansard.session import Session, create
 
 # What only some programs call is imported where it is called: `import hansard` is on everybody's way.
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from collections.abc import Mapping
+    from datetime import datetime, timedelta
 
     from hansard.follow import Follower
+    from hansard.index.entry import StoreStats
+    from hansard.index.finder import Index
+    from hansard.index.listing import Wanted
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.periodic import Keeper
     from hansard.upkeep.pruning import PruneReport
+    from hansard.upkeep.resume import Ranking
     from hansard.upkeep.transfer_copy import CopyReport
     from hansard.upkeep.transfer_file import Source
     from hansard.upkeep.transfer_import import ImportReport
     from hansard.upkeep.verify import StoreReport
     from hansard.workspace import Folder
-
-
-class SessionInfo(msgspec.Struct, frozen=True):
-    """One line of a listing.
-
-    Attributes:
-        id: the session's id.
-        seq: its last event.
-        created, updated: when it began, and when something last happened in it, as RFC 3339 text. To give
-            it a title, to archive or to close it is not something that happened.
-        bytes: what it takes on disk.
-        metadata: what `set_metadata` calls add up to.
-        damaged: what is wrong with it; empty if it can be read.
-    """
-
-    id: str
-    seq: int = 0
-    created: str = ""
-    updated: str = ""
-    bytes: int = 0
-    metadata: dict[str, Any] = {}
-    damaged: str = ""
-
-    @property
-    def title(self) -> str | None:
-        """The title that the metadata give it."""
-        title = self.metadata.get("title")
-        return title if isinstance(title, str) else None
-
-
-class Page(msgspec.Struct, frozen=True):
-    """Some sessions of a listing, and where it goes on: the `cursor` of the next call, or None."""
-
-    items: list[SessionInfo]
-    next: str | None
 
 
 def open(
@@ -84,6 +53,7 @@ def open(
     lock_timeout: float = 10.0,
     large_content: int | None = None,
     auto_compact: bool = True,
+    search_index: bool = True,
 ) -> "Store":
     """Open a store, making it if it is missing.
 
@@ -99,6 +69,9 @@ def open(
             way, a store reads what was kept in the other.
         auto_compact: compact sessions that have grown by some megabytes, in a thread, after the append that
             did it was acknowledged.
+        search_index: keep what `search` needs in the file of the index: a second copy of all that was said.
+            False, for what must not be written twice: every process that searches reads the logs into its
+            memory, and a copy that is there is removed.
     """
     if durability not in {"sync", "os"}:
         raise ValueError(f"durability must be 'sync' or 'os', not {durability!r}")
@@ -128,6 +101,10 @@ def open(
     )
     if auto_compact and not read_only:
         backend.caretaker = _Caretaker(backend)
+    if not search_index:
+        from hansard.index.finder import without_texts
+
+        without_texts(backend)
     return Store(backend)
 
 
@@ -144,9 +121,10 @@ class _Caretaker:
     def want(self, session_id: str) -> None:
         backend = self._backend()
         if self._keeper is None and backend is not None:
+            from hansard.index import residue
             from hansard.upkeep.periodic import Keeper
 
-            self._keeper = Keeper(backend)
+            self._keeper = Keeper(backend, residue.forget)
         if self._keeper is not None:
             self._keeper.want(session_id)
 
@@ -162,6 +140,18 @@ def _check_large_content(value: object) -> None:
         raise ValueError(
             f"large_content must be a number of bytes, {SMALLEST} or more, or None, not {value!r}"
         )
+
+
+def _newest(index: "Index", wanted: "Wanted") -> Iterator[tuple[str, str]]:
+    """Yield ids and times of sessions, the newest first: nearly always, the first one will do."""
+    cursor = None
+    limit = 4
+    while True:
+        page = index.sessions(wanted, order="-updated", limit=limit, cursor=cursor)
+        yield from ((info.id, info.updated) for info in page.items)
+        cursor, limit = page.next, 100
+        if cursor is None:
+            return
 
 
 class Store:
@@ -280,65 +270,217 @@ class Store:
         """
         from hansard.upkeep.resume import latest
 
-        found = latest(
+        search = partial(
+            latest,
             self._backend,
             workspace=workspace,
             prefix=prefix,
             archived=archived,
             skip_damaged=skip_damaged,
         )
+        index = existing(self._backend)
+        try:
+            found = search(
+                ranking=None
+                if index is None
+                else self._ranking(index, prefix, workspace, archived=archived)
+            )
+        except BackendUnavailable:
+            # Whatever is wrong with an index, the logs are there.
+            found = search()
         return None if found is None else Session(self._backend, found)
 
+    def _ranking(
+        self, index: "Index", prefix: str, workspace: "Folder | None", *, archived: bool
+    ) -> "Ranking":
+        """Return what the index says about which session is the newest."""
+        from hansard.upkeep.resume import Ranking
+
+        wanted = self._wanted(prefix=prefix, where=None, workspace=workspace)
+        damaged = wanted._replace(workspace=None, damaged=True)
+        doubtful = index.sessions(damaged, order="id", limit=None, cursor=None).items
+        wanted = wanted._replace(archived=None if archived else False, damaged=False)
+        return Ranking(_newest(index, wanted), [info.id for info in doubtful])
+
     def sessions(
-        self, *, prefix: str = "", limit: int | None = None, cursor: str | None = None
+        self,
+        *,
+        prefix: str = "",
+        where: "Mapping[str, Any] | None" = None,
+        since: "datetime | None" = None,
+        until: "datetime | None" = None,
+        title: str = "",
+        workspace: "Folder | None" = None,
+        parent: str | None = None,
+        archived: bool | None = None,
+        damaged: bool | None = None,
+        order: str = "id",
+        limit: int | None = None,
+        cursor: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Page:
-        """List sessions by id, with what can be said about each without reading it whole.
+        """List sessions, with what can be said about each without reading it.
+
+        What was acknowledged before the call is in it. A session that cannot be read is listed too, and says
+        why. Pages neither skip nor repeat a session, also if it changes meanwhile.
 
         Args:
             prefix: only ids that begin so.
+            where: only sessions whose metadata have these members; None: have no such member.
+            since: only those in which something happened at this time or later.
+            until: only those in which nothing happened at this time or later.
+            title: only those whose title has this text in it, whatever the case.
+            workspace: only those that belong to this folder.
+            parent: only those that were forked from this session.
+            archived: only those that were archived, or only those that were not.
+            damaged: only those that cannot be read, or only those that can.
+            order: `id`, `created`, `updated`, `title`, `message_count`, `bytes`, `tokens` or `cost`; with `-`
+                before it, the largest or latest first.
             limit: at most so many; the page's `next` is the `cursor` for the rest.
             cursor: go on after a page.
+            progress: called with the number of sessions that were looked at, and of how many, if some have
+                changed: the first time, all.
         """
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be 1 or more, not {limit!r}")
-        ids = sorted(
-            found
-            for found in self._backend.ids()
-            if found.startswith(prefix) and (cursor is None or found > cursor)
-        )
-        items: list[SessionInfo] = []
-        for session_id in ids:
-            if limit is not None and len(items) == limit:
-                return Page(items, items[-1].id)
-            info = self._info(session_id)
-            if info is not None:
-                items.append(info)
-        return Page(items, None)
+        from hansard.index import finder, listing
 
-    def _info(self, session_id: str) -> SessionInfo | None:
-        """Describe a session; None if it was deleted meanwhile."""
-        log = self._backend.log(session_id)
-        try:
-            head = log.head()
-            if head is None:
-                return None
-            from hansard.state.activity import last_activity
-
-            updated = last_activity(log, head)
-            metadata = Session(self._backend, session_id).metadata
-        except SessionDeleted:
-            return None
-        except (Damaged, UnknownFormat, DiskFailed, UnsafePath) as error:
-            # Flagged, and hiding no other: the listing is how people find out.
-            return SessionInfo(session_id, damaged=str(error))
-        return SessionInfo(
-            session_id,
-            seq=head.seq,
-            created=head.created,
-            updated=updated,
-            bytes=head.size,
-            metadata=metadata,
+        listing.check_order(order)
+        wanted = self._wanted(
+            prefix=prefix,
+            where=where,
+            since=since,
+            until=until,
+            title=title,
+            workspace=workspace,
+            parent=parent,
+            archived=archived,
+            damaged=damaged,
         )
+        return finder.of(self._backend).sessions(
+            wanted, order=order, limit=limit, cursor=cursor, progress=progress
+        )
+
+    def count(
+        self,
+        *,
+        prefix: str = "",
+        where: "Mapping[str, Any] | None" = None,
+        since: "datetime | None" = None,
+        until: "datetime | None" = None,
+        title: str = "",
+        workspace: "Folder | None" = None,
+        parent: str | None = None,
+        archived: bool | None = None,
+        damaged: bool | None = None,
+    ) -> int:
+        """Return how many sessions there are. The arguments are those of `sessions`."""
+        from hansard.index import finder
+
+        wanted = self._wanted(
+            prefix=prefix,
+            where=where,
+            since=since,
+            until=until,
+            title=title,
+            workspace=workspace,
+            parent=parent,
+            archived=archived,
+            damaged=damaged,
+        )
+        return finder.of(self._backend).count(wanted)
+
+    def search(
+        self,
+        text: str,
+        *,
+        prefix: str = "",
+        session: str | None = None,
+        since: "datetime | None" = None,
+        until: "datetime | None" = None,
+        role: str | None = None,
+        limit: int = 20,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Hit]:
+        """Find messages by their words, and sessions by their titles; the best first.
+
+        Found is what the history view shows, and summaries; what was redacted, dropped or deleted is not.
+        What forks inherit is found once, in the session that said it. The first time reads every session;
+        after that, what is new.
+
+        Args:
+            text: words, all of which must be there, whatever their case and accents. `"some words"` must
+                stand together; `refun*` is the beginning of a word; of `a OR b`, one must be there; `-a`
+                must not.
+            prefix: only sessions whose ids begin so.
+            session: only what this session shows, inherited messages included.
+            since: only what was said at this time or later.
+            until: only what was said before this time.
+            role: only messages of this role.
+            limit: at most so many.
+            progress: called with the number of events that were read, and of how many, if there are new ones.
+        """
+        if limit < 1:
+            raise ValueError(f"limit must be 1 or more, not {limit!r}")
+        from hansard.index import finder, query
+        from hansard.index.listing import stamp
+        from hansard.index.search import Sought
+
+        self._backend.check_open()
+        sought = Sought(
+            query.expression(text),
+            (self._backend.prefix, prefix),
+            session,
+            None if since is None else stamp(since),
+            None if until is None else stamp(until),
+            role,
+            limit,
+        )
+        if session is not None:
+            # Which raises if it is deleted, or none of this store's.
+            exists = self._backend.log(session).head() is not None
+            if not exists or not session.startswith(prefix):
+                return []
+        hits = finder.of(self._backend).search(sought, progress=progress)
+        if hits is None:
+            assert session is not None  # of many, one that cannot be read is passed over
+            # Which says why it cannot be read.
+            Session(self._backend, session).messages(view="history")
+        return hits or []
+
+    def stats(
+        self, *, prefix: str = "", progress: Callable[[int, int], None] | None = None
+    ) -> "StoreStats":
+        """Add up what is in the store: how much there is, how it grew, and what the models took.
+
+        The first time reads every session once; after that, what is new.
+
+        Args:
+            prefix: only sessions whose ids begin so.
+            progress: called with the number of sessions that were looked at, and of how many, if some have
+                changed.
+        """
+        from hansard.index import finder
+        from hansard.index.listing import Wanted
+
+        self._backend.check_open()
+        wanted = Wanted(self._backend.prefix, prefix)
+        return finder.of(self._backend).stats(wanted, progress=progress)
+
+    def _wanted(
+        self,
+        *,
+        where: "Mapping[str, Any] | None",
+        workspace: "Folder | None",
+        **others: Any,
+    ) -> "Wanted":
+        from hansard.index.listing import Wanted
+        from hansard.workspace import Match
+
+        # Of a part of a store, nothing outside of it, whatever is asked for.
+        self._backend.check_open()
+        match = None if workspace is None else Match(workspace)
+        return Wanted(self._backend.prefix, where=where or {}, workspace=match, **others)
 
     # -- moving sessions ------------------------------------------------------------------------
 
@@ -465,10 +607,14 @@ class Store:
             progress: called with the number of sessions that are done, and of how many.
             dry_run: write nothing, and report what would be rewritten.
         """
+        from hansard.index import residue
         from hansard.upkeep.compaction import compact_store
 
         wanted = (found for found in self._backend.ids() if found.startswith(prefix))
-        return compact_store(self._backend, wanted, progress=progress, dry_run=dry_run)
+        report = compact_store(self._backend, wanted, progress=progress, dry_run=dry_run)
+        if not dry_run:
+            residue.forget(self._backend)
+        return report
 
     def verify(self) -> "StoreReport":
         """Check every byte of every session, and report."""

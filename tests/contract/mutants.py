@@ -21,6 +21,7 @@ from tests.contract.retention_mutants import (
     LogThatSalvagesMessages,
 )
 from tests.contract.staging_mutants import STAGING_MUTANTS
+from tests.contract.watch_mutants import WATCH_MUTANTS
 
 
 class Mutant(MemoryBackend):
@@ -268,6 +269,7 @@ MUTANTS: dict[type[MemoryBackend], str] = {
     **LARGE_MUTANTS,
     **STAGING_MUTANTS,
     of(LogOfLooseKeys): "key",
+    **WATCH_MUTANTS,
     **FORKING_MUTANTS,
     **{of(logs): capability for logs, capability in FORKING_LOGS.items()},
     **{of(logs): capability for logs, capability in COMPACTION_LOGS.items()},

@@ -61,7 +61,9 @@ with hansard.open(path, durability="os") as store:
                 assert message.get("n", 0) == numbers.get(by, 0), message
                 numbers[by] = message.get("n", 0) + 1
             tail = session.messages(last=5)
-            assert len(tail) == min(5, len(tail)) and session.verify().ok
+            assert len(tail) == min(5, len(tail))
+            report = session.verify()
+            assert report.ok, report.findings
             assert session.seq >= seen
             rounds += 1
         print(rounds, flush=True)

@@ -8,6 +8,7 @@ import errno
 import gc
 import itertools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -144,9 +145,14 @@ class Struck:
 def refused(fault: faults.Faults, number: int) -> bool:
     """Say whether a call was refused that matters."""
     # To list a directory it is opened once more. Here only the sweep of old temporaries lists, and
-    # does not insist. And a checkpoint may be missing at any time.
-    harmless = ("/.", "/checkpoint")
-    return any(call.error == number and not call.place.endswith(harmless) for call in fault.calls)
+    # does not insist. And a checkpoint may be missing at any time, and so may marks (F-128).
+    harmless = ("/.", "/checkpoint", "/marks")
+    return any(
+        call.error == number
+        and not call.place.endswith(harmless)
+        and not os.path.dirname(call.place).endswith("/marks")
+        for call in fault.calls
+    )
 
 
 def strike_every_call(

@@ -54,6 +54,7 @@ def test_every_call_that_changes_something_is_in_the_list() -> None:
     harmless = {
         "absolute",
         "alive",
+        "boot",
         "close",
         "close_in_children",
         "command_of",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend.local import LocalLog
+from hansard.backend.local_log import LocalLog
 from hansard.errors import LockTimeout, SeqConflict, SessionDeleted
 from hansard.log import disk, names
 from tests.faults.workers import (

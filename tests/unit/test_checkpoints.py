@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.backend import local
+from hansard.backend import local_log
 from hansard.log import disk, names
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> hansard.Store:
     """Return a store that writes a checkpoint for the smallest session."""
-    monkeypatch.setattr(local, "CHECKPOINT", 1)
+    monkeypatch.setattr(local_log, "CHECKPOINT", 1)
     return hansard.open(tmp_path / "s", durability="os", auto_compact=False)
 
 

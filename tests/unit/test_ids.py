@@ -68,7 +68,7 @@ def test_an_id_leads_into_the_store_only(session_id: str, tmp_path: Path) -> Non
         assert [info.id for info in store.sessions().items] == [session_id]
         assert outside() == before
     # Exactly one directory, directly below `sessions`, and nothing new beside it.
-    assert sorted(os.listdir(root)) == ["hansard.json", "sessions", "trash"]
+    assert sorted(os.listdir(root)) == ["hansard.json", "index.db", "marks", "sessions", "trash"]
     (name,) = set(os.listdir(root / "sessions")) - {names.AUDIT}
     assert sorted(os.listdir(root / "sessions" / name)) == ["lock", "log.jsonl"]
     assert not Path("/etc/x").exists()
@@ -90,8 +90,8 @@ def test_an_id_that_cannot_be_kept_is_refused_by_every_method(bad: object, tmp_p
         for call in calls:
             with pytest.raises(hansard.InvalidSessionId):
                 call(bad)
-        assert store.sessions().items == []
         assert tree(tmp_path) == before
+        assert store.sessions().items == []
         store.close()
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,20 @@ def first_record(data: bytes) -> int:
 def local(tmp_path: Path) -> Path:
     """Return a path for a store in files."""
     return tmp_path / "store"
+
+
+@pytest.fixture(autouse=True, params=["without an index", "with an index"])
+def an_index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every claim hold where all sessions are looked at, and where an index shows the way."""
+    if request.param == "without an index":
+        return
+    asked = hansard.Store.latest
+
+    def after_a_listing(store: hansard.Store, **wanted: Any) -> hansard.Session | None:
+        store.sessions()
+        return asked(store, **wanted)
+
+    monkeypatch.setattr(hansard.Store, "latest", after_a_listing)
 
 
 # -- the newest ---------------------------------------------------------------------------------

@@ -17,15 +17,16 @@ from hansard.aio.session import Session
 from hansard.backend.contract import Health
 from hansard.errors import Closed, HansardError
 from hansard.event.envelope import Event
+from hansard.index.entry import Hit, Page, StoreStats
 from hansard.log import names
-from hansard.store import Page
 from hansard.upkeep.collection import CollectionReport
 from hansard.upkeep.compaction import CompactReport
 from hansard.upkeep.pruning import PruneReport
 from hansard.upkeep.verify import StoreReport
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from collections.abc import Mapping
+    from datetime import datetime, timedelta
 
     from hansard.upkeep.transfer_copy import CopyReport
     from hansard.upkeep.transfer_file import Source
@@ -44,6 +45,7 @@ def open(
     lock_timeout: float = 10.0,
     large_content: int | None = None,
     auto_compact: bool = True,
+    search_index: bool = True,
 ) -> "Opening":
     """Open a store, making it if it is missing; takes what `hansard.open` takes.
 
@@ -59,6 +61,7 @@ def open(
             lock_timeout=lock_timeout,
             large_content=large_content,
             auto_compact=auto_compact,
+            search_index=search_index,
         ),
     )
 
@@ -198,11 +201,39 @@ class Store:
         return None if found is None else self._handle(found.id)
 
     async def sessions(
-        self, *, prefix: str = "", limit: int | None = None, cursor: str | None = None
+        self,
+        *,
+        prefix: str = "",
+        where: "Mapping[str, Any] | None" = None,
+        since: "datetime | None" = None,
+        until: "datetime | None" = None,
+        title: str = "",
+        workspace: "Folder | None" = None,
+        parent: str | None = None,
+        archived: bool | None = None,
+        damaged: bool | None = None,
+        order: str = "id",
+        limit: int | None = None,
+        cursor: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Page:
-        """List sessions by id, with what can be said about each without reading it whole."""
+        """List sessions, with what can be said about each; `progress` is called in another thread."""
         return await self._read(
-            lambda: self._twin.sessions(prefix=prefix, limit=limit, cursor=cursor)
+            lambda: self._twin.sessions(
+                prefix=prefix,
+                where=where,
+                since=since,
+                until=until,
+                title=title,
+                workspace=workspace,
+                parent=parent,
+                archived=archived,
+                damaged=damaged,
+                order=order,
+                limit=limit,
+                cursor=cursor,
+                progress=progress,
+            )
         )
 
     async def import_session(self, source: "Source", *, id: str | None = None) -> "ImportReport":
@@ -222,6 +253,66 @@ class Store:
         return await self._write(
             lambda: self._twin.copy_to(there, ids, prefix=prefix, progress=progress)
         )
+
+    async def count(
+        self,
+        *,
+        prefix: str = "",
+        where: "Mapping[str, Any] | None" = None,
+        since: "datetime | None" = None,
+        until: "datetime | None" = None,
+        title: str = "",
+        workspace: "Folder | None" = None,
+        parent: str | None = None,
+        archived: bool | None = None,
+        damaged: bool | None = None,
+    ) -> int:
+        """Return how many sessions there are. The arguments are those of `sessions`."""
+        return await self._read(
+            lambda: self._twin.count(
+                prefix=prefix,
+                where=where,
+                since=since,
+                until=until,
+                title=title,
+                workspace=workspace,
+                parent=parent,
+                archived=archived,
+                damaged=damaged,
+            )
+        )
+
+    async def search(
+        self,
+        text: str,
+        *,
+        prefix: str = "",
+        session: str | None = None,
+        since: "datetime | None" = None,
+        until: "datetime | None" = None,
+        role: str | None = None,
+        limit: int = 20,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Hit]:
+        """Find messages by their words, sessions by their titles; `progress` is called in another thread."""
+        return await self._read(
+            lambda: self._twin.search(
+                text,
+                prefix=prefix,
+                session=session,
+                since=since,
+                until=until,
+                role=role,
+                limit=limit,
+                progress=progress,
+            )
+        )
+
+    async def stats(
+        self, *, prefix: str = "", progress: Callable[[int, int], None] | None = None
+    ) -> StoreStats:
+        """Add up what is in the store; `progress` is called in another thread."""
+        return await self._read(lambda: self._twin.stats(prefix=prefix, progress=progress))
 
     def scoped(self, prefix: str) -> "Store":
         """Return a store of the sessions whose ids begin with a prefix. Touches nothing."""

@@ -316,6 +316,15 @@ class Log(ABC):
         """Yield what the session's files hold, line by line, whole or not; nothing if it has no files."""
         return iter(())
 
+    def size(self) -> int:
+        """Return the bytes that the session takes now: `Head.size` may not know what others compacted."""
+        head = self.head()
+        return 0 if head is None else head.size
+
+    def saved(self) -> int:
+        """Return how many bytes compression saves: what would be needed without it, less `size`."""
+        return 0
+
     def checkpoint(self) -> tuple[int, bytes] | None:
         """Return the state that the last compaction saved, and its seq; None if there is none."""
         return None
@@ -464,6 +473,107 @@ class Cursor(ABC):
         self.close()
 
 
+class Changed(NamedTuple):
+    """What may have changed since an earlier pass over the sessions."""
+
+    #: Sessions to look into, whatever their stamps say. Some may be gone, or deleted, or unchanged.
+    ids: frozenset[str] = frozenset()
+    #: Nothing is known of the others: compare all `Backend.stamps`, also for what has appeared or vanished.
+    every: bool = False
+    #: Some may have appeared or vanished without being among `ids`: compare `Watch.ids`.
+    names: bool = False
+
+
+class Watch(ABC):
+    """Tells one who goes over the sessions again and again what has changed since the last time.
+
+    For one consumer at a time: who calls holds a lock of his own from `begin` to `consumed`. A pass is
+    `begin`, then reading what it said, then `done`, then whatever makes what was read last (a commit, which
+    keeps the text that `done` returned), then `consumed`. It may end anywhere: what was not committed is told
+    again. After `begin` everything that was acknowledged before it can be read. A change by other hands than
+    this library's inside of a session is not told: compare the stamps of some sessions in each pass.
+    """
+
+    __slots__ = ()
+
+    def quiet(self, known: str) -> bool:
+        """Say whether a pass would find nothing: no change was acknowledged since the one that said `known`.
+
+        Costs next to nothing and changes nothing. False: it is not known.
+        """
+        del known
+        return False
+
+    @abstractmethod
+    def begin(self, known: str) -> Changed:
+        """Begin a pass. `known`: what `done` returned in the last one that was committed, "" at first."""
+
+    @abstractmethod
+    def ids(self) -> Iterable[str]:
+        """Return the ids of all that may be sessions, unsorted. Cheaper than `Backend.ids`, and not sure."""
+
+    @abstractmethod
+    def done(self) -> str:
+        """Return the text to keep with what this pass has read."""
+
+    @abstractmethod
+    def consumed(self) -> None:
+        """Hear that what this pass has read is kept: it need not be told again. Raises nothing."""
+
+
+class Unwatched(Watch):
+    """Knows nothing: all stamps are to be compared in each pass."""
+
+    __slots__ = ("_backend",)
+
+    def __init__(self, backend: "Backend") -> None:
+        self._backend = backend
+
+    def begin(self, known: str) -> Changed:
+        del known
+        return Changed(every=True)
+
+    def ids(self) -> Iterable[str]:
+        return self._backend.ids()
+
+    def done(self) -> str:
+        return ""
+
+    def consumed(self) -> None:
+        pass
+
+
+class Place(ABC):
+    """Where a library that opens files by their paths may keep something derived: SQLite, the index.
+
+    What is kept there may be gone at any time, and anybody may look at the path and change it.
+    """
+
+    __slots__ = ()
+
+    #: Of the file, which need not exist. Beside it, under longer names, are what the library adds.
+    path: str
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """See to it that the file exists, is no link, and is nobody else's to read; `OSError` if not."""
+
+    @abstractmethod
+    def identity(self) -> int | None:
+        """Return what tells the file from another of its name; None if there is none. Opens nothing."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Remove the file, and those beside it."""
+
+
+class Finder(Protocol):
+    """Finds sessions in a backend by what was derived from them."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
 class Caretaker(Protocol):
     """Looks after a backend's sessions without being asked."""
 
@@ -483,6 +593,8 @@ class Backend(ABC):
     prefix: str = ""
     #: Whoever compacts sessions that have grown; None if nobody does.
     caretaker: "Caretaker | None" = None
+    #: Whoever finds sessions in the whole of it; None until somebody has asked.
+    finder: "Finder | None" = None
     #: Where it is, for people; without credentials.
     where: str
     read_only: bool
@@ -495,6 +607,10 @@ class Backend(ABC):
     def whole(self) -> "Backend":
         """The backend that this one is a part of: itself, unless it is `scoped`."""
         return self
+
+    @abstractmethod
+    def check_open(self) -> None:
+        """Raise `Closed` if it was closed: what cannot be read must not look empty."""
 
     @abstractmethod
     def log(self, session_id: str) -> Log:
@@ -552,6 +668,26 @@ class Backend(ABC):
 
         Cheap: one look at each, and none inside.
         """
+
+    def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
+        """Return a text for each session that changes when what is appended to does, or is another.
+
+        Of these sessions, or of all; what does not exist is left out. Cheap: one look at each, none inside.
+        """
+        sizes = self.sizes()
+        asked = sizes if session_ids is None else session_ids
+        return {found: str(sizes[found]) for found in asked if found in sizes}
+
+    def watch(self) -> Watch:
+        """Return what tells which sessions have changed: of the whole, if this is a part of a backend.
+
+        One that knows nothing is always right. It can be used for as long as the backend is open.
+        """
+        return Unwatched(self)
+
+    def place(self) -> Place | None:
+        """Return where an index of the sessions may be kept; None: nowhere, or nothing may be written."""
+        return None
 
     @abstractmethod
     def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:

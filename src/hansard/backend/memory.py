@@ -5,7 +5,7 @@ The contract in its simplest form: read this first to see what `local` must do w
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -104,10 +104,22 @@ def _kept(event: Event, draft: Draft, large: MemoryContents) -> Event:
 class _Record:
     """What there is of one session; shared by the logs that show it."""
 
-    __slots__ = ("_written", "before", "changed", "controls", "deleted", "events", "keys", "size")
+    __slots__ = (
+        "_written",
+        "before",
+        "changed",
+        "controls",
+        "deleted",
+        "events",
+        "keys",
+        "rewritten",
+        "size",
+    )
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
+        #: How often all of it was replaced: an end that has not moved does not tell.
+        self.rewritten = 0
         self._written = False
         self.clear()
 
@@ -121,6 +133,7 @@ class _Record:
         self.keys: dict[str, tuple[int, int]] = {}
         self.size = 0
         self.deleted = False
+        self.rewritten += 1
 
     @contextmanager
     def writing(self, session_id: str) -> Iterator[None]:
@@ -321,6 +334,7 @@ class MemoryLog(Log):
             )
             record.events = masked
             record.controls = [forget.mask(event) for event in record.controls]
+            record.rewritten += 1
             return Compacted(0, 0, 0, blanked)
 
     def verify(self) -> list[Finding]:
@@ -411,6 +425,7 @@ class MemoryBackend(Backend):
         "_mutex",
         "_records",
         "durability",
+        "finder",
         "large",
         "large_content",
         "read_only",
@@ -423,6 +438,7 @@ class MemoryBackend(Backend):
         self.large = MemoryContents(self.where, self.check_open)
         self.read_only = False
         self.durability = "none"
+        self.finder = None
         self._closed = False
         self._records: dict[str, _Record] = {}
         self._audit = _Record()
@@ -456,6 +472,16 @@ class MemoryBackend(Backend):
 
     def sizes(self) -> dict[str, int]:
         return {session_id: record.seq for session_id, record in self._all() if record.exists}
+
+    def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
+        found = dict(self._all())
+        asked = found if session_ids is None else session_ids
+        known = ((session_id, found.get(session_id)) for session_id in asked)
+        return {
+            session_id: f"{record.rewritten} {record.seq}"
+            for session_id, record in known
+            if record is not None and record.exists
+        }
 
     def _all(self) -> list[tuple[str, _Record]]:
         self.check_open()
@@ -499,6 +525,8 @@ class MemoryBackend(Backend):
         return Health(self.where, self.durability, writable=True, free_bytes=None)
 
     def close(self) -> None:
+        if self.finder is not None:
+            self.finder.close()
         with self._mutex:
             self._closed = True
             records, self._records = self._records, {}

@@ -157,6 +157,8 @@ class _Repair:
             self._findings += missing
             missing = []
         made.insert(0, self._write_active(active, before, sealed))
+        root = self._site.root
+        root.marks.leave(root.descriptor, self._site.name)
         locks.append(self._shut_out())
         self._put_in_place(made)
         return Repaired(

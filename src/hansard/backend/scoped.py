@@ -5,9 +5,9 @@ For many tenants in one store. Whoever holds the part can name no session outsid
 search, fork or write. What a session inside was forked from is read with it, wherever that is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from hansard.backend.contract import Backend, Content, Cursor, Health, Log, Stage
+from hansard.backend.contract import Backend, Content, Cursor, Health, Log, Stage, Watch
 from hansard.errors import Closed, InvalidSessionId
 from hansard.log import names
 
@@ -43,28 +43,39 @@ class ScopedBackend(Backend):
         return self._whole.log(self._inside(session_id))
 
     def ancestor(self, session_id: str) -> Log:
-        self._check_open()
+        self.check_open()
         return self._whole.ancestor(session_id)
 
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
         return self._whole.stage(self._inside(session_id), before=before)
 
     def audit(self) -> Log:
-        self._check_open()
+        self.check_open()
         return self._whole.audit()
 
     def ids(self) -> Iterator[str]:
-        self._check_open()
+        self.check_open()
         return (found for found in self._whole.ids() if found.startswith(self.prefix))
 
     def trash(self) -> Iterator[str]:
-        self._check_open()
+        self.check_open()
         return (found for found in self._whole.trash() if found.startswith(self.prefix))
 
     def sizes(self) -> dict[str, int]:
-        self._check_open()
+        self.check_open()
         sizes = self._whole.sizes()
         return {found: size for found, size in sizes.items() if found.startswith(self.prefix)}
+
+    def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
+        self.check_open()
+        if session_ids is not None:
+            session_ids = [found for found in session_ids if found.startswith(self.prefix)]
+        stamps = self._whole.stamps(session_ids)
+        return {found: stamp for found, stamp in stamps.items() if found.startswith(self.prefix)}
+
+    def watch(self) -> Watch:
+        self.check_open()
+        return self._whole.watch()
 
     def delete(
         self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
@@ -79,31 +90,31 @@ class ScopedBackend(Backend):
 
     def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
         # Under a name that begins like the sessions: two parts have no cursor in common.
-        self._check_open()
+        self.check_open()
         return self._whole.cursor(self.prefix + _checked(name), timeout=timeout)
 
     def cursors(self) -> list[str]:
-        self._check_open()
+        self.check_open()
         found = self._whole.cursors()
         return [name.removeprefix(self.prefix) for name in found if name.startswith(self.prefix)]
 
     def drop_cursor(self, name: str) -> bool:
-        self._check_open()
+        self.check_open()
         return self._whole.drop_cursor(self.prefix + _checked(name))
 
     def contents(self) -> list[Content]:
-        self._check_open()
+        self.check_open()
         return self._whole.contents()
 
     def collect(
         self, refers: Callable[[Iterator[Log]], set[str]], *, dry_run: bool = False
     ) -> list[Content]:
         # All sessions count, whoever asks: content has no owner.
-        self._check_open()
+        self.check_open()
         return self._whole.collect(refers, dry_run=dry_run)
 
     def health(self) -> Health:
-        self._check_open()
+        self.check_open()
         return self._whole.health()._replace(where=self.where)
 
     def close(self) -> None:
@@ -111,7 +122,7 @@ class ScopedBackend(Backend):
         self._closed = True
 
     def _inside(self, session_id: object) -> str:
-        self._check_open()
+        self.check_open()
         if not isinstance(session_id, str) or not session_id.startswith(self.prefix):
             raise InvalidSessionId(
                 f"session id {session_id!r:.60} is outside of this store, which sees only the ids that "
@@ -119,7 +130,8 @@ class ScopedBackend(Backend):
             )
         return session_id
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise if this part was closed."""
         if self._closed:
             raise Closed(f"{self.where}: the store was closed; open it again")
 

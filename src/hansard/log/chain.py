@@ -325,8 +325,12 @@ def _keys_of(part: Part) -> Iterator[tuple[str, int, int]]:
 def check_chain(chain: Chain, active: Reader, stream_of: StreamOf) -> None:
     """Check every byte of the sealed segments, and that each goes on where the one before it ended."""
     seq = 0
-    for place, (part, after) in enumerate(chain.parts()):
-        if place and part.begins:
+    first: int | None = None
+    for part, after in chain.parts():
+        if first is None:
+            first = part.start.seq
+        # A later one may begin there too: if it has been joined with those before it since.
+        if part.begins and part.start.seq > first:
             raise part.reader.segment.damaged(0, "says that the log begins here, and it does not")
         if part.start.seq > after:
             raise part.reader.segment.damaged(

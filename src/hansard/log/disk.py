@@ -15,7 +15,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakSet
 
 from hansard.errors import DiskFailed, HansardError, UnsafePath
@@ -25,8 +25,9 @@ FILE_MODE = 0o600
 
 _CLOEXEC = os.O_CLOEXEC | os.O_NOFOLLOW
 
-# Aliases, not wrappers: these three are called on every append and every read.
+# Aliases, not wrappers: the first two and the last are called on every append and every read.
 write = os.write
+write_at = os.pwrite
 read_at = os.pread
 close = os.close
 
@@ -198,6 +199,31 @@ def open_file(directory: int, name: str, *, writable: bool = False, create: bool
     return descriptor
 
 
+def open_to_change(directory: int, name: str) -> int:
+    """Open a regular file to write anywhere in it, or create it; links, pipes and devices are refused."""
+    # Not to append: on Linux whatever is written to such a file goes to its end.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | _CLOEXEC
+    descriptor = os.open(name, flags, FILE_MODE, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        close(descriptor)
+        raise OSError(errno.ELOOP, "not a regular file", name)
+    return descriptor
+
+
+def lengthen(descriptor: int, length: int) -> None:
+    """Make a file that is shorter as long as this, with zeros."""
+    there = size(descriptor)
+    if there < length:
+        os.pwrite(descriptor, bytes(length - there), there)
+
+
+def map_numbers(descriptor: int, length: int) -> Sequence[int]:
+    """Map a file's first bytes, to be read as numbers of eight; unmapped when nobody has them any more."""
+    import mmap
+
+    return memoryview(mmap.mmap(descriptor, length, prot=mmap.PROT_READ)).cast("Q")
+
+
 def duplicate(descriptor: int) -> int:
     """Return a second descriptor of an open file, for one who will close it."""
     return os.dup(descriptor)
@@ -341,6 +367,15 @@ def free_bytes(descriptor: int) -> int:
     """Return the bytes that this user may still write to the file system."""
     status = os.statvfs(descriptor)
     return status.f_bavail * status.f_frsize
+
+
+def boot() -> str:
+    """Return what tells this run of the machine from others; nothing where the system does not tell it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read(64).strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def alive(pid: int) -> bool:

@@ -15,6 +15,7 @@ from hansard.log import checkpoint, disk, names
 from hansard.log.chain import Chain
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.lock import Lock
+from hansard.log.marks import NOWHERE, UNMARKED
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import STALE_SECONDS, Root, deleted, sweep
 from hansard.log.segment import Segment, open_segment, read_raw
@@ -36,6 +37,8 @@ class Handle:
         lock: the open lock file; None until something is appended.
         directory: the session's directory, kept from opening until its entries are durable.
         mutex: guards the fields above.
+        numbers, marked: those of the marks, and the epoch in which the session bears one that this
+            handle knows of. What is marked is marked, whoever did it: a forked child goes on with both.
         renewed: how often the files were found to have been replaced, and what was known of them void.
     """
 
@@ -45,8 +48,10 @@ class Handle:
         "_generation",
         "directory",
         "lock",
+        "marked",
         "mutex",
         "name",
+        "numbers",
         "path",
         "reader",
         "renewed",
@@ -60,6 +65,8 @@ class Handle:
         self.root = root
         self._buried = buried
         self.renewed = 0
+        self.numbers = NOWHERE
+        self.marked = UNMARKED
         self.session_id = session_id
         self.name = name
         self.path = root.path_of(self.name, names.LOG)
@@ -99,6 +106,9 @@ class Handle:
         self.lock = None
         self.directory = None
         self._chain = None
+        # The marks may have been removed, and made anew: the next one to write looks for them.
+        self.numbers = NOWHERE
+        self.marked = UNMARKED
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -268,6 +278,11 @@ class Handle:
             disk.close(directory)
 
     # -- writing --------------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """Leave a mark: the session is about to change. The caller holds the lock, or marks again after."""
+        with self.mutex:
+            self.numbers, self.marked = self.root.marks.leave(self.root.descriptor, self.name)
 
     def open_to_append(self, *, create: bool) -> Lock | None:
         """Open lock and segment to write; make directory and lock file if `create`.

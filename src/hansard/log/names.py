@@ -18,6 +18,7 @@ import os
 import re
 import threading
 import time
+from functools import lru_cache
 from typing import Final
 
 from hansard.errors import InvalidSessionId
@@ -31,6 +32,7 @@ CURSORS: Final = "cursors"  # how far consumers have got
 LARGE: Final = "large"  # texts by their hashes
 DICTIONARIES: Final = "dictionaries"  # what small sealed segments are compressed with
 STAGED: Final = "staged"  # what a temporary is called that is to become a log
+MARKS: Final = "marks"  # derived: which sessions have changed since the index was last read
 INDEX: Final = "index.db"  # derived: may be deleted at any time
 
 # The files of one session.
@@ -38,6 +40,7 @@ LOG: Final = "log.jsonl"  # the active segment
 CHECKPOINT: Final = "checkpoint"  # derived: what the sealed segments add up to
 COMPACTION: Final = "compaction"  # empty; compactors take the OS lock on it
 LOCK: Final = "lock"  # empty for ever; the OS lock is taken on it
+EPOCH: Final = "epoch"  # beside the marks: three numbers that writers compare
 GATE: Final = "gate"  # beside the lock of the large content, and like it
 
 MAX_ID_CHARACTERS: Final = 1024
@@ -186,6 +189,11 @@ def encode(session_id: str) -> str:
     if type(session_id) is str and _PLAIN.fullmatch(session_id):
         return session_id
     check_id(session_id)
+    return _encode(session_id)
+
+
+@lru_cache(maxsize=1 << 14)
+def _encode(session_id: str) -> str:
     raw = session_id.encode()
     units = _escape(raw)
     name = "".join(units)
@@ -213,6 +221,8 @@ def decode(name: str) -> str | None:
 
 def is_hashed(name: str) -> bool:
     """Tell whether this is a name from which the id cannot be read (F-11)."""
+    if _HASH_MARK not in name:
+        return False
     try:
         return decode(name) is None
     except ValueError:

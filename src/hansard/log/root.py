@@ -21,6 +21,7 @@ from hansard.errors import (
     UnsafePath,
 )
 from hansard.log import disk, format, names
+from hansard.log.marks import Marks
 
 #: A temporary file whose maker's process id lives on is still left over after this long.
 STALE_SECONDS: Final = 3600.0
@@ -46,14 +47,16 @@ class Root:
         read_only: nothing is ever written, not even a lock file.
         failed: the sessions of which a sync failed in this process. The log says so too, if it
             could still be written; this remembers it if not.
+        marks: which sessions have changed, for whoever keeps an index.
     """
 
-    __slots__ = ("_named", "_parts", "failed", "path", "read_only")
+    __slots__ = ("_named", "_parts", "failed", "marks", "path", "read_only")
 
     def __init__(self, path: str, *, create: bool, read_only: bool) -> None:
         self.path = disk.absolute(path)
         self.read_only = read_only
         self.failed: set[str] = set()
+        self.marks = Marks()
         self._named = False
         #: The directories that are open, the root itself under no name; None once it was closed.
         self._parts: dict[str, disk.OpenNumber] | None = {}
@@ -103,6 +106,8 @@ class Root:
             names.CURSORS,
             names.LARGE,
             names.DICTIONARIES,
+            names.INDEX,
+            names.MARKS,
         }
         for name in disk.names(self._descriptor):
             if name not in ours and not names.is_temporary(name):
@@ -174,10 +179,21 @@ class Root:
     def close(self) -> None:
         """Close the directories; one that a thread is using, when that is done with it."""
         self._parts = None
+        self.marks.close()
 
     @property
     def _descriptor(self) -> int:
         return self._part("")
+
+    @property
+    def descriptor(self) -> int:
+        """The store's own directory."""
+        return self._descriptor
+
+    @property
+    def sessions(self) -> int:
+        """The directory of sessions; -1 if it is missing, and the store read-only."""
+        return self._sessions
 
     @property
     def _sessions(self) -> int:
@@ -367,6 +383,15 @@ class Root:
         """Make the name of that directory durable; it may be younger than this opening."""
         self.sync_names()
         disk.sync_directory(self._descriptor)
+
+    def directories(self) -> Iterator[str]:
+        """Yield all names in the directory of sessions, without a look at what they are."""
+        if self._sessions < 0:
+            return
+        try:
+            yield from disk.names(self._sessions)
+        except OSError as error:
+            raise disk.explain(error, "list", f"{self.path}/{names.SESSIONS}") from error
 
     def population(self) -> object:
         """Return something that changes when a session's directory comes, goes or moves."""

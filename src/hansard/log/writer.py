@@ -144,6 +144,8 @@ class Writer:
             # Torn, or appended to by others.
             if disk.size(descriptor) != mark.offset:
                 return None
+            if handle.marked != handle.numbers[0]:
+                handle.mark()
             handle.tail = None
             if disk.write(descriptor, line) != len(line):
                 # A short write is a torn tail, which the ordinary way ends.
@@ -230,6 +232,8 @@ class Writer:
                     # session meanwhile, and let go of its files.
                     outcome = None
                     if handle.lock is lock and lock.exists():
+                        if handle.marked != handle.numbers[0]:
+                            handle.mark()
                         outcome = action(attempt > 0)
                     if outcome is not None:
                         return outcome

@@ -18,7 +18,10 @@ MUTATING: Final = (
     "make_directory",
     "create_file",
     "open_file",
+    "open_to_change",
+    "lengthen",
     "write",
+    "write_at",
     "sync",
     "publish",
     "link",
@@ -36,6 +39,7 @@ READING: Final = (
     "open_directory",
     "duplicate",
     "read_at",
+    "map_numbers",
     "size",
     "names",
     "present",
@@ -49,7 +53,7 @@ READING: Final = (
 )
 
 #: The calls that return a descriptor.
-OPENING: Final = ("create_file", "open_file", "open_root", "open_directory")
+OPENING: Final = ("create_file", "open_file", "open_to_change", "open_root", "open_directory")
 
 Lost = Literal["cut", "nul"]
 

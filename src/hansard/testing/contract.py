@@ -32,6 +32,7 @@ from hansard.testing.checks import (
     reading,
     retention,
     staging,
+    watching,
 )
 from hansard.testing.checks.base import CHECKS as _CHECKS
 from hansard.testing.checks.base import Broken, Check, Context, Factory, Reopen
@@ -77,6 +78,7 @@ CAPABILITIES: Final = {
     "purge": Capability(must=True, means="remove a session for good"),
     "audit": Capability(must=True, means="keep a log of what was done to sessions"),
     "sizes": Capability(must=True, means="tell cheaply which sessions have grown"),
+    "watch": Capability(must=True, means="tell an index what has changed"),
     "salvage": Capability(must=True, means="give what is left of a session"),
     "cursors": Capability(must=True, means="remember how far consumers have got"),
     "large": Capability(must=True, means="keep large content once, as long as it is needed"),
@@ -93,6 +95,7 @@ _FILES: Final = (
     appending,
     reading,
     keeping,
+    watching,
     cursors,
     large,
     retention,

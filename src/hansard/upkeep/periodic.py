@@ -8,6 +8,7 @@ than tightly. What goes wrong here is nobody's error: the log is as it was, and 
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 from weakref import ref
 
@@ -28,6 +29,7 @@ class Keeper:
 
     __slots__ = (
         "__weakref__",
+        "_after",
         "_backend",
         "_changed",
         "_process",
@@ -36,7 +38,9 @@ class Keeper:
         "_wanted",
     )
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, after: Callable[[Backend], None] | None = None) -> None:
+        """`after` is called when something was forgotten: what was derived from it may still say it."""
+        self._after = after
         # Not kept alive by its keeper: a store that nobody holds any more is closed.
         self._backend = ref(backend)
         self._stopped = False
@@ -92,9 +96,11 @@ class Keeper:
         backend = self._backend()
         try:
             if backend is not None:
-                compaction.compact_session(
+                report = compaction.compact_session(
                     backend, session_id, level=compaction.QUICK, progress=self._check
                 )
+                if report.blanked and self._after is not None:
+                    self._after(backend)
         except (HansardError, _Stopped):
             pass  # the log is as it was: it is tried again when it has grown further
         finally:

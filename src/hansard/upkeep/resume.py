@@ -5,6 +5,9 @@ By the times of events, not of files. A session that cannot be read and may be t
 go on with an older one in silence is how people lose a conversation without noticing.
 """
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from hansard.backend.contract import Backend, Finding
 from hansard.errors import Damaged, HansardError, SessionDeleted
 from hansard.event.envelope import Event
@@ -15,6 +18,15 @@ from hansard.upkeep.survey import UNREADABLE, Claims, Survey
 from hansard.workspace import Folder, Match
 
 
+class Ranking(NamedTuple):
+    """What an index says about the sessions that may be wanted. It is checked against their logs."""
+
+    #: Ids, each with the time at which something last happened; the newest first.
+    newest: Iterable[tuple[str, str]]
+    #: Those that it could not read.
+    doubtful: Iterable[str]
+
+
 def latest(
     backend: Backend,
     *,
@@ -22,20 +34,26 @@ def latest(
     prefix: str = "",
     archived: bool = False,
     skip_damaged: bool = False,
+    ranking: Ranking | None = None,
 ) -> str | None:
-    """Return the id of the newest session, of a workspace or of all; None if there is none."""
+    """Return the id of the newest session, of a workspace or of all; None if there is none.
+
+    `ranking`: where to look first, instead of at all sessions.
+    """
     search = _Search(backend, None if workspace is None else Match(workspace), archived=archived)
-    times: list[tuple[str, str]] = []
-    for session_id in backend.ids():
-        if session_id.startswith(prefix):
-            time = search.time_of(session_id)
-            if time is not None:
-                times.append((time, session_id))
-    times.sort(reverse=True)
-    best = next((place for place in times if search.wants(place[1])), None)
+    try:
+        best = None if ranking is None else search.best_of(ranking)
+    except _Untrue:
+        ranking = None
+    if ranking is None:
+        best = search.best(found for found in backend.ids() if found.startswith(prefix))
     if not skip_damaged:
         search.report("" if best is None else best[0])
     return None if best is None else best[1]
+
+
+class _Untrue(Exception):
+    """A ranking says something else than a log."""
 
 
 class _Search:
@@ -47,6 +65,26 @@ class _Search:
         self._archived = archived
         self._survey = Survey(backend)
         self._unreadable: dict[str, HansardError] = {}
+
+    def best(self, session_ids: Iterable[str]) -> tuple[str, str] | None:
+        """Return the newest of these sessions, behind its time; None if none is wanted."""
+        times = [(self.time_of(session_id), session_id) for session_id in session_ids]
+        known = sorted(((time, found) for time, found in times if time is not None), reverse=True)
+        return next((place for place in known if self.wants(place[1])), None)
+
+    def best_of(self, ranking: Ranking) -> tuple[str, str] | None:
+        """Return the same, of all sessions, by what is said about them."""
+        # What could not be read may have been mended since, or be damaged where it does not matter here.
+        doubtful = self.best(ranking.doubtful)
+        for session_id, said in ranking.newest:
+            time = self.time_of(session_id)
+            if time is None or not self.wants(session_id):
+                continue
+            if time < said:
+                raise _Untrue
+            place = (time, session_id)
+            return place if doubtful is None else max(place, doubtful)
+        return doubtful
 
     def time_of(self, session_id: str) -> str | None:
         """Return when something last happened in a session; None if it is not to be resumed."""

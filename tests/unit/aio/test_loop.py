@@ -120,7 +120,9 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     await whole.delete("made")
     await whole.purge("made")
     assert [event async for event in whole.audit()]
-    assert len((await whole.sessions()).items) == 2
+    assert len((await whole.sessions()).items) == await whole.count() == 2
+    assert (await whole.stats()).sessions == 2
+    assert (await whole.search("title"))[0].title == "A title"
     part: aio.Store = whole.scoped("chi")
     assert [info.id for info in (await part.sessions()).items] == ["child"]
     async with whole.follow(cursor="mine") as opened:

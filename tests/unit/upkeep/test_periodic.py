@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend import local
+from hansard.backend import local_log
 from hansard.testing import faults
 from hansard.upkeep import periodic
 
@@ -23,7 +23,7 @@ NAME = "hansard-compaction"
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let sessions be sealed at 20 kB, and look that no thread is left."""
-    monkeypatch.setattr(local, "SEAL", 20_000)
+    monkeypatch.setattr(local_log, "SEAL", 20_000)
     yield
     gc.collect()
     for thread in threading.enumerate():
@@ -113,8 +113,8 @@ def test_what_goes_wrong_is_nobody_s_error(tmp_path: Path) -> None:
 
 FORKING = """
 import os, sys, hansard
-from hansard.backend import local
-local.SEAL = 20_000
+from hansard.backend import local_log
+local_log.SEAL = 20_000
 store = hansard.open(sys.argv[1], durability="os")
 session = store.session("a")
 def say(count):

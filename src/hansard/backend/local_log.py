@@ -1,0 +1,756 @@
+"""One session's files: events ↔ records.
+
+Above: `local`.  Below: `contract`, `event`, `log`.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from hansard.backend.contract import (
+    WRONG_CHECKPOINT,
+    Append,
+    Chunk,
+    Compacted,
+    Finding,
+    Forget,
+    Head,
+    Known,
+    Log,
+    Record,
+    Repaired,
+)
+from hansard.backend.records import LocalChunk, event_of, stream_of
+from hansard.errors import Damaged, HansardError, LockTimeout, SessionDeleted, SessionNotFound
+from hansard.event.envelope import Draft, Event
+from hansard.event.kinds import SESSION_FORKED, is_said
+from hansard.event.large import Gaps, take_out_all, whole
+from hansard.log import disk, format, inspection, names
+from hansard.log.chain import Chain, check_chain
+from hansard.log.checkpoint import Checkpoint
+from hansard.log.checkpoint import write as write_checkpoint
+from hansard.log.dictionary import SMALL
+from hansard.log.draft import Appended, Order
+from hansard.log.format import Mark
+from hansard.log.handle import DELETED, FAILED, Handle
+from hansard.log.reader import Reader, Tail
+from hansard.log.root import Root, deleted
+from hansard.log.sealed import Sealed
+from hansard.log.writer import Writer, last_time
+
+if TYPE_CHECKING:
+    from hansard.backend.local import LocalBackend
+
+#: An active segment of more bytes is sealed and compressed when somebody gets to it.
+SEAL: Final = 8 * 1024 * 1024
+
+#: Less than this, compressed, is read in a moment.
+CHECKPOINT: Final = 256 * 1024
+
+#: So many findings are listed for one session: what has more is past reading them.
+MAX_FINDINGS: Final = 1_000
+
+#: `wait` looks for another process's events after this long, then after longer, up to the second.
+_FIRST_LOOK: Final = 0.001
+_LATEST_LOOK: Final = 0.05
+
+
+class LocalLog(Log):
+    """One session's files, shared by all who use the session in this process."""
+
+    __slots__ = (
+        "__weakref__",
+        "_backend",
+        "_controls",
+        "_first",
+        "_handle",
+        "_renewed",
+        "_sealed",
+        "_writer",
+        "session_id",
+    )
+
+    def __init__(
+        self,
+        backend: "LocalBackend",
+        root: Root,
+        session_id: str,
+        name: str,
+        *,
+        buried: bool = False,
+    ) -> None:
+        self.session_id = session_id
+        self._backend = backend
+        self._handle = Handle(root, session_id, name, buried=buried)
+        self._writer = Writer(
+            self._handle, durability=backend.durability, lock_timeout=backend.lock_timeout
+        )
+        #: The control records up to an offset, and that offset.
+        self._controls: tuple[Reader | None, int, list[Event]] = (None, 0, [])
+        #: The control records of the sealed segments, of which log, up to which seq.
+        self._sealed: tuple[tuple[str, int], list[Event]] = (("", 0), [])
+        #: The first event, and of which log.
+        self._first: tuple[str | None, Event | None] = (None, None)
+        #: Which files these are from: see `Handle.renewed`.
+        self._renewed = 0
+
+    def append(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+        new_only: bool = False,
+        before: int = 0,
+        durable: bool = True,
+    ) -> list[Event]:
+        self._backend.used(self)
+        if self._backend.large_content is not None:
+            gapped, contents = take_out_all(drafts, self._backend.large_content)
+            if contents:
+                order = Order(
+                    gapped,
+                    key=key,
+                    expected_seq=expected_seq,
+                    new_only=new_only,
+                    before=before,
+                    durable=durable,
+                )
+                with self._backend.large.keeping(contents):
+                    done = self._writer.append(order)
+                return self._events_of(drafts, key, done)
+        if len(drafts) == 1 and key is None and expected_seq is None and not new_only:
+            draft = drafts[0]
+            if not draft.control and draft.time is None:
+                one = self._writer.append_one(draft.kind.encode(), draft.data, durable=durable)
+                if one is not None:
+                    self._look_after()
+                    return [Event(one.first, one.time, draft.kind, draft.data)]
+        done = self._writer.append(
+            Order(
+                drafts,
+                key=key,
+                expected_seq=expected_seq,
+                new_only=new_only,
+                before=before,
+                durable=durable,
+            )
+        )
+        return self._events_of(drafts, key, done)
+
+    def append_all(self, appends: Sequence[Append]) -> list[list[Event] | Exception]:
+        self._backend.used(self)
+        most = self._backend.large_content
+        if most is not None and any(
+            len(draft.data) > most for append in appends for draft in append.drafts
+        ):
+            return super().append_all(appends)  # large content is kept for each append by itself
+        orders = [
+            Order(
+                append.drafts,
+                key=append.key,
+                expected_seq=append.expected_seq,
+                new_only=append.new_only,
+                before=append.before,
+                durable=append.durable,
+            )
+            for append in appends
+        ]
+        self._writer.append_all(orders)
+        return [self._answer(append, order) for append, order in zip(appends, orders, strict=True)]
+
+    def _answer(self, append: Append, order: Order) -> list[Event] | Exception:
+        """Return what an order's caller is told."""
+        try:
+            return self._events_of(append.drafts, append.key, self._writer.outcome(order))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
+            return error
+
+    def _look_after(self) -> None:
+        """Say so if the active segment has grown enough to be sealed."""
+        tail = self._handle.tail
+        if tail is not None and tail.mark.offset > SEAL and self._backend.caretaker is not None:
+            self._backend.caretaker.want(self.session_id)
+
+    def _events_of(self, drafts: Sequence[Draft], key: str | None, done: Appended) -> list[Event]:
+        """Return the events that an append has become."""
+        self._look_after()
+        if done.duplicate:
+            return self._range(done.first, done.length)
+        return [
+            Event(
+                done.first + place,
+                draft.time or done.time,
+                draft.kind,
+                draft.data,
+                None if place else key,
+            )
+            for place, draft in enumerate(drafts)
+        ]
+
+    def begin_with(self, staged: str) -> None:
+        """Let the session, which must not exist, begin with a log that was staged."""
+        self._backend.used(self)
+        self._writer.begin_with(staged)
+        self._look_after()
+
+    def sync(self) -> None:
+        self._backend.used(self)
+        self._writer.sync()
+
+    def first(self) -> Event | None:
+        found = self._look()
+        if found is None:
+            return None
+        reader, tail = found
+        chain = self._handle.chain(reader)
+        if chain is None and tail.mark.seq == reader.segment.start.seq:
+            return None  # all that was ever appended has been cut off
+        # The same log may have been opened anew, to write, or have gone on in another segment.
+        log = reader.segment.time
+        known, event = self._first
+        if known != log:
+            event = self._find_first(reader, tail, chain)
+            self._first = (log, event)
+        return event
+
+    def _find_first(self, reader: Reader, tail: Tail, chain: Chain | None) -> Event:
+        if chain is None:
+            return event_of(reader.first(tail.mark), self._gaps)
+        if not reader.segment.first_record:
+            return event_of(chain.first(), self._gaps)
+        first = event_of(format.decode_first(reader.segment.first_record), self._gaps)
+        # Of a fork the data are needed, and it is a control event; of others, nobody asks for them.
+        if first.kind == SESSION_FORKED:
+            return next(e for e in self._sealed_controls(reader) if e.seq == first.seq)
+        return first
+
+    def head(self) -> Head | None:
+        found = self._look()
+        if found is None:
+            return None
+        reader, tail = found
+        updated = tail.time or last_time(reader, tail.mark)
+        chain = self._handle.chain(reader)
+        size = tail.size if chain is None else tail.size + chain.size()
+        return Head(tail.mark.seq, reader.segment.time, updated, size)
+
+    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
+        try:
+            yield from self._read(after, upto)
+        except Damaged as error:
+            self._report(error)
+            raise
+
+    def _read(self, after: int, upto: int | None) -> Iterator[Chunk]:
+        found = self._look()
+        if found is None:
+            return
+        reader, tail = found
+        upto = tail.mark.seq if upto is None else min(upto, tail.mark.seq)
+        begin = reader.segment.start.seq
+        chain = self._handle.chain(reader)
+        if chain is not None and after < begin:
+            for piece, behind in chain.forwards(after, upto):
+                # Not beyond: what was sealed after this reading began may have been joined to it.
+                yield LocalChunk(piece, behind, min(upto, begin), self._gaps)
+            if upto <= begin:
+                return
+        start = reader.locate(after, tail.mark) if after > begin else None
+        for piece in reader.forwards(start or reader.segment.start, tail.mark):
+            if piece.end.seq > after:
+                yield LocalChunk(piece, after, upto, self._gaps)
+            if piece.end.seq >= upto:
+                return
+
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        try:
+            yield from self._read_back(upto, after)
+        except Damaged as error:
+            self._report(error)
+            raise
+
+    def _read_back(self, upto: int | None, after: int) -> Iterator[Chunk]:
+        found = self._look()
+        if found is None:
+            return
+        reader, tail = found
+        end = tail.mark
+        begin = reader.segment.start.seq
+        upto = end.seq if upto is None else min(upto, end.seq)
+        chain = self._handle.chain(reader)
+        if chain is None or upto > begin:
+            if upto < end.seq:
+                end = reader.mark_behind(upto, end)
+            for piece in reader.backwards(end):
+                yield LocalChunk(piece, after, upto, self._gaps)
+                if piece.start.seq <= after:
+                    return
+        if chain is not None:
+            for piece, last in chain.backwards(min(upto, begin), after):
+                yield LocalChunk(piece, after, last, self._gaps)
+
+    def controls(self, upto: int | None = None) -> list[Event]:
+        found = self._look()
+        if found is None:
+            return []
+        try:
+            return self._controls_of(*found, upto)
+        except Damaged as error:
+            self._report(error)
+            raise
+
+    def _controls_of(self, reader: Reader, tail: Tail, upto: int | None) -> list[Event]:
+        known_reader, offset, events = self._controls
+        if known_reader is not reader:
+            offset, events = 0, self._sealed_controls(reader)
+            self._controls = (reader, offset, events)
+        if tail.ctl > offset:
+            new = reader.controls(tail.ctl, offset)
+            events = events + [event_of(line, self._gaps) for line in new]
+            self._controls = (reader, tail.ctl, events)
+        if upto is None:
+            upto = tail.mark.seq
+        return [event for event in events if event.seq <= upto]
+
+    def _sealed_controls(self, reader: Reader) -> list[Event]:
+        """Return the control events of the sealed segments, which are the same for ever."""
+        chain = self._handle.chain(reader)
+        if chain is None:
+            return []
+        upto, events = self._sealed
+        if upto != (reader.segment.time, chain.upto):
+            known = self._handle.checkpoint(reader)
+            lines, after = [], 0
+            if known is not None and known.seq <= chain.upto:
+                lines, after = format.decode_lines(known.controls), known.seq
+            lines += chain.controls(after)
+            events = [event_of(line, self._gaps) for line in lines]
+            self._sealed = ((reader.segment.time, chain.upto), events)
+        return events
+
+    def wait(self, after: int, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        pause = _FIRST_LOOK
+        while True:
+            found = self._look()
+            if found is not None and found[1].mark.seq > after:
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LATEST_LOOK)
+
+    def busy(self) -> bool:
+        self._backend.used(self)
+        return self._handle.is_locked()
+
+    def compact(
+        self,
+        forget: Forget,
+        *,
+        level: int,
+        progress: Callable[[int, int], None] | None = None,
+        state: Callable[[int], bytes] | None = None,
+    ) -> Compacted:
+        self._backend.used(self)
+        self._writer.seal()
+        with self.marked():
+            return self._compact(forget, level=level, progress=progress, state=state)
+
+    def _compact(
+        self,
+        forget: Forget,
+        *,
+        level: int,
+        progress: Callable[[int, int], None] | None,
+        state: Callable[[int], bytes] | None,
+    ) -> Compacted:
+        found = self._look()
+        if found is None:
+            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+        chain = self._handle.chain(found[0])
+        if chain is None:
+            return Compacted(0, 0, 0, 0)
+        from hansard.backend.compaction import Compaction, locked
+
+        directory = chain.open_directory()
+        try:
+            lock = locked(directory, self._handle.root.path_of(self._handle.name, names.COMPACTION))
+            try:
+                done = Compaction(
+                    directory,
+                    chain.again(),
+                    session_id=self.session_id,
+                    created=found[0].segment.time,
+                    path=self._handle.root.path_of(self._handle.name),
+                    forget=forget,
+                    level=level,
+                    progress=progress,
+                    gaps=self._gaps,
+                    dictionary=self._backend.dictionary,
+                ).run()
+                if done.segments:
+                    self._save_checkpoint(directory, found[0], chain.again(), state)
+                return done
+            finally:
+                lock.release()
+        finally:
+            disk.close(directory)
+
+    def pending(self, forget: Forget) -> Compacted:
+        found = self._look()
+        if found is None:
+            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+        reader, tail = found
+        start = reader.segment.start.seq
+        active = tail.size if tail.mark.seq > start else 0
+        blank = sum(start < seq <= tail.mark.seq for seq in forget.seqs)
+        if forget.before > start + 1:
+            pieces = self.read(start, forget.before - 1)
+            dropped = (event for chunk in pieces for event in chunk.events())
+            blank += sum(is_said(event.kind) and event.seq not in forget.seqs for event in dropped)
+        chain = self._handle.chain(reader)
+        if chain is not None:
+            from hansard.backend.compaction import Compaction
+
+            directory = chain.open_directory()
+            try:
+                sealed = Compaction(
+                    directory,
+                    chain.again(),
+                    session_id=self.session_id,
+                    created=reader.segment.time,
+                    path=self._handle.root.path_of(self._handle.name),
+                    forget=forget,
+                    level=0,
+                    progress=None,
+                    gaps=self._gaps,
+                    dictionary=self._backend.dictionary,
+                ).plan()
+            finally:
+                disk.close(directory)
+            size = active + sealed.before
+            return Compacted(size, size, sealed.segments + bool(active), blank + sealed.blanked)
+        return Compacted(active, active, int(active > 0), blank)
+
+    def _save_checkpoint(
+        self, directory: int, reader: Reader, chain: Chain, state: Callable[[int], bytes] | None
+    ) -> None:
+        """Write down what the sealed segments add up to, if they are many enough for it to matter."""
+        if chain.size() < CHECKPOINT:
+            return
+        lines = [format.control_line(line) for line in chain.controls()]
+        saved = b"" if state is None else state(chain.upto)
+        found = Checkpoint(self.session_id, reader.segment.time, chain.upto, b"".join(lines), saved)
+        # It is only a shortcut: without it everything is as it was, a little slower.
+        with suppress(OSError):
+            write_checkpoint(directory, found)
+
+    def is_small(self, *, sealed: bool = False) -> bool:
+        """Say whether a session has something to compact, and little. `sealed`: or had."""
+        try:
+            found = self._look()
+        except HansardError:
+            return False  # it shows when it is compacted
+        if found is None:
+            return False
+        reader, tail = found
+        new = tail.mark.seq > reader.segment.start.seq
+        return (new or (sealed and self._handle.chain(reader) is not None)) and tail.size < SMALL
+
+    def size(self) -> int:
+        found = self._look()
+        if found is None:
+            return 0
+        chain = self._handle.chain(found[0])
+        return found[1].size if chain is None else found[1].size + chain.again().size()
+
+    def saved(self) -> int:
+        found = self._look()
+        chain = None if found is None else self._handle.chain(found[0])
+        if chain is None:
+            return 0
+        chain = chain.again()
+        # A sealed segment ends where its lines would, if they were not compressed.
+        return sum(part.end.offset for part, _ in chain.parts()) - chain.size()
+
+    def checkpoint(self) -> tuple[int, bytes] | None:
+        found = self._look()
+        if found is None or self._handle.chain(found[0]) is None:
+            return None
+        known = self._handle.checkpoint(found[0])
+        if known is None or not known.state or known.seq > found[1].mark.seq:
+            return None
+        return known.seq, known.state
+
+    def salvage(self) -> Iterator[Event | Finding]:
+        try:
+            if self._look() is None:
+                return
+        except Damaged:
+            pass  # which is what this is for
+        reader = self._handle.reader
+        chain = None if reader is None else self._handle.chain(reader)
+        if chain is not None:
+            for piece, behind in chain.forwards(0, chain.upto):
+                for line in piece.lines(format.decode_lines):
+                    if behind < line.seq <= chain.upto:
+                        yield event_of(line, self._gaps)
+        found = (
+            # Not even the header is whole; the lines behind it may be.
+            inspection.salvage_bytes(self._handle.raw())
+            if reader is None
+            else inspection.salvage(reader.segment)
+        )
+        path = self._handle.path
+        for item in found:
+            if isinstance(item, inspection.Finding):
+                yield Finding("damage", path, *item)
+            else:
+                yield event_of(item, self._gaps)
+
+    def records(self) -> Iterator[Record]:
+        from hansard.backend import dumping
+
+        handle = self._handle
+        directory = handle.root.open_session(self.session_id, handle.name)
+        if directory is None:
+            return
+        try:
+            yield from dumping.records(
+                directory, handle.root.path_of(handle.name), handle.root.dictionary
+            )
+        finally:
+            disk.close(directory)
+
+    def verify(self) -> list[Finding]:
+        try:
+            found = self._look()
+        except Damaged as error:
+            return self._list_damage(error)
+        if found is None:
+            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+        reader = found[0]
+        try:
+            # What the disk holds, not what the cache remembers: after a failed sync they differ, and
+            # what was believed of the end may not be so.
+            self._forget_cached(reader)
+            tail = self._handle.look_anew(reader)
+            for piece in reader.forwards(reader.segment.start, tail.mark):
+                inspection.committed(reader.segment, piece.start, piece.data, piece.end)
+            chain = self._handle.chain(reader)
+            if chain is not None:
+                check_chain(chain, reader, stream_of)
+            for event in self.controls():
+                event.data  # noqa: B018 - decoded, to see that it can be
+        except Damaged as error:
+            return self._list_damage(error)
+        notes = []
+        if tail.size > tail.mark.offset:
+            length = tail.size - tail.mark.offset
+            reason = "an unfinished append, as a crash leaves one; the next append ends it"
+            notes.append(Finding("note", self._handle.path, tail.mark.offset, length, reason))
+        if chain is not None:
+            notes += self._verify_checkpoint(reader, tail, chain)
+        self._clear_failure(tail)
+        return notes
+
+    def _verify_checkpoint(self, reader: Reader, tail: Tail, chain: Chain) -> list[Finding]:
+        """Compare the checkpoint's control records with the log's; its state is for others to compare."""
+        found = self._handle.look_at_checkpoint(reader)
+        if isinstance(found, Checkpoint) and found.seq > tail.mark.seq:
+            found = "is ahead of the log"
+        if isinstance(found, str):
+            hint = "it is passed over, and the next compaction writes another"
+            note = Finding("note", self.checkpoint_file(), 0, 0, f"this checkpoint {found}: {hint}")
+            return [note] if found else []
+        said = format.decode_lines(found.controls)
+        right = [line for line in chain.controls() if line.seq <= found.seq]
+        if [format.control_line(line) for line in said] == list(map(format.control_line, right)):
+            return []
+        reason = "this checkpoint has other control records than the log"
+        return [Finding("damage", self.checkpoint_file(), 0, 0, f"{reason}; {WRONG_CHECKPOINT}")]
+
+    def checkpoint_file(self) -> str:
+        return self._handle.root.path_of(self._handle.name, names.CHECKPOINT)
+
+    def drop_checkpoint(self) -> None:
+        self._backend.used(self)
+        self._handle.drop_checkpoint()
+        self._forget_known()
+
+    def taken_out(self) -> Iterator[Event]:
+        found = self._look()
+        chain = None if found is None else self._handle.chain(found[0])
+        for part, behind in () if chain is None else chain.parts():
+            segment = part.reader.segment
+            if not isinstance(segment, Sealed):
+                continue
+            blank, before = set(segment.index.blank), segment.index.blank_before
+            if not (blank or before):
+                continue
+            for piece in part.reader.forwards(part.start, part.end):
+                for line in piece.lines(format.decode_lines):
+                    if behind < line.seq and (
+                        line.seq in blank or (line.seq < before and is_said(line.kind))
+                    ):
+                        yield event_of(line, self._gaps)
+
+    def _forget_cached(self, reader: Reader) -> None:
+        try:
+            disk.forget_cached(reader.segment.descriptor)
+        except OSError as error:
+            raise disk.explain(error, "read", self._handle.path) from error
+
+    def _clear_failure(self, tail: Tail) -> None:
+        root = self._handle.root
+        if root.read_only or not (FAILED in tail.shut or self.session_id in root.failed):
+            return
+        self._writer.note("verified", removes=FAILED)
+        root.failed.discard(self.session_id)
+
+    def _list_damage(self, error: Damaged) -> list[Finding]:
+        """Return all damage of the segment, of which reading has met the first."""
+        self._report(error)
+        reader = self._handle.reader
+        if reader is None:
+            # Not even the header is whole; the lines behind it may be.
+            findings = inspection.findings(Mark(0, 0, 0), self._handle.raw())
+        else:
+            findings = inspection.all_findings(reader.segment)
+        listed = islice(findings, MAX_FINDINGS)
+        found = [Finding("damage", error.path, *finding) for finding in listed]
+        return found or [Finding("damage", error.path, error.offset, 0, error.reason)]
+
+    def repair(self, *, known: Known | None = None, missing: bool = False) -> Repaired:
+        self._backend.used(self)
+        from hansard.backend.repair import repair
+
+        root = self._handle.root
+        try:
+            done = repair(
+                root,
+                self.session_id,
+                self._handle.name,
+                known=known or Known(),
+                missing=missing,
+                timeout=self._backend.lock_timeout,
+            )
+        finally:
+            # Also after an error: other files may have their names by now.
+            self.let_go()
+        if done.findings:
+            # All that is left was written anew, and synced.
+            root.failed.discard(self.session_id)
+        return done
+
+    @contextmanager
+    def marked(self) -> Iterator[None]:
+        """Mark the session before and after something is done to it without its lock."""
+        self._handle.root.check_writable()
+        self._handle.check_process()
+        self._handle.mark()
+        try:
+            yield
+        finally:
+            # Once more: the marks may have been read before it was done.
+            self._handle.mark()
+
+    def _report(self, error: Damaged) -> None:
+        """Tell whoever keeps an index that the session is damaged."""
+        root = self._handle.root
+        if not root.read_only:
+            root.marks.report(root.descriptor, self._handle.name, error.offset)
+
+    def let_go(self) -> None:
+        """Close the files unless they are in use; the next call opens them again."""
+        self._writer.let_go()
+        self._forget_known()
+
+    def delete(self, expected_seq: int | None, timeout: float | None) -> None:
+        """Shut the log with a note, then move the directory (F-36)."""
+        root = self._handle.root
+        name = self._handle.name
+        moved = []
+        try:
+            self._writer.note("deleted", adds=DELETED, expected_seq=expected_seq, timeout=timeout)
+            # The note decides, so it is deleted by now; who meets it there moves it.
+            with suppress(LockTimeout):
+                # Somebody may have restored it since, and be writing: then it stays where it is.
+                self._writer.while_shut(DELETED, lambda: moved.append(root.to_trash(name)))
+                root.sync_move(name)
+        finally:
+            # Also after an error: the directory may have moved away from under these files.
+            self.let_go()
+        if moved == [False]:
+            raise deleted(self.session_id)
+
+    def restore(self) -> None:
+        """Move the directory back, then open the log with a note."""
+        handle = self._handle
+        root = handle.root
+        if root.in_trash(handle.name):
+            with self.marked():
+                found = root.from_trash(handle.name)
+            root.sync_move(handle.name)
+        else:
+            found = self._is_deleted()
+        if not found:
+            raise SessionNotFound(f"no session {self.session_id!r} in the trash")
+        self._writer.note("restored", removes=DELETED)
+
+    def bury(self) -> bool:
+        """Move the directory of a deleted session that never reached the trash; False if it is none."""
+        if not self._is_deleted():
+            return False
+        root = self._handle.root
+        name = self._handle.name
+        moved: list[bool] = []
+        try:
+            # Only what is still deleted: somebody may be restoring it.
+            self._writer.while_shut(DELETED, lambda: moved.append(root.to_trash(name)))
+            root.sync_move(name)
+        except SessionDeleted:
+            return True  # another was faster
+        finally:
+            self.let_go()
+        return bool(moved)
+
+    def _is_deleted(self) -> bool:
+        """Say whether the log ends as a deleted one that never reached the trash (F-36)."""
+        try:
+            self._look()
+        except SessionDeleted:
+            return True
+        return False
+
+    def _look(self) -> tuple[Reader, Tail] | None:
+        self._backend.used(self)
+        try:
+            found = self._handle.refresh()
+        except Damaged as error:
+            self._report(error)
+            raise
+        if self._renewed != self._handle.renewed:
+            self._renewed = self._handle.renewed
+            self._forget_known()
+        return found
+
+    def _forget_known(self) -> None:
+        self._controls = (None, 0, [])
+        self._sealed = (("", 0), [])
+        self._first = (None, None)
+
+    def _range(self, first: int, count: int) -> list[Event]:
+        return [
+            whole(event)
+            for chunk in self.read(first - 1, first - 1 + count)
+            for event in chunk.events()
+        ]
+
+    def _gaps(self, references: object) -> Gaps:
+        return self._backend.large.gaps(references, self._handle.path)

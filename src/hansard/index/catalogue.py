@@ -1,0 +1,320 @@
+"""Bring the index up to date with the logs.
+
+Above: `finder`.  Below: `description`, `database`, `backend.contract`.
+One pass at a time, of all processes: it is told which sessions have changed (`backend.contract.Watch`),
+describes these anew, and commits. Beside that, each question compares the stamps of some other sessions, so
+that what was done to a log by other hands is found too: in a small store at once, in a large one after a few
+questions.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from hansard.backend.contract import Backend, Unwatched, Watch
+from hansard.errors import DiskFailed, SessionDeleted
+from hansard.index.database import RESIDUE, Database
+from hansard.index.description import Description, Known, describe, describe_damaged
+from hansard.index.entry import SessionInfo
+from hansard.upkeep.survey import UNREADABLE
+
+#: So many sessions are looked at in each pass although nobody says that they have changed: 1 ms.
+SAMPLE: Final = 256
+
+#: Pages of listings that began so many passes ago still neither skip nor repeat a session.
+REMEMBERED: Final = 20_000
+
+#: Of a value among the metadata that takes more, its hash will do to find it by.
+_LONGEST: Final = 200
+
+#: The stamp of what the system has refused to read: it is no session's, so that is tried again each time.
+AGAIN: Final = ""
+
+Progress = Callable[[int, int], None]
+
+encode = msgspec.json.Encoder().encode
+decode_info = msgspec.json.Decoder(SessionInfo).decode
+
+
+class Catalogue:
+    """What the index knows of the sessions of a store."""
+
+    __slots__ = ("_backend", "_database", "_place", "_watch")
+
+    def __init__(self, backend: Backend, database: Database) -> None:
+        self._backend = backend
+        self._database = database
+        # Who writes for himself alone must not take away what tells others.
+        self._watch: Watch = backend.watch() if database.place is not None else Unwatched(backend)
+        #: Behind which session the next look at some of them begins; at first, anywhere.
+        self._place = -1
+
+    def update(self, progress: Progress | None = None) -> None:
+        """Bring everything up to date with what was acknowledged before this call.
+
+        `progress` is called with the number of sessions that are done, and of how many.
+        """
+        database = self._database
+        suspects = self._suspects()
+        if not suspects and self._watch.quiet(database.get("watch", "")):
+            return
+        with database.changing():
+            changed = self._watch.begin(database.get("watch", ""))
+            wanted = {*changed.ids, *suspects}
+            stamps: dict[str, str] = {}
+            if changed.every:
+                stamps = self._backend.stamps()
+                known = dict(database.all("SELECT id, stamp FROM session"))
+                wanted |= {found for found in known if found not in stamps}
+                wanted |= {found for found, stamp in stamps.items() if known.get(found) != stamp}
+            elif changed.names:
+                wanted |= {found for (found,) in database.all("SELECT id FROM session")} ^ set(
+                    self._watch.ids()
+                )
+            if wanted:
+                _Pass(self._backend, database, stamps, progress).look(wanted)
+            database.put("watch", self._watch.done())
+        if database.in_place():
+            self._watch.consumed()
+
+    def _suspects(self) -> set[str]:
+        """Return those of the next few sessions whose logs are not as they were when described."""
+        database = self._database
+        if self._place < 0:
+            (most,) = database.one("SELECT max(n) FROM session")
+            self._place = int.from_bytes(os.urandom(4)) % (most or 1)
+        ask = "SELECT n, id, stamp FROM session WHERE n > ? ORDER BY n LIMIT ?"
+        rows = database.all(ask, self._place, SAMPLE)
+        if len(rows) < SAMPLE:
+            rows += database.all(ask, 0, SAMPLE - len(rows))
+        if not rows:
+            return set()
+        self._place = rows[-1][0]
+        stamps = self._backend.stamps([found for _, found, _ in rows])
+        again = database.all("SELECT id FROM session WHERE stamp = ''")  # AGAIN, by its index
+        return {
+            *(found for _, found, stamp in rows if stamps.get(found) != stamp),
+            *(found for (found,) in again),
+        }
+
+
+class _Pass:
+    """One pass over the sessions that have changed, inside of a transaction."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        database: Database,
+        stamps: dict[str, str],
+        progress: Progress | None,
+    ) -> None:
+        self._backend = backend
+        self._database = database
+        self._stamps = stamps
+        self._progress = progress
+        self._number = database.get("pass", 0) + 1
+        #: Sessions whose forks must be counted again.
+        self._parents: set[str] = set()
+        #: Sessions whose forks must be described again; true: and read whole.
+        self._unsettled: dict[str, bool] = {}
+
+    def look(self, wanted: set[str]) -> None:
+        """Describe sessions anew, and those that depend on them."""
+        self._database.put("pass", self._number)
+        self._look_at(dict.fromkeys(wanted, False))
+        done = set(wanted)
+        while self._unsettled:
+            parents, self._unsettled = self._unsettled, {}
+            forks: dict[str, bool] = {}
+            for parent, thorough in parents.items():
+                for fork in self._forks(parent):
+                    forks[fork] = forks.get(fork, False) or thorough
+            forks = {fork: thorough for fork, thorough in forks.items() if fork not in done}
+            done.update(forks)
+            self._look_at(forks, inherited=True)
+            # What they inherit, their own forks inherit too.
+            self._unsettled.update(forks)
+        for parent in self._parents:
+            self._count_children(parent)
+        self._forget()
+
+    def _look_at(self, wanted: dict[str, bool], *, inherited: bool = False) -> None:
+        for place, session_id in enumerate(sorted(wanted), 1):
+            self._look_at_one(session_id, inherited=inherited, thorough=wanted[session_id])
+            if self._progress is not None:
+                self._progress(place, len(wanted))
+
+    def _look_at_one(self, session_id: str, *, inherited: bool, thorough: bool) -> None:
+        # Before the log is read: what is appended meanwhile gives it another.
+        stamp = self._stamps.get(session_id)
+        if stamp is None:
+            stamp = self._backend.stamps([session_id]).get(session_id, "")
+        row = self._database.one(
+            "SELECT n, parent, seq, created, updated, bytes, state FROM session WHERE id = ?",
+            session_id,
+        )
+        known = None
+        if row is not None:
+            # What was said of a fork is not gone on from if what it inherits has changed.
+            if row[-1] is not None and not inherited:
+                known = Known(*row[2:])
+            if row[1] is not None:
+                self._parents.add(row[1])
+        try:
+            found = describe(self._backend, session_id, known, thorough=thorough)
+        except SessionDeleted:
+            found = None
+        except UNREADABLE as error:
+            found = describe_damaged(self._backend, session_id, error)
+            if isinstance(error, DiskFailed):
+                stamp = AGAIN
+        if found is None:
+            if row is not None:
+                self._remove(row[0], session_id)
+            return
+        self._keep(None if row is None else row[0], stamp, found)
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def _keep(self, n: int | None, stamp: str, found: Description) -> None:
+        info = found.info
+        database = self._database
+        values: dict[str, Any] = {
+            "stamp": stamp,
+            "seq": info.seq,
+            "created": info.created,
+            "updated": info.updated,
+            "title": info.title or "",
+            "folded": (info.title or "").casefold(),
+            "messages": info.message_count,
+            "bytes": info.bytes,
+            "tokens": info.input_tokens + info.output_tokens,
+            "cost": info.cost,
+            "parent": info.parent,
+            "parent_created": found.parent_created,
+            "archived": info.archived,
+            "damaged": bool(info.damaged),
+            "workspace": None if found.workspace is None else found.workspace.path,
+            "workspace_id": None if found.workspace is None else found.workspace.id,
+            "unsettled": found.unsettled,
+            "state": found.state or None,
+        }
+        self._write(info)
+        if n is None:
+            columns = ["id", "pass", "born", *values]
+            marks = ", ".join("?" * len(columns))
+            n = database.do(
+                f"INSERT INTO session ({', '.join(columns)}) VALUES ({marks})",  # noqa: S608 - our own names
+                info.id,
+                self._number,
+                self._number,
+                *values.values(),
+            )
+            self._unsettled[info.id] = False
+        else:
+            self._remember(n, values)
+            if not found.resumed:
+                # What was counted is of another log, or something of it was taken out.
+                database.do("DELETE FROM tally WHERE n = ?", n)
+            sets = ", ".join(f"{column} = ?" for column in values)
+            database.do(
+                f"UPDATE session SET {sets} WHERE n = ?",  # noqa: S608 - our own names
+                *values.values(),
+                n,
+            )
+        database.do("INSERT OR IGNORE INTO unread VALUES (?)", info.id)
+        # How many forks it has does not stand in its log.
+        self._parents.add(info.id)
+        if info.parent is not None:
+            self._parents.add(info.parent)
+        self._label(n, info)
+
+    def _write(self, info: SessionInfo) -> None:
+        said = encode(info)
+        self._database.do(
+            "INSERT OR REPLACE INTO entry VALUES (?, ?, ?)", info.id, said.decode(), crc32(said)
+        )
+
+    def _remember(self, n: int, values: dict[str, Any]) -> None:
+        """Keep what a session was sorted by until now, for listings that began before this pass."""
+        row = self._database.one(
+            "SELECT id, unsettled, pass, created, updated, title, messages, bytes, tokens, cost "
+            "FROM session WHERE n = ?",
+            n,
+        )
+        # Another one, of the same name, is not what its forks came from.
+        if (row[1], row[3]) != (values["unsettled"], values["created"]):
+            self._unsettled[row[0]] = bool(values["damaged"])
+        names = ("created", "updated", "title", "messages", "bytes", "tokens", "cost")
+        if row[2] < self._number and row[3:] != tuple(values[name] for name in names):
+            self._database.do("INSERT OR IGNORE INTO past VALUES (?,?,?,?,?,?,?,?,?)", n, *row[2:])
+            values["pass"] = self._number
+        if row[1] != values["unsettled"]:
+            # Perhaps the title was taken out: what it was must not be remembered.
+            self._database.do("UPDATE past SET title = ? WHERE n = ?", values["title"], n)
+            self._database.put(RESIDUE, 1)
+
+    def _label(self, n: int, info: SessionInfo) -> None:
+        database = self._database
+        wanted = {(key, label(value)) for key, value in info.metadata.items()}
+        there = set(database.all("SELECT key, value FROM label WHERE n = ?", n))
+        for key, value in there - wanted:
+            database.do("DELETE FROM label WHERE key = ? AND value = ? AND n = ?", key, value, n)
+        for key, value in wanted - there:
+            database.do("INSERT INTO label (n, key, value) VALUES (?, ?, ?)", n, key, value)
+
+    def _remove(self, n: int, session_id: str) -> None:
+        self._database.do("DELETE FROM entry WHERE id = ?", session_id)
+        self._database.do("DELETE FROM session WHERE n = ?", n)
+        self._database.do("DELETE FROM label WHERE n = ?", n)
+        self._database.do("DELETE FROM past WHERE n = ?", n)
+        self._database.do("DELETE FROM tally WHERE n = ?", n)
+        self._database.do("INSERT OR IGNORE INTO unread VALUES (?)", session_id)
+        self._database.put(RESIDUE, 1)
+        self._unsettled[session_id] = False
+
+    # -- forks ----------------------------------------------------------------------------------
+
+    def _forks(self, parent: str) -> list[str]:
+        return [n for (n,) in self._database.all("SELECT id FROM session WHERE parent = ?", parent)]
+
+    def _count_children(self, parent: str) -> None:
+        row = self._database.one("SELECT info FROM entry WHERE id = ?", parent)
+        if row is None:
+            return
+        info = decode_info(row[0])
+        (count,) = self._database.one(
+            "SELECT count(*) FROM session WHERE parent = ? AND parent_created IN ('', ?)",
+            parent,
+            info.created,
+        )
+        if info.children != count:
+            changed = msgspec.structs.replace(info, children=count)
+            self._write(changed)
+
+    def _forget(self) -> None:
+        self._database.do("DELETE FROM past WHERE pass < ?", self._number - REMEMBERED)
+
+
+def label(value: object) -> str:
+    """Return a value among the metadata as the text by which it is found: equal values have the same."""
+    text = msgspec.json.encode(_plain(value), order="sorted")
+    if len(text) <= _LONGEST:
+        return text.decode()
+    import hashlib
+
+    return f"sha256 {hashlib.sha256(text).hexdigest()}"  # which is no JSON, and so no other value's
+
+
+def _plain(value: object) -> object:
+    """Return a value in which equal numbers are the same ones."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,181 @@
+"""Say what a listing says about a session, by its log.
+
+Above: `catalogue`.  Below: `entry`, `state`, `backend.contract`.
+What was said at an earlier seq is gone on from: to describe a session again costs what is new in it.
+"""
+
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import msgspec
+
+from hansard import workspace as workspaces
+from hansard.backend.contract import Backend, Head, Log
+from hansard.errors import HansardError
+from hansard.event.kinds import MESSAGE_REDACTED, SESSION_REPAIRED, SessionForked
+from hansard.index.entry import SessionInfo
+from hansard.state import checkpoint, fold, lineage
+from hansard.state.activity import HOUSEKEEPING, last_activity
+from hansard.state.fold import EMPTY, State
+from hansard.state.redaction import Redactions
+from hansard.workspace import Workspace
+
+#: After these, what forks of a session inherit is something else.
+_UNSETTLING: Final = (MESSAGE_REDACTED, SESSION_REPAIRED)
+
+
+class Known(NamedTuple):
+    """What was said about a session before: to be gone on from, if it still holds."""
+
+    seq: int
+    created: str
+    updated: str
+    size: int
+    state: bytes
+
+
+class Description(NamedTuple):
+    """What is to be said about a session."""
+
+    info: SessionInfo
+    workspace: Workspace | None
+    #: When the session began that it was forked from: what tells it from another of its name.
+    parent_created: str
+    #: What to go on from.
+    state: bytes
+    #: Changes when its forks, too, have to be described again.
+    unsettled: int
+    #: Whether what was said before still holds, and only what is new was read.
+    resumed: bool = False
+
+
+def describe(
+    backend: Backend, session_id: str, known: Known | None = None, *, thorough: bool = False
+) -> Description | None:
+    """Describe a session; None if there is none. Raises if it is deleted, or cannot be read.
+
+    `thorough`: read all of it, also what a compaction has saved the state of.
+    """
+    own = backend.log(session_id)
+    head = own.head()
+    if head is None:
+        return None
+    head = head._replace(size=own.size())
+    if known is not None and (known.seq, known.size) == (head.seq, head.size):
+        # It was changed, and neither grew nor was compacted: somebody has found it damaged, or has written
+        # into it. What was said of it is not believed, nor is anything that saves reading it.
+        known, thorough = None, True
+    log = lineage.whole(backend.whole, own)
+    redactions = lineage.redactions_of(log)
+    start = _resume(log, head, known, redactions)
+    folded = _Folded(start or EMPTY)
+    folded.add(log, head, redactions, thorough=thorough)
+    if start is not None and folded.repaired:
+        # What was folded before may have been mended since.
+        start, folded = None, _Folded(EMPTY)
+        folded.add(log, head, redactions, thorough=thorough)
+    updated = folded.activity
+    if not updated:
+        # Nothing but housekeeping is new.
+        updated = known.updated if known and start is not None else last_activity(own, head)
+    found = _describe(log, head, folded.state, updated, redactions)
+    return found._replace(resumed=start is not None)
+
+
+def describe_damaged(backend: Backend, session_id: str, error: HansardError) -> Description:
+    """Say of a session that it cannot be read, and what can still be told from outside."""
+    info = SessionInfo(session_id, damaged=str(error))
+    created = ""
+    # What it was forked from: when that is mended, it may be whole again.
+    with suppress(HansardError):
+        forked = lineage.origin(backend.log(session_id).first())
+        if forked is not None:
+            created = forked.created
+            info = msgspec.structs.replace(info, parent=forked.parent, forked_at=forked.seq)
+    return Description(info, None, created, b"", -1)
+
+
+class _Folded:
+    """A state, and when something last happened among the events that were added to it."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.activity = ""
+        self._repairs = state.kinds.get(SESSION_REPAIRED)
+
+    @property
+    def repaired(self) -> bool:
+        return self.state.kinds.get(SESSION_REPAIRED) != self._repairs
+
+    def add(self, log: Log, head: Head, redactions: Redactions, *, thorough: bool) -> None:
+        """Add the events that are new."""
+        if not self.state.seq and not thorough:
+            self.state = _saved(log, head, redactions)
+        for chunk in log.read(after=self.state.seq, upto=head.seq):
+            events = chunk.events()
+            self.state = fold.apply_all(self.state, [redactions.mask(event) for event in events])
+            happened = next((e for e in reversed(events) if e.kind not in HOUSEKEEPING), None)
+            if happened is not None:
+                self.activity = happened.stamp
+
+
+def _resume(log: Log, head: Head, known: Known | None, redactions: Redactions) -> State | None:
+    """Return what was folded before, if it is of these very events; None if not."""
+    if known is None or known.created != head.created or not 0 < known.seq <= head.seq:
+        return None
+    state = checkpoint.load(known.state, redactions)
+    if state is None:
+        return None
+    # An older log may have been put in its place, and have gone on otherwise.
+    last = [event for chunk in log.read(known.seq - 1, known.seq) for event in chunk.events()]
+    return state if last and last[-1].stamp == state.updated else None
+
+
+def _saved(log: Log, head: Head, redactions: Redactions) -> State:
+    """Return the state that a compaction saved of the session itself, or of what it inherits."""
+    stretches = log.stretches if isinstance(log, lineage.Lineage) else ()
+    oldest, upto = (stretches[0].log, stretches[0].upto) if stretches else (log, head.seq)
+    known = oldest.checkpoint()
+    if known is None or known[0] > upto:
+        return EMPTY
+    return checkpoint.load(known[1], redactions) or EMPTY
+
+
+def _describe(
+    log: Log, head: Head, state: State, updated: str, redactions: Redactions
+) -> Description:
+    forked: SessionForked | None = lineage.origin(log.first())
+    workspace = _workspace(log, head, redactions)
+    usage = state.usage.values()
+    info = SessionInfo(
+        log.session_id,
+        title=state.title,
+        seq=head.seq,
+        created=head.created,
+        updated=updated,
+        message_count=state.message_count,
+        bytes=head.size,
+        input_tokens=sum(used.input_tokens for used in usage),
+        output_tokens=sum(used.output_tokens for used in usage),
+        cost=sum(used.cost for used in usage),
+        parent=state.parent,
+        forked_at=state.forked_at,
+        workspace=None if workspace is None else workspace.path,
+        archived=state.archived,
+        closed=state.closed,
+        metadata=state.metadata,
+    )
+    return Description(
+        info,
+        workspace,
+        forked.created if forked else "",
+        checkpoint.save(state, redactions),
+        sum(state.kinds.get(kind, 0) for kind in _UNSETTLING),
+    )
+
+
+def _workspace(log: Log, head: Head, redactions: Redactions) -> Workspace | None:
+    found: Workspace | None = None
+    for event in log.controls(head.seq):
+        found = workspaces.of(redactions.mask(event), found)
+    return found

@@ -1,0 +1,350 @@
+"""Ask the index for sessions: which ones, whose, when; in which order, page by page.
+
+Above: `finder`.  Below: `catalogue`, `database`, `entry`.
+A page begins behind the last session of the one before it, by what the listing is sorted by. What that was
+when the listing began is remembered, so a session that moves meanwhile is neither left out nor shown twice.
+"""
+
+import binascii
+import sys
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+
+from hansard.index.catalogue import REMEMBERED, label
+from hansard.index.database import Database
+from hansard.index.entry import Page, SessionInfo
+from hansard.workspace import Match, Workspace
+
+#: What a listing can be sorted by, and the columns for it.
+ORDERS: Final = {
+    "id": "id",
+    "created": "created",
+    "updated": "updated",
+    "title": "title",
+    "message_count": "messages",
+    "bytes": "bytes",
+    "tokens": "tokens",
+    "cost": "cost",
+}
+
+#: The same, by what a listing shows.
+_VALUES: Final[Mapping[str, Callable[[SessionInfo], Any]]] = {
+    "id": attrgetter("id"),
+    "created": attrgetter("created"),
+    "updated": attrgetter("updated"),
+    "title": lambda info: info.title or "",
+    "message_count": attrgetter("message_count"),
+    "bytes": attrgetter("bytes"),
+    "tokens": lambda info: info.input_tokens + info.output_tokens,
+    "cost": attrgetter("cost"),
+}
+
+#: What no text has in it.
+_SURROGATES: Final = 0xD800
+_BEHIND_SURROGATES: Final = 0xE000
+
+decode_infos = msgspec.json.Decoder(SessionInfo).decode_lines
+
+
+class Wanted(NamedTuple):
+    """Which sessions are wanted; what is not said is all the same."""
+
+    #: Only sessions of this part of a store; others are not counted among the children either.
+    scope: str = ""
+    #: Only ids that begin so.
+    prefix: str = ""
+    #: The metadata that they have, or, where it is None, have not.
+    where: Mapping[str, Any] = {}
+    #: Something happened in it last at this time or later, and before this time.
+    since: datetime | None = None
+    until: datetime | None = None
+    #: The title has this in it, whatever the case.
+    title: str = ""
+    workspace: Match | None = None
+    parent: str | None = None
+    archived: bool | None = None
+    damaged: bool | None = None
+
+
+class _Cursor(msgspec.Struct, array_like=True):
+    """Behind which session a page begins, in which order, and when the listing began."""
+
+    order: str
+    value: str | float
+    id: str
+    #: In which pass.
+    began: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+def check_order(order: object) -> None:
+    """Raise if a listing cannot be sorted so."""
+    if not isinstance(order, str) or order.removeprefix("-") not in ORDERS:
+        raise ValueError(
+            f"order must be one of {', '.join(ORDERS)}, or one of these with '-' before it for the "
+            f"largest or latest first, not {order!r}"
+        )
+
+
+def check(wanted: Wanted, order: str = "id", cursor: str | None = None) -> None:
+    """Raise if something is asked for that cannot be: whatever goes wrong later is the index's fault."""
+    _simple(wanted)
+    check_order(order)
+    if cursor is not None:
+        _read_cursor(cursor, order)
+
+
+def page(
+    database: Database, wanted: Wanted, *, order: str, limit: int | None, cursor: str | None
+) -> Page:
+    """Return some of the wanted sessions."""
+    after = None if cursor is None else _read_cursor(cursor, order)
+    conditions = clause(database, wanted)
+    if limit is None and after is None:
+        return Page(_inside(database, _everything(database, conditions, order), wanted), None)
+    query = _Query(order, after, -1 if limit is None else limit + 1)
+    latest = database.get("pass", 0)
+    began = latest if after is None else after.began
+    # Remembered, unless it was too long ago, or of an index that was deleted since: then as they are now.
+    if query.column != "id" and latest - REMEMBERED <= began < latest:
+        rows = query.ask_then(database, conditions, began)
+    else:
+        rows = query.ask(database, conditions)
+    more = limit is not None and len(rows) > limit
+    rows = rows[:limit]
+    items = _inside(database, decode_infos("\n".join([row[2] for row in rows])), wanted)
+    return Page(items, _write_cursor(order, rows[-1], began) if more else None)
+
+
+def _inside(database: Database, items: list[SessionInfo], wanted: Wanted) -> list[SessionInfo]:
+    """Return sessions of a part of a store as it sees them: with those forks only that are inside of it."""
+    if not wanted.scope or not any(info.children for info in items):
+        return items
+    conditions = clause(database, Wanted(wanted.scope)).plus(
+        "EXISTS (SELECT 1 FROM session p WHERE p.id = s.parent AND s.parent_created IN ('', p.created))"
+    )
+    counts = dict(
+        database.all(
+            f"SELECT s.parent, count(*) FROM session s{conditions.text} GROUP BY s.parent",  # noqa: S608
+            *conditions.values,
+        )
+    )
+    return [msgspec.structs.replace(info, children=counts.get(info.id, 0)) for info in items]
+
+
+def _everything(database: Database, conditions: "_Conditions", order: str) -> list[SessionInfo]:
+    """Return all wanted sessions: 10,000 in half the time that it takes row by row.
+
+    SQLite puts the texts together, so that they cross into Python as one; the order is made here.
+    """
+    chosen = f" JOIN session s ON s.id = e.id{conditions.text}" if conditions.text else ""
+    (text,) = database.one(
+        "SELECT group_concat(info, char(10)) FROM "  # noqa: S608 - values are apart
+        f"(SELECT e.info FROM entry e{chosen} ORDER BY e.id)",
+        *conditions.values,
+    )
+    found = decode_infos(text or "")
+    # An inner order need not reach the outside, but for a table that is kept in it.
+    if chosen or order != "id":
+        value = _VALUES[order.removeprefix("-")]
+        found.sort(key=lambda info: (value(info), info.id), reverse=order[0] == "-")
+    return found
+
+
+def count(database: Database, wanted: Wanted) -> int:
+    """Return how many sessions are wanted."""
+    conditions = clause(database, wanted)
+    found = database.one(
+        f"SELECT count(*) FROM session s{conditions.text}",  # noqa: S608 - values are apart
+        *conditions.values,
+    )
+    return int(found[0])
+
+
+def children(database: Database, parent: str, created: str) -> list[str]:
+    """Return the ids of the sessions that were forked from the one that began then, sorted."""
+    rows = database.all(
+        "SELECT id FROM session WHERE parent = ? AND parent_created IN ('', ?) ORDER BY id",
+        parent,
+        created,
+    )
+    return [session_id for (session_id,) in rows]
+
+
+class _Conditions:
+    """What rows must be like, in SQL."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self.values: list[Any] = []
+
+    def add(self, condition: str, *values: Any) -> None:
+        """Add one more."""
+        self._parts.append(condition)
+        self.values += values
+
+    def plus(self, condition: str, *values: Any) -> "_Conditions":
+        """Return these and one more."""
+        more = _Conditions()
+        more._parts, more.values = [*self._parts, condition], [*self.values, *values]
+        return more
+
+    @property
+    def text(self) -> str:
+        """The clause."""
+        return " WHERE " + " AND ".join(self._parts) if self._parts else ""
+
+
+class _Query(NamedTuple):
+    """How rows are asked for: each is what it is sorted by, the id, and what a listing shows."""
+
+    order: str
+    after: _Cursor | None
+    limit: int
+
+    @property
+    def column(self) -> str:
+        return ORDERS[self.order.removeprefix("-")]
+
+    def ask(self, database: Database, conditions: _Conditions) -> list[Any]:
+        """Ask for sessions as they are."""
+        return self._ask(database, conditions, "s", "session s", ())
+
+    def ask_then(self, database: Database, conditions: _Conditions, began: int) -> list[Any]:
+        """Ask for sessions, each at the place that it had when the listing began."""
+        stayed = self._ask(database, conditions.plus("s.pass <= ?", began), "s", "session s", ())
+        moved = self._ask(
+            database,
+            conditions.plus("s.pass > ? AND s.born <= ?", began, began),
+            "p",
+            "session s JOIN past p ON p.n = s.n AND p.pass = "
+            "(SELECT max(pass) FROM past WHERE n = s.n AND pass <= ?)",
+            (began,),
+        )
+        found = sorted([*stayed, *moved], key=lambda row: row[:2], reverse=self.order[0] == "-")
+        return found if self.limit < 0 else found[: self.limit]
+
+    def _ask(
+        self,
+        database: Database,
+        conditions: _Conditions,
+        table: str,
+        source: str,
+        values: tuple[Any, ...],
+    ) -> list[Any]:
+        column = f"{'s' if self.column == 'id' else table}.{self.column}"
+        sign, direction = ("<", " DESC") if self.order[0] == "-" else (">", "")
+        if self.after is not None:
+            conditions = conditions.plus(
+                f"({column}, s.id) {sign} (?, ?)", self.after.value, self.after.id
+            )
+        return database.all(
+            f"SELECT {column}, s.id, e.info FROM {source} JOIN entry e ON e.id = s.id{conditions.text} "  # noqa: S608 - as above
+            f"ORDER BY {column}{direction}, s.id{direction} LIMIT ?",
+            *values,
+            *conditions.values,
+            self.limit,
+        )
+
+
+def clause(database: Database, wanted: Wanted) -> _Conditions:
+    """Return what rows of the table `session s` must be like."""
+    found = _simple(wanted)
+    if wanted.workspace is not None:
+        _add_workspace(database, wanted.workspace, found)
+    return found
+
+
+def _simple(wanted: Wanted) -> _Conditions:
+    """Return what rows must be like, but for what the file system knows."""
+    found = _Conditions()
+    try:
+        _add_simple(found, wanted)
+        for value in found.values:
+            if isinstance(value, str):
+                value.encode()
+    except UnicodeEncodeError:
+        # Half a character: nothing that is kept has it.
+        found = _Conditions()
+        found.add("0")
+    return found
+
+
+def _add_simple(found: _Conditions, wanted: Wanted) -> None:
+    for prefix in filter(None, (wanted.scope, wanted.prefix)):
+        found.add("s.id >= ?", prefix)
+        end = behind(prefix)
+        if end is not None:
+            found.add("s.id < ?", end)
+    for key, value in wanted.where.items():
+        if value is None:
+            found.add("s.n NOT IN (SELECT n FROM label WHERE key = ?)", key)
+        else:
+            found.add("s.n IN (SELECT n FROM label WHERE key = ? AND value = ?)", key, label(value))
+    simple = (
+        ("s.updated >= ?", None if wanted.since is None else stamp(wanted.since)),
+        ("s.updated < ?", None if wanted.until is None else stamp(wanted.until)),
+        ("instr(s.folded, ?)", wanted.title.casefold() or None),
+        ("s.parent = ?", wanted.parent),
+        ("s.archived = ?", wanted.archived),
+        ("s.damaged = ?", wanted.damaged),
+    )
+    for condition, value in simple:
+        if value is not None:
+            found.add(condition, value)
+
+
+def _add_workspace(database: Database, match: Match, found: _Conditions) -> None:
+    """Add that sessions belong to a folder: which of those that are named are it, the file system says."""
+    named = database.all(
+        "SELECT DISTINCT workspace, workspace_id FROM session WHERE workspace IS NOT NULL"
+    )
+    pairs = [pair for pair in named if match(Workspace(*pair))]
+    either = " OR ".join(["(s.workspace = ? AND s.workspace_id IS ?)"] * len(pairs)) or "0"
+    found.add(f"({either})", *(value for pair in pairs for value in pair))
+
+
+def behind(prefix: str) -> str | None:
+    """Return the text that comes behind all that begin with a prefix; None if nothing does."""
+    for place in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[place]) + 1
+        if code == _SURROGATES:
+            code = _BEHIND_SURROGATES
+        if code <= sys.maxunicode:
+            return prefix[:place] + chr(code)
+    return None
+
+
+def stamp(time: datetime) -> str:
+    """Return a time as events have it."""
+    if time.tzinfo is None:
+        raise ValueError(f"{time!r} has no time zone; give one, such as datetime.UTC")
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+# -- cursors ------------------------------------------------------------------------------------
+
+
+def _write_cursor(order: str, row: tuple[Any, ...], began: int) -> str:
+    raw = msgspec.json.encode(_Cursor(order, row[0], row[1], began))
+    return urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _read_cursor(text: str, order: str) -> _Cursor:
+    """The inverse: of a listing in this very order."""
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        found = msgspec.json.decode(raw, type=_Cursor)
+    except (msgspec.MsgspecError, UnicodeError, binascii.Error, TypeError, ValueError):
+        raise ValueError(
+            f"{text!r:.60} is no cursor of a listing; give the `next` of the page before"
+        ) from None
+    if found.order != order:
+        raise ValueError(
+            f"this cursor is of a listing by {found.order!r}; go on in the same order, not by {order!r}"
+        )
+    return found

@@ -1,0 +1,137 @@
+"""Say what a store adds up to: how much there is, how it grew, and what the models took.
+
+Above: `finder`.  Below: `tally`, `database`, `entry`, `backend.contract`.
+Each event counts once, in the session in which it happened: what forks inherit is not theirs. What was
+counted of a session is kept, so that asking again costs what is new.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from hansard.backend.contract import Backend
+from hansard.errors import SessionDeleted
+from hansard.index.catalogue import Progress
+from hansard.index.database import Database
+from hansard.index.entry import DayStats, StoreStats
+from hansard.index.listing import Wanted, clause
+from hansard.index.tally import Tally, count
+from hansard.state.fold import Usage
+from hansard.upkeep.survey import UNREADABLE
+
+_decode: Final = msgspec.json.Decoder(Tally).decode
+
+_FRESH: Final = "t.seq = s.seq AND t.bytes = s.bytes"
+
+
+def refresh(
+    backend: Backend, database: Database, wanted: Wanted, progress: Progress | None = None
+) -> set[int]:
+    """Count what is new in the wanted sessions; return those that are gone by now."""
+    gone: set[int] = set()
+    conditions = clause(database, wanted._replace(damaged=False)).plus(f"({_FRESH}) IS NOT TRUE")
+    rows = database.all(
+        "SELECT s.n, s.id, s.seq, s.bytes, t.data "  # noqa: S608 - values are apart
+        f"FROM session s LEFT JOIN tally t ON t.n = s.n{conditions.text}",
+        *conditions.values,
+    )
+    for place, (n, session_id, seq, size, data) in enumerate(rows, 1):
+        log = backend.log(session_id)
+        try:
+            counted = count(log, Tally() if data is None else _decode(data), seq)
+            saved = log.saved()
+        except SessionDeleted:
+            gone.add(n)
+        except UNREADABLE:
+            # Damaged where a listing has not looked: none of it is counted.
+            database.do("DELETE FROM tally WHERE n = ?", n)
+        else:
+            database.do(
+                "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?)",
+                n,
+                seq,
+                size,
+                saved,
+                msgspec.json.encode(counted).decode(),
+            )
+        if progress is not None:
+            progress(place, len(rows))
+    return gone
+
+
+def stats(
+    backend: Backend, database: Database, wanted: Wanted, progress: Progress | None = None
+) -> StoreStats:
+    """Add up the wanted sessions; inside of a transaction, so that all of it is of one moment."""
+    gone = refresh(backend, database, wanted, progress)
+    conditions = clause(database, wanted)
+    rows = database.all(
+        "SELECT s.n, s.damaged, s.archived, s.parent IS NOT NULL, "  # noqa: S608 - as above
+        "s.workspace, s.created, s.bytes, "
+        "t.saved, t.data "
+        f"FROM session s LEFT JOIN tally t ON t.n = s.n AND {_FRESH}{conditions.text}",
+        *conditions.values,
+    )
+    total = _Total()
+    for n, damaged, archived, forked, workspace, created, size, saved, data in rows:
+        if n in gone:
+            continue
+        total.sessions += 1
+        total.forks += forked
+        if damaged or data is None:
+            total.damaged += 1
+            continue
+        total.archived += archived
+        total.bytes += size
+        total.raw_bytes += size + saved
+        total.begin(created[:10])
+        if workspace is not None:
+            total.workspaces[workspace] = total.workspaces.get(workspace, 0) + 1
+        total.add(_decode(data))
+    # Large content has no owner: a part of a store has none.
+    large = 0 if wanted.scope else sum(content.bytes for content in backend.contents())
+    return total.made(large)
+
+
+class _Total:
+    """What several sessions add up to."""
+
+    def __init__(self) -> None:
+        self.sessions = self.archived = self.damaged = self.forks = 0
+        self.bytes = self.raw_bytes = 0
+        self.workspaces: dict[str, int] = {}
+        #: Sessions, events and messages of each day.
+        self._days: dict[str, list[int]] = {}
+        self._models: dict[str, list[Any]] = {}
+
+    def begin(self, day: str) -> None:
+        """Count a session that began on a day."""
+        self._days.setdefault(day, [0, 0, 0])[0] += 1
+
+    def add(self, counted: Tally) -> None:
+        """Add what happened in one session."""
+        for day, (events, messages) in counted.days.items():
+            known = self._days.setdefault(day, [0, 0, 0])
+            known[1] += events
+            known[2] += messages
+        for model, used in counted.usage.items():
+            sums = self._models.setdefault(model, [0, 0, 0, 0.0])
+            for place, value in enumerate(msgspec.structs.astuple(used)):
+                sums[place] += value
+
+    def made(self, large_bytes: int) -> StoreStats:
+        """Return it."""
+        return StoreStats(
+            sessions=self.sessions,
+            archived=self.archived,
+            damaged=self.damaged,
+            forks=self.forks,
+            events=sum(day[1] for day in self._days.values()),
+            messages=sum(day[2] for day in self._days.values()),
+            bytes=self.bytes,
+            raw_bytes=self.raw_bytes,
+            large_bytes=large_bytes,
+            days={day: DayStats(*self._days[day]) for day in sorted(self._days)},
+            models={model: Usage(*self._models[model]) for model in sorted(self._models)},
+            workspaces=dict(sorted(self.workspaces.items())),
+        )

@@ -1,0 +1,114 @@
+"""Say what of a message can be found: the words that it has, whatever its shape.
+
+Above: `indexing`.  Below: nothing of the store.
+Messages are any JSON, so there is no list of shapes here, but a few rules. Every text in a message can be
+found, but for what says only what something is (`role`, `type`, ids). What a tool was called with, and JSON
+inside of a text, is found with its names and numbers. What is not meant to be read, such as an image in
+base64, is left out: no word has 256 characters.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+#: Members of a message, and of what is in it, that are no text: they say what it is, or which.
+_NO_TEXT: Final = frozenset(
+    {
+        "role", "type", "kind", "part_kind", "id", "call_id", "tool_call_id", "tool_use_id", "message_id",
+        "response_id", "provider_response_id", "item_id", "file_id", "model", "model_name", "provider_name",
+        "status", "finish_reason", "stop_reason", "stop_sequence", "signature", "thought_signature",
+        "thoughtSignature", "encrypted_content", "media_type", "mime_type", "mimeType", "format", "detail",
+        "timestamp", "created_at", "object", "cache_control", "usage", "logprobs", "annotations",
+    }
+)  # fmt: skip
+
+#: Members that hold what a tool was called with.
+_ARGUMENTS: Final = frozenset({"arguments", "input", "args", "parameters"})
+
+#: JSON inside of a text inside of JSON …; what is deeper is taken as text.
+_DEEPEST_TEXT: Final = 4
+
+#: So many characters without a space, of those that base64 is written with, are no word.
+_LONGEST: Final = 255
+_STRETCH: Final = 128
+_BINARY: Final = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{256,}")
+
+#: What the index keeps for itself: it parts characters (`split`), and marks what was found.
+PART: Final = "\x1f"
+OPEN: Final = "\x02"
+CLOSE: Final = "\x03"
+_RESERVED: Final = f"\0{OPEN}{CLOSE}{PART}"
+_BLANKS: Final = str.maketrans(_RESERVED, " " * len(_RESERVED))
+
+#: Scripts that are written without spaces, or in which words grow at their ends: Thai, Lao, Burmese, Khmer,
+#: Japanese, Chinese, Korean.
+_UNSPACED: Final = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3100-\u312f\u31a0-\u31bf\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]+"
+)
+
+_decode = msgspec.json.Decoder().decode
+
+
+def of(message: object) -> str:
+    """Return the text of a message by which it is found; empty if it has none."""
+    found = [text for text in _texts(message, 0, arguments=False) if text]
+    return "\n".join(found)
+
+
+def _texts(value: object, texts: int, *, arguments: bool) -> Iterator[str]:
+    """Yield the texts of a JSON value. `arguments`: it is what a tool was called with, or said."""
+    if isinstance(value, str):
+        yield from _of_text(value, texts)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if arguments:
+                yield str(key)
+                yield from _texts(item, texts, arguments=True)
+            elif key not in _NO_TEXT:
+                yield from _texts(item, texts, arguments=key in _ARGUMENTS)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item, texts, arguments=arguments)
+    elif arguments and isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
+
+
+def _of_text(text: str, texts: int) -> Iterator[str]:
+    inner = _json(text) if texts < _DEEPEST_TEXT else None
+    if inner is not None:
+        # As it was meant: in the text itself "\n" is a letter, and "é" may be a number.
+        yield from _texts(inner, texts + 1, arguments=True)
+        return
+    yield _BINARY.sub(" ", text) if _may_be_binary(text) else text
+
+
+def _may_be_binary(text: str) -> bool:
+    """Say whether it is worth looking: so many characters without a space fill one of these stretches."""
+    return any(
+        " " not in (stretch := text[at : at + _STRETCH]) and "\n" not in stretch
+        for at in range(0, len(text) - _LONGEST + _STRETCH, _STRETCH)
+    )
+
+
+def _json(text: str) -> Any:
+    """Return the object or list that a text is, as JSON; None if it is none."""
+    if text[:1] not in {"{", "["}:
+        return None
+    try:
+        return _decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def split(text: str) -> str:
+    """Return a text as it is searched: each character of a script without spaces is a word of its own."""
+    if any(reserved in text for reserved in _RESERVED):
+        text = text.translate(_BLANKS)
+    return text if text.isascii() else _UNSPACED.sub(_parted, text)
+
+
+def _parted(run: re.Match[str]) -> str:
+    return f"{PART}{PART.join(run[0])}{PART}"

@@ -1,0 +1,378 @@
+"""Claims about an index that is damaged, missing, in the way or full: no answer depends on it.
+
+Beside: `test_listing_at_once`, where many processes list and write. The logs are never touched here, unless
+the claim is about damage of a log.
+"""
+
+import contextlib
+import errno
+import gc
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard import SessionInfo
+from hansard.index import database as databases
+from hansard.testing import faults
+from tests.unit.evidence import log_of
+from tests.unit.index import naive
+from tests.unit.index.busy import Busy
+
+MESSAGE = {"role": "user", "content": "hello"}
+
+
+@pytest.fixture
+def root(tmp_path: Path, rng: random.Random) -> Path:
+    """Return a store in which a lot has happened, and whose index knows of all but the last of it."""
+    path = tmp_path / "store"
+    with hansard.open(path, durability="os") as store:
+        busy = Busy(store, rng, [tmp_path])
+        busy.do(80)
+        store.session("steady").add_message(MESSAGE)
+        store.sessions()
+        store.stats()
+        busy.do(3)
+    return path
+
+
+def truth(root: Path) -> list[SessionInfo]:
+    """Return what there is, read from the logs."""
+    with hansard.open(root, read_only=True) as store:
+        return naive.everything(store)
+
+
+def check(root: Path) -> None:
+    """Check that a store is listed as its logs say: by a new process, and after a change."""
+    expected = truth(root)
+    with hansard.open(root, durability="os") as store:
+        assert store.sessions().items == expected
+        assert store.sessions(order="-updated").items == naive.listing(expected, order="-updated")
+        assert store.count() == store.stats().sessions == len(expected)
+        store.session("new").add_message(MESSAGE)
+        assert "new" in [info.id for info in store.sessions().items]
+        latest = store.latest()
+        assert latest is not None
+        assert latest.id == "new"
+        store.delete("new")
+        store.purge("new")
+
+
+# -- the file -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_bytes_that_flip_in_the_index_lose_no_session(root: Path, rng: random.Random) -> None:
+    """N-35, N-86: wherever the index is damaged, nothing raises, and every session is listed as it is."""
+    with sqlite3.connect(root / "index.db") as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    whole = (root / "index.db").read_bytes()
+    expected = truth(root)
+    for place in [*range(0, 100, 9), *(rng.randrange(len(whole)) for _ in range(60))]:
+        damaged = bytearray(whole)
+        for near in range(place, min(place + rng.choice([1, 1, 8, 4096]), len(whole))):
+            damaged[near] ^= rng.randrange(1, 256)
+        for path in root.glob("index.db-*"):
+            path.unlink()
+        (root / "index.db").write_bytes(damaged)
+        with hansard.open(root, durability="os") as store:
+            for order in ("id", "-updated"):
+                found = store.sessions(order=order, limit=1000).items
+                assert sorted(found, key=lambda info: info.id) == expected
+            assert store.session("steady").children() == []
+            store.latest(skip_damaged=True)
+            assert store.stats().sessions == len(expected)
+
+
+def cut_off(path: Path) -> None:
+    """Leave half of it."""
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path) -> None:
+    """Leave nothing of it."""
+    path.write_bytes(b"")
+
+
+def one_page(path: Path) -> None:
+    """Leave its first page."""
+    os.truncate(path, 4096)
+
+
+def a_text(path: Path) -> None:
+    """Put a text there."""
+    path.write_text("SQLite format 3? No, this is a text.\n" * 500)
+
+
+def another_database(path: Path) -> None:
+    """Put another program's database there, with a table of the same name."""
+    path.unlink()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE session (id TEXT)")
+        connection.execute("INSERT INTO session VALUES ('made up')")
+    connection.close()
+
+
+def tables_lost(path: Path) -> None:
+    """Take a table out of it."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE session")
+    connection.close()
+
+
+def an_older_version(path: Path) -> None:
+    """Let it say that it is of an older version."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 0")
+    connection.close()
+
+
+def a_newer_version(path: Path) -> None:
+    """Let it say that it is of a newer version."""
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {databases.VERSION + 1}")
+    connection.close()
+
+
+def a_directory(path: Path) -> None:
+    """Put a directory there, with something in it."""
+    path.unlink()
+    path.mkdir()
+    (path / "file").write_text("somebody's")
+
+
+def a_link(path: Path) -> None:
+    """Put a symbolic link there, to a database that is somebody else's."""
+    target = path.parent.parent / "somebody's.db"
+    shutil.copyfile(path, target)
+    path.unlink()
+    path.symlink_to(target)
+
+
+def a_log_of_its_own_lost(path: Path) -> None:
+    """Take away what SQLite keeps beside it, without a clean end."""
+    path.with_name("index.db-wal").write_bytes(b"\xff" * 5000)
+    path.with_name("index.db-shm").write_bytes(b"\0" * 32768)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        cut_off,
+        empty,
+        one_page,
+        a_text,
+        another_database,
+        tables_lost,
+        an_older_version,
+        a_newer_version,
+        a_directory,
+        a_link,
+        a_log_of_its_own_lost,
+    ],
+)
+def test_whatever_stands_in_the_place_of_the_index_no_session_is_lost(
+    root: Path, spoil: Callable[[Path], None]
+) -> None:
+    """N-35, N-86: an index that is damaged, foreign, of another version or no file changes no answer."""
+    index = root / "index.db"
+    spoil(index)
+    check(root)
+    if spoil in {a_directory, a_link, a_newer_version}:
+        # What is not ours to replace is as it was, and sessions are listed without it.
+        assert (index / "file").read_text() == "somebody's" if index.is_dir() else index.exists()
+        assert index.is_symlink() == (spoil is a_link)
+        if spoil is a_newer_version:
+            assert version_of(index) == databases.VERSION + 1
+    else:
+        assert version_of(index) == databases.VERSION
+        check(root)
+
+
+def version_of(index: Path) -> int:
+    """Return the version that an index says it has."""
+    connection = sqlite3.connect(index)
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    connection.close()
+    return version
+
+
+def test_what_a_link_leads_to_is_not_written(root: Path) -> None:
+    """A symbolic link in the place of the index is not followed: not to read, and not to write."""
+    a_link(root / "index.db")
+    target = root.parent / "somebody's.db"
+    before = target.read_bytes(), target.stat().st_mtime_ns
+    check(root)
+    assert (target.read_bytes(), target.stat().st_mtime_ns) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_an_index_that_may_not_be_read_is_done_without(root: Path) -> None:
+    """N-35: without the permission to read or write the index, every session is listed all the same."""
+    for mode in (0o000, 0o400):
+        (root / "index.db").chmod(mode)
+        check(root)
+
+
+def test_an_index_damaged_under_an_open_store_is_made_anew(root: Path, rng: random.Random) -> None:
+    """N-35, N-86: a store that is open goes on, whatever happens to the file of its index meanwhile."""
+    with hansard.open(root, durability="os") as store:
+        for spoil in (a_text, cut_off, tables_lost, another_database, empty):
+            store.sessions()
+            # What is beside it may be of the file before.
+            with contextlib.suppress(sqlite3.DatabaseError):
+                spoil(root / "index.db")
+            store.session("steady").add_message(MESSAGE)
+            assert store.sessions().items == naive.everything(store)
+            assert store.stats().sessions == store.count()
+            Busy(store, rng, [root]).do(5)
+            assert store.sessions().items == naive.everything(store)
+
+
+# -- the disk -----------------------------------------------------------------------------------
+
+
+def small_databases(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no file of an index grow beyond so many pages: the same error as on a full disk."""
+    real = databases.Database._connect
+
+    def connect(path: str) -> sqlite3.Connection:
+        connection = real(path)
+        if path not in {"", ":memory:"}:
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+        return connection
+
+    monkeypatch.setattr(databases.Database, "_connect", staticmethod(connect))
+
+
+@pytest.mark.parametrize("pages", [1, 20, 40])
+def test_a_full_disk_keeps_nobody_from_listing(
+    root: Path, pages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-35: where there is no room for an index, sessions are listed without, and nothing is lost."""
+    for path in root.glob("index.db*"):
+        path.unlink()
+    with monkeypatch.context() as context:
+        small_databases(pages, context)
+        check(root)
+    check(root)
+
+
+@pytest.mark.parametrize("only", [("create_file", "remove"), ("write_at", "write"), ("version",)])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO, errno.EROFS])
+def test_a_disk_that_fails_while_an_index_is_made_fails_no_listing(
+    root: Path, only: tuple[str, ...], number: int
+) -> None:
+    """N-35: what the system refuses for the index and the marks alone changes no answer."""
+    for path in root.glob("index.db*"):
+        path.unlink()
+    expected = [info.id for info in truth(root)]
+    for at in range(1, 200):
+        with (
+            hansard.open(root, durability="os") as store,
+            faults.fail(number, at=at, only=only) as fault,
+        ):
+            found = [info.id for info in store.sessions().items]
+            assert found == expected
+        if not fault.fired:
+            return
+        for path in root.glob("index.db*"):
+            path.unlink()
+    raise AssertionError
+
+
+# -- damaged logs -------------------------------------------------------------------------------
+
+
+def flip(log: Path, place: int) -> None:
+    """Change one byte of a log, as other hands do: its time changes too."""
+    data = bytearray(log.read_bytes())
+    data[place] ^= 1
+    log.write_bytes(data)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_damaged_session_is_flagged_and_hides_no_other(tmp_path: Path, *, warm: bool) -> None:
+    """N-35: one damaged of ten: nine are listed whole, and one is flagged, in every order and page."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        for number in range(10):
+            store.session(f"s{number}").add_messages([{"n": n} for n in range(20)])
+        if warm:
+            store.sessions()
+        flip(log_of(root, "s4"), 600)
+        for order in naive.ORDERS:
+            found = naive.pages(store.sessions, 3, order=order)
+            assert {info.id: bool(info.damaged) for info in found} == {
+                f"s{number}": number == 4 for number in range(10)
+            }
+        assert store.count(damaged=True) == 1
+        assert [info.id for info in store.sessions(damaged=True).items] == ["s4"]
+        assert str(log_of(root, "s4")) in store.sessions(damaged=True).items[0].damaged
+        store.session("s4").repair()
+        assert store.count(damaged=True) == 0
+        assert store.sessions().items == naive.everything(store)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_damage_that_a_reader_meets_is_flagged_in_the_next_listing(
+    tmp_path: Path, rng: random.Random, *, compacted: bool
+) -> None:
+    """N-35: bytes that rot behind everybody's back, times unchanged, are flagged once somebody reads them."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        # So much that what is new can be read without coming near the damage.
+        for _ in range(300):
+            store.session("s").add_messages([{"pad": rng.randbytes(500).hex()} for _ in range(10)])
+        if compacted:
+            store.session("s").compact()
+        store.session("s").add_message(MESSAGE)
+        store.session("t").add_message(MESSAGE)
+        store.sessions()
+        [log] = [path for path in (root / "sessions/s").iterdir() if path.stat().st_size > 100_000]
+        status = log.stat()
+        flip(log, 50_000)
+        os.utime(log, ns=(status.st_atime_ns, status.st_mtime_ns))
+        with pytest.raises(hansard.Damaged):
+            store.session("s").messages()
+        assert [info.id for info in store.sessions(damaged=True).items] == ["s"]
+
+
+def test_a_session_that_cannot_be_opened_for_a_while_is_listed_whole_afterwards(
+    tmp_path: Path,
+) -> None:
+    """N-35: what the system refuses is flagged, and is asked for again in the next listing."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        for name in "ab":
+            store.session(name).add_message(MESSAGE)
+    with hansard.open(root, durability="os") as store:
+        with faults.fail(errno.EIO, at=1, only=("read_at",), lasting=True):
+            flagged = [bool(info.damaged) for info in store.sessions().items]
+        assert flagged == [True, True]
+        assert store.sessions().items == naive.everything(store)
+        assert store.count(damaged=False) == 2
+
+
+@pytest.fixture(autouse=True)
+def _no_database_stays_open() -> Iterator[None]:
+    """Check that no test here leaves databases open behind it."""
+    before = open_databases()
+    yield
+    gc.collect()
+    assert open_databases() <= before
+
+
+def open_databases() -> int:
+    """Return how many descriptors of this process are of databases."""
+    found = 0
+    for path in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            found += "index.db" in os.readlink(path)
+    return found

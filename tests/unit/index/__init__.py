@@ -1,0 +1,1 @@
+"""Claims about finding sessions: listings, counts, sums and searches."""

@@ -1,0 +1,170 @@
+"""Claims about what a listing costs: which files it opens, and how much of them it reads."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import Store
+from hansard.testing import faults
+
+MESSAGE = {"role": "user", "content": "hello"}
+
+#: Enough that no listing looks at all of them by chance.
+MANY = 600
+
+
+def logs_opened(disk: faults.Faults) -> set[str]:
+    """Return the names of the sessions into whose directories somebody looked."""
+    opening = {"open_file", "open_directory", "create_file", "read_at", "names"}
+    places = [Path(call.place).parts for call in disk.calls if call.operation in opening]
+    return {
+        parts[parts.index("sessions") + 1]
+        for parts in places
+        if "sessions" in parts and parts[-1] != "sessions"
+    }
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """Return a store with a thousand sessions that were listed once."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        for number in range(MANY):
+            store.create(f"s{number:04}", metadata={"title": f"title {number}"})
+        assert store.count() == MANY
+    return root
+
+
+@pytest.mark.slow
+def test_a_warm_listing_opens_no_log(many: Path) -> None:
+    """N-76: where nothing has changed, a listing, its pages and a count look into no session."""
+    with hansard.open(many, durability="os") as store:
+        store.count()
+        with faults.record() as disk:
+            assert len(store.sessions().items) == MANY
+            page = store.sessions(order="-updated", limit=10)
+            assert (
+                store.sessions(order="-updated", limit=10, cursor=page.next).items[0].id == "s0589"
+            )
+            assert store.count(title="title 59") == 11
+        assert logs_opened(disk) == set()
+        # Neither all names nor all stamps: each question looks at a few, in turn.
+        looks = [call for call in disk.calls if call.operation == "version"]
+        assert len(looks) < 4 * 300
+
+
+@pytest.mark.slow
+def test_after_an_append_a_listing_opens_one_log_and_reads_what_is_new(
+    many: Path, rng: random.Random
+) -> None:
+    """N-76: to list after one append costs the same whatever the session's length and the others' number."""
+    with hansard.open(many, durability="os") as store:
+        long = store.session("s0500")
+        for _ in range(300):
+            long.add_messages([{"content": rng.randbytes(500).hex()} for _ in range(10)])
+        store.sessions()
+        amounts = []
+        for session_id in ("s0500", "s0501"):
+            store.session(session_id).add_message(MESSAGE)
+            read: list[int] = []
+
+            def watch(call: faults.Call, _: tuple[Any, ...], found: Any, read: Any = read) -> None:
+                if call.operation == "read_at":
+                    read.append(len(found))
+
+            with hansard.open(many, durability="os") as other, faults.record(watch=watch) as disk:
+                [info] = other.sessions(prefix=session_id).items
+            assert info.seq == store.session(session_id).seq
+            assert logs_opened(disk) == {session_id}
+            amounts.append(sum(read))
+        # To find a place in a long log takes a few looks, as in a phone book: nobody reads it through.
+        assert max(amounts) < 1_000_000 < (many / "sessions/s0500/log.jsonl").stat().st_size / 3
+
+
+def test_what_was_compacted_is_not_read_to_be_listed(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-76: an index is made from what compactions have saved; sealed segments are not decompressed."""
+    from hansard.log import sealed
+
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os", auto_compact=False) as store:
+        session = store.session("cold")
+        session.set_title("cold")
+        for _ in range(4):
+            session.add_messages([{"content": rng.randbytes(400).hex()} for _ in range(1000)])
+            session.compact()
+        expected = session.state()
+    read: list[int] = []
+    real = sealed.Sealed._decompress
+
+    def counted(self: sealed.Sealed, data: bytes, at: int, most: int) -> bytes:
+        found = real(self, data, at, most)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(sealed.Sealed, "_decompress", counted)
+    with hansard.open(root, durability="os") as store:
+        [info] = store.sessions().items
+        assert (info.title, info.seq, info.message_count) == ("cold", expected.seq, 4000)
+        assert sum(read) < 100_000
+        # It is only a shortcut: counting day by day takes reading it, once.
+        assert store.stats().messages == 4000
+        assert sum(read) > 2_000_000
+        read.clear()
+        assert store.stats().messages == 4000
+        assert read == []
+
+
+def by_title(store: Store) -> None:
+    """Give a title by its own method."""
+    store.session("s").set_title("The Title")
+
+
+def by_metadata(store: Store) -> None:
+    """Give a title among the metadata."""
+    store.session("s").set_metadata(title="The Title")
+
+
+def by_patch(store: Store) -> None:
+    """Give a title with a patch, over an earlier one."""
+    store.session("s").set_title("another")
+    store.session("s").patch_metadata({"title": "The Title"})
+
+
+def by_creation(store: Store) -> None:
+    """Give a title from the start."""
+    store.create("s", metadata={"title": "The Title"})
+
+
+def by_program(store: Store) -> None:
+    """Give a title as a program does, which no person has given before."""
+    store.session("s").set_title("The Title", automatic=True)
+    store.session("s").add_message(MESSAGE)
+
+
+def by_fork(store: Store) -> None:
+    """Inherit a title."""
+    store.session("p").set_title("The Title")
+    store.session("p").fork("s")
+    store.session("p").set_title("of the parent")
+
+
+@pytest.mark.parametrize(
+    "give", [by_title, by_metadata, by_patch, by_creation, by_program, by_fork]
+)
+def test_a_title_is_listed_whichever_way_it_was_given(store: Store, give: object) -> None:
+    """N-53: there is one title, and the listing has it, finds it and sorts by it."""
+    store.session("z").set_title("unlike")
+    store.sessions()
+    assert callable(give)
+    give(store)
+    found = store.sessions(title="the title")
+    assert [(info.id, info.title) for info in found.items] == [("s", "The Title")]
+    assert found.items[0].title == store.session("s").title == found.items[0].metadata["title"]
+    assert store.sessions(order="title").items[0].id == "s"
+    store.session("s").set_metadata(title=None)
+    assert store.count(title="the title") == 0

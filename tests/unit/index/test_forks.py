@@ -1,0 +1,137 @@
+"""Claims about forks in a listing: how many a session has, and what reaches them from their parents."""
+
+import random
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import hansard
+from hansard import Store
+from tests.unit.evidence import log_of
+from tests.unit.index import naive
+
+MESSAGE = {"role": "user", "content": "hello"}
+
+
+def listed(store: Store) -> dict[str, hansard.SessionInfo]:
+    """List a store, by id."""
+    return {info.id: info for info in store.sessions().items}
+
+
+def test_children_are_counted_as_they_come_and_go(store: Store) -> None:
+    """A session says how many forks it has that are not deleted, whoever was listed or changed meanwhile."""
+    parent = store.session("p")
+    parent.add_message(MESSAGE)
+    assert listed(store)["p"].children == 0
+    for number in range(3):
+        parent.fork(f"c{number}")
+        assert listed(store)["p"].children == number + 1
+    store.session("c0").fork("g")
+    assert {name: info.children for name, info in listed(store).items()} == {
+        **dict.fromkeys(("c1", "c2", "g"), 0),
+        "p": 3,
+        "c0": 1,
+    }
+    assert [info.id for info in store.sessions(parent="p").items] == ["c0", "c1", "c2"]
+    assert store.count(parent="c0") == 1
+    store.delete("c1")
+    assert (listed(store)["p"].children, parent.children()) == (2, ["c0", "c2"])
+    store.restore("c1")
+    assert (listed(store)["p"].children, parent.children()) == (3, ["c0", "c1", "c2"])
+
+
+def test_another_session_of_the_parents_name_has_no_children(tmp_path: Path) -> None:
+    """A session that took the name of a deleted parent is not the one that the forks came from."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        store.session("p").add_message(MESSAGE)
+        store.session("p").fork("c")
+        store.sessions()
+        store.delete("p")
+        assert listed(store)["c"].parent == "p"
+        store.restore("p")
+        assert listed(store)["p"].children == 1
+    (root / "sessions" / "p").rename(tmp_path / "away")
+    with hansard.open(root, durability="os") as store:
+        store.session("p").add_message({"another": "one"})
+        assert listed(store)["p"].children == 0
+        assert store.session("p").children() == []
+        assert "another session has taken its name" in listed(store)["c"].damaged
+
+
+def test_what_a_parent_takes_out_is_taken_out_of_its_forks_and_theirs(store: Store) -> None:
+    """A redaction reaches the titles and metadata of forks, and of forks of forks, in the next listing."""
+    parent = store.session("p")
+    parent.set_title("the secret plan")
+    parent.add_message(MESSAGE)
+    parent.fork("c").add_message(MESSAGE)
+    store.session("c").fork("g").add_message(MESSAGE)
+    assert {info.title for info in store.sessions(title="SECRET").items} == {"the secret plan"}
+    assert store.count(title="secret") == 3
+    parent.scrub("secret")
+    assert store.count(title="secret") == 0
+    assert store.sessions().items == naive.everything(store)
+    assert "secret" not in repr(store.sessions().items)
+
+
+def test_a_fork_follows_its_parent_into_the_trash_and_back(store: Store) -> None:
+    """Deleting and restoring a parent changes nothing about its fork but where it can be found."""
+    parent = store.session("p")
+    parent.set_metadata(user="u7")
+    parent.add_message(MESSAGE)
+    parent.fork("c").fork("g")
+    before = listed(store)
+    store.delete("p")
+    assert listed(store) == {name: before[name] for name in "cg"}
+    assert store.count(where={"user": "u7"}) == 2
+    store.restore("p")
+    # Its log says that it was away, which takes a few bytes.
+    assert listed(store) == {**before, "p": replace(before["p"], bytes=listed(store)["p"].bytes)}
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_forks_of_a_damaged_session_are_flagged_and_whole_again_when_it_is_mended(
+    tmp_path: Path, rng: random.Random, *, compacted: bool
+) -> None:
+    """N-35: what is damaged in a parent flags those that need it, and its repair clears all of them."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        parent = store.session("p")
+        parent.add_messages(
+            [{"n": number, "pad": rng.randbytes(99).hex()} for number in range(200)]
+        )
+        parent.fork("c").add_message(MESSAGE)
+        store.session("c").fork("g").add_message(MESSAGE)
+        store.session("other").add_message(MESSAGE)
+        if compacted:
+            store.session("other").compact()
+        before = listed(store)
+        log = log_of(root, "p")
+        data = bytearray(log.read_bytes())
+        data[len(data) // 2] ^= 1
+        log.write_bytes(data)
+        damaged = listed(store)
+        assert {name for name, info in damaged.items() if info.damaged} == {"p", "c", "g"}
+        assert damaged["other"] == before["other"]
+        assert (damaged["c"].parent, damaged["g"].parent) == ("p", "c")
+        assert store.count(damaged=True) == 3
+        parent.repair()
+        mended = listed(store)
+        assert [info.id for info in mended.values() if info.damaged] == []
+        assert list(mended.values()) == naive.everything(store)
+        assert mended["p"].children == mended["c"].children == 1
+
+
+def test_a_scoped_store_counts_only_forks_that_it_sees(store: Store) -> None:
+    """N-69: how many forks there are outside of a part of a store is not said in it."""
+    parent = store.session("a/p")
+    parent.add_message(MESSAGE)
+    for child in ("a/c", "b/c", "b/d"):
+        parent.fork(child)
+    part = store.scoped("a/")
+    assert listed(store)["a/p"].children == 3
+    assert listed(part)["a/p"].children == 1
+    assert part.session("a/p").children() == ["a/c"]
+    assert [info.children for info in part.sessions(limit=1, order="-updated").items] == [0]
+    assert part.count() == part.stats().sessions == 2

@@ -1,0 +1,110 @@
+"""Claims about the pages of a listing while sessions change between them."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard import Store
+from tests.unit.index import naive
+
+IDS = [f"s{number:02}" for number in range(30)]
+
+
+def filled(store: Store, rng: random.Random) -> None:
+    """Make thirty sessions that are in another order by each of their properties."""
+    for session_id in rng.sample(IDS, len(IDS)):
+        change(store, session_id, rng)
+
+
+def change(store: Store, session_id: str, rng: random.Random) -> None:
+    """Do something to a session that gives it another place in every order but that of ids."""
+    session = store.session(session_id)
+    session.add_messages([{"content": "x" * rng.randrange(200)}] * rng.randrange(1, 5))
+    session.set_title(f"title {rng.randrange(1000)}")
+    session.record_usage(model="m", input_tokens=rng.randrange(100), cost=rng.random())
+
+
+@pytest.mark.parametrize(
+    ("kind", "order"),
+    [
+        *[("os", sign + name) for name in naive.ORDERS for sign in ("", "-")],
+        ("memory", "-updated"),
+        ("memory", "title"),
+    ],
+)
+def test_pages_neither_skip_nor_repeat_while_sessions_are_written(
+    kind: str, order: str, tmp_path: Path, rng: random.Random
+) -> None:
+    """Whatever a listing is sorted by, each session is on one page, also if most change between the pages."""
+    where = "memory:" if kind == "memory" else tmp_path / "store"
+    with hansard.open(where, durability="os") as store:
+        filled(store, rng)
+        begun: list[str] = []
+
+        def between() -> None:
+            for session_id in rng.sample(IDS, 12):
+                change(store, session_id, rng)
+            # Others list too, so that one page and the next are several passes apart.
+            store.sessions(order="-updated", limit=1)
+            change(store, rng.choice(IDS), rng)
+            begun.append(f"s{rng.randrange(30):02}/new{len(begun)}")
+            change(store, begun[-1], rng)
+
+        expected = [info.id for info in store.sessions(order=order).items]
+        found = [info.id for info in naive.pages(store.sessions, 4, between, order=order)]
+        assert [session_id for session_id in found if session_id in IDS] == expected
+        assert max(Counter(found).values()) == 1
+        assert set(found) <= {*IDS, *begun}
+
+
+@pytest.mark.parametrize("order", ["-updated", "title"])
+def test_what_is_deleted_meanwhile_hides_no_other(
+    order: str, tmp_path: Path, rng: random.Random
+) -> None:
+    """A session that is deleted between two pages may be on one or on none; all others are on one."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        filled(store, rng)
+        gone = rng.sample(IDS, 8)
+        left = list(gone)
+
+        def between() -> None:
+            if left:
+                store.delete(left.pop())
+            change(store, rng.choice([found for found in IDS if found not in gone]), rng)
+
+        found = Counter(info.id for info in naive.pages(store.sessions, 3, between, order=order))
+        assert max(found.values()) == 1
+        assert set(found) >= set(IDS) - set(gone)
+
+
+def test_a_page_shows_sessions_as_they_are_now(store: Store) -> None:
+    """A page has each session at its place of when the listing began, and with its title of now."""
+    for session_id in ("a", "b", "c"):
+        store.session(session_id).set_title(session_id)
+    page = store.sessions(order="title", limit=1)
+    store.session("c").set_title("A new one")
+    store.sessions()
+    rest = store.sessions(order="title", cursor=page.next)
+    assert [(info.id, info.title) for info in rest.items] == [("b", "b"), ("c", "A new one")]
+
+
+def test_pages_go_on_when_the_index_was_deleted_between_them(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    """N-86: a cursor is good for an index that was made anew, where nothing has changed meanwhile."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        filled(store, rng)
+        store.sessions()
+        change(store, "s03", rng)
+        expected = [info.id for info in store.sessions(order="cost").items]
+
+        def between() -> None:
+            for path in root.glob("index.db*"):
+                path.unlink()
+
+        found = [info.id for info in naive.pages(store.sessions, 7, between, order="cost")]
+        assert found == expected

@@ -1,0 +1,636 @@
+"""Searching: what is found, where, by whom, and what is not."""
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import Store
+from hansard.index import indexing
+
+
+def say(store: Store, session: str, *texts: str, role: str = "user") -> None:
+    """Add messages to a session."""
+    store.session(session).add_messages([{"role": role, "content": text} for text in texts])
+
+
+def places(store: Store, text: str, **options: Any) -> list[tuple[str, int]]:
+    """Return where something is found, sorted."""
+    return sorted((hit.session, hit.seq) for hit in store.search(text, **options))
+
+
+# -- what is found ------------------------------------------------------------------------------
+
+
+def test_hits_say_where_and_what(store: Store) -> None:
+    """A hit has session, seq, time, role, the words around it, where in them it stands, and the title."""
+    say(store, "a", "first", "the REFUND\nof my\x1b[31m order")
+    store.session("a").set_title("Orders")
+    (hit,) = store.search("refund")
+    assert (hit.session, hit.seq, hit.role, hit.title) == ("a", 2, "user", "Orders")
+    assert hit.snippet == "the REFUND of my [31m order"
+    assert [hit.snippet[start:end] for start, end in hit.matches] == ["REFUND"]
+    assert hit.rank > 0
+    assert hit.time == [event.stamp for event in store.session("a").events()][1]
+
+
+def test_words_phrases_beginnings_and_exclusions(store: Store) -> None:
+    """All words must be there; a phrase in order; a beginning; one of two; and what must not be is not."""
+    say(store, "a", "red apple pie", "green apple", "pie of red cherries", "Café au lait")
+    assert places(store, "red apple") == [("a", 1)]
+    assert places(store, '"apple pie"') == [("a", 1)]
+    assert places(store, '"pie apple"') == []
+    assert places(store, "app*") == [("a", 1), ("a", 2)]
+    assert places(store, "green OR cherries") == [("a", 2), ("a", 3)]
+    assert places(store, "apple -red") == [("a", 2)]
+    assert places(store, "CAFE") == places(store, "café") == [("a", 4)]
+
+
+@pytest.mark.parametrize("word", ["退款", "款请", "払い", "환불", "เงิน", "abc", "中"])
+def test_scripts_without_spaces(store: Store, word: str) -> None:
+    """Any run of characters is found inside of a longer one, where no spaces tell words apart."""
+    say(store, "a", "我要退款请求。abc中文", "返金の払い戻し", "환불을 원해요", "คืนเงินให้ฉัน")
+    hits = store.search(word)
+    assert len(hits) == 1
+    assert word in hits[0].snippet
+    assert [hits[0].snippet[start:end] for start, end in hits[0].matches] == [word]
+    assert places(store, "款退") == []
+
+
+def test_better_hits_come_first_and_ties_have_an_order(store: Store) -> None:
+    """Rank goes before time, newer before older, and then id and seq: the order is always the same."""
+    say(store, "b", "apple", "word " * 200 + "apple", "apple apple apple")
+    say(store, "a", "apple", "unlike")
+    say(store, "c", *["nothing here"] * 20)
+    found = [(hit.session, hit.seq) for hit in store.search("apple")]
+    assert found == [("b", 3), ("a", 1), ("b", 1), ("b", 2)]
+    ranks = [hit.rank for hit in store.search("apple")]
+    assert ranks == sorted(ranks, reverse=True)
+    assert [(hit.session, hit.seq) for hit in store.search("apple", limit=2)] == found[:2]
+
+
+def test_the_best_few_are_the_first_of_all(store: Store, rng: random.Random) -> None:
+    """However few are asked for, they are the first of all that is found, also where ranks are equal."""
+    for number in range(12):
+        texts = ["apple " * rng.choice([1, 1, 2, 3]) for _ in range(4)]
+        say(store, f"s{rng.randrange(4)}", *texts, "nothing " * number)
+    found = store.search("apple", limit=1000)
+    assert len(found) == 48
+    for limit in (1, 2, 3, 5, 11, 12, 40, 48):
+        assert store.search("apple", limit=limit) == found[:limit]
+
+
+def test_filters(store: Store) -> None:
+    """By prefix, session, role and time; and nothing is found in a session that is not there."""
+    say(store, "x/a", "apple")
+    say(store, "x/b", "apple", role="assistant")
+    say(store, "y/a", "apple")
+    assert places(store, "apple", prefix="x/") == [("x/a", 1), ("x/b", 1)]
+    assert places(store, "apple", session="x/b") == [("x/b", 1)]
+    assert places(store, "apple", session="x/b", prefix="y/") == []
+    assert places(store, "apple", session="none") == []
+    assert places(store, "apple", role="assistant") == [("x/b", 1)]
+    cut = datetime.fromisoformat(store.session("y/a").state().created)
+    assert places(store, "apple", since=cut) == [("y/a", 1)]
+    assert places(store, "apple", until=cut) == [("x/a", 1), ("x/b", 1)]
+    later = datetime.now(UTC) + timedelta(days=1)
+    assert places(store, "apple", since=later) == []
+
+
+def test_wrong_calls_are_refused(store: Store) -> None:
+    """What cannot be meant is a `ValueError`, before anything is read."""
+    with pytest.raises(ValueError, match="limit"):
+        store.search("apple", limit=0)
+    with pytest.raises(ValueError, match="time zone"):
+        store.search("apple", since=datetime(2026, 1, 1))  # noqa: DTZ001 - on purpose
+    with pytest.raises(ValueError, match="no word"):
+        store.search("?!")
+
+
+def test_titles_are_found(store: Store) -> None:
+    """N-53: a title set by any path is found, at seq 0, and an old one is not; roles do not have titles."""
+    store.create("a", metadata={"title": "Zebra one"})
+    say(store, "b", "hello")
+    store.session("b").set_title("Zebra two")
+    store.session("c").patch_metadata({"title": "Zebra three"})
+    store.session("d").set_metadata(title="Zebra four")
+    store.session("d").fork("e")
+    assert places(store, "zebra") == [(name, 0) for name in "abcde"]
+    assert {hit.title for hit in store.search("zebra three")} == {"Zebra three"}
+    assert places(store, "zebra", role="user") == []
+    store.session("a").set_title("Giraffe")
+    assert places(store, "zebra") == [(name, 0) for name in "bcde"]
+    assert places(store, "giraffe", session="a") == [("a", 0)]
+    store.session("a").patch_metadata({"title": None})
+    assert places(store, "giraffe") == []
+    # A title that the parent got after the fork is the parent's.
+    store.session("b").fork("f", at=1)
+    assert places(store, "zebra", session="f") == []
+
+
+def test_summaries_and_reverted_messages_are_found(store: Store) -> None:
+    """What the history view shows is found, though the model view does not; and summaries are."""
+    session = store.session("a")
+    say(store, "a", "zebra", "lion")
+    session.summarize(upto=2, message={"role": "system", "content": "two giraffes"})
+    session.revert(0)
+    session.clear()
+    assert places(store, "zebra") == [("a", 1)]
+    assert places(store, "giraffes", role="system") == [("a", 3)]
+    session.redact(3)
+    assert places(store, "giraffes") == []
+
+
+def test_large_content_is_found(tmp_path: Path) -> None:
+    """Texts that are kept once for all sessions are found in each, and not after a redaction."""
+    with hansard.open(tmp_path / "store", large_content=300) as store:
+        text = "lorem ipsum " * 100 + "zebra"
+        say(store, "a", text)
+        say(store, "b", text)
+        assert places(store, "zebra") == [("a", 1), ("b", 1)]
+        store.session("a").redact(1)
+        assert places(store, "zebra") == [("b", 1)]
+
+
+def test_a_long_message_is_found_by_its_end(store: Store) -> None:
+    """There is no place in a message behind which nothing is found."""
+    say(store, "a", "word " * 300_000 + "zebra")
+    (hit,) = store.search("zebra")
+    assert hit.snippet.startswith("…")
+    assert hit.snippet.endswith("word zebra")
+
+
+# -- streams ------------------------------------------------------------------------------------
+
+
+def test_unfinished_messages_are_found_and_replaced(store: Store) -> None:
+    """What was streamed so far is found, at its last part; when it is whole, the message is, once."""
+    with store.session("a").stream() as stream:
+        stream.write("zebra and ")
+        assert places(store, "zebra") == [("a", 1)]
+        stream.write("li")
+        stream.write("on")
+        assert places(store, '"zebra and lion"') == [("a", 3)]
+    assert places(store, "zebra") == [("a", 4)]
+    other = store.session("a").stream()
+    other.write("giraffe")
+    assert places(store, "giraffe") == [("a", 5)]
+    other.discard()
+    assert places(store, "giraffe") == []
+
+
+def test_a_fork_in_the_middle_of_a_message_finds_what_it_inherits(store: Store) -> None:
+    """A fork shows the parts before it as a message; the parent shows the whole one, elsewhere."""
+    stream = store.session("a").stream()
+    stream.write("zebra ")
+    store.session("a").fork("b")
+    assert places(store, "zebra") == [("a", 1)]
+    assert places(store, "zebra", session="b") == [("b", 1)]
+    stream.write("lion")
+    stream.finish()
+    assert places(store, "zebra") == [("a", 3), ("b", 1)]
+    assert places(store, "lion", session="b") == []
+
+
+# -- what is not found --------------------------------------------------------------------------
+
+
+def test_redacted_scrubbed_and_deleted_is_not_found(store: Store) -> None:
+    """After a redaction, scrub, deletion or purge was acknowledged, the next search does not find it."""
+    say(store, "a", "zebra one", "zebra two", "the word zebra-secret-7")
+    assert len(store.search("zebra")) == 3
+    store.session("a").redact(1)
+    assert places(store, "zebra") == [("a", 2), ("a", 3)]
+    store.session("a").scrub("zebra-secret-7")
+    assert places(store, "zebra") == [("a", 2)]
+    assert places(store, '"the word"') == [("a", 3)]
+    store.delete("a")
+    assert places(store, "zebra") == []
+    with pytest.raises(hansard.SessionDeleted):
+        store.search("zebra", session="a")
+    store.restore("a")
+    assert places(store, "zebra") == [("a", 2)]
+    store.delete("a")
+    store.purge("a")
+    say(store, "a", "another zebra of this name", "lion")
+    assert places(store, "zebra") == [("a", 1)]
+
+
+def bytes_in(path: Path, word: bytes) -> list[str]:
+    """Return the files that have a word in them, whatever its case."""
+    return [
+        file.name
+        for file in path.rglob("*")
+        if file.is_file() and word in file.read_bytes().lower()
+    ]
+
+
+def test_what_was_taken_out_is_in_no_file(tmp_path: Path) -> None:
+    """After a redaction, scrub or purge and `compact`, its bytes are in no file: not in the index either."""
+    with hansard.open(tmp_path / "store") as store:
+        say(store, "a", "zebraword", *(f"word{number} lion" for number in range(300)))
+        say(store, "b", "giraffeword", "lion")
+        say(store, "c", "my tigerword", "lion")
+        store.session("a").set_title("a talk")
+        assert len(store.search("lion", limit=1000)) == 302
+        say(store, "a", "lion " * 50)
+        store.search("lion")
+        store.session("a").redact(1)
+        store.session("c").scrub("tigerword")
+        store.delete("b")
+        store.purge("b")
+        assert bytes_in(tmp_path, b"zebraword")
+        store.compact()
+        for word in (
+            b"zebraword",
+            b"zebrawor",
+            b"giraffeword",
+            b"giraffewo",
+            b"tigerword",
+            b"tigerwo",
+        ):
+            assert bytes_in(tmp_path, word) == []
+        assert len(store.search("lion", limit=1000)) == 302
+        assert store.search("zebraword") == []
+
+
+def test_a_title_that_was_scrubbed_is_in_no_file(tmp_path: Path) -> None:
+    """N-53: a secret in a title is gone from the listing's part of the index too, after `compact`."""
+    with hansard.open(tmp_path / "store") as store:
+        say(store, "a", "lion")
+        store.session("a").set_title("about zebraword")
+        store.sessions(order="title", limit=1)
+        assert places(store, "zebraword") == [("a", 0)]
+        store.session("a").scrub("zebraword")
+        assert places(store, "zebraword") == []
+        store.compact()
+        assert bytes_in(tmp_path, b"zebraword") == []
+        assert places(store, "about") == [("a", 0)]
+
+
+def test_one_session_is_compacted_and_the_index_forgets_too(tmp_path: Path) -> None:
+    """`session.compact` rids the index as `store.compact` does, also if the log was compacted before."""
+    with hansard.open(tmp_path / "store") as store:
+        say(store, "a", "zebraword", "lion")
+        store.search("lion")
+        store.session("a").redact(1)
+        with hansard.open(tmp_path / "store", search_index=True) as other:
+            from hansard.upkeep.compaction import compact_session
+
+            compact_session(other._backend, "a")
+        assert bytes_in(tmp_path, b"zebrawor") != []
+        store.session("a").compact()
+        assert bytes_in(tmp_path, b"zebrawor") == []
+
+
+# -- forks --------------------------------------------------------------------------------------
+
+
+def test_what_forks_inherit_is_found_once(store: Store) -> None:
+    """A message is found in the session that said it, however many forks show it."""
+    say(store, "a", "zebra", "lion")
+    child = store.session("a").fork("b", at=1)
+    child.fork("c").add_message({"role": "user", "content": "zebra too"})
+    assert places(store, "zebra") == [("a", 1), ("c", 4)]
+    assert places(store, "zebra", session="b") == [("b", 1)]
+    assert places(store, "zebra", session="c") == [("c", 1), ("c", 4)]
+    assert places(store, "lion", session="c") == []
+
+
+def test_a_fork_is_named_if_its_parent_cannot_be(store: Store) -> None:
+    """N-51, N-69: what a deleted parent, or one outside of the scope, said is found in a fork."""
+    say(store, "x/a", "zebra", "lion")
+    store.session("x/a").fork("y/b", at=1)
+    store.session("x/a").fork("y/c", at=1)
+    assert places(store.scoped("y/"), "zebra") == [("y/b", 1)]
+    assert places(store, "zebra", prefix="y/") == [("y/b", 1)]
+    assert places(store.scoped("y/"), "lion") == []
+    store.delete("x/a")
+    assert places(store, "zebra") == [("y/b", 1)]
+    assert places(store, "lion") == []
+    store.delete("y/b")
+    assert places(store, "zebra") == [("y/c", 1)]
+    store.delete("y/c")
+    assert places(store, "zebra") == []
+    store.restore("y/c")
+    assert places(store, "zebra") == [("y/c", 1)]
+    store.restore("x/a")
+    assert places(store, "zebra") == [("x/a", 1)]
+    assert places(store, "lion") == [("x/a", 2)]
+
+
+def test_redactions_of_parents_and_children(store: Store) -> None:
+    """A parent's redaction holds for all; a child's, for itself and what was forked from it."""
+    say(store, "a", "zebra", "lion", "the code is sk-ant-REDACTED")
+    child = store.session("a").fork("b")
+    child.fork("c")
+    child.redact(1)
+    child.scrub()
+    assert places(store, "zebra") == [("a", 1)]
+    assert places(store, "zebra", session="b") == places(store, "zebra", session="c") == []
+    assert places(store, "redacted", session="c") == [("c", 3)]
+    assert places(store, "code", session="c") == [("c", 3)]
+    assert places(store, "code") == [("a", 3)]
+    store.session("a").redact(2)
+    assert places(store, "lion") == places(store, "lion", session="c") == []
+    store.delete("a")
+    assert places(store, "zebra") == []
+    assert places(store, "code") == [("b", 3)]
+
+
+def test_a_long_line_of_forks(store: Store) -> None:
+    """N-52: in a chain of forks whose beginning is deleted, the first message is found once."""
+    say(store, "s0", "zebra")
+    for number in range(50):
+        store.session(f"s{number}").fork(f"s{number + 1}")
+    for number in range(50):
+        store.delete(f"s{number}")
+    assert places(store, "zebra") == [("s50", 1)]
+    assert places(store, "zebra", session="s50") == [("s50", 1)]
+
+
+# -- scopes -------------------------------------------------------------------------------------
+
+
+def test_scopes_find_nothing_outside(store: Store) -> None:
+    """N-69: a scoped store finds nothing of another scope, whatever prefix or session is asked for."""
+    say(store, "t1/a", "zebra")
+    say(store, "t2/a", "zebra")
+    store.session("t2/a").set_title("zebra title")
+    scope = store.scoped("t1/")
+    assert places(scope, "zebra") == [("t1/a", 1)]
+    assert places(scope, "zebra", prefix="t2/") == []
+    assert places(scope, "zebra", prefix="t") == [("t1/a", 1)]
+    with pytest.raises(hansard.InvalidSessionId):
+        scope.search("zebra", session="t2/a")
+
+
+# -- the index ----------------------------------------------------------------------------------
+
+
+def everything(store: Store) -> list[Any]:
+    """Return many answers."""
+    return [store.search(word, limit=100) for word in ("zebra", "lion", "zebra OR lion", "z*")]
+
+
+def fill(store: Store, rng: random.Random) -> None:
+    """Say many things, with forks, redactions and a deleted parent."""
+    for number in range(12):
+        words = [rng.choice(["zebra", "lion", "ant", "the cat"]) for _ in range(10)]
+        words[3] = "zebra"
+        say(store, f"s{number}", *words)
+    for number in range(0, 12, 3):
+        store.session(f"s{number}").fork(f"fork{number}", at=rng.randrange(4, 10))
+        store.session(f"fork{number}").redact(1)
+        store.session(f"s{number}").redact(2)
+    store.delete("s0")
+    store.session("s5").set_title("zebra")
+
+
+def test_deleting_the_index_changes_no_answer(tmp_path: Path, rng: random.Random) -> None:
+    """N-86: without its file, from a read-only store and after compaction, all is equal, ranks included."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        fill(store, rng)
+        store.search("zebra")
+        say(store, "s7", "zebra again")
+        expected = everything(store)
+        assert all(expected)
+        assert ("fork0", 4) in places(store, "zebra", limit=100)
+        with hansard.open(tmp_path / "store", read_only=True) as reader:
+            before = sorted(os.listdir(tmp_path / "store"))
+            assert everything(reader) == expected
+            assert sorted(os.listdir(tmp_path / "store")) == before
+        for file in (tmp_path / "store").glob("index.db*"):
+            file.unlink()
+        assert everything(store) == expected
+        store.compact()
+        assert everything(store) == expected
+    with hansard.open(tmp_path / "store", search_index=False) as store:
+        assert everything(store) == expected
+
+
+def test_a_damaged_index_is_made_anew(tmp_path: Path, rng: random.Random) -> None:
+    """N-86: whatever page of the index is overwritten, everything is found, and nothing is reported."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        fill(store, rng)
+        expected = everything(store)
+    file = tmp_path / "store" / "index.db"
+    whole = file.read_bytes()
+    for page in range(0, len(whole), 4096 * 5):
+        file.write_bytes(whole[:page] + rng.randbytes(4096) + whole[page + 4096 :])
+        with hansard.open(tmp_path / "store", durability="os") as store:
+            assert everything(store) == expected, page
+
+
+def test_without_an_index_of_texts_nothing_is_written(tmp_path: Path) -> None:
+    """With `search_index=False` no text is in any file but the logs; one that was there is removed."""
+    with hansard.open(tmp_path / "store") as store:
+        say(store, "a", "zebraword")
+        store.search("zebraword")
+    assert "index.db" in bytes_in(tmp_path, b"zebraword")
+    with hansard.open(tmp_path / "store", search_index=False) as store:
+        assert bytes_in(tmp_path, b"zebraword") == ["log.jsonl"]
+        assert places(store, "zebraword") == [("a", 1)]
+        say(store, "b", "zebraword")
+        assert places(store, "zebraword") == [("a", 1), ("b", 1)]
+        assert store.count() == 2
+        assert set(bytes_in(tmp_path, b"zebraword")) == {"log.jsonl"}
+
+
+def test_a_damaged_session_hides_no_other(tmp_path: Path) -> None:
+    """N-35: what cannot be read is not found, and said so when it is asked for; all else is found."""
+    with hansard.open(tmp_path / "store") as store:
+        for name in "abc":
+            say(store, name, "zebra", "lion")
+        (log,) = (tmp_path / "store" / "sessions" / "b").glob("log.jsonl")
+        flip(log, log.stat().st_size // 2)
+        assert places(store, "zebra") == [("a", 1), ("c", 1)]
+        with pytest.raises(hansard.Damaged):
+            store.search("zebra", session="b")
+
+
+def flip(path: Path, offset: int) -> None:
+    """Change one byte of a file."""
+    raw = bytearray(path.read_bytes())
+    raw[offset] ^= 1
+    path.write_bytes(raw)
+
+
+def test_sqlite_without_fts5_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without FTS5, searching says what is missing; listing needs none."""
+    monkeypatch.setattr(indexing, "_TABLE", "CREATE VIRTUAL TABLE found USING fts99(text)")
+    with hansard.open(tmp_path / "store") as store:
+        say(store, "a", "zebra")
+        with pytest.raises(hansard.BackendUnavailable, match="FTS5"):
+            store.search("zebra")
+        assert store.count() == 1
+
+
+# -- bringing it up to date ---------------------------------------------------------------------
+
+
+def test_progress_counts_events(store: Store) -> None:
+    """`progress` is told how many events were read, and of how many; if nothing is new, nothing."""
+    for number in range(30):
+        say(store, f"s{number}", *["lion"] * 10)
+    calls: list[tuple[int, int]] = []
+    store.search("lion", progress=lambda done, total: calls.append((done, total)))
+    assert calls == sorted(calls)
+    assert calls[-1] == (300, 300)
+    calls.clear()
+    store.search("lion", progress=lambda done, total: calls.append((done, total)))
+    assert calls == []
+    say(store, "s1", "zebra")
+    store.search("lion", progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (1, 1)
+
+
+class Enough(Exception):
+    """Raised by a caller who has seen enough."""
+
+
+def test_an_interrupted_first_time_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build that the caller stops has lost one step, is not believed, and goes on where it was."""
+    monkeypatch.setattr(indexing, "STEP", 20_000)
+    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:
+        for number in range(20):
+            say(store, f"s{number:02}", *["zebra " * 100] * 20)
+
+        def stop(done: int, total: int) -> None:
+            if done > total // 2:
+                raise Enough
+
+        with pytest.raises(Enough):
+            store.search("zebra", progress=stop)
+        connection = sqlite3.connect(tmp_path / "store" / "index.db")
+        (kept,) = connection.execute("SELECT count(*) FROM doc").fetchone()
+        connection.close()
+        assert 100 < kept < 300
+        assert len(store.search("zebra", limit=1000)) == 400
+
+
+KILLED = """
+import os, sys
+import hansard
+from hansard.index import indexing
+indexing.STEP = 20_000
+def die(done, total):
+    if done >= total * int(sys.argv[2]) // 10:
+        os.kill(os.getpid(), 9)
+hansard.open(sys.argv[1]).search("zebra", progress=die)
+"""
+
+
+@pytest.mark.slow
+def test_a_build_that_is_killed_is_gone_on_with(tmp_path: Path, rng: random.Random) -> None:
+    """Killed anywhere in the first build, or in what comes after it, the next search is right."""
+    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:
+        fill(store, rng)
+        for number in range(10):
+            say(store, f"t{number}", *["zebra " * 100] * 20)
+        for tenth in (1, 3, 6, 9, 10):
+            done = subprocess.run(
+                [sys.executable, "-c", KILLED, str(tmp_path / "store"), str(tenth)],
+                timeout=60,
+                check=False,
+            )
+            assert done.returncode == -9
+        found = everything(store)
+        with hansard.open(tmp_path / "store", read_only=True) as reader:
+            assert everything(reader) == found
+
+
+WRITER = """
+import sys
+import hansard
+store = hansard.open(sys.argv[1], durability="os")
+for number in range(int(sys.argv[3])):
+    store.session(f"s{number % 3}").add_message({"role": "user", "content": f"zebra {sys.argv[2]} {number}"})
+    store.search("zebra", limit=3)
+"""
+
+
+@pytest.mark.slow
+def test_searches_beside_writers_and_each_other(tmp_path: Path) -> None:
+    """Two processes append and search; what was acknowledged is found at once, and in the end all, once."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        writers = [
+            subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "store"), name, "80"])
+            for name in ("a", "b")
+        ]
+        try:
+            number = 0
+            files: set[int] = set()
+            while any(writer.poll() is None for writer in writers):
+                number += 1
+                say(store, "mine", f"lion n{number}")
+                assert places(store, f'"lion n{number}"') == [("mine", number)]
+                files.add((tmp_path / "store" / "index.db").stat().st_ino)
+            assert [writer.wait(60) for writer in writers] == [0, 0]
+        finally:
+            for writer in writers:
+                writer.kill()
+                writer.wait()
+        assert len(places(store, "zebra", limit=1000)) == 160
+        assert len(set(places(store, "zebra", limit=1000))) == 160
+        # Nothing went wrong that made somebody begin anew.
+        assert len(files) == 1
+        # A text that was read twice would count twice, and change the ranks.
+        with hansard.open(tmp_path / "store", read_only=True) as reader:
+            assert reader.search("zebra", limit=1000) == store.search("zebra", limit=1000)
+
+
+def test_threads_search_at_once(store: Store) -> None:
+    """Threads that append and search find what they have appended."""
+    failures: list[object] = []
+
+    def work(name: str) -> None:
+        try:
+            for number in range(15):
+                say(store, name, f"zebra{number}")
+                assert (name, number + 1) in places(store, f"zebra{number}")
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(f"t{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+
+
+def test_a_search_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-76: after the first build a search adds the texts that are new, and none if nothing is."""
+    from hansard.index.documents import Documents
+
+    added: list[int] = []
+    insert = Documents._insert
+
+    def counted(self: Documents, talk: Any, seq: int, *rest: Any, **options: Any) -> None:
+        added.append(seq)
+        insert(self, talk, seq, *rest, **options)
+
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        for number in range(5):
+            say(store, f"s{number}", *["lion"] * 50)
+        store.search("lion")
+        monkeypatch.setattr(Documents, "_insert", counted)
+        store.search("lion")
+        assert added == []
+        say(store, "s3", "zebra")
+        assert places(store, "zebra") == [("s3", 51)]
+        assert added == [51]
+        store.compact()
+        store.search("lion")
+        assert added == [51]

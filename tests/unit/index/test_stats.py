@@ -1,0 +1,155 @@
+"""Claims about `store.stats`: it is what counting every event says, after any history."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard import Store, Usage
+from hansard.index.entry import DayStats, StoreStats
+from tests.unit.index import naive
+from tests.unit.index.busy import Busy
+
+
+def counted(store: Store) -> StoreStats:
+    """Count every event of every session, but for bytes that compression saves and large content."""
+    infos = naive.everything(store)
+    whole = [info for info in infos if not info.damaged]
+    days: dict[str, Counter[str]] = {}
+    models: dict[str, Usage] = {}
+    for info in whole:
+        days.setdefault(info.created[:10], Counter())["sessions"] += 1
+        for event in naive.own_events(store.session(info.id)):
+            day = days.setdefault(event.stamp[:10], Counter())
+            day["events"] += 1
+            day["messages"] += event.kind == "message.added"
+            if event.kind == "usage.recorded" and "model" in event.data:
+                add(models, event)
+    return StoreStats(
+        sessions=len(infos),
+        archived=sum(info.archived for info in whole),
+        damaged=len(infos) - len(whole),
+        forks=sum(naive.parent_of(store, info.id) is not None for info in infos),
+        events=sum(day["events"] for day in days.values()),
+        messages=sum(day["messages"] for day in days.values()),
+        bytes=sum(info.bytes for info in whole),
+        days={day: DayStats(**count) for day, count in sorted(days.items())},
+        models=dict(sorted(models.items())),
+        workspaces=dict(
+            sorted(Counter(info.workspace for info in whole if info.workspace).items())
+        ),
+    )
+
+
+def add(models: dict[str, Usage], event: hansard.Event) -> None:
+    """Add one call of a model."""
+    data = event.data
+    used = models.get(data["model"], Usage())
+    models[data["model"]] = Usage(
+        used.calls + 1,
+        used.input_tokens + data.get("input_tokens", 0),
+        used.output_tokens + data.get("output_tokens", 0),
+        used.cost + (data.get("cost") or 0),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["memory", "os"])
+def test_stats_are_what_counting_every_event_says(
+    kind: str, tmp_path: Path, rng: random.Random
+) -> None:
+    """Whatever was done, sums and days are what the events add up to, each counted once, in every scope."""
+    root = tmp_path / "store"
+    with hansard.open("memory:" if kind == "memory" else root, durability="os") as store:
+        busy = Busy(store, rng, [tmp_path])
+        for turn in range(12):
+            busy.do(rng.choice([1, 1, 2, 15]))
+            for part in (store, store.scoped("a/")):
+                found = part.stats()
+                expected = counted(part)
+                assert same(found, expected)
+            some = store.stats(prefix="b/")
+            assert some.sessions == store.count(prefix="b/")
+            if kind == "os" and turn % 5 == 3:
+                (root / "index.db").unlink()
+        with hansard.open("memory:" if kind == "memory" else root, read_only=True) as reader:
+            assert kind == "memory" or same(reader.stats(), counted(reader))
+
+
+def same(found: StoreStats, expected: StoreStats) -> bool:
+    """Say whether two sums agree in what can be counted from events."""
+    names = [
+        name for name in StoreStats.__struct_fields__ if name not in {"raw_bytes", "large_bytes"}
+    ]
+    for name in names:
+        assert getattr(found, name) == getattr(expected, name), name
+    assert found.large_bytes >= 0
+    return found.raw_bytes >= 0
+
+
+def test_raw_bytes_are_what_the_logs_took_before_they_were_compacted(tmp_path: Path) -> None:
+    """Compacting changes what a store takes on disk, and what it would take without compression stays."""
+    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:
+        for number in range(3):
+            session = store.session(f"s{number}")
+            session.add_messages([{"role": "user", "content": "the same again " * 10}] * 2000)
+        before = store.stats()
+        assert (
+            before.bytes
+            == before.raw_bytes
+            == sum(
+                path.stat().st_size for path in (tmp_path / "store").glob("sessions/*/log.jsonl")
+            )
+        )
+        assert before.compression == 1.0
+        store.compact()
+        after = store.stats()
+        assert after.bytes < before.bytes / 5
+        # A few bytes more: a log that goes on in a new segment has another header.
+        assert before.raw_bytes <= after.raw_bytes < before.raw_bytes + 3 * 4096
+        assert after.compression == after.raw_bytes / after.bytes > 5
+        assert (after.events, after.messages) == (before.events, before.messages) == (6000, 6000)
+        assert after.days == before.days
+
+
+def test_what_is_taken_out_is_taken_out_of_the_sums(store: Store) -> None:
+    """What was counted before it was scrubbed is counted anew: no name of a model stays behind."""
+    session = store.session("s")
+    session.record_usage(model="secret-model", input_tokens=5)
+    session.record_usage(model="m", input_tokens=7)
+    assert set(store.stats().models) == {"m", "secret-model"}
+    session.scrub("secret-model")
+    assert "secret-model" not in store.stats().models
+    assert store.stats().models["m"].input_tokens == 7
+
+
+def test_an_empty_store_adds_up_to_nothing(store: Store) -> None:
+    """Without sessions all sums are zero, and nothing is divided by it."""
+    assert store.stats() == StoreStats()
+    assert store.stats().compression == 1.0
+
+
+def test_large_content_counts_once_and_only_for_the_whole(tmp_path: Path) -> None:
+    """What is kept once for the whole store is counted once, and belongs to no part of it."""
+    text = "x" * 5000
+    with hansard.open(tmp_path / "store", durability="os", large_content=1000) as store:
+        for session_id in ("a/1", "b/1"):
+            store.session(session_id).add_message({"role": "user", "content": text})
+        assert store.stats().large_bytes == 5000
+        assert store.scoped("a/").stats().large_bytes == 0
+
+
+def test_a_session_that_cannot_be_read_is_counted_as_such(tmp_path: Path) -> None:
+    """N-35: of a damaged session nothing is counted but that it is there; the others are counted whole."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        for name in "abc":
+            store.session(name).add_messages([{"n": 1}] * 5)
+        log = root / "sessions" / "b" / "log.jsonl"
+        data = bytearray(log.read_bytes())
+        data[len(data) // 2] ^= 1
+        log.write_bytes(data)
+        found = store.stats()
+        assert (found.sessions, found.damaged, found.events) == (3, 1, 10)
