@@ -40,6 +40,7 @@ from hansard.state.views import View
 from hansard.stream import Stream
 
 if TYPE_CHECKING:
+    from hansard.upkeep.comparison import Comparison, Side
     from hansard.upkeep.dropping import DropReport
     from hansard.upkeep.transfer_export import Format
 
@@ -329,6 +330,28 @@ class Session(Reading):
             self._backend.purge(child.id)
             raise SessionDeleted(f"session {self.id!r} was deleted while it was being forked")
         return child
+
+    def compare(
+        self, other: "Session", *, at: At | None = None, other_at: At | None = None
+    ) -> "Comparison":
+        """Say what this session and another share, and where they differ; the two may be one at two points.
+
+        Compared are the model views, the tool calls in them, metadata, usage and snapshots. Of two sessions
+        of one store, the result also names the last event that they share by descent.
+
+        Args:
+            other: a session of this store, or of another.
+            at: take this one as it was at this seq, snapshot or time.
+            other_at: take the other one as it was then.
+        """
+        from hansard.upkeep.comparison import compare
+
+        return compare(self._side(at), other._side(other_at))  # noqa: SLF001 - a session's, too
+
+    def _side(self, at: At | None) -> "Side":
+        from hansard.upkeep.comparison import Side
+
+        return Side(self._whole(), self.state(at), self._backend.whole)
 
     def share(
         self,

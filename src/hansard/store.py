@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hansard.index.listing import Wanted
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport
+    from hansard.upkeep.examination import Examination
     from hansard.upkeep.periodic import Keeper
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.resume import Ranking
@@ -677,6 +678,17 @@ class Store:
         from hansard.upkeep import retention
 
         return retention.audit(self._backend)
+
+    def examine(self) -> "Examination":
+        """Say how the store is: files, locks, leftovers, the place where it is, and what needs attention.
+
+        Looks, and changes nothing. Damage inside of sessions is for `verify` to find. Of a part of a store,
+        the files of the whole are not looked at.
+        """
+        from hansard.index.condition import look
+        from hansard.upkeep.examination import examine
+
+        return examine(self._backend, look)
 
     def health(self) -> Health:
         """Try that the store can be read and, unless read-only, written. Raises if it cannot."""

@@ -278,13 +278,13 @@ def parts(folder: Path) -> Result:
 
 
 def start(folder: Path) -> Result:
-    """`import hansard`, and `import msgspec`: the difference must stay under 25 ms."""
+    """`from hansard import open`, and `import msgspec`: the difference must stay under 25 ms."""
     del folder
 
-    def spent(module: str) -> float:
+    def spent(statement: str) -> float:
         code = (
             "import time; start = time.perf_counter(); "
-            f"import {module}; print(time.perf_counter() - start)"
+            f"{statement}; print(time.perf_counter() - start)"
         )
         # With compiled files, as installed packages have them, also where they are turned off.
         cached = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
@@ -293,8 +293,10 @@ def start(folder: Path) -> Result:
         )
         return float(answer.stdout) * 1000
 
-    spent("hansard")
-    pairs = sorted((spent("hansard") - (base := spent("msgspec")), base) for _ in range(15))
+    # Not `import hansard` alone, which loads next to nothing: what every program asks for comes with it.
+    ours, theirs = "from hansard import open", "import msgspec"
+    spent(ours)
+    pairs = sorted((spent(ours) - (base := spent(theirs)), base) for _ in range(15))
     difference, base = pairs[len(pairs) // 2]
     return Result(
         "import", claim_of(start), f"+{difference:.1f} ms", f"{base:.1f} ms", difference / 25.0, 1.0

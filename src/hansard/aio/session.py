@@ -28,6 +28,7 @@ from hansard.upkeep.repair import RepairReport
 from hansard.upkeep.verify import SessionReport
 
 if TYPE_CHECKING:
+    from hansard.upkeep.comparison import Comparison
     from hansard.upkeep.transfer_export import Format
 
 Answer = TypeVar("Answer")
@@ -308,6 +309,18 @@ class Session:
         while not await self._read(lambda session: session._log.wait(after, 0.0)):  # noqa: SLF001
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def compare(
+        self, other: "Session", *, at: At | None = None, other_at: At | None = None
+    ) -> "Comparison":
+        """Say what this session and another share, and where they differ."""
+        return await self._read(
+            lambda session: session.compare(
+                other._session(),  # noqa: SLF001 - a session's, too
+                at=at,
+                other_at=other_at,
+            )
+        )
 
     def share(
         self,

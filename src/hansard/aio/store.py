@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
 
+    from hansard.upkeep.examination import Examination
     from hansard.upkeep.transfer_copy import CopyReport
     from hansard.upkeep.transfer_file import Source
     from hansard.upkeep.transfer_import import ImportReport
@@ -396,6 +397,10 @@ class Store:
     def audit(self) -> AsyncIterator[Event]:
         """Yield what was done to whole sessions: deleted, restored, purged, pruned."""
         return pieces(self._pool, self._twin.audit)
+
+    async def examine(self) -> "Examination":
+        """Say how the store is, and what needs attention. Looks, and changes nothing."""
+        return await self._read(self._twin.examine)
 
     async def health(self) -> Health:
         """Try that the store can be read and, unless read-only, written. Raises if it cannot."""

@@ -23,6 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, Self
 
+from hansard.backend.condition import Condition
 from hansard.errors import InvalidEvent
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
@@ -303,6 +304,10 @@ class Log(ABC):
     @abstractmethod
     def busy(self) -> bool:
         """Say whether somebody is writing to the session at this very moment. Waits for nobody."""
+
+    def failed(self) -> bool:
+        """Say whether a sync has failed, so that nothing can be appended until `verify` has passed."""
+        return False
 
     @abstractmethod
     def salvage(self) -> Iterator[Event | Finding]:
@@ -722,6 +727,10 @@ class Backend(ABC):
     def shared_findings(self) -> list[Finding]:
         """Return what is wrong with what all sessions share."""
         return []
+
+    def condition(self) -> Condition:
+        """Look at the files that it is made of, and at the place where they are. Changes nothing."""
+        return Condition()
 
     @abstractmethod
     def contents(self) -> list[Content]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from weakref import WeakValueDictionary
 
+from hansard.backend.condition import Condition
 from hansard.backend.contents import LocalContents, Refers
 from hansard.backend.contract import (
     AUDIT,
@@ -392,6 +393,13 @@ class LocalBackend(Backend):
             Finding("note", path, 0, 0, f"this dictionary is {reason}; {hint}")
             for path, reason in problems(self._root)
         ]
+
+    def condition(self) -> Condition:
+        self.check_open()
+        # Here, because a doctor is called for seldom.
+        from hansard.backend.examination import examine
+
+        return examine(self._root)
 
     def health(self) -> Health:
         self.check_open()

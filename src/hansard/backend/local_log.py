@@ -344,6 +344,12 @@ class LocalLog(Log):
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LATEST_LOOK)
 
+    def failed(self) -> bool:
+        found = self._look()
+        if found is None:
+            return False
+        return FAILED in found[1].shut or self.session_id in self._handle.root.failed
+
     def busy(self) -> bool:
         self._backend.used(self)
         return self._handle.is_locked()

@@ -25,9 +25,14 @@ class Entry(NamedTuple):
 
 #: Every command, in the order in which `hansard --help` lists them.
 COMMANDS: Final = {
+    "ls": Entry("Look", "List sessions: which ones, whose, when."),
     "replay": Entry("Look", "Play a session's events in order, as they came."),
     "show": Entry("Look", "Show what a session is, and what was said in it."),
     "tail": Entry("Look", "Show the last events of a session, or of all; -f waits for more."),
+    "diff": Entry("Look", "Show what two sessions share, and where they differ."),
+    "tree": Entry("Look", "Draw where sessions come from, and what was forked from them."),
+    "search": Entry("Look", "Find what was said, and in which session."),
+    "stats": Entry("Look", "Say what a store adds up to: sizes, growth, usage of models."),
     "dump": Entry("Look", "Print the physical records of a session, with their offsets."),
     "add": Entry("Change", "Append a message, several from a file, or an event of your own."),
     "fork": Entry("Change", "Begin another session where one is, or was."),
@@ -40,6 +45,7 @@ COMMANDS: Final = {
     "compact": Entry("Mend", "Make sessions small, and remove the bytes of what was redacted."),
     "verify": Entry("Mend", "Check every byte of sessions, and report what is wrong."),
     "repair": Entry("Mend", "Mend damaged sessions; the damaged bytes are kept."),
+    "doctor": Entry("Mend", "Say how the store is, and what needs attention."),
     "export": Entry("Move", "Write sessions out: JSONL, Markdown or an HTML page; redacted."),
     "import": Entry("Move", "Take in sessions that `hansard export` wrote.", "importing"),
     "copy": Entry("Move", "Copy sessions from one store to another, event for event."),

@@ -24,6 +24,10 @@ class ReaderGone(Exception):
     """Whoever read our output has seen enough: no error, `hansard replay x | head` ends so."""
 
 
+class Interrupted(Exception):
+    """Somebody has pressed Ctrl-C."""
+
+
 class Settings:
     """What was said before the name of the command."""
 
@@ -77,6 +81,9 @@ class Command(click.Command):
         except BrokenPipeError as error:
             # Under a name of its own: Click takes a closed pipe for a failure.
             raise ReaderGone from error
+        except KeyboardInterrupt as error:
+            # Likewise: Click would print an empty line.
+            raise Interrupted from error
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, as they are typed."""

@@ -3,9 +3,8 @@
 Above: `commands`.  Below: `telling`, the public API.
 """
 
-from collections.abc import Mapping, Sequence
-from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,10 +13,7 @@ from hansard.cli.screen import Screen, many
 from hansard.cli.telling import short
 
 if TYPE_CHECKING:
-    from hansard import Session, State
-
-#: Longer stretches are taken as replaced whole: to align them would take the square of their length.
-_ALIGNED: Final = 2_000
+    from hansard import Session
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -51,29 +47,22 @@ class Difference(msgspec.Struct, frozen=True):
 
 def compare(session: "Session", before: int, after: int) -> Difference:
     """Compare what a session was at two seqs."""
-    old, new = session.state(at=before), session.state(at=after)
-    removed, added, kept = _messages(session.messages(at=before), session.messages(at=after))
+    found = session.compare(session, at=before, other_at=after)
     return Difference(
         session=session.id,
         before=before,
         after=after,
-        added=added,
-        removed=removed,
-        kept=kept,
-        metadata=changes(old.metadata, new.metadata),
-        snapshots=changes(old.snapshots, new.snapshots),
-        usage=changes(_usage(old), _usage(new)),
+        added=[said.message for said in found.only_b],
+        removed=[said.message for said in found.only_a],
+        kept=found.same,
+        metadata=_changes(found.metadata),
+        snapshots=_changes(found.snapshots),
+        usage=_changes(found.usage),
     )
 
 
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Change]:
-    """Return what is not the same in two mappings, by key."""
-    found = {}
-    for key in (*old, *(key for key in new if key not in old)):
-        before, after = old.get(key, msgspec.UNSET), new.get(key, msgspec.UNSET)
-        if before != after or type(before) is not type(after):
-            found[key] = Change(before, after)
-    return found
+def _changes(found: "Mapping[str, Any]") -> dict[str, Change]:
+    return {key: Change(change.a, change.b) for key, change in found.items()}
 
 
 def show(screen: Screen, difference: Difference) -> None:
@@ -112,35 +101,3 @@ def brief(message: Mapping[str, Any], length: int = 100) -> str:
         for piece in spoken.pieces
     ]
     return f"{spoken.role}: {short(' '.join(said), length)}"
-
-
-def _usage(state: "State") -> dict[str, Any]:
-    return {model: msgspec.structs.asdict(usage) for model, usage in state.usage.items()}
-
-
-def _messages(
-    old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
-    """Return which messages went, which came, and how many stayed."""
-    encode = msgspec.json.Encoder(order="deterministic").encode
-    before, after = [encode(message) for message in old], [encode(message) for message in new]
-    # Two points of one session nearly always share their beginning.
-    start = 0
-    while start < min(len(before), len(after)) and before[start] == after[start]:
-        start += 1
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    one, other = range(start, len(before) - end), range(start, len(after) - end)
-    removed, added = list(one), list(other)
-    if len(one) <= _ALIGNED and len(other) <= _ALIGNED:
-        matcher = SequenceMatcher(
-            None, [before[i] for i in one], [after[i] for i in other], autojunk=False
-        )
-        for match in matcher.get_matching_blocks():
-            same = range(start + match.a, start + match.a + match.size)
-            removed = [place for place in removed if place not in same]
-            same = range(start + match.b, start + match.b + match.size)
-            added = [place for place in added if place not in same]
-    kept = len(old) - len(removed)
-    return [old[place] for place in removed], [new[place] for place in added], kept

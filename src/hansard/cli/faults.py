@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from hansard.cli.command import ReaderGone, Settings, one_line
+from hansard.cli.command import Interrupted, ReaderGone, Settings, one_line
 from hansard.cli.visible import visible
 
 FAILED: Final = 1
@@ -30,10 +30,10 @@ class Outcome:
 
 
 def see_to_streams() -> None:
-    """See to it that there is an output, be it nowhere: `hansard … >&-` closes it."""
-    for name in ("stdout", "stderr"):
+    """See to it that there are streams, be it to nowhere: `hansard … >&-` closes one, and `<&-` another."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the end
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the end
 
 
 @contextmanager
@@ -47,13 +47,15 @@ def told(settings: Settings) -> Iterator[Outcome]:
     except (BrokenPipeError, ReaderGone):
         _let_go_of_stdout()
         outcome.code = 0
-    except (KeyboardInterrupt, click.Abort) as error:
+    except (KeyboardInterrupt, Interrupted, click.Abort) as error:
         _trace(settings)
         if isinstance(error.__cause__, EOFError):
             # Click takes it for the end of the input; a question that gets no answer ends otherwise.
             _say(_unexpected(error.__cause__))
             outcome.code = FAILED
             return
+        if isinstance(error, Interrupted) and sys.stderr.isatty():
+            sys.stderr.write("\n")  # the terminal has shown ^C, and the cursor stands behind it
         _say("interrupted; what was done is done, and the store is whole")
         outcome.code = INTERRUPTED
     except click.exceptions.Exit as exit_:

@@ -8,8 +8,8 @@ nothing but JSON on stdout. Progress, questions and remarks go to stderr.
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -108,7 +108,7 @@ class Screen:
 
     def beside(self, head: Sequence[Piece], said: Sequence[Piece]) -> None:
         """Print a line with a head; on a terminal, what does not fit goes on beside the head."""
-        width = sum(_columns(p if isinstance(p, str) else p[0]) for p in head)
+        width = sum(columns_of(p if isinstance(p, str) else p[0]) for p in head)
         if not head or not self.terminal or self.width < 2 * width:
             self.line(*head, *said)
             return
@@ -166,14 +166,14 @@ class Screen:
             self._rich_table(columns, shown, places)
             return
         widths = [
-            max(len(column), *(_columns(row[place]) for row in shown), 0)
+            max(len(column), *(columns_of(row[place]) for row in shown), 0)
             for place, column in enumerate(columns)
         ]
         for row in ([column.upper() for column in columns], *shown):
             padded = [
-                " " * (width - _columns(value)) + value
+                " " * (width - columns_of(value)) + value
                 if place in places
-                else value + " " * (width - _columns(value))
+                else value + " " * (width - columns_of(value))
                 for place, (value, width) in enumerate(zip(row, widths, strict=True))
             ]
             sys.stdout.write("  ".join(padded).rstrip() + "\n")
@@ -238,6 +238,22 @@ class Screen:
         ) as shown:
             yield Progress(shown, label=cell(label))
 
+    @contextmanager
+    def progress_if_slow(
+        self, label: str, *, unit: str, least: int = 200
+    ) -> "Iterator[Callable[[int, int], None]]":
+        """The same, for what mostly is done at once: nothing is shown of fewer than some things to do."""
+        with ExitStack() as stack:
+            shown: list[Progress] = []
+
+            def update(done: int, total: int) -> None:
+                if not shown and total >= least:
+                    shown.append(stack.enter_context(self.progress(label, unit=unit)))
+                for progress in shown:
+                    progress.update(done, total)
+
+            yield update
+
 
 class Progress:
     """A progress bar, or nothing."""
@@ -285,7 +301,7 @@ def _with_breaks(text: str) -> str:
     return "\n".join(lines)
 
 
-def _columns(text: str) -> int:
+def columns_of(text: str) -> int:
     """Return how many columns a text takes."""
     if text.isascii():
         return len(text)
@@ -300,4 +316,4 @@ def _escaped(character: str) -> str:
     return json.dumps(character)[1:-1]
 
 
-__all__ = ["Piece", "Progress", "Screen", "many", "size"]
+__all__ = ["Piece", "Progress", "Screen", "columns_of", "many", "size"]

@@ -2,7 +2,8 @@
 
 Above: `commands`.  Below: `hansard.open`.
 A command that only looks opens the store read-only: it can look at what it may not write to, and leaves no
-trace. Only commands that begin something make a store that is not there.
+trace. One that looks for sessions keeps the index, if it may. Only commands that begin something make a
+store that is not there.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,16 @@ def reading(call: Call) -> "Store":
     return hansard.open(call.store, create=False, read_only=True)
 
 
+def finding(call: Call) -> "Store":
+    """Open the store to find sessions in it: nothing changes but the index, which is kept for the next time.
+
+    Without it, each call would read every log. Where nothing may be written, that is what happens.
+    """
+    import hansard
+
+    return hansard.open(call.store, create=False, auto_compact=False)
+
+
 def writing(call: Call, *, create: bool = False) -> "Store":
     """Open the store to change it. `create`: make it if it is not there."""
     import hansard
@@ -44,7 +55,7 @@ def session_of(store: "Store", session_id: str) -> "Session":
         return store.session(session_id)
     if session_id in store.trash():
         raise SessionDeleted(
-            f"session {session_id!r} is in the trash; `hansard restore {_word(session_id)}` brings it back"
+            f"session {session_id!r} is in the trash; `hansard restore {word(session_id)}` brings it back"
         )
     close = _close(store, session_id)
     hint = f"did you mean {close!r}?" if close else "`hansard ls` lists what there is"
@@ -86,7 +97,7 @@ def _close(store: "Store", wanted: str) -> str | None:
     return None
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
     """Return a text as it is typed in a shell."""
     import shlex
 
@@ -108,7 +119,8 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         import hansard
 
         try:
-            with hansard.open(_named(ctx), create=False, read_only=True) as store:
+            # With the index, which is kept: who presses the Tab key does not wait for all logs to be read.
+            with hansard.open(_named(ctx), create=False, auto_compact=False) as store:
                 found = store.sessions(prefix=incomplete, limit=_OFFERED).items
         except (hansard.HansardError, OSError, ValueError):
             return []

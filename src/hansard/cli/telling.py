@@ -21,7 +21,7 @@ _LONG: Final = 8_000
 
 _INDENT: Final = 4
 
-_ROLES: Final = {
+ROLES: Final = {
     "user": "bold green",
     "human": "bold green",
     "assistant": "bold cyan",
@@ -95,7 +95,7 @@ class Teller:
             role = message.get("role") if isinstance(message, dict) else None
             head = self._head(event, session)
             said = f"{role or 'message'}, bit by bit"
-            self._screen.line(*head, (said, _ROLES.get(str(role), "bold")))
+            self._screen.line(*head, (said, ROLES.get(str(role), "bold")))
             self._screen.bit(" " * _INDENT)
         self._stream = (stream, before + text)
         self._screen.bit(text.replace("\n", "\n" + " " * _INDENT))
@@ -109,7 +109,7 @@ class Teller:
 
     def _message(self, message: Mapping[str, Any], head: list[Piece]) -> None:
         spoken = messages.read(message)
-        style = _ROLES.get(spoken.role.partition(" ")[0], "bold")
+        style = ROLES.get(spoken.role.partition(" ")[0], "bold")
         line: list[Piece] = [(spoken.role, style)]
         if spoken.partial:
             line.append((" (never finished)", "red"))

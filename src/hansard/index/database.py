@@ -22,7 +22,7 @@ from hansard.errors import HansardError
 VERSION: Final = 1
 
 #: Says that a database is an index of ours ("hans" in ASCII).
-_APPLICATION: Final = 0x68616E73
+APPLICATION: Final = 0x68616E73
 
 #: How long to wait for another process that is bringing the index up to date: a first time may take long.
 _PATIENCE: Final = 60.0
@@ -302,7 +302,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
             _check_empty(connection)
             for statement in _SCHEMA:
                 connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
@@ -357,7 +357,7 @@ def is_refused(error: Exception) -> bool:
 def _check_empty(connection: sqlite3.Connection) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if application == _APPLICATION and version > VERSION:
+    if application == APPLICATION and version > VERSION:
         # Who writes it would make it anew each time that we had replaced it, and so would we.
         raise Unusable(f"an index of version {version}, which this program does not know")
     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -367,7 +367,7 @@ def _check_empty(connection: sqlite3.Connection) -> None:
 def _is_ours(connection: sqlite3.Connection) -> bool:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    return (application, version) == (_APPLICATION, VERSION)
+    return (application, version) == (APPLICATION, VERSION)
 
 
 def _close(connection: sqlite3.Connection | None) -> None:

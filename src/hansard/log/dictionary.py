@@ -62,6 +62,8 @@ _NAME: Final = re.compile(r"1-[0-9a-f]{32}")
 _COPY: Final = ".copy"
 #: An empty file of this name beside a dictionary: nothing is to be compressed with it any more.
 RETIRED: Final = ".retired"
+#: What follows the name of a dictionary in the name of a file that says where it says what was forgotten.
+DOUBT: Final = ".doubt-"
 
 #: Dictionaries as zstd wants them, by their names, the latest last: making one takes a millisecond.
 _prepared: OrderedDict[str, Any] = OrderedDict()
@@ -198,6 +200,13 @@ def retired(root: Root) -> frozenset[str]:
     """Return the names of the dictionaries that nothing is to be compressed with any more."""
     found = (file for file in files(root) if file.endswith(RETIRED))
     return frozenset(file.removesuffix(RETIRED) for file in found)
+
+
+def is_ours(file: str) -> bool:
+    """Tell whether a file beside the dictionaries is one, or says something about one."""
+    match = _NAME.match(file)
+    rest = file[match.end() :] if match else "?"
+    return rest in {"", _COPY, RETIRED} or rest.startswith(DOUBT)
 
 
 def kept(root: Root) -> list[str]:

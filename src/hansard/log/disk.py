@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 from weakref import WeakSet
 
 from hansard.errors import DiskFailed, HansardError, UnsafePath
@@ -30,6 +31,10 @@ write = os.write
 write_at = os.pwrite
 read_at = os.pread
 close = os.close
+
+#: The two halves of a device's number.
+major = os.major
+minor = os.minor
 
 sync_directory = os.fsync
 
@@ -340,6 +345,56 @@ def version(directory: int, name: str) -> tuple[int, int, int]:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
+class Status(NamedTuple):
+    """What the system says about a name, without following it."""
+
+    #: "file", "directory", "link" or "other".
+    kind: str
+    #: The permission bits.
+    mode: int
+    #: The user whose it is.
+    owner: int
+    device: int
+    inode: int
+    #: How many names it has.
+    links: int
+    size: int
+    #: When it was last written, in seconds since 1970.
+    modified: float
+
+
+def status(directory: int, name: str = ".") -> Status:
+    """Return what the system says about a name in a directory."""
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    return Status(
+        kinds.get(stat.S_IFMT(found.st_mode), "other"),
+        stat.S_IMODE(found.st_mode),
+        found.st_uid,
+        found.st_dev,
+        found.st_ino,
+        found.st_nlink,
+        found.st_size,
+        found.st_mtime,
+    )
+
+
+def may_write(directory: int) -> bool:
+    """Say whether this process may make files in a directory."""
+    return os.access(".", os.W_OK | os.X_OK, dir_fd=directory, effective_ids=True)
+
+
+def user() -> int:
+    """Return the user that this process acts as."""
+    return os.geteuid()
+
+
+def free_names(descriptor: int) -> int | None:
+    """Return how many files this user may still make; None where the file system has no limit."""
+    status = os.statvfs(descriptor)
+    return status.f_favail if status.f_files else None
+
+
 def touch(descriptor: int) -> None:
     """Give an open file a later modification time than it has, whatever the clock says."""
     before = os.fstat(descriptor).st_mtime_ns
@@ -387,6 +442,15 @@ def alive(pid: int) -> bool:
     except OSError:
         return True  # not ours to signal, so it lives
     return True
+
+
+def told_by_system(path: str) -> str:
+    """Return what the system says in a file of its own, below /proc; nothing where it does not."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return ""
 
 
 def lock_holder(descriptor: int) -> int | None:

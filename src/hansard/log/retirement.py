@@ -33,7 +33,7 @@ MOST: Final = 4 * 1024 * 1024
 #: How long who forgets waits for who trains, which takes seconds.
 _PATIENCE: Final = 60.0
 
-_DOUBT: Final = ".doubt-"
+_DOUBT: Final = dictionary.DOUBT
 _TRAINING: Final = "training"
 
 #: Offset and length of a piece of a dictionary.

@@ -143,6 +143,10 @@ class Lineage(Log):
         """Wait for an event of the session itself."""
         return self._own.wait(after, timeout)
 
+    def failed(self) -> bool:
+        """Say so of the session itself."""
+        return self._own.failed()
+
     def busy(self) -> bool:
         """Say whether somebody is writing to the session itself."""
         return self._own.busy()
@@ -200,6 +204,32 @@ def whole(backend: Backend, own: Log, known: Lineage | None = None) -> Log:
     if known is not None and known.first_event == first and known.stands():
         return known
     return Lineage(backend, own, first)
+
+
+def common(one: Log, one_upto: int, other: Log, other_upto: int) -> tuple[str, int] | None:
+    """Return the last event that two sessions of one store share by descent; None if there is none.
+
+    Both are given with what they inherit, each up to a seq. Named by the session that said it, and its seq.
+    """
+    found = None
+    for a, b in zip(_trail(one, one_upto), _trail(other, other_upto), strict=False):
+        if a.log.session_id != b.log.session_id or not _same(a.first, b.first):
+            break
+        upto = min(a.upto, b.upto)
+        # Where one of them left an ancestor early, it has nothing of what comes after it.
+        if upto > a.after:
+            found = (a.log.session_id, upto)
+    return found
+
+
+def _trail(log: Log, upto: int) -> Iterator[Stretch]:
+    """Yield what a session is made of, up to a seq: what it inherits, and its own."""
+    if isinstance(log, Lineage):
+        for stretch in log.stretches:
+            yield stretch._replace(upto=min(stretch.upto, upto))
+    first = log.first()
+    if first is not None:
+        yield Stretch(log, first.seq - 1, upto, first)
 
 
 def _trace(backend: Backend, session_id: str, first: Event) -> list[Stretch]:

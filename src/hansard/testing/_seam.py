@@ -48,8 +48,11 @@ READING: Final = (
     "stamp",
     "version",
     "identity",
+    "status",
+    "may_write",
     "forget_cached",
     "free_bytes",
+    "free_names",
 )
 
 #: The calls that return a descriptor.

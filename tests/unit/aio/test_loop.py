@@ -99,6 +99,7 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     child = await session.fork("child", at="here")
     assert await child.parent == session.id
     assert await session.children() == ["child"]
+    assert (await session.compare(child, at=1, other_at=1)).equal
     assert [event.seq async for event in session.events()][-1] == await session.seq
     assert [shared async for shared in session.share()]
     exported = [piece async for piece in session.export()]
@@ -140,6 +141,7 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     await whole.prune(older_than=3600.0, dry_run=True, all_workspaces=True)
     assert (await whole.verify()).ok
     assert (await whole.compact()).failed == {}
+    assert (await whole.examine()).sessions == 2
     assert (await whole.health()).writable
     await whole.close()
     return used

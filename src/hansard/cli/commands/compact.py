@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _ROWS: Final = 30
 
 
+#: Why events are emptied: nothing that a view shows goes with them.
+_EMPTIED = "(redacted, or parts of messages that are there whole)"
+
+
 @define(
     "compact",
     examples=[
@@ -48,7 +52,7 @@ def command(
         before = _sizes(store, session_ids)
         report = _compact(call, store, before, everything=everything, dry_run=dry_run)
     # Opened anew: what a store knows of sizes is as old as its last look at the session.
-    with stores.reading(call) as store:
+    with stores.reading(call) if dry_run else stores.finding(call) as store:
         after = _sizes(store, session_ids)
     if call.screen.json:
         _document(call, report, before, after)
@@ -150,7 +154,7 @@ def _show(
     if dry_run:
         screen.line(
             f"would rewrite {size(report.before)} of {many(report.sessions, 'session')}"
-            f", and take out {many(report.blanked, 'event')} that were redacted; nothing was written"
+            f", and empty {many(report.blanked, 'event')} {_EMPTIED}; nothing was written"
         )
     else:
         changed = [id for id in before if after.get(id, 0) != before[id]]
@@ -165,7 +169,7 @@ def _show(
         if len(changed) > len(shown):
             screen.line(f"… and {many(len(changed) - len(shown), 'session')} more")
         whole, left = sum(before.values()), sum(after.get(id, 0) for id in before)
-        taken = f", {many(report.blanked, 'event')} taken out for good" if report.blanked else ""
+        taken = f", {many(report.blanked, 'event')} emptied {_EMPTIED}" if report.blanked else ""
         screen.line(
             f"{many(report.sessions, 'session')} rewritten: {size(whole)} before, {size(left)} after{taken}"
         )

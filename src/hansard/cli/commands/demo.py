@@ -34,7 +34,12 @@ def command(call: Call, folder: str | None) -> None:
     if call.screen.json:
         call.screen.document(figures)
         return
-    program = "hansard" if shutil.which("hansard") else f"{shlex.quote(sys.executable)} -m hansard"
+    # The one beside this Python, if that is not on the way: a checkout has it in its own environment.
+    beside = Path(sys.executable).with_name("hansard")
+    program = f"{shlex.quote(sys.executable)} -m hansard"
+    if beside.exists():
+        on_path = shutil.which("hansard")
+        program = "hansard" if on_path == str(beside) else shlex.quote(str(beside))
     screen = call.screen
     screen.line()
     screen.line((f"All of it in {figures['seconds']} s. The store is yours to look at:", "bold"))
@@ -45,7 +50,8 @@ def command(call: Call, folder: str | None) -> None:
         "replay support/42 --step",
         "replay support/42 --at 'before the answer'",
         "show meeting-again --last 5",
-        "verify",
+        "ls --tree",
+        "doctor",
         "dump support/42",
         "compact --all --dry-run",
     ):

@@ -43,7 +43,7 @@ def command(
 
     With --json: one document, with the state and the messages.
     """
-    with stores.reading(call) as store:
+    with stores.finding(call) as store:
         session = stores.session_of(store, session_id)
         seq = None if at is None else places.seq_at(session, at)
         state = session.state(at=seq)

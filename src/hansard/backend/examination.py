@@ -1,0 +1,306 @@
+"""Look at every file of a store, and at the place where it is: who holds locks, what is left over or odd.
+
+Above: `local`.  Below: `condition`, `log`.
+Nothing is opened to be written, no lock is taken, and no file is read but for dictionaries: a store can be
+examined beside its writers. A file that comes or goes meanwhile is no finding.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final, Literal
+
+from hansard.backend.condition import (
+    Condition,
+    DictionaryFiles,
+    HeldLock,
+    Home,
+    Leftover,
+    MarksFiles,
+    Oddity,
+)
+from hansard.errors import Closed, HansardError
+from hansard.log import dictionary, disk, format, names, retirement, surroundings
+from hansard.log.root import STALE_SECONDS, Root
+
+#: Of files that are odd in one way, so many are named.
+NAMED: Final = 20
+
+_LOOSE: Final = 0o077
+
+Odd = Literal["mode", "owner", "link", "kind", "hard link", "foreign", "unreadable"]
+
+#: The index, and what SQLite keeps beside it.
+_INDEX: Final = tuple(names.INDEX + end for end in ("", "-wal", "-shm", "-journal"))
+
+#: What belongs to a store, directly and in a session.
+_IN_ROOT: Final = {
+    names.MARKER: "file",
+    **dict.fromkeys(_INDEX, "file"),
+    names.SESSIONS: "directory",
+    names.TRASH: "directory",
+    names.CURSORS: "directory",
+    names.LARGE: "directory",
+    names.DICTIONARIES: "directory",
+    names.MARKS: "directory",
+}
+_IN_SESSION: Final = frozenset({names.LOG, names.CHECKPOINT, names.COMPACTION, names.LOCK})
+_LOCKS: Final = frozenset({names.LOCK, names.COMPACTION, names.GATE, "training"})
+_DAMAGED: Final = "damaged-"
+
+
+def examine(root: Root) -> Condition:
+    """Look at a store; what cannot be looked at is among what is odd."""
+    return _Examiner(root).condition()
+
+
+class _Examiner:
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._now = time.time()
+        self._owner = disk.status(root.descriptor).owner
+        self._holders = surroundings.lock_holders()
+        self._locks: list[HeldLock] = []
+        self._leftovers: list[Leftover] = []
+        self._odd: dict[Odd, list[str]] = {}
+        self._odd_count: Counter[Odd] = Counter()
+        self._marks = MarksFiles()
+        self._index_bytes = 0
+        self._beside: set[str] = set()
+
+    def condition(self) -> Condition:
+        root = self._root
+        self._look_at_root()
+        return Condition(
+            version=format.VERSION,
+            home=self._home(),
+            locks=self._locks,
+            leftovers=sorted(self._leftovers, key=lambda found: found.where),
+            oddities=[
+                Oddity(what, count, sorted(self._odd[what]))
+                for what, count in self._odd_count.items()
+            ],
+            dictionaries=self._dictionaries(),
+            marks=self._marks,
+            index_path=f"{root.path}/{names.INDEX}" if names.INDEX in self._beside else "",
+            index_bytes=self._index_bytes,
+            index_shared={*_INDEX[1:3]} <= self._beside,
+        )
+
+    def _home(self) -> Home:
+        root = self._root
+        found = surroundings.file_system(root.path)
+        return Home(
+            file_system=found.kind if found else "",
+            mounted=found.mounted if found else "",
+            network=found is not None and found.is_network,
+            volatile=found is not None and found.is_volatile,
+            writable=disk.may_write(root.descriptor)
+            and not (found is not None and found.read_only),
+            owner=self._owner,
+            user=disk.user(),
+            free_bytes=disk.free_bytes(root.descriptor),
+            free_files=disk.free_names(root.descriptor),
+        )
+
+    # -- directories ----------------------------------------------------------------------------
+
+    def _look_at_root(self) -> None:
+        root = self._root
+        self._check("directory", root.path, disk.status(root.descriptor), "directory")
+        for name, path, status in self._entries(root.descriptor, root.path):
+            if name in _INDEX:
+                self._index_bytes += status.size
+                self._beside.add(name)
+            self._look_at(name, path, status, _IN_ROOT.get(name, ""))
+        for part, look in (
+            (names.SESSIONS, self._look_at_sessions),
+            (names.TRASH, self._look_at_sessions),
+            (names.CURSORS, self._look_at_cursors),
+            (names.LARGE, self._look_at_large),
+            (names.DICTIONARIES, self._look_at_dictionaries),
+            (names.MARKS, self._look_at_marks),
+        ):
+            self._inside(root.descriptor, part, f"{root.path}/{part}", look)
+
+    def _look_at_sessions(self, directory: int, path: str) -> None:
+        for name, where, status in self._entries(directory, path):
+            ours = name == names.AUDIT or _is_session(name)
+            self._look_at(name, where, status, "directory" if ours else "")
+            if ours and status.kind == "directory":
+                self._inside(directory, name, where, self._look_at_session)
+
+    def _look_at_session(self, directory: int, path: str) -> None:
+        entries = list(self._entries(directory, path))
+        for name, where, status in entries:
+            ours = name in _IN_SESSION or names.sealed_first_seq(name) is not None
+            if name.startswith(_DAMAGED):
+                ours = True
+                age = self._now - status.modified
+                self._leftovers.append(Leftover("damaged", where, status.size, age))
+            self._look_at(name, where, status, "file" if ours else "")
+        self._look_at_links(directory, entries)
+
+    def _look_at_cursors(self, directory: int, path: str) -> None:
+        for name, where, status in self._entries(directory, path):
+            base = names.cursor_base(name.removesuffix(".lock") + ".jsonl")
+            ours = names.cursor_base(name) or (name.endswith(".lock") and base)
+            self._look_at(name, where, status, "file" if ours else "")
+
+    def _look_at_large(self, directory: int, path: str) -> None:
+        for name, where, status in self._entries(directory, path):
+            shelf = len(name) == 2 and _is_hex(name)  # noqa: PLR2004 - the first two digits
+            self._look_at(
+                name,
+                where,
+                status,
+                "directory" if shelf else "file" if name in {names.LOCK, names.GATE} else "",
+            )
+            if shelf and status.kind == "directory":
+                self._inside(directory, name, where, self._look_at_shelf)
+
+    def _look_at_shelf(self, directory: int, path: str) -> None:
+        entries = list(self._entries(directory, path))
+        for name, where, status in entries:
+            ours = len(name) == 64 and _is_hex(name)  # noqa: PLR2004 - a SHA-256
+            self._look_at(name, where, status, "file" if ours else "")
+        self._look_at_links(directory, entries)
+
+    def _look_at_dictionaries(self, directory: int, path: str) -> None:
+        for name, where, status in self._entries(directory, path):
+            ours = name in _LOCKS or dictionary.is_ours(name)
+            self._look_at(name, where, status, "file" if ours else "")
+
+    def _look_at_marks(self, directory: int, path: str) -> None:
+        epochs = size = 0
+        for name, where, status in self._entries(directory, path):
+            epoch = name.isdecimal() and name.isascii()
+            self._look_at(name, where, status, "file" if epoch or name == names.EPOCH else "")
+            if epoch:
+                epochs += 1
+                size += status.size
+        self._marks = MarksFiles(epochs, size)
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def _inside(self, parent: int, name: str, path: str, look: Callable[[int, str], None]) -> None:
+        """Look into a directory, if it is there and is one."""
+        try:
+            directory = disk.open_directory(parent, name)
+        except FileNotFoundError:
+            return
+        except PermissionError:
+            self._note("unreadable", path)
+            return
+        except OSError:
+            return  # it is something else, which was said of it
+        try:
+            look(directory, path)
+        finally:
+            disk.close(directory)
+
+    def _entries(self, directory: int, path: str) -> Iterator[tuple[str, str, disk.Status]]:
+        """Yield name, path and status of everything in a directory."""
+        try:
+            for name in disk.names(directory):
+                with suppress(FileNotFoundError):  # it was there a moment ago
+                    yield name, f"{path}/{name}", disk.status(directory, name)
+        except Closed:
+            raise
+        except OSError:
+            self._note("unreadable", path)
+
+    def _look_at(self, name: str, path: str, status: disk.Status, expected: str) -> None:
+        """Look at one name. `expected`: what it should be; "" if it is none that we know."""
+        if names.is_temporary(name):
+            self._leftovers.append(self._leftover(name, path, status))
+            expected = status.kind if status.kind == "directory" else "file"
+        elif not expected:
+            self._note("foreign", path)
+            return
+        self._check(name, path, status, expected)
+
+    def _check(self, name: str, path: str, status: disk.Status, expected: str) -> None:
+        if status.kind == "link":
+            self._note("link", path)
+            return
+        if status.kind != expected:
+            self._note("kind", path)
+            return
+        if status.mode & _LOOSE:
+            self._note("mode", path)
+        if status.owner != self._owner:
+            self._note("owner", path)
+        if name in _LOCKS or name.endswith(".lock"):
+            self._look_at_lock(path, status)
+
+    def _look_at_lock(self, path: str, status: disk.Status) -> None:
+        pid = self._holders.get(surroundings.lock_key(status)) if self._holders else None
+        if pid is not None:
+            stopped = surroundings.is_stopped(pid)
+            self._locks.append(HeldLock(path, pid, disk.command_of(pid), stopped))
+
+    def _look_at_links(self, directory: int, entries: list[tuple[str, str, disk.Status]]) -> None:
+        """Note files that have a name elsewhere: what is appended here would appear there too."""
+        here = Counter(status.inode for _, _, status in entries)
+        for name, path, status in entries:
+            if status.kind != "file" or status.links <= here[status.inode]:
+                continue
+            # A moment ago it may have had another name here, which is how a file gets its own.
+            with suppress(FileNotFoundError):
+                again = Counter(found.inode for _, _, found in self._entries(directory, path))
+                if disk.status(directory, name).links > again[status.inode]:
+                    self._note("hard link", path)
+
+    def _leftover(self, name: str, path: str, status: disk.Status) -> Leftover:
+        pid = names.temporary_pid(name)
+        assert pid is not None  # only a temporary comes here
+        age = self._now - status.modified
+        living = disk.alive(pid) and age <= STALE_SECONDS
+        return Leftover(
+            what="staged" if name.startswith(f".tmp-{names.STAGED}-") else "temporary",
+            where=path,
+            bytes=status.size if status.kind == "file" else 0,
+            age=age,
+            pid=pid,
+            living=living,
+            command=disk.command_of(pid) if living else "",
+        )
+
+    def _note(self, what: Odd, path: str) -> None:
+        self._odd_count[what] += 1
+        found = self._odd.setdefault(what, [])
+        if len(found) < NAMED:
+            found.append(path)
+
+    def _dictionaries(self) -> list[DictionaryFiles]:
+        root = self._root
+        try:
+            known = dictionary.kept(root)
+            retired = dictionary.retired(root)
+            doubts = retirement.doubts(root)
+            wrong: dict[str, dict[str, str]] = {}
+            for path, reason in dictionary.problems(root):
+                file = path.rpartition("/")[2]
+                wrong.setdefault(file.removesuffix(".copy"), {})[file] = reason
+        except Closed:
+            raise
+        except HansardError:
+            return []  # that they cannot be read was said of their directory
+        return [
+            DictionaryFiles(name, wrong.get(name, {}), name in retired, len(doubts.get(name, ())))
+            for name in known
+        ]
+
+
+def _is_session(name: str) -> bool:
+    try:
+        names.decode(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_hex(name: str) -> bool:
+    return all(digit in "0123456789abcdef" for digit in name)

@@ -1,0 +1,245 @@
+"""The columns of a listing: what each says, and which of them a terminal has room for.
+
+Above: `commands`.  Below: `drawing`, `moments`, `screen`, the public API.
+In a pipe each column has its full value: bytes as a number, times as RFC 3339, `-` for nothing. On a terminal
+times are relative, texts are shortened and whole columns left out until a line fits; no line is ever wrapped.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from hansard.cli import drawing, moments
+from hansard.cli.messages import compact
+from hansard.cli.screen import Piece, Screen, columns_of, size
+from hansard.cli.visible import cell
+
+if TYPE_CHECKING:
+    from hansard import SessionInfo
+
+#: Between two columns.
+_GAP: Final = "  "
+
+#: A name of a column with this before it is a member of the metadata.
+_MEMBER: Final = "meta."
+
+
+class Column(NamedTuple):
+    """A column of a listing."""
+
+    #: The value in full, for a pipe.
+    full: Callable[["SessionInfo"], object]
+    #: The value at a time, for a person; the full one if there is no other.
+    short: Callable[["SessionInfo", datetime], str] | None = None
+    style: str = ""
+    number: bool = False
+    #: To how many columns of the terminal it may be shortened; 0 if it may not.
+    least: int = 0
+    #: Where there is no room, the one with the highest number is left out first.
+    rank: int = 10
+
+
+def _amount(value: Callable[["SessionInfo"], int]) -> Column:
+    return Column(value, lambda info, _: f"{value(info):,}", number=True)
+
+
+def marks(info: "SessionInfo") -> str:
+    """Return what a session is, besides a session."""
+    names = ("damaged", "archived", "closed")
+    return ", ".join(name for name in names if getattr(info, name))
+
+
+COLUMNS: Final[Mapping[str, Column]] = {
+    "id": Column(lambda info: info.id, style="bold", rank=0),
+    "title": Column(lambda info: info.title or "", least=10, rank=2),
+    "messages": _amount(lambda info: info.message_count)._replace(rank=4),
+    "events": _amount(lambda info: info.seq),
+    "created": Column(
+        lambda info: info.created, lambda info, at: moments.ago(info.created, at), "dim"
+    ),
+    "updated": Column(
+        lambda info: info.updated, lambda info, at: moments.ago(info.updated, at), "dim", rank=3
+    ),
+    "size": Column(lambda info: info.bytes, lambda info, _: size(info.bytes), number=True, rank=5),
+    "tokens": _amount(lambda info: info.input_tokens + info.output_tokens),
+    "input-tokens": _amount(lambda info: info.input_tokens),
+    "output-tokens": _amount(lambda info: info.output_tokens),
+    "cost": Column(lambda info: info.cost, lambda info, _: f"{info.cost:,.4g}", number=True),
+    "parent": Column(lambda info: info.parent or "", style="cyan", least=10, rank=7),
+    "at": Column(
+        lambda info: info.forked_at if info.parent else "", style="cyan", number=True, rank=6
+    ),
+    "forks": _amount(lambda info: info.children),
+    "workspace": Column(lambda info: info.workspace or "", least=12),
+    "is": Column(marks, style="yellow", least=8, rank=1),
+}
+
+#: What a listing shows unless it is told what to.
+USUAL: Final = ("id", "title", "messages", "updated", "size", "parent", "is")
+IN_TREES: Final = ("id", "title", "at", "messages", "updated", "size", "is")
+
+
+class Names(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    """Names of columns, with commas between them."""
+
+    name = "names"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return them as a tuple."""
+        names = tuple(filter(None, (name.strip() for name in str(value).split(","))))
+        unknown = [n for n in names if n not in COLUMNS and n.removeprefix(_MEMBER) in {n, ""}]
+        if unknown or not names:
+            self.fail(
+                f"{(unknown or [value])[0]!r} is no column: there are "
+                f"{', '.join(COLUMNS)}, and {_MEMBER}KEY for metadata",
+                param,
+                ctx,
+            )
+        return names
+
+
+class Row(NamedTuple):
+    """A line of a listing."""
+
+    info: "SessionInfo"
+    #: What stands before the id.
+    drawn: str = ""
+    #: What else it is.
+    mark: str = ""
+    #: Whether it is one of those that were asked for by name.
+    named: bool = False
+
+
+def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, asked: bool) -> None:
+    """Print a listing. `asked`: somebody has named these columns; say so if one is left out."""
+    columns = [column_of(name) for name in names]
+    if not screen.terminal:
+        if not rows:
+            return
+        full = [
+            [_full(row, name, column) or "-" for name, column in zip(names, columns, strict=True)]
+            for row in rows
+        ]
+        numbers = " ".join(n for n, column in zip(names, columns, strict=True) if column.number)
+        screen.table(names, full, numbers=numbers)
+        return
+    at = moments.now()
+    cells = [
+        [_short(row, name, column, at) for name, column in zip(names, columns, strict=True)]
+        for row in rows
+    ]
+    # What is the same everywhere, nothing, is not worth a column, unless somebody has asked for it.
+    shown = [
+        place
+        for place in range(len(names))
+        if asked
+        or names[place] not in {"is", "title", "parent", "at"}
+        or any(r[place] for r in cells)
+    ]
+    widths = {p: max(len(names[p]), *(columns_of(r[p]) for r in cells), 1) for p in shown}
+    fitted = fit(
+        widths,
+        {p: _least(names[p], columns[p], widths[p], screen.width) for p in shown},
+        {p: p if asked else columns[p].rank for p in shown},
+        screen.width,
+    )
+    _print(screen, rows, cells, names, columns, fitted)
+    left_out = [names[p] for p in shown if p not in fitted]
+    if asked and left_out:
+        screen.note(f"no room for {', '.join(left_out)}; in a pipe, or with --json, nothing is cut")
+
+
+def column_of(name: str) -> Column:
+    """Return a column by its name."""
+    if name in COLUMNS:
+        return COLUMNS[name]
+    key = name.removeprefix(_MEMBER)
+    return Column(lambda info: _member(info, key), least=8)
+
+
+def _member(info: "SessionInfo", key: str) -> str:
+    value = info.metadata.get(key)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else compact(value)
+
+
+def _full(row: Row, name: str, column: Column) -> str:
+    if name == "id":
+        return row.drawn + row.info.id
+    if row.info.damaged and column.short is not None:
+        return ""  # of what cannot be read, nothing is known: no 0 messages
+    said = str(column.full(row.info))
+    return ", ".join(filter(None, (said, row.mark))) if name == "is" else said
+
+
+def _short(row: Row, name: str, column: Column, at: datetime) -> str:
+    if column.short is None:
+        return cell(_full(row, name, column))
+    return "" if row.info.damaged else column.short(row.info, at)
+
+
+def _least(name: str, column: Column, width: int, screen: int) -> int:
+    if name == "id":
+        return min(width, max(16, 3 * screen // 5))  # long ones must not take all the room there is
+    return min(width, column.least or width)
+
+
+def fit(
+    widths: Mapping[int, int], least: Mapping[int, int], ranks: Mapping[int, int], room: int
+) -> dict[int, int]:
+    """Return which columns are shown, and how wide each is: together not wider than there is room."""
+    kept = dict(widths)
+    while True:
+        excess = sum(kept.values()) + len(_GAP) * (len(kept) - 1) - room
+        spare = sum(kept[place] - least[place] for place in kept)
+        if excess <= spare or len(kept) == 1:
+            break
+        del kept[max(kept, key=ranks.__getitem__)]
+    for place in sorted(kept, key=ranks.__getitem__, reverse=True):
+        taken = min(max(excess, 0), kept[place] - least[place])
+        kept[place] -= taken
+        excess -= taken
+    if len(kept) == 1:
+        kept = {place: min(width, max(room, 1)) for place, width in kept.items()}
+    return kept
+
+
+def _print(
+    screen: Screen,
+    rows: Sequence[Row],
+    cells: Sequence[Sequence[str]],
+    names: Sequence[str],
+    columns: Sequence[Column],
+    widths: Mapping[int, int],
+) -> None:
+    dots = drawing.pens().dots
+
+    def line(values: Sequence[str], styles: Callable[[int], str], drawn: int = 0) -> None:
+        pieces: list[Piece] = []
+        for place, width in widths.items():
+            number = columns[place].number
+            text = drawing.shorten(values[place], width, dots, middle=names[place] == "id")
+            room = " " * (width - columns_of(text))
+            if pieces:
+                pieces.append(_GAP)
+            if names[place] == "id" and drawn:
+                pieces.append((text[:drawn], "dim"))
+                text = text[drawn:]
+            pieces += [room, (text, styles(place))] if number else [(text, styles(place)), room]
+        drawing.unbroken(screen, *pieces)
+
+    if rows:
+        line(names, lambda _: "bold underline")
+    for row, values in zip(rows, cells, strict=True):
+
+        def style(place: int, row: Row = row) -> str:
+            if row.info.damaged and names[place] in {"id", "is"}:
+                return "bold red"
+            return "bold yellow" if row.named and names[place] == "id" else columns[place].style
+
+        line(values, style, drawn=len(row.drawn))

@@ -1,0 +1,146 @@
+"""`hansard diff`: what two sessions share, and where they differ."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from hansard.cli import comparing, places, stores
+from hansard.cli.command import Call, define
+from hansard.cli.faults import FAILED
+from hansard.cli.messages import arguments
+from hansard.cli.screen import Screen, many
+from hansard.cli.telling import Teller, short
+
+if TYPE_CHECKING:
+    from hansard import Session, Store
+    from hansard.upkeep.comparison import CallDifference, Change, Comparison, Divergence, Said
+
+#: So much of a value stands beside the other one.
+_ANSWER = 100
+
+
+@define(
+    "diff",
+    examples=[
+        "diff support/42 support/42-b  # a session and a fork of it",
+        "diff support/42@12 support/42  # what came after event 12",
+        "diff 'support/42@before tools' support/42-b@20  # a snapshot, a seq; or a time",
+        "diff run/1 run/2 --json | jq '.calls[]'  # which tool calls went another way",
+    ],
+)
+@click.argument("one", metavar="A", type=stores.SESSION)
+@click.argument("other", metavar="B", type=stores.SESSION)
+@click.option("--full", is_flag=True, help="Shorten nothing.")
+def command(call: Call, one: str, other: str, *, full: bool) -> int | None:
+    """Show what two sessions share, and where they differ.
+
+    Compared are what a model would be given, the tool calls in it, metadata, usage and snapshots. For
+    forks, the event up to which they are one is named. A point of a session is written ID@SEQ,
+    ID@LABEL or ID@TIME.
+
+    With --json: one document. Exit 0 if they are the same, 1 if they differ.
+    """
+    with stores.reading(call) as store:
+        first, at = _point(store, one)
+        second, other_at = _point(store, other)
+        found = first.compare(second, at=at, other_at=other_at)
+    if call.screen.json:
+        call.screen.document({"equal": found.equal, **msgspec.structs.asdict(found)})
+    else:
+        _show(call.screen, found, full=full)
+    return None if found.equal else FAILED
+
+
+def _point(store: "Store", text: str) -> "tuple[Session, int | None]":
+    """Return the session that is meant, and the seq; None for its end."""
+    if store.exists(text):
+        return store.session(text), None
+    # Ids may have the sign in them, and labels, too: the longest text that is a session is meant.
+    head, mark, _ = text.rpartition("@")
+    while mark:
+        if head and store.exists(head):
+            session = store.session(head)
+            return session, places.seq_at(session, places.parse(text[len(head) + 1 :]))
+        head, mark, _ = head.rpartition("@")
+    # What was meant is most like the text without its last sign, if it has one.
+    return stores.session_of(store, text.rpartition("@")[0] or text), None
+
+
+def _show(screen: Screen, found: "Comparison", *, full: bool) -> None:
+    a, b = (f"{side.session}@{side.seq}" for side in (found.a, found.b))
+    screen.line((f"- {a}", "bold red"))
+    screen.line((f"+ {b}", "bold green"))
+    if found.base is None:
+        screen.line("not related: neither was forked from the other, nor both from a third")
+    else:
+        screen.line(f"one up to seq {found.base.seq} of {found.base.session}")
+    if found.equal:
+        screen.line((f"the same: {many(found.same, 'message')}, and what they add up to", "bold"))
+        return
+    counts = (
+        f"{found.same:,} in both, {len(found.only_a):,} only in -, {len(found.only_b):,} only in +"
+    )
+    screen.line(f"messages: {counts}")
+    if found.divergence is not None:
+        _show_divergence(screen, found.divergence)
+    _show_messages(screen, "-", "red", found.only_a, full=full)
+    _show_messages(screen, "+", "green", found.only_b, full=full)
+    if found.calls:
+        screen.line("tool calls:")
+    for difference in found.calls:
+        _show_call(screen, difference, full=full)
+    for name in ("metadata", "usage", "snapshots"):
+        _show_changes(screen, name, getattr(found, name))
+
+
+def _show_divergence(screen: Screen, divergence: "Divergence") -> None:
+    place_a, place_b = (
+        "at the end" if seq is None else f"at seq {seq}" for seq in (divergence.a, divergence.b)
+    )
+    both = many(divergence.after, "message")
+    where = place_a if place_a == place_b else f"{place_a} of -, {place_b} of +"
+    screen.line(f"they part after {both}: {where}")
+
+
+def _show_messages(
+    screen: Screen, sign: str, style: str, messages: "Sequence[Said]", *, full: bool
+) -> None:
+    teller = Teller(screen, full=True)
+    for said in messages:
+        if full:
+            screen.line((f"{sign} {said.seq}", style), indent=2)
+            teller.message(said.message)
+        else:
+            screen.line((f"{sign} {said.seq:>4}  {comparing.brief(said.message)}", style), indent=2)
+
+
+def _show_call(screen: Screen, difference: "CallDifference", *, full: bool) -> None:
+    either = difference.a or difference.b
+    assert either is not None  # a difference is between something
+    said = {
+        "arguments": "asked something else",
+        "result": "asked the same, answered something else",
+        "only a": "only in -",
+        "only b": "only in +",
+    }[difference.what]
+    screen.line((either.name, "yellow"), f": {said}", indent=2)
+    for sign, style, call in (("-", "red", difference.a), ("+", "green", difference.b)):
+        if call is None:
+            continue
+        asked = arguments(call.arguments)
+        result = "no result" if call.result is None else call.result
+        if not full:
+            asked, result = short(asked, _ANSWER), short(result, _ANSWER)
+        screen.line((f"{sign} {call.seq:>4}  {call.name}({asked}) ← {result}", style), indent=4)
+
+
+def _show_changes(screen: Screen, name: str, changes: "Mapping[str, Change]") -> None:
+    if changes:
+        screen.line(f"{name}:")
+    for key, change in changes.items():
+        if change.a is not msgspec.UNSET:
+            screen.line((f"- {key} = {short(change.a, _ANSWER)}", "red"), indent=2)
+        if change.b is not msgspec.UNSET:
+            screen.line((f"+ {key} = {short(change.b, _ANSWER)}", "green"), indent=2)

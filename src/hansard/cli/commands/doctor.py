@@ -1,0 +1,123 @@
+"""`hansard doctor`: how the store is, and what needs attention."""
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hansard.cli import VERSION, stores
+from hansard.cli.command import DEFAULT_STORE, Call, define
+from hansard.cli.faults import FAILED
+from hansard.cli.screen import Screen, many, size
+
+if TYPE_CHECKING:
+    from hansard.upkeep.examination import Examination, Remark
+
+
+@define(
+    "doctor",
+    examples=[
+        "doctor",
+        "doctor --json | jq '.remarks[] | select(.severity == \"problem\")'",
+    ],
+)
+def command(call: Call) -> int | None:
+    """Say how the store is, and what needs attention.
+
+    Looked at are its files and whose they are, locks and who holds them, what crashes and repairs have
+    left, the index, the marks, the dictionaries, the disk and its file system, and the clock. Nothing
+    is changed. Whether every byte of the sessions is right, `hansard verify` says.
+
+    With --json: one document, with remarks that have a code each. Exit 1 if something needs attention.
+    """
+    with stores.reading(call) as store:
+        found = store.examine()
+    if call.screen.json:
+        call.screen.document(
+            {"ok": found.ok, **msgspec.structs.asdict(found), "settings": _settings(call)}
+        )
+    else:
+        _show(call, found)
+    return None if found.ok else FAILED
+
+
+def _settings(call: Call) -> dict[str, str]:
+    """Return what has a say in how hansard runs here."""
+    import platform
+    import sqlite3
+
+    named = "-s" if call.named else "HANSARD_STORE" if os.environ.get("HANSARD_STORE") else ""
+    return {
+        "store from": named or f"{DEFAULT_STORE} in this folder",
+        "hansard": VERSION,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _show(call: Call, found: "Examination") -> None:
+    screen = call.screen
+    for name, said in _facts(found):
+        screen.beside([(f"{name:<13}", "dim")], [said])
+    settings = ", ".join(f"{name} {value}" for name, value in _settings(call).items())
+    screen.beside([(f"{'settings':<13}", "dim")], [settings])
+    for lock in found.locks:
+        screen.line(f"{_below(found, lock.where)}: process {lock.pid} {lock.command}", indent=13)
+    for leftover in found.leftovers:
+        whose = f", of process {leftover.pid}" if leftover.pid is not None else ""
+        state = f", which is at work: {leftover.command}" if leftover.living else ""
+        place = _below(found, leftover.where)
+        screen.line(f"{place}: {leftover.what}, {size(leftover.bytes)}{whose}{state}", indent=13)
+    screen.line()
+    for remark in found.remarks:
+        _show_remark(screen, remark)
+    problems = sum(remark.severity == "problem" for remark in found.remarks)
+    if problems:
+        screen.line((f"{many(problems, 'problem')}", "bold red"))
+    else:
+        screen.line(("nothing needs attention", "bold green"))
+
+
+def _facts(found: "Examination") -> list[tuple[str, str]]:
+    home, index = found.home, found.index
+    free = "no limit" if home.free_bytes is None else f"{size(home.free_bytes)} free"
+    kind = f"{home.file_system} at {home.mounted}" if home.file_system else "of unknown kind"
+    if not index.there:
+        listed = "none yet; the first listing makes it"
+    elif index.reason:
+        listed = f"not used: {index.reason}"
+    else:
+        state = f"{many(index.behind, 'session')} behind" if index.behind else "up to date"
+        texts = "with texts" if index.texts else "without texts"
+        listed = f"version {index.version}, {size(index.bytes)}, {texts}, {state}"
+    whole = sum(not one.problems for one in found.dictionaries)
+    retired = sum(one.retired for one in found.dictionaries)
+    doubted = sum(bool(one.doubts) for one in found.dictionaries)
+    return [
+        ("store", f"{found.where}, format {found.version}"),
+        ("sessions", f"{found.sessions:,}, and {found.trash:,} in the trash"),
+        ("file system", f"{kind}, {free}"),
+        ("locks", f"{len(found.locks):,} held"),
+        ("leftovers", f"{len(found.leftovers):,}"),
+        ("index", listed),
+        ("marks", f"{many(found.marks.epochs, 'epoch')}, {size(found.marks.bytes)}"),
+        (
+            "dictionaries",
+            f"{len(found.dictionaries):,}: {whole:,} whole, {retired:,} retired, {doubted:,} doubted",
+        ),
+    ]
+
+
+def _below(found: "Examination", path: str) -> str:
+    return path.removeprefix(f"{found.where}/")
+
+
+def _show_remark(screen: Screen, remark: "Remark") -> None:
+    style = "bold red" if remark.severity == "problem" else "yellow"
+    others = f" (and {remark.count - 1:,} more)" if remark.count > 1 else ""
+    advice = f"; {remark.advice}" if remark.advice else ""
+    screen.beside(
+        [(f"{remark.severity:<9}", style)],
+        [f"{remark.where}{others}: {remark.reason}{advice}"],
+    )

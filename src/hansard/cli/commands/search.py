@@ -1,0 +1,151 @@
+"""`hansard search`: find what was said, and in which session."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from hansard.cli import drawing, moments, stores
+from hansard.cli.command import Call, define
+from hansard.cli.faults import FAILED
+from hansard.cli.screen import Piece, many
+from hansard.cli.telling import ROLES
+from hansard.cli.visible import cell
+
+if TYPE_CHECKING:
+    from hansard import Hit, Store
+
+
+@define(
+    "search",
+    examples=[
+        "search refund order  # both words, whatever their case and accents",
+        "search '\"my order\"'  # next to each other",
+        "search 'refun* OR return'",
+        "search refund --prefix support/ --role user --since 2d",
+        "search 'refund -order'  # without the second; or: search refund NOT order",
+        "search refund --json | jq -r .session",
+    ],
+)
+@click.argument("words", metavar="TEXT...", nargs=-1, required=True)
+@click.option("--prefix", default="", metavar="TEXT", help="Only sessions whose ids begin so.")
+@click.option(
+    "--session",
+    "session_id",
+    type=stores.SESSION,
+    metavar="ID",
+    help="Only what this session shows, inherited messages included.",
+)
+@click.option("--since", type=moments.MOMENT, help="Only what was said since: a time, or 2d.")
+@click.option("--until", type=moments.MOMENT, help="Only what was said before: a time, or 2d.")
+@click.option("--role", metavar="ROLE", help="Only messages of this role, such as user.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="At most so many, the best of them.",
+)
+@click.option(
+    "--no-index",
+    is_flag=True,
+    help="Keep no index of words: read all logs for this search, and write nothing.",
+)
+def command(
+    call: Call,
+    words: tuple[str, ...],
+    prefix: str,
+    session_id: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    role: str | None,
+    limit: int,
+    *,
+    no_index: bool,
+) -> int | None:
+    """Find what was said, and in which session.
+
+    Messages are found by their words, and sessions by their titles; the best come first. The first search
+    reads every session, and keeps an index of words in the store; after that, only what is new is read.
+
+    With --json: one hit per line. Exit 1 if nothing is found.
+    """
+    text = " ".join(words)
+    with stores.reading(call) if no_index else stores.finding(call) as store:
+        if session_id is not None:
+            stores.session_of(store, session_id)
+        with call.screen.progress_if_slow("reading events", unit="events", least=2_000) as progress:
+            hits = store.search(
+                text,
+                prefix=prefix,
+                session=session_id,
+                since=since,
+                until=until,
+                role=role,
+                limit=limit,
+                progress=progress,
+            )
+        passed_over = 0 if session_id is not None else _damaged(store, prefix)
+    if call.screen.json:
+        for hit in hits:
+            call.screen.record(hit)
+    elif call.screen.terminal:
+        _show(call, hits, limit)
+    else:
+        for hit in hits:
+            role_of = f"{cell(hit.role)}: " if hit.role else ""
+            call.screen.line(f"{cell(hit.session)}:{_place(hit)}: {role_of}{cell(hit.snippet)}")
+    if passed_over:
+        damaged = many(passed_over, "session is", "sessions are")
+        call.screen.note(f"{damaged} damaged, and not searched; `hansard ls --damaged` lists them")
+    if hits:
+        return None
+    hint = "" if "*" in text else "; words are found whole: `refun*` finds refund and refunds"
+    call.screen.note(f"nothing found for {text!r}{hint}")
+    return FAILED
+
+
+def _damaged(store: "Store", prefix: str) -> int:
+    return store.count(prefix=prefix, damaged=True)
+
+
+def _place(hit: "Hit") -> str:
+    return str(hit.seq) if hit.seq else "title"
+
+
+def _show(call: Call, hits: "list[Hit]", limit: int) -> None:
+    """Show each hit with the words that were found, and how to read on."""
+    at = moments.now()
+    for hit in hits:
+        head: list[Piece] = [(cell(hit.session), "bold"), (f"  {_place(hit)}", "cyan")]
+        if hit.role:
+            head += ["  ", (cell(hit.role), ROLES.get(hit.role, "bold"))]
+        head.append((f"  {moments.ago(hit.time, at)}", "dim"))
+        if hit.title and hit.seq:
+            head.append((f"  “{cell(hit.title)}”", "dim italic"))
+        call.screen.line(*head)
+        call.screen.line(*_marked(hit), indent=4)
+    if not hits:
+        return
+    first = next((hit for hit in hits if hit.seq), None)
+    found = many(len(hits), "hit")
+    if len(hits) == limit:
+        found += "; there may be more: --limit"
+    on = (
+        f"hansard show {stores.word(hits[0].session)}"
+        if first is None
+        else f"hansard replay {stores.word(first.session)} --from {first.seq}"
+    )
+    drawing.whole(call.screen, (f"{found}. To read on: ", "dim"), on)
+
+
+def _marked(hit: "Hit") -> list[Piece]:
+    """Return a snippet, with the words that were found made to stand out."""
+    pieces: list[Piece] = []
+    done = 0
+    for start, end in hit.matches:
+        pieces += [cell(hit.snippet[done:start]), (cell(hit.snippet[start:end]), "bold reverse")]
+        done = end
+    return [*pieces, cell(hit.snippet[done:])]

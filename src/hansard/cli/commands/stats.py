@@ -1,0 +1,223 @@
+"""`hansard stats`: what a store adds up to, with small plots."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hansard.cli import drawing, plots, stores
+from hansard.cli.command import Call, define
+from hansard.cli.screen import Screen, columns_of, many, size
+from hansard.cli.visible import cell
+
+if TYPE_CHECKING:
+    from hansard import SessionInfo, StoreStats
+
+#: How high the plot of the growth is, in lines.
+_HIGH: Final = 5
+
+#: Nothing that is drawn is wider.
+_WIDEST: Final = 100
+
+#: A bar takes so much of the width, or less.
+_BAR: Final = 30
+
+#: What is before each line.
+_MARGIN: Final = "  "
+
+
+@define(
+    "stats",
+    examples=[
+        "stats",
+        "stats --prefix support/ --top 10",
+        "stats --json | jq '.models[].cost'",
+        "stats --json | jq '.days | to_entries[-7:]'  # the last week",
+    ],
+)
+@click.option("--prefix", default="", metavar="TEXT", help="Only sessions whose ids begin so.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="So many of the largest sessions, and of the models that took most.",
+)
+def command(call: Call, prefix: str, top: int) -> None:
+    """Say what a store adds up to: sizes, growth, usage of models.
+
+    Every event counts once, in the session in which it happened. Days are those of UTC. On a terminal there
+    are plots; in a pipe, their numbers.
+
+    With --json: one document.
+    """
+    with stores.finding(call) as store:
+        with call.screen.progress_if_slow("reading sessions", unit="sessions") as progress:
+            stats = store.stats(prefix=prefix, progress=progress)
+        largest = store.sessions(prefix=prefix, order="-bytes", limit=top).items if top else []
+    if call.screen.json:
+        call.screen.document(_document(stats, largest))
+        return
+    _totals(call.screen, stats)
+    if call.screen.terminal:
+        _plots(call.screen, stats, largest, top)
+    else:
+        _tables(call.screen, stats, largest)
+    if stats.damaged:
+        damaged = many(stats.damaged, "session is", "sessions are")
+        call.screen.note(f"{damaged} damaged, and not counted; `hansard ls --damaged` lists them")
+
+
+def _document(stats: "StoreStats", largest: "Sequence[SessionInfo]") -> dict[str, Any]:
+    import msgspec
+
+    return {
+        **msgspec.structs.asdict(stats),
+        "days": {day: msgspec.structs.asdict(added) for day, added in stats.days.items()},
+        "compression": stats.compression,
+        "largest": [{"id": info.id, "bytes": info.bytes} for info in largest],
+    }
+
+
+def _totals(screen: Screen, stats: "StoreStats") -> None:
+    kinds = [
+        many(number, word) if word == "fork" else f"{number:,} {word}"
+        for number, word in (
+            (stats.forks, "fork"),
+            (stats.archived, "archived"),
+            (stats.damaged, "damaged"),
+        )
+        if number
+    ]
+    added = f" ({', '.join(kinds)})" if kinds else ""
+    screen.line((many(stats.sessions, "session"), "bold"), added)
+    screen.line(f"{many(stats.messages, 'message')} in {many(stats.events, 'event')}")
+    said = [f"{size(stats.bytes)} on disk"]
+    if stats.raw_bytes > stats.bytes:
+        said.append(
+            f"{size(stats.raw_bytes)} before compaction, {stats.compression:.1f} times that"
+        )
+    if stats.large_bytes:
+        said.append(f"{size(stats.large_bytes)} of large content beside it")
+    screen.line("; ".join(said))
+
+
+# -- in a pipe ----------------------------------------------------------------------------------
+
+
+def _tables(screen: Screen, stats: "StoreStats", largest: "Sequence[SessionInfo]") -> None:
+    def table(names: Sequence[str], rows: list[Sequence[object]]) -> None:
+        if rows:
+            screen.line()
+            screen.table(names, rows, numbers=" ".join(names[1:]))
+
+    table(
+        ["day", "sessions", "events", "messages"],
+        [(day, d.sessions, d.events, d.messages) for day, d in stats.days.items()],
+    )
+    table(["session", "bytes"], [(info.id, info.bytes) for info in largest])
+    table(
+        ["model", "calls", "input-tokens", "output-tokens", "cost"],
+        [
+            (model, used.calls, used.input_tokens, used.output_tokens, used.cost)
+            for model, used in stats.models.items()
+        ],
+    )
+    table(["workspace", "sessions"], list(stats.workspaces.items()))
+
+
+# -- on a terminal ------------------------------------------------------------------------------
+
+
+def _plots(screen: Screen, stats: "StoreStats", largest: "Sequence[SessionInfo]", top: int) -> None:
+    _grown(screen, {day: added.messages for day, added in stats.days.items()})
+    _bars(
+        screen,
+        "The largest sessions",
+        [(info.id, info.bytes, size(info.bytes)) for info in largest if info.bytes],
+        "cyan",
+    )
+    models = [
+        (model, used.input_tokens + used.output_tokens, _used(used.calls, used.cost))
+        for model, used in stats.models.items()
+    ]
+    models.sort(key=lambda row: row[1], reverse=True)
+    _bars(
+        screen,
+        "Tokens by model",
+        [(model, tokens, f"{_short(tokens)} {said}") for model, tokens, said in models[:top]],
+        "magenta",
+    )
+    if len(models) > top:
+        screen.line((f"{_MARGIN}and {many(len(models) - top, 'model')} more; --top", "dim"))
+    folders = sorted(stats.workspaces.items(), key=lambda row: row[1], reverse=True)
+    _bars(
+        screen,
+        "Sessions by workspace",
+        [(path, number, f"{number:,}") for path, number in folders[:top]],
+        "blue",
+    )
+
+
+def _used(calls: int, cost: float) -> str:
+    return f"in {many(calls, 'call')}" + (f", cost {cost:,.4g}" if cost else "")
+
+
+def _short(number: int) -> str:
+    """Return a number in a few characters."""
+    for unit, name in ((10**9, "G"), (10**6, "M"), (10**4, "k")):
+        if number >= unit:
+            return f"{number / (1000 if name == 'k' else unit):.1f}{name}"
+    return f"{number:,}"
+
+
+def _grown(screen: Screen, days: dict[str, int]) -> None:
+    pens = drawing.pens()
+    room = min(screen.width, _WIDEST) - len(_MARGIN)
+    scale = max(len(_short(sum(days.values()))), 1)
+    grown = plots.growth(days, max((room - scale - 1) // 2, 1))
+    if grown is None or not any(grown.values):
+        return
+    # Wide columns, where there is room: a week of seven thin lines says little.
+    wide = max(1, min(6, (room - scale - 1) // len(grown.values) - 1))
+    gap = 1 if wide > 1 else 0
+    screen.line()
+    drawing.unbroken(screen, (f"Messages per {grown.span}", "bold"))
+    for place, line in enumerate(plots.columns(grown.values, _HIGH, pens)):
+        label = _short(max(grown.values)) if place == 0 else ""
+        drawn = (" " * gap).join(character * wide for character in line)
+        drawing.unbroken(screen, (f"{_MARGIN}{label:>{scale}} ", "dim"), (drawn, "green"))
+    length = len(grown.values) * (wide + gap) - gap
+    begin, end = grown.first.isoformat(), grown.last.isoformat()
+    under = pens.ground * length
+    drawing.unbroken(screen, (f"{_MARGIN}{'0':>{scale}} {under}", "dim"))
+    dates = f"{begin}{end:>{max(length - len(begin), len(end) + 1)}}"
+    if begin == end or scale + 1 + len(dates) > room:
+        dates = begin
+    drawing.unbroken(screen, (f"{_MARGIN}{'':>{scale}} {dates}", "dim"))
+
+
+def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], style: str) -> None:
+    """Draw a bar for each thing: its name, the bar, and what it stands for."""
+    if not rows:
+        return
+    pens = drawing.pens()
+    room = min(screen.width, _WIDEST) - len(_MARGIN)
+    names = [cell(name) for name, _, _ in rows]
+    said = max(columns_of(text) for _, _, text in rows)
+    # The name and what is said come first; the bar takes what is left, and goes where little is.
+    name_width = min(max(map(columns_of, names)), max(room - said - 8, room // 3))
+    bar_width = min(_BAR, room - name_width - said - 2)
+    screen.line()
+    drawing.unbroken(screen, (title, "bold"))
+    most = max(value for _, value, _ in rows)
+    for name, (_, value, text) in zip(names, rows, strict=True):
+        shown = drawing.padded(
+            drawing.shorten(name, name_width, pens.dots, middle=True), name_width
+        )
+        pieces: list[Any] = [_MARGIN, shown, " "]
+        if bar_width > 1:
+            drawn = plots.bar(value, most, bar_width, pens)
+            pieces += [(drawing.padded(drawn, bar_width), style), " "]
+        drawing.unbroken(screen, *pieces, text)

@@ -1,0 +1,265 @@
+"""Compare two sessions, or two points of one: what they share, and what each has that the other has not.
+
+Above: `session`.  Below: `transfer_blocks`, `state`, `backend.contract`.
+Messages are compared as JSON, whatever the order of their members. Tool calls are compared by what was asked
+and answered, and not by their ids, which are drawn anew in every run.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any, Final, Literal
+
+import msgspec
+
+from hansard.backend.contract import Backend, Log
+from hansard.state import lineage, views
+from hansard.state.fold import State
+from hansard.upkeep.transfer_blocks import blocks_of
+
+#: Longer stretches are taken as replaced whole: to align them would take the square of their length.
+_ALIGNED: Final = 2_000
+
+#: More messages than a session can have.
+_ALL: Final = 1 << 62
+
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A point of a session: its id, and a seq."""
+
+    session: str
+    seq: int
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A message of a view, with the seq at which it was said."""
+
+    seq: int
+    message: dict[str, Any]
+
+
+class Divergence(msgspec.Struct, frozen=True):
+    """Where two views first differ.
+
+    Attributes:
+        after: how many messages they begin with in common.
+        a, b: the seqs of the messages that follow in each; None where there is none.
+    """
+
+    after: int
+    a: int | None
+    b: int | None
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A tool call of a view, and its result as text; None if it has none."""
+
+    seq: int
+    name: str
+    arguments: Any
+    result: str | None
+
+
+class CallDifference(msgspec.Struct, frozen=True):
+    """A tool call that is not the same in both.
+
+    Attributes:
+        what: "arguments" (the same tool was asked something else), "result" (it was asked the same, and
+            answered something else), "only a" or "only b".
+        a, b: the call in each; None where there is none.
+    """
+
+    what: Literal["arguments", "result", "only a", "only b"]
+    a: ToolCall | None = None
+    b: ToolCall | None = None
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value in each of the two; `msgspec.UNSET` where it is not there."""
+
+    a: Any = msgspec.UNSET
+    b: Any = msgspec.UNSET
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What two sessions, or two points of one, share, and where they differ.
+
+    Attributes:
+        a, b: the two points.
+        base: the last event that they share by descent, in the session that said it; None if neither was
+            forked from the other, nor both from a third.
+        divergence: where their model views first differ; None if they are the same.
+        same: how many messages stand in both views.
+        only_a, only_b: the messages that only one of them has, in order.
+        calls: the tool calls that are not the same.
+        metadata, usage, snapshots: what differs of them, by key, model or label.
+    """
+
+    a: Place
+    b: Place
+    base: Place | None
+    divergence: Divergence | None
+    same: int
+    only_a: list[Said]
+    only_b: list[Said]
+    calls: list[CallDifference]
+    metadata: dict[str, Change]
+    usage: dict[str, Change]
+    snapshots: dict[str, Change]
+
+    @property
+    def equal(self) -> bool:
+        """True if nothing differs: not what was said, and not what it adds up to."""
+        return not (self.divergence or self.metadata or self.usage or self.snapshots)
+
+
+class Side(msgspec.Struct, frozen=True):
+    """One of the two: a session with what it inherits, its state at a seq, and where it is kept."""
+
+    log: Log
+    state: State
+    home: Backend
+
+    def shares_home(self, other: "Side") -> bool:
+        """Say whether both are kept in one store, be it that it was opened twice."""
+        lasting = self.home.durability != "none"
+        return self.home is other.home or (lasting and self.home.where == other.home.where)
+
+
+def compare(one: Side, other: Side) -> Comparison:
+    """Compare two sessions at the seqs of their states."""
+    a, b = _messages(one), _messages(other)
+    only_a, only_b, begin = _differing(
+        [_encode(said.message) for said in a], [_encode(said.message) for said in b]
+    )
+    base = None
+    if one.shares_home(other):
+        base = lineage.common(one.log, one.state.seq, other.log, other.state.seq)
+    return Comparison(
+        a=Place(one.log.session_id, one.state.seq),
+        b=Place(other.log.session_id, other.state.seq),
+        base=None if base is None else Place(*base),
+        divergence=_divergence(a, b, begin) if only_a or only_b else None,
+        same=len(a) - len(only_a),
+        only_a=[a[place] for place in only_a],
+        only_b=[b[place] for place in only_b],
+        calls=list(_calls(_called(a), _called(b))),
+        metadata=_changes(one.state.metadata, other.state.metadata),
+        usage=_changes(_usage(one.state), _usage(other.state)),
+        snapshots=_changes(one.state.snapshots, other.state.snapshots),
+    )
+
+
+def _messages(side: Side) -> list[Said]:
+    shown = views.show_last_placed(side.log, views.decoded, _ALL, upto=side.state.seq)
+    return [Said(seq, message) for seq, message in shown]
+
+
+def _divergence(a: Sequence[Said], b: Sequence[Said], begin: int) -> Divergence:
+    first_a, first_b = ((side[begin].seq if begin < len(side) else None) for side in (a, b))
+    return Divergence(begin, first_a, first_b)
+
+
+def _usage(state: State) -> dict[str, Any]:
+    return {model: msgspec.structs.asdict(usage) for model, usage in state.usage.items()}
+
+
+def _changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Change]:
+    """Return what is not the same in two mappings, by key."""
+    found = {}
+    for key in (*one, *(key for key in other if key not in one)):
+        a, b = one.get(key, msgspec.UNSET), other.get(key, msgspec.UNSET)
+        # As JSON: to Python, 1 is true.
+        if a is msgspec.UNSET or b is msgspec.UNSET or _encode(a) != _encode(b):
+            found[key] = Change(a, b)
+    return found
+
+
+def _differing(a: Sequence[Hashable], b: Sequence[Hashable]) -> tuple[list[int], list[int], int]:
+    """Return the places of what only one of two lists has, and how much they begin with in common."""
+    shorter = min(len(a), len(b))
+    begin = next((place for place in range(shorter) if a[place] != b[place]), shorter)
+    end = 0
+    while end < shorter - begin and a[-1 - end] == b[-1 - end]:
+        end += 1
+    only_a, only_b = range(begin, len(a) - end), range(begin, len(b) - end)
+    if max(len(only_a), len(only_b)) > _ALIGNED:
+        return list(only_a), list(only_b), begin
+    matcher = SequenceMatcher(None, a[begin : only_a.stop], b[begin : only_b.stop], autojunk=False)
+    both_a: set[int] = set()
+    both_b: set[int] = set()
+    for match in matcher.get_matching_blocks():
+        both_a.update(range(begin + match.a, begin + match.a + match.size))
+        both_b.update(range(begin + match.b, begin + match.b + match.size))
+    return (
+        [place for place in only_a if place not in both_a],
+        [place for place in only_b if place not in both_b],
+        begin,
+    )
+
+
+# -- tool calls ---------------------------------------------------------------------------------
+
+
+def _called(messages: Sequence[Said]) -> list[ToolCall]:
+    """Return the tool calls in some messages, each with its result."""
+    calls: list[ToolCall] = []
+    #: The places of those that wait for their results, by what call and result share.
+    waiting: dict[str, int] = {}
+    for said in messages:
+        for block in blocks_of(said.message):
+            shared = block.call_id or block.title
+            if block.kind == "call":
+                waiting[shared] = len(calls)
+                calls.append(ToolCall(said.seq, block.title, _value(block.text), None))
+            elif block.kind == "result" and shared in waiting:
+                place = waiting.pop(shared)
+                calls[place] = msgspec.structs.replace(calls[place], result=block.text)
+    return calls
+
+
+def _value(text: str) -> Any:
+    """Return the arguments of a call as the value that they are, if they are JSON."""
+    try:
+        return msgspec.json.decode(text) if text else None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return text
+
+
+def _calls(a: list[ToolCall], b: list[ToolCall]) -> Iterator[CallDifference]:
+    """Yield the calls that differ, in order: first those of one stretch of both, then of the next."""
+    asked_a = [(call.name, _encode(call.arguments)) for call in a]
+    asked_b = [(call.name, _encode(call.arguments)) for call in b]
+    gone, come, _ = _differing(asked_a, asked_b)
+    left_a, left_b = set(gone), set(come)
+    place_a = place_b = 0
+    while place_a < len(a) or place_b < len(b):
+        some_a, some_b = [], []
+        while place_a in left_a:
+            some_a.append(a[place_a])
+            place_a += 1
+        while place_b in left_b:
+            some_b.append(b[place_b])
+            place_b += 1
+        yield from _replaced(some_a, some_b)
+        # Here both stand at a call that is in both, or at the end.
+        if place_a < len(a) and place_b < len(b):
+            if a[place_a].result != b[place_b].result:
+                yield CallDifference("result", a[place_a], b[place_b])
+            place_a += 1
+            place_b += 1
+
+
+def _replaced(a: list[ToolCall], b: list[ToolCall]) -> Iterator[CallDifference]:
+    """Yield calls that stand in one place of each: those of one tool belong together, in their order."""
+    rest = list(b)
+    for call in a:
+        twin = next((other for other in rest if other.name == call.name), None)
+        if twin is None:
+            yield CallDifference("only a", call)
+        else:
+            rest.remove(twin)
+            yield CallDifference("arguments", call, twin)
+    for call in rest:
+        yield CallDifference("only b", None, call)

@@ -1,0 +1,28 @@
+"""Call the command many times at the price of one start: for claims about all commands."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.cli.running import Done, environment
+
+#: Every call of a batch together.
+PATIENCE = 240.0
+
+
+def batch(calls: Sequence[dict[str, Any]], **variables: str) -> list[Done]:
+    """Make calls one after another, each in a process of its own; `forking` says what one can be."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("forking.py"))],
+        input=json.dumps([{**call, "words": list(map(str, call["words"]))} for call in calls]),
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [Done(*found) for found in json.loads(done.stdout)]

@@ -1,0 +1,54 @@
+"""`hansard doctor`: how the store is, and what needs attention."""
+
+from pathlib import Path
+
+from tests.cli import samples
+from tests.cli.conftest import OpenTerminal
+from tests.cli.running import hansard
+
+
+def test_a_sound_store(store: Path) -> None:
+    """A store with which nothing is wrong exits with 0, and says what there is."""
+    done = hansard("doctor", store=store)
+    assert (done.code, done.err) == (0, "")
+    assert f"store        {store}, format 1\n" in done.out
+    assert "sessions     2, and 0 in the trash\n" in done.out
+    assert "store from HANSARD_STORE" in done.out
+    assert done.out.endswith("nothing needs attention\n")
+
+
+def test_what_needs_attention(store: Path) -> None:
+    """N-13, N-85: problems exit with 1, each with place, reason and advice; with --json, each with a code."""
+    log = store / "sessions" / "agent+1" / "log.jsonl"
+    log.chmod(0o644)
+    (store / f".tmp-staged-4194305-{'0' * 16}").write_bytes(b"x" * 2048)
+    done = hansard("doctor", store=store)
+    assert (done.code, done.err) == (1, "")
+    assert f".tmp-staged-4194305-{'0' * 16}: staged, 2.0 KiB, of process 4194305" in done.out
+    assert f"problem  {store}/.tmp-staged-4194305-{'0' * 16} (and 1 more): other users" in done.out
+    assert "chmod -R go=" in done.out
+    assert done.out.endswith("1 problem\n")
+    document = hansard("doctor", "--json", store=store).json
+    assert document["ok"] is False
+    assert [remark["code"] for remark in document["remarks"]] == ["loose-mode", "leftover"]
+    assert log.stat().st_mode & 0o777 == 0o644
+
+
+def test_damage_is_for_verify(store: Path) -> None:
+    """N-35: a log that ends in nonsense is named, with the command that says more."""
+    log = store / "sessions" / "agent+1" / "log.jsonl"
+    log.write_bytes(b"nonsense\n")
+    done = hansard("doctor", store=store)
+    assert done.code == 1
+    assert "problem  agent/1: " in done.out
+    assert "`hansard verify` says more" in done.out
+
+
+def test_on_a_narrow_terminal(store: Path, terminal: OpenTerminal) -> None:
+    """What does not fit goes on beside its name, also on a narrow terminal; a hostile name is only shown."""
+    (store / f"{samples.HOSTILE.replace('/', '')}.txt").write_text("x")
+    shown = terminal("doctor", store=store, columns=50, rows=60)
+    assert shown.wait() == 0
+    assert "nothing needs attention" in shown.text
+    assert b"\x1b]0;" not in shown.raw
+    assert "\\x1b[31mred" in shown.text.replace("\n         ", "")

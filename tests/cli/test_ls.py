@@ -1,0 +1,338 @@
+"""`hansard ls`: which sessions, in which order, page by page, in terminals of any width."""
+
+import os
+import random
+import re
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import hansard as library
+from hansard.cli import columns, moments
+from tests.cli import samples
+from tests.cli.batch import batch
+from tests.cli.conftest import OpenTerminal
+from tests.cli.running import hansard
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """Return a store with six sessions of several kinds."""
+    path = tmp_path / "many"
+    with library.open(path, durability="os") as store:
+        for number in range(1, 5):
+            session = store.create(
+                f"support/{number}",
+                metadata={"title": f"Ticket {number}", "user": f"u{number % 2}", "n": number},
+                workspace=tmp_path if number == 4 else None,
+            )
+            session.add_messages([{"role": "user", "content": "x" * 100}] * (5 - number))
+            session.record_usage(model="m", input_tokens=number, output_tokens=1, cost=number / 8)
+        store.session("support/3").archive()
+        fork = store.session("support/1").fork("support/1-b", at=3)
+        fork.add_message({"role": "user", "content": "Another way."})
+        store.session("a lone one").add_message({"role": "user", "content": "hi"})
+    return path
+
+
+def listed(store: Path, *words: str) -> list[str]:
+    """Return the ids that a listing has, in its order."""
+    done = hansard("ls", "--json", *words, store=store)
+    assert done.code == 0, done.err
+    return [line["id"] for line in done.lines]
+
+
+#: The words of a call, and the ids that it lists.
+LISTINGS = {
+    "": "a lone one|support/1-b|support/4|support/2|support/1",
+    "-a --sort id": "a lone one|support/1|support/1-b|support/2|support/3|support/4",
+    "--sort id -r --prefix support/1": "support/1-b|support/1",
+    "--archived": "support/3",
+    "--where user=u1 --sort id": "support/1|support/1-b",
+    "--where n=2 --where user=u0": "support/2",
+    "--where user=null": "a lone one",
+    "--title TICKET --sort messages -a": "support/1|support/2|support/1-b|support/3|support/4",
+    "--parent support/1": "support/1-b",
+    "--sort cost --limit 2": "support/4|support/2",
+    "--sort created -r -n 1": "support/1",
+    "--since 1h --until 2000-01-01": "",
+    "--since 2d --prefix a": "a lone one",
+    "--until 2d": "",
+    "--damaged": "",
+}
+
+
+def test_filters_and_orders(many: Path) -> None:
+    """Each filter leaves what it names, and of times and amounts the latest and largest come first."""
+    done = batch([{"words": ["-s", many, "ls", "--json", *words.split()]} for words in LISTINGS])
+    found = ["|".join(line["id"] for line in one.lines) for one in done]
+    assert dict(zip(LISTINGS, found, strict=True)) == LISTINGS
+    assert {one.code for one in done} == {0}
+
+
+def test_a_line_says_what_the_library_does(many: Path, tmp_path: Path) -> None:
+    """`ls --json` has every member of what the library lists, also those that are empty."""
+    line = hansard("ls", "--json", "--workspace", tmp_path, store=many).lines[0]
+    with library.open(many, read_only=True) as store:
+        (info,) = store.sessions(prefix="support/4").items
+    assert line == {**{f: getattr(info, f) for f in info.__struct_fields__}, "depth": 0}
+    assert hansard("ls", "--count", store=many).out == "5\n"
+    assert hansard("ls", "--count", "--all", "--json", store=many).json == {"count": 6}
+
+
+def test_pages_say_how_to_go_on(many: Path) -> None:
+    """Pages by --limit and --cursor have each session once; what is said of the next is not on stdout."""
+    seen: list[str] = []
+    cursor: tuple[str, ...] = ()
+    for _ in range(3):
+        done = hansard("ls", "--json", "--limit", "2", "--sort", "size", *cursor, store=many)
+        seen += [line["id"] for line in done.lines]
+        found = re.search(r"--cursor (\S+)$", done.err)
+        if found is None:
+            break
+        cursor = ("--cursor", found[1])
+    assert len(seen) == len(set(seen)) == 5
+    assert done.err == ""
+    wrong = hansard("ls", *cursor, store=many)
+    assert (wrong.code, wrong.out) == (1, "")
+    assert "cursor" in wrong.err
+
+
+def test_pipes_get_every_value_in_full(many: Path) -> None:
+    """In a pipe nothing is cut or relative: bytes are a number, times RFC 3339, and nothing is `-`."""
+    title = "A title that is " + "very " * 40 + "long"
+    with library.open(many, durability="os") as store:
+        store.session("support/2").set_metadata(title=title)
+    done = hansard("ls", "--prefix", "support/2", store=many, COLUMNS="40")
+    header, row = done.out.splitlines()
+    assert header.split() == ["ID", "TITLE", "MESSAGES", "UPDATED", "SIZE", "PARENT", "IS"]
+    assert title in row
+    assert re.search(r"  3  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z +\d+  -       -$", row)
+    chosen = hansard("ls", "--columns", "id,meta.user, cost", "--sort", "id", store=many).out
+    assert chosen.splitlines()[0].split() == ["ID", "META.USER", "COST"]
+    assert chosen.splitlines()[1].split() == ["a", "lone", "one", "-", "0.0"]
+    assert hansard("ls", "--prefix", "none", store=many) == (0, "", "")
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_no_line_is_wrapped_on_a_terminal(width: int, many: Path, terminal: OpenTerminal) -> None:
+    """However narrow a terminal is, a session takes one line, and begins with its id."""
+    with library.open(many, durability="os") as store:
+        store.session("support/2").set_metadata(title="退款请求 " + "long " * 50)
+        store.session("support/" + "x" * 90).add_message({"role": "user", "content": "hi"})
+    shown = terminal("ls", "--sort", "id", "--all", store=many, columns=width)
+    assert shown.wait() == 0
+    lines = shown.text.splitlines()
+    assert len(lines) == 8
+    assert lines[0].split()[0] == "id"
+    assert lines[4].startswith("support/2")
+    assert lines[7].startswith("support/")
+    if width >= 80:
+        assert "退款" in lines[4]
+        assert "…" in lines[4]
+    if width <= 80:
+        assert "…xxx" in lines[7]
+    if width == 200:
+        assert lines[0].split() == ["id", "title", "messages", "updated", "size", "parent", "is"]
+        assert "just now" in lines[2]
+        assert lines[3].rstrip().endswith("support/1")
+        assert "archived" in lines[5]
+
+
+def test_what_has_no_room_is_named_if_somebody_asked_for_it(
+    many: Path, terminal: OpenTerminal
+) -> None:
+    """Columns that were asked for by name and have no room are named; the first ones stay."""
+    names = "id,updated,created,size,tokens,cost"
+    shown = terminal("ls", "--columns", names, store=many, columns=40)
+    assert shown.wait() == 0
+    assert shown.lines[0].split()[:2] == ["id", "updated"]
+    assert "no room for" in shown.text
+    assert "cost" in shown.text.rpartition("no room for")[2]
+
+
+def test_a_terminal_gets_a_page_and_is_told_of_the_rest(
+    tmp_path: Path, terminal: OpenTerminal
+) -> None:
+    """A terminal gets 50 sessions and how to go on; archived ones are counted; a pipe gets all."""
+    with library.open(tmp_path / "s", durability="os") as store:
+        for number in range(60):
+            store.session(f"{number:02}").add_message({"role": "user", "content": "hi"})
+        store.session("00").archive()
+    shown = terminal("ls", store=tmp_path / "s", rows=70, columns=60)
+    assert shown.wait() == 0
+    assert len(re.findall("just now", shown.text)) == 50
+    # In one piece, to be copied: it is the terminal that wraps it.
+    assert re.search(
+        rb"there are more; for these, the same with --cursor [\w-]{40,}[^\w-]", shown.raw
+    )
+    assert "1 archived session not shown; --all shows them, too" in shown.text
+    assert len(listed(tmp_path / "s")) == 59
+    assert terminal("ls", "--prefix", "zz", store=tmp_path / "s").wait_for("no sessions")
+
+
+def test_a_damaged_session_is_flagged_and_hides_no_other(
+    store: Path, terminal: OpenTerminal
+) -> None:
+    """N-35, N-31: what cannot be read is listed, flagged and explained; exit 1; the others are there."""
+    samples.damage(store, "agent+1-b")
+    done = hansard("ls", "--sort", "id", store=store)
+    assert done.code == 1
+    assert [line.split()[0] for line in done.out.splitlines()] == ["ID", "agent/1", "agent/1-b"]
+    # Of what cannot be read nothing is known: neither 0 messages nor 0 bytes.
+    assert done.out.splitlines()[2].split()[1:] == ["-", "-", "-", "-", "-", "damaged"]
+    assert done.err.startswith("hansard: agent/1-b is damaged: ")
+    assert "log.jsonl" in done.err
+    found = hansard("ls", "--damaged", "--json", store=store)
+    assert found.code == 1
+    assert [line["id"] for line in found.lines] == ["agent/1-b"]
+    assert found.lines[0]["damaged"]
+    shown = terminal("ls", store=store, columns=120)
+    assert shown.wait() == 1
+    assert b"\x1b[1;31magent/1-b" in shown.raw
+    assert hansard("ls", "--count", "--damaged", store=store) == (0, "1\n", "")
+
+
+def test_forks_are_drawn_under_their_parents(many: Path, terminal: OpenTerminal) -> None:
+    """`ls --tree` draws forks below what they were forked from, in ASCII if the terminal has no more."""
+    with library.open(many, durability="os") as store:
+        store.session("support/1-b").fork("support/1-c")
+        store.session("support/1").fork("support/1-d")
+    done = hansard("ls", "--tree", "--prefix", "support/1", store=many)
+    drawn = [line[:18].rstrip() for line in done.out.splitlines()[1:]]
+    assert drawn == ["support/1", "├─ support/1-b", "│  └─ support/1-c", "└─ support/1-d"]
+    assert "AT" in done.out.splitlines()[0].split()
+    plain = hansard("ls", "--tree", "--prefix", "support/1", store=many, PYTHONIOENCODING="ascii")
+    assert "|  `- support/1-c" in plain.out
+    lines = hansard("ls", "--tree", "--json", "--prefix", "support/1-", store=many).lines
+    assert [(line["id"], line["depth"]) for line in lines] == [
+        ("support/1-d", 0),
+        ("support/1-b", 0),
+        ("support/1-c", 1),
+    ]
+    alone = hansard("ls", "--tree", "--prefix", "support/1-d", store=many)
+    assert "fork of support/1" in alone.out
+    shown = terminal("ls", "--tree", store=many, columns=40)
+    assert shown.wait() == 0
+    assert "│  └─ support/1-c" in shown.text
+    narrow = terminal("ls", store=many, columns=40, PYTHONIOENCODING="ascii")
+    assert narrow.wait() == 0
+    assert "\\u" not in narrow.text
+
+
+WRONG = [
+    (("--sort", "sizes"), "sizes"),
+    (("--columns", "id,colour"), "'colour' is no column: there are id, title"),
+    (("--columns", "meta."), "'meta.' is no column"),
+    (("--since", "2 days"), "'2 days' is no time; say 2026-11-16"),
+    (("--since", "9" * 400 + "d"), "is no time"),
+    (("--until", "0001-01-01T00:00+14:00"), "is no time"),
+    (("--where", "user"), "--where user: say KEY=VALUE"),
+    (("--tree", "--limit", "3"), "--tree does not go together with --limit"),
+    (("--tree", "--count"), "--tree and --count do not go together"),
+    (("--count", "--sort", "id"), "--count does not go together"),
+    (("--limit", "-1"), "--limit"),
+]
+
+
+def test_wrong_words_are_named(store: Path) -> None:
+    """Words that mean nothing, or contradict each other, end with 2 and one line that names them."""
+    done = batch([{"words": ["-s", store, "ls", *words]} for words, _ in WRONG])
+    for one, (words, said) in zip(done, WRONG, strict=True):
+        assert (one.code, one.out) == (2, ""), words
+        (line,) = one.err.splitlines()
+        assert said in line
+
+
+def test_an_unknown_parent_gets_a_suggestion(store: Path) -> None:
+    """A mistyped --parent is no empty listing."""
+    done = hansard("ls", "--parent", "agnt/1", store=store)
+    assert done.code == 1
+    assert "did you mean 'agent/1'?" in done.err
+
+
+def test_a_listing_keeps_the_index_and_changes_no_log(store: Path) -> None:
+    """N-62, N-76: `ls` writes the index, for the next time, and not one byte of a session."""
+    before = {p: p.read_bytes() for p in (store / "sessions").rglob("*") if p.is_file()}
+    assert hansard("ls", store=store).code == 0
+    assert (store / "index.db").exists()
+    assert {p: p.read_bytes() for p in (store / "sessions").rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_store_that_may_not_be_written_is_listed() -> None:
+    """N-62: where nothing may be written, `ls` lists what there is, and leaves no file."""
+    # Not below pytest's own folder, which is closed to everybody else.
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        samples.agent(store)
+        for path in [store.parent, store, *store.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        words = ["-s", store, "ls", "--sort", "id"]
+        (done,) = batch([{"words": words, "nobody": True}])
+        assert (done.code, done.err) == (0, "")
+        ids = [line.split()[0] for line in done.out.splitlines()]
+        assert ids == ["ID", "agent/1", "agent/1-b"]
+        assert not (store / "index.db").exists()
+
+
+def test_control_characters_never_reach_the_terminal(
+    tmp_path: Path, terminal: OpenTerminal
+) -> None:
+    """What an id or a title would do to a terminal it does not do, in a pipe, a terminal or JSON."""
+    hostile = samples.HOSTILE
+    with library.open(tmp_path / "s", durability="os") as store:
+        evil = store.create("evil\x1b[2J", metadata={"title": hostile, "k": "two\nlines\t."})
+        evil.add_message({"role": "user", "content": "hi"})
+    words = ("ls", "--columns", "id,title,meta.k")
+    plain = hansard(*words, store=tmp_path / "s")
+    machine = hansard(*words, "--json", store=tmp_path / "s")
+    for bad in ("\x1b", "\x07", "\x9b", "\u202e"):
+        assert bad not in plain.out + machine.out
+    assert machine.lines[0]["title"] == hostile
+    shown = terminal(*words, store=tmp_path / "s", columns=200)
+    assert shown.wait() == 0
+    assert b"\x1b[2J" not in shown.raw
+    assert b"\x1b]0;" not in shown.raw
+    assert "\\x1b[2J" in shown.text
+    assert "two↵lines ." in shown.text
+    assert len(shown.text.splitlines()) == len(plain.out.splitlines()) == 2
+
+
+def test_times_are_told_as_people_say_them() -> None:
+    """A time is told by how long ago it was, by its date after two weeks, and never as `-3 min ago`."""
+    now = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+    def told(**before: float) -> str:
+        return moments.ago((now - timedelta(**before)).isoformat(), now)
+
+    assert told(seconds=59) == told(seconds=-59) == "just now"
+    assert told(seconds=60) == "1 min ago"
+    assert told(minutes=59.9) == "59 min ago"
+    assert told(hours=23.9) == "23 h ago"
+    assert told(days=1) == "1 d ago"
+    assert told(days=14) == "14 d ago"
+    assert told(days=15).startswith("2026-11-01")
+    assert told(days=-2).startswith("2026-11-18 ")
+    assert moments.ago("", now) == ""
+
+
+def test_columns_fit_whatever_the_width(seed: int) -> None:
+    """Columns that are kept take no more room than there is, and none less than it needs, unless alone."""
+    rng = random.Random(seed)
+    for _ in range(500):
+        widths = {place: rng.randint(1, 60) for place in range(rng.randint(1, 8))}
+        least = {place: rng.randint(1, width) for place, width in widths.items()}
+        ranks = {place: rng.randint(0, 9) for place in widths}
+        room = rng.randint(1, 200)
+        kept = columns.fit(widths, least, ranks, room)
+        assert kept
+        assert sum(kept.values()) + 2 * (len(kept) - 1) <= room
+        for place, width in kept.items():
+            assert width <= widths[place]
+            assert width >= least[place] or len(kept) == 1
+        if len(kept) < len(widths):
+            worst = min(ranks[place] for place in widths if place not in kept)
+            assert all(ranks[place] <= worst for place in kept)

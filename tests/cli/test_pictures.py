@@ -1,0 +1,55 @@
+"""The pictures in the README show what the command shows today."""
+
+import html
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).parents[2]
+
+
+def recorder() -> ModuleType:
+    """Return tools/record.py."""
+    spec = spec_from_file_location("record", ROOT / "tools" / "record.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def words(picture: str) -> str:
+    """Return what can be read in a picture: how it is drawn is for each version of Rich to decide."""
+    said = "\n".join(re.findall(r"<text[^>]*>(.*?)</text>", picture, re.DOTALL))
+    return html.unescape(said).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_pictures_are_fresh() -> None:
+    """Each picture is what tools/record.py makes of the command today, and the README shows it."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    recorded = recorder().record()
+    assert sorted(recorded) == ["ls-tree", "replay", "stats"]
+    for name, (sent, drawn) in recorded.items():
+        kept = (ROOT / "docs" / "images" / f"{name}.svg").read_text("utf-8")
+        assert words(drawn) == words(kept), "run: python tools/record.py --write"
+        assert f"docs/images/{name}.svg" in readme
+        assert "\x1b[" in sent, "it was recorded in a terminal"
+        ET.fromstring(kept)  # noqa: S314 - our own
+        # Nothing is fetched from elsewhere: the one address in it is the name of SVG itself.
+        assert re.findall(r"https?://[^\s\"']+", kept) == ["http://www.w3.org/2000/svg"]
+
+
+def test_the_store_of_the_pictures_is_always_the_same(tmp_path: Path) -> None:
+    """The store that is recorded is the same each time, byte for byte."""
+    record = recorder()
+
+    def made(path: Path) -> dict[str, bytes]:
+        record.make_store(path)
+        logs = (path / "sessions").rglob("log.jsonl")
+        return {str(log.relative_to(path)): log.read_bytes() for log in logs}
+
+    first = made(tmp_path / "a")
+    assert len(first) > 40
+    assert made(tmp_path / "b") == first

@@ -1,0 +1,129 @@
+"""`hansard search`: what was said, where, and how to read on."""
+
+from pathlib import Path
+
+import pytest
+
+import hansard as library
+from tests.cli import samples
+from tests.cli.batch import batch
+from tests.cli.conftest import OpenTerminal
+from tests.cli.running import hansard
+
+
+def test_hits_are_those_of_the_library(store: Path) -> None:
+    """`search --json` prints the library's hits, the best first, one per line; a pipe gets ID:SEQ: text."""
+    with library.open(store) as opened:
+        hits = opened.search("refund")
+    lines = hansard("search", "refund", "--json", store=store).lines
+    assert [(line["session"], line["seq"]) for line in lines] == [(h.session, h.seq) for h in hits]
+    assert lines[0]["matches"]
+    told = hansard("search", "refund", store=store)
+    assert (told.code, told.err) == (0, "")
+    assert "agent/1:3: user: Where is my refund? I asked twice." in told.out.splitlines()
+    assert "agent/1:title: Refund" in told.out.splitlines()
+
+
+def test_it_can_be_narrowed_down(store: Path) -> None:
+    """Words are joined; session, prefix, role, times and a limit leave what they name."""
+    narrowed = {
+        ("my", "refund"): [("agent/1", 3)],
+        ("refund", "--session", "agent/1-b", "--role", "user"): [("agent/1-b", 3)],
+        ("way", "--prefix", "agent/1-", "--since", "1h"): [("agent/1-b", 7)],
+        ("way", "--until", "1h"): [],
+        ("refund -twice", "--role", "user"): [],
+        ("sent", "--role", "tool", "--limit", "1"): [("agent/1", 5)],
+    }
+    done = batch([{"words": ["-s", store, "search", "--json", *words]} for words in narrowed])
+    for one, (words, expected) in zip(done, narrowed.items(), strict=True):
+        assert [(line["session"], line["seq"]) for line in one.lines] == expected, words
+        assert one.code == (0 if expected else 1)
+    unknown = hansard("search", "x", "--session", "agnt/1", store=store)
+    assert unknown.code == 1
+    assert "did you mean 'agent/1'?" in unknown.err
+
+
+def test_no_hit_is_exit_1(store: Path) -> None:
+    """Where nothing is found, the exit code is 1, stdout is empty, and one line says what may help."""
+    done = hansard("search", "refun", store=store)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("hansard: nothing found for 'refun'; words are found whole")
+    assert hansard("search", "refun*", store=store).code == 0
+    wordless = hansard("search", "???", store=store)
+    assert (wordless.code, wordless.out) == (1, "")
+    assert "no word in it" in wordless.err
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_what_was_found_stands_out(width: int, store: Path, terminal: OpenTerminal) -> None:
+    """On a terminal the words that were found stand out, also without colours, and it says how to read on."""
+    shown = terminal("search", "refund", "--role", "user", store=store, columns=width, NO_COLOR="1")
+    assert shown.wait() == 0
+    assert b"\x1b[1;7mrefund\x1b[0m" in shown.raw
+    text = " ".join(shown.text.split())
+    assert "agent/1 3 user just now “Refund” Where is my refund? I asked twice." in text
+    # In one piece, to be copied: where it is too long, it is the terminal that wraps it.
+    assert b"1 hit. To read on: \x1b[0mhansard replay agent/1 --from 3\r\n" in shown.raw
+
+
+def test_a_title_is_read_on_with_show(store: Path, terminal: OpenTerminal) -> None:
+    """A hit that is a title has no seq to begin at: it is shown, with its id as a shell takes it."""
+    with library.open(store, durability="os") as opened:
+        opened.create("odd one", metadata={"title": "Zebra"})
+    shown = terminal("search", "zebra", store=store, columns=120)
+    assert shown.wait() == 0
+    assert "To read on: hansard show 'odd one'" in shown.text
+
+
+def test_the_index_is_kept_unless_it_is_not_wanted(store: Path) -> None:
+    """--no-index finds the same and writes nothing; without it the index is kept for the next search."""
+    before = sorted(store.iterdir())
+    without = hansard("search", "refund", "--no-index", "--json", store=store)
+    assert without.code == 0
+    assert sorted(store.iterdir()) == before
+    assert hansard("search", "refund", "--json", store=store).out == without.out
+    assert (store / "index.db").exists()
+
+
+def test_a_damaged_session_is_passed_over_and_named(store: Path) -> None:
+    """N-35: a session that cannot be read hides no hit in another, and is not passed over in silence."""
+    with library.open(store, durability="os") as opened:
+        opened.session("good").add_message({"role": "user", "content": "refund"})
+    samples.damage(store)
+    done = hansard("search", "refund", "--json", store=store)
+    assert [line["session"] for line in done.lines] == ["good"]
+    assert "damaged, and not searched; `hansard ls --damaged` lists them" in done.err
+
+
+def test_control_characters_never_reach_the_terminal(
+    tmp_path: Path, terminal: OpenTerminal
+) -> None:
+    """What was said cannot act on the terminal of who finds it."""
+    with library.open(tmp_path / "s", durability="os") as store:
+        evil = store.create("evil\x1b[2J", metadata={"title": samples.HOSTILE})
+        evil.add_message({"role": samples.HOSTILE, "content": "refund " + samples.HOSTILE})
+    for flags in ((), ("--json",)):
+        done = hansard("search", "refund", *flags, store=tmp_path / "s")
+        assert done.code == 0
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(done.out)
+    shown = terminal("search", "refund", store=tmp_path / "s", columns=120)
+    assert shown.wait() == 0
+    assert b"\x1b[2J" not in shown.raw
+    assert b"\x1b]0;" not in shown.raw
+    assert "\u202e".encode() not in shown.raw
+
+
+@pytest.mark.slow
+def test_the_first_search_shows_how_far_it_is(tmp_path: Path, terminal: OpenTerminal) -> None:
+    """A terminal sees a bar while the index is made, which leaves no trace; the second search has none."""
+    with library.open(tmp_path / "s", durability="os", auto_compact=False) as store:
+        for place in range(10):
+            store.session("long").add_messages(
+                [{"role": "user", "content": f"word{place}x{n} refund"} for n in range(600)]
+            )
+    for first in (True, False):
+        shown = terminal("search", "word3x7", store=tmp_path / "s", columns=100)
+        assert shown.wait() == 0
+        assert (b"reading events" in shown.raw) == first
+        assert "reading events" not in shown.text
+        assert "1 hit." in shown.text

@@ -1,0 +1,132 @@
+"""`hansard stats`: what a store adds up to, and its plots."""
+
+import random
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+import hansard as library
+from hansard.cli import drawing, plots
+from tests.cli import samples
+from tests.cli.conftest import OpenTerminal
+from tests.cli.running import hansard
+
+
+def test_the_sums_are_those_of_the_library(store: Path) -> None:
+    """`stats --json` has every sum that the library gives, the compression, and the largest sessions."""
+    with library.open(store) as opened:
+        stats = opened.stats()
+        sizes = {info.id: info.bytes for info in opened.sessions().items}
+    shown = hansard("stats", "--json", store=store).json
+    for field in ("sessions", "forks", "events", "messages", "bytes", "raw_bytes", "workspaces"):
+        assert shown[field] == getattr(stats, field)
+    assert shown["compression"] == stats.compression
+    assert shown["models"]["m"]["input_tokens"] == 1000
+    assert sum(day["messages"] for day in shown["days"].values()) == stats.messages
+    assert shown["largest"] == [{"id": id, "bytes": sizes[id]} for id in ("agent/1", "agent/1-b")]
+    part = hansard("stats", "--json", "--prefix", "agent/1-", "--top", "0", store=store).json
+    assert (part["sessions"], part["messages"], part["largest"]) == (1, 1, [])
+
+
+def test_a_pipe_gets_numbers(store: Path) -> None:
+    """In a pipe there are tables with every day, in plain numbers, and no plot."""
+    told = hansard("stats", store=store)
+    assert (told.code, told.err) == (0, "")
+    lines = told.out.splitlines()
+    assert lines[:2] == ["2 sessions (1 fork)", "6 messages in 14 events"]
+    assert ["DAY", "SESSIONS", "EVENTS", "MESSAGES"] in [line.split() for line in lines]
+    assert ["m", "1", "1000", "20", "0.5"] in [line.split() for line in lines]
+    assert "█" not in told.out
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_plots_fit_the_terminal(width: int, store: Path, terminal: OpenTerminal) -> None:
+    """On a terminal of any width there are plots of growth, sizes and usage, and no line is wrapped."""
+    shown = terminal("stats", store=store, columns=width, rows=40)
+    assert shown.wait() == 0
+    text = shown.text
+    assert "Messages per day" in text
+    assert "█" in text
+    heads = [text.index(head) for head in ("The largest", "Tokens by model")]
+    assert heads == sorted(heads)
+    section = text[heads[0] : heads[1]].splitlines()
+    assert len([line for line in section if line]) == 3
+    if width >= 40:
+        assert "1,020 in 1 call, cost 0.5" in text
+
+
+def test_a_terminal_without_blocks_gets_ascii(store: Path, terminal: OpenTerminal) -> None:
+    """Where the output is no UTF-8, plots are drawn with `#`, and nothing is shown as an escape."""
+    shown = terminal("stats", store=store, columns=60, PYTHONIOENCODING="ascii")
+    assert shown.wait() == 0
+    assert "###" in shown.text
+    assert "\\u" not in shown.text
+    assert shown.text.isascii()
+
+
+def test_an_empty_store_has_no_plots(tmp_path: Path, terminal: OpenTerminal) -> None:
+    """Nothing adds up to nothing: 0 sessions, and no plot of it."""
+    library.open(tmp_path / "s").close()
+    assert hansard("stats", store=tmp_path / "s").out.splitlines()[0] == "0 sessions"
+    shown = terminal("stats", store=tmp_path / "s")
+    assert shown.wait() == 0
+    assert "Messages per" not in shown.text
+
+
+def test_what_is_damaged_is_counted_as_such(store: Path) -> None:
+    """N-35: a damaged session is counted among the damaged, and is said on stderr to be in no other sum."""
+    samples.damage(store)
+    done = hansard("stats", store=store)
+    assert done.code == 0
+    assert "damaged" in done.out.splitlines()[0]
+    assert "damaged, and not counted; `hansard ls --damaged` lists them" in done.err
+
+
+def test_bars_are_true(seed: int) -> None:
+    """A bar is as long as its share, to an eighth; the most fills it; what is not nothing is seen."""
+    rng = random.Random(seed)
+    assert plots.bar(0, 10, 8, drawing.BLOCKS) == ""
+    assert plots.bar(1, 10**9, 8, drawing.BLOCKS) == "▏"
+    assert plots.bar(1, 10**9, 8, drawing.ASCII) == "#"
+    assert plots.bar(5, 10, 3, drawing.BLOCKS) == "█▌"
+    for _ in range(300):
+        most, width = rng.uniform(1, 1e9), rng.randint(1, 60)
+        value = rng.uniform(0, most)
+        drawn = plots.bar(value, most, width, drawing.BLOCKS)
+        eighths = 8 * len(drawn) - (0 if not drawn else 7 - "▏▎▍▌▋▊▉█".index(drawn[-1]))
+        assert len(drawn) <= width
+        assert eighths == pytest.approx(value / most * width * 8, abs=1.01)
+    assert plots.bar(7, 7, 60, drawing.BLOCKS) == "█" * 60
+
+
+def test_columns_are_true() -> None:
+    """A column is as high as its share; nothing is nothing; ASCII rounds to whole lines."""
+    assert plots.columns([0, 1, 4, 8], 2, drawing.BLOCKS) == ["   █", " ▂██"]
+    assert plots.columns([0, 1, 4, 8], 2, drawing.ASCII) == ["   #", " ###"]
+    assert plots.columns([0, 0], 2, drawing.BLOCKS) == ["", ""]
+    assert plots.columns([], 1, drawing.BLOCKS) == [""]
+
+
+def test_growth_has_every_day_and_room(seed: int) -> None:
+    """All days are in the growth, gaps as 0, gathered into weeks or more so that they have room."""
+    assert plots.growth({}, 10) is None
+    short = plots.growth({"2026-02-27": 3, "2026-03-02": 4}, 10)
+    assert short is not None
+    assert short == ("day", date(2026, 2, 27), date(2026, 3, 2), [3, 0, 0, 4])
+    weeks = plots.growth({"2026-01-01": 1, "2026-01-08": 2, "2026-01-20": 3}, 10)
+    assert weeks is not None
+    assert (weeks.span, weeks.values) == ("week", [1, 2, 3])
+    rng = random.Random(seed)
+    for _ in range(200):
+        first = date(2000, 1, 1)
+        days = {
+            (first + timedelta(days=rng.randint(0, rng.choice([9, 900, 30_000])))).isoformat(): n
+            for n in range(1, rng.randint(2, 20))
+        }
+        width = rng.randint(1, 90)
+        grown = plots.growth(days, width)
+        assert grown is not None
+        assert len(grown.values) <= width
+        assert sum(grown.values) == sum(days.values())
+        assert (grown.first.isoformat(), grown.last.isoformat()) == (min(days), max(days))

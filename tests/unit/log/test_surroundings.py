@@ -1,0 +1,84 @@
+"""What the system says about the place of a store."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hansard.log import disk, surroundings
+from hansard.log.surroundings import FileSystem, find_mount
+
+TABLE = """\
+22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
+40 27 0:40 / /home rw,nosuid shared:7 master:1 - nfs4 server:/export rw,vers=4.2
+41 40 0:41 / /home/me/my\\040disk ro - fuse.sshfs me@host: rw
+42 27 0:42 / /home/me/over rw - tmpfs tmpfs rw
+43 27 0:43 / /home/me/over rw - 9p share rw
+nonsense
+44 27 0:44
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/srv/data", FileSystem("ext4", "/", read_only=False)),
+        ("/home/you", FileSystem("nfs4", "/home", read_only=False)),
+        ("/homestead", FileSystem("ext4", "/", read_only=False)),
+        ("/home/me/my disk/s", FileSystem("fuse.sshfs", "/home/me/my disk", read_only=True)),
+        ("/home/me/over", FileSystem("9p", "/home/me/over", read_only=False)),
+    ],
+)
+def test_the_mount_of_a_path_is_the_deepest_and_latest(path: str, found: FileSystem) -> None:
+    """A path is on the deepest mount above it; of two at one place on the later; escapes are undone."""
+    assert find_mount(TABLE, path) == found
+
+
+def test_no_table_says_nothing() -> None:
+    """Where the system has no table, nothing is known."""
+    assert find_mount("", "/x") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "network"),
+    [
+        *((kind, True) for kind in ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse", "fuse.sshfs")),
+        *((kind, True) for kind in ("ceph", "lustre", "virtiofs", "drvfs", "fuse.s3fs")),
+        *((kind, False) for kind in ("ext4", "xfs", "btrfs", "zfs", "apfs", "overlay", "tmpfs")),
+        *((kind, False) for kind in ("f2fs", "fuseblk", "fuse.fuse-overlayfs")),
+    ],
+)
+def test_network_file_systems_are_known(kind: str, network: bool) -> None:
+    """Kinds with another machine behind them are told from those of this one."""
+    assert FileSystem(kind, "/", read_only=False).is_network == network
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs Linux")
+def test_the_holder_of_a_lock_is_found(tmp_path: Path) -> None:
+    """N-23: the process that holds an OS lock is found by the file, and a stopped one is known as such."""
+    (tmp_path / "lock").touch()
+    program = (
+        "import fcntl, os, sys, signal\n"
+        f"fd = os.open({str(tmp_path / 'lock')!r}, os.O_RDWR); fcntl.flock(fd, fcntl.LOCK_EX)\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"held\n"
+            directory = os.open(tmp_path, os.O_RDONLY)
+            key = surroundings.lock_key(disk.status(directory, "lock"))
+            os.close(directory)
+            assert surroundings.lock_holders()[key] == child.pid
+            assert not surroundings.is_stopped(child.pid)
+            os.kill(child.pid, 19)  # SIGSTOP
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+            assert surroundings.is_stopped(child.pid)
+        finally:
+            child.kill()
+    assert key not in surroundings.lock_holders()

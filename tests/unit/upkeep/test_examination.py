@@ -1,0 +1,383 @@
+"""A doctor says how a store is, and changes nothing."""
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.log import disk, names
+from hansard.testing import faults
+from hansard.upkeep.examination import Examination, Remark
+
+ROOT = os.geteuid() == 0
+PATIENCE = 60.0
+MESSAGE = {"role": "user", "content": "hello"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return a store with a session that was forked, one in the trash, a cursor, large content, an index."""
+    where = tmp_path / "s"
+    with hansard.open(where, durability="os", large_content=256) as store:
+        session = store.session("a/1")
+        session.add_messages([MESSAGE, {"role": "user", "content": "x" * 500}])
+        session.fork("a/2").add_message(MESSAGE)
+        session.compact()
+        session.add_message(MESSAGE)
+        store.session("gone").add_message(MESSAGE)
+        store.delete("gone")
+        with store.follow(cursor="mine") as follower:
+            follower.take(0.0)
+        store.search("hello")
+    return where
+
+
+def examine(path: Path) -> Examination:
+    """Examine a store as the command does."""
+    with hansard.open(path, read_only=True) as store:
+        return store.examine()
+
+
+def only(found: Examination) -> Remark:
+    """Return the one remark that there is."""
+    (remark,) = found.remarks
+    return remark
+
+
+def everything(path: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Return what there is below a folder: modes, times of change, contents."""
+    return {
+        str(file.relative_to(path)): (
+            file.lstat().st_mode,
+            file.lstat().st_mtime_ns,
+            file.read_bytes() if file.is_file() else b"",
+        )
+        for file in path.rglob("*")
+    }
+
+
+def test_a_sound_store_is_said_to_be(path: Path) -> None:
+    """Of a store with which nothing is wrong nothing is said, but what there is."""
+    found = examine(path)
+    assert found.remarks == []
+    assert found.ok
+    assert (found.version, found.sessions, found.trash, found.cursors) == (1, 2, 1, 1)
+    assert (found.locks, found.leftovers, found.oddities) == ([], [], [])
+    assert found.home.owner == found.home.user == os.geteuid()
+    assert found.home.writable
+    assert (found.home.free_bytes or 0) > 0
+    assert found.index.there
+    assert (found.index.sessions, found.index.behind, found.index.texts) == (2, 0, True)
+
+
+def test_an_examination_leaves_no_trace(path: Path) -> None:
+    """N-62: no file comes, goes or changes, also with an index that another process has left open."""
+    before = everything(path)
+    examine(path)
+    assert everything(path) == before
+    program = (
+        f"import hansard, os; s = hansard.open({str(path)!r}); s.sessions()\n"
+        "s.session('b').add_message({'role': 'user'}); s.sessions(); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", program], timeout=PATIENCE, check=True)
+    assert (path / "index.db-wal").exists()
+    before = everything(path)
+    assert examine(path).index.behind == 0
+    after = everything(path)
+    # The file that readers of SQLite use in common is theirs to change; it holds nothing.
+    assert {k: v for k, v in after.items() if k != "index.db-shm"} == {
+        k: v for k, v in before.items() if k != "index.db-shm"
+    }
+
+
+def test_only_looking_calls_are_made(path: Path) -> None:
+    """N-62: an examination makes no call of the disk that changes something."""
+    with hansard.open(path, read_only=True) as store, faults.record() as watch:
+        store.examine()
+    changing = {call.operation for call in watch.calls} & set(faults.MUTATING)
+    assert changing <= {"open_file"}  # which opens to read, too
+
+
+def test_an_index_that_is_behind_is_counted(path: Path) -> None:
+    """N-86: what the index does not know yet is counted, and no index is no problem."""
+    with hansard.open(path) as store:
+        store.session("a/1").add_message(MESSAGE)
+        store.session("new").add_message(MESSAGE)
+    found = examine(path)
+    assert (found.index.behind, found.marks.epochs, found.ok) == (2, 1, True)
+    for file in path.glob("index.db*"):
+        file.unlink()
+    found = examine(path)
+    assert not found.index.there
+    assert found.remarks == []
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database at all", bytes(8192)])
+def test_an_index_of_nonsense_is_noted(content: bytes, path: Path) -> None:
+    """An index that cannot be used is a note: the next listing makes it anew."""
+    for file in path.glob("index.db*"):
+        file.unlink()
+    (path / "index.db").write_bytes(content)
+    (path / "index.db").chmod(0o600)
+    found = examine(path)
+    assert (only(found).code, found.ok) == ("index-unusable", True)
+    assert (path / "index.db").read_bytes() == content
+
+
+def test_whose_temporary_files_are_is_said(path: Path) -> None:
+    """N-38: a temporary of a dead process is a leftover; one of a living process is at work."""
+    dead = 2**22 + 1
+    staged = f".tmp-staged-{dead}-{'0' * 16}"
+    mine = f".tmp-probe-{os.getpid()}-{'0' * 16}"
+    old = f".tmp-log.jsonl-{os.getpid()}-{'1' * 16}"
+    for name, folder in ((staged, path), (mine, path), (old, path / "sessions" / "a+1")):
+        (folder / name).write_bytes(b"12345")
+        (folder / name).chmod(0o600)
+    past = datetime.now(UTC) - timedelta(days=2)
+    os.utime(path / "sessions" / "a+1" / old, (past.timestamp(), past.timestamp()))
+    found = examine(path)
+    told = {Path(one.where).name: (one.what, one.pid, one.living) for one in found.leftovers}
+    assert told == {
+        staged: ("staged", dead, False),
+        mine: ("temporary", os.getpid(), True),
+        old: ("temporary", os.getpid(), False),
+    }
+    assert (only(found).code, only(found).count, found.ok) == ("leftover", 2, True)
+
+
+def test_what_a_repair_has_kept_is_listed(path: Path) -> None:
+    """N-85: damaged files that a repair has kept are listed with their bytes, until somebody removes them."""
+    log = path / "sessions" / "a+1" / "log.jsonl"
+    data = bytearray(log.read_bytes())
+    data[-30] ^= 1
+    log.write_bytes(data)
+    with hansard.open(path) as store:
+        kept = store.session("a/1").repair().kept
+    found = examine(path)
+    assert [Path(one.where).name for one in found.leftovers] == [Path(k).name for k in kept]
+    assert [one.what for one in found.leftovers] == ["damaged"] * len(kept)
+    assert "kept-damage" in {remark.code for remark in found.remarks}
+    assert found.ok
+
+
+def test_a_held_lock_names_its_holder(path: Path) -> None:
+    """N-23: who holds a session's lock is named with its command; who was stopped is a problem."""
+    program = (
+        f"import sys; from hansard.log.lock import Lock; import os\n"
+        f"lock = Lock(os.open({str(path / 'sessions' / 'a+1' / 'lock')!r}, os.O_RDWR), '')\n"
+        "lock.acquire(0); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"held\n"
+            found = examine(path)
+            (lock,) = found.locks
+            assert (lock.pid, lock.stopped, found.ok) == (child.pid, False, True)
+            assert "hansard.log.lock" in lock.command
+            os.kill(child.pid, 19)  # SIGSTOP
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+            stopped = examine(path)
+            assert (only(stopped).code, stopped.ok) == ("stopped-holder", False)
+            assert str(child.pid) in only(stopped).advice
+        finally:
+            child.kill()
+    assert examine(path).locks == []
+
+
+def loosen(path: Path) -> None:
+    """Let others read a file and a directory."""
+    (path / "sessions" / "a+1" / "log.jsonl").chmod(0o644)
+    (path / "trash").chmod(0o755)
+
+
+def link_elsewhere(path: Path) -> None:
+    """Give a log a second name outside of the store."""
+    os.link(path / "sessions" / "a+1" / "log.jsonl", path.parent / "copy")
+
+
+def plant_a_link(path: Path) -> None:
+    """Put a link among the sessions."""
+    (path / "sessions" / "b").symlink_to(path / "sessions" / "a+1")
+
+
+def plant_a_pipe(path: Path) -> None:
+    """Put a pipe in the place of a file."""
+    (path / "sessions" / "a+1" / "checkpoint").unlink(missing_ok=True)
+    os.mkfifo(path / "sessions" / "a+1" / "checkpoint", 0o600)
+
+
+def plant_a_note(path: Path) -> None:
+    """Leave a file of our own in four places."""
+    for place in (path, path / "sessions" / "a+1", path / "large", path / "marks"):
+        (place / "notes.txt").write_text("mine")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "count", "ok"),
+    [
+        (loosen, "loose-mode", 2, False),
+        (link_elsewhere, "hard-link", 1, False),
+        (plant_a_pipe, "wrong-kind", 1, False),
+        (plant_a_note, "foreign-file", 4, True),
+    ],
+)
+def test_what_is_not_as_it_was_made_is_found(
+    change: Callable[[Path], None], code: str, count: int, ok: bool, path: Path
+) -> None:
+    """N-13, N-87: loose modes, names elsewhere, other kinds of files and foreign ones are told apart."""
+    change(path)
+    before = everything(path)
+    found = examine(path)
+    assert (only(found).code, only(found).count, found.ok) == (code, count, ok)
+    assert everything(path) == before
+
+
+def test_a_symbolic_link_is_found_and_not_followed(path: Path) -> None:
+    """N-11: a link in the place of a session is a problem, and what it leads to is not looked at."""
+    plant_a_link(path)
+    found = examine(path)
+    codes = {remark.code for remark in found.remarks}
+    assert codes == {"symbolic-link", "unreadable-session"}
+    assert not found.ok
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can give a file away")
+def test_a_file_of_another_user_is_found(path: Path) -> None:
+    """What belongs to another user than the store is a problem; a store of somebody else is noted."""
+    os.chown(path / "sessions" / "a+2" / "log.jsonl", 65534, 65534)
+    assert only(examine(path)).code == "other-owner"
+    for file in (path, *path.rglob("*")):
+        os.chown(file, 65534, 65534)
+    found = examine(path)
+    assert (only(found).code, found.ok) == ("other-user", True)
+
+
+def test_a_session_that_cannot_be_read_is_named(path: Path) -> None:
+    """N-35: a session whose log makes no sense is named, and the others are counted as ever."""
+    (path / "sessions" / "a+2" / "log.jsonl").write_bytes(b"nonsense\n")
+    found = examine(path)
+    assert (only(found).code, only(found).where) == ("unreadable-session", "a/2")
+    assert "hansard verify" in only(found).advice
+    assert found.sessions == 2
+
+
+def test_a_failed_sync_is_found(path: Path) -> None:
+    """F-35: a session that nothing can be appended to since a sync failed is named, until it was verified."""
+    with hansard.open(path) as store:
+        with faults.fail(errno.EIO, only={"sync"}), pytest.raises(hansard.SyncFailed):
+            store.session("a/2").add_message(MESSAGE)
+        found = examine(path)
+        assert (only(found).code, only(found).where, found.ok) == ("failed-sync", "a/2", False)
+        assert store.session("a/2").verify().ok
+    assert examine(path).ok
+
+
+def test_an_event_of_tomorrow_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F-16: where the last event of a session is later than the clock, the clock is doubted."""
+    now = datetime.now(UTC).timestamp()
+    monkeypatch.setattr("hansard.upkeep.examination.time.time", lambda: now - 86400)
+    found = examine(path)
+    assert (only(found).code, only(found).count, found.ok) == ("future-event", 2, False)
+
+
+def test_little_room_is_a_problem(path: Path) -> None:
+    """N-29: a disk that is nearly full, in bytes or in files, is said to be before an append fails."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, "free_bytes", lambda _: 5_000_000)
+        patch.setattr(disk, "free_names", lambda _: 10)
+        found = examine(path)
+    assert [remark.code for remark in found.remarks] == ["low-space", "few-inodes"]
+
+
+def test_a_network_file_system_is_a_problem(path: Path) -> None:
+    """A store on a file system of another machine is warned about, with its kind."""
+    table = f"27 1 254:0 / / rw - ext4 /dev/vda rw\n40 27 0:40 / {path.parent} rw - nfs4 x:/ rw\n"
+    with pytest.MonkeyPatch.context() as patch:
+        told = disk.told_by_system
+        patch.setattr(
+            disk, "told_by_system", lambda p: table if p.endswith("mountinfo") else told(p)
+        )
+        found = examine(path)
+    assert (only(found).code, found.home.file_system) == ("network-file-system", "nfs4")
+    assert not found.ok
+
+
+def test_dictionaries_are_looked_at(path: Path) -> None:
+    """A dictionary of which one file is lost, a doubted and a retired one are told apart."""
+    from hansard.log import dictionary
+    from hansard.log.root import Root
+
+    root = Root(str(path), create=False, read_only=False)
+    first, second = (dictionary.keep(root, text) for text in (b"one " * 50, b"two " * 50))
+    root.close()
+    folder = path / names.DICTIONARIES
+    (folder / first).unlink()
+    (folder / f"{second}.retired").touch(0o600)
+    (folder / f"{first}.doubt-{first}").touch(0o600)
+    found = examine(path)
+    assert [(one.name == first, one.retired, one.doubts) for one in found.dictionaries] == [
+        (name == first, name == second, int(name == first)) for name in sorted((first, second))
+    ]
+    codes = sorted(remark.code for remark in found.remarks)
+    assert codes == ["dictionary-copy-lost", "dictionary-doubted", "dictionary-retired"]
+    (folder / f"{first}.copy").write_bytes(b"broken")
+    assert "dictionary-lost" in {remark.code for remark in examine(path).remarks}
+
+
+def test_a_part_of_a_store_sees_no_files(path: Path) -> None:
+    """N-69: a scoped store is examined for its own sessions, and says nothing about others or their files."""
+    loosen(path)
+    (path / "sessions" / "a+1" / "log.jsonl").write_bytes(b"nonsense\n")
+    with hansard.open(path, read_only=True) as store:
+        found = store.scoped("b/").examine()
+    assert (found.sessions, found.trash, found.remarks, found.oddities) == (0, 0, [], [])
+
+
+def test_a_store_in_memory_has_nothing_to_look_at() -> None:
+    """What lives in memory has sessions, and no files."""
+    with hansard.open("memory:") as store:
+        store.session("a").add_message(MESSAGE)
+        found = store.examine()
+    assert (found.sessions, found.remarks, found.home.file_system) == (1, [], "")
+
+
+def test_an_examination_beside_writers_finds_nothing(path: Path) -> None:
+    """N-62: while processes make, seal and delete sessions, nothing of it is called odd."""
+    program = (
+        f"import hansard\nwith hansard.open({str(path)!r}, durability='os') as s:\n"
+        "  print('go', flush=True)\n"
+        "  for n in range(25):\n"
+        "    x = s.session(f'w/{n}'); x.add_message({'role': 'user'}); x.compact()\n"
+        "    if n % 3 == 0: s.delete(f'w/{n}')"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"go\n"
+            looks = 0
+            while child.poll() is None:
+                found = examine(path)
+                assert [r for r in found.remarks if r.severity == "problem"] == []
+                assert found.oddities == []
+                looks += 1
+            assert looks > 1
+            assert child.returncode == 0
+        finally:
+            child.kill()
+
+
+def test_a_closed_store_says_so(path: Path) -> None:
+    """A store that was closed is not said to have no sessions."""
+    store = hansard.open(path)
+    store.close()
+    with pytest.raises(hansard.Closed):
+        store.examine()
