@@ -164,7 +164,8 @@ class _Pass:
             if row[1] is not None:
                 self._parents.add(row[1])
         try:
-            found = describe(self._backend, session_id, known, thorough=thorough)
+            # Without a stamp it is gone; or what has its name is no session, and was never one.
+            found = describe(self._backend, session_id, known, thorough=thorough) if stamp else None
         except SessionDeleted:
             found = None
         except UNREADABLE as error:
