@@ -48,6 +48,8 @@ def write_titles(
         wire.tell("ready")
         wire.wait()
         for turn in range(1, ROUNDS + 1):
+            if turn % 10 == 0:
+                wire.tell(turn)  # that it goes on, if it goes on for long
             for number in rng.sample(range(SHARED), SHARED):
                 session = store.session(shared_id(number))
                 if number % 2 == writer:
