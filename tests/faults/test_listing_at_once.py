@@ -59,7 +59,8 @@ def write_titles(
                 else:
                     session.add_message(MESSAGE)
                 if rng.random() < 0.02:
-                    session.compact()
+                    with contextlib.suppress(hansard.LockTimeout):  # the other one is at it
+                        session.compact()
             own = store.session(f"own/{writer}/{turn}")
             own.add_message(MESSAGE)
             if turn % 2:
