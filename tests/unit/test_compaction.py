@@ -317,3 +317,19 @@ def test_compacted_sessions_are_found_and_pruned_like_others(store: Store) -> No
     assert store.prune(older_than=3600.0).pruned == []
     assert store.prune(older_than=1e-9).pruned == ["new", "old"]
     assert store.restore("old").messages() == [{"n": 0}]
+
+
+def test_the_last_messages_before_a_point_are_those_before_it(store: Store) -> None:
+    """N-50, N-77: read from the end, what a fork inherits of a compacted session ends where it begins."""
+    session = store.session("s")
+    for turn in range(20):
+        session.add_messages([{"role": "user", "n": 75 * turn + n} for n in range(75)])
+    fork = session.fork("f", at=100)
+    fork.add_message({"role": "user", "n": "own"})
+    inherited = [{"role": "user", "n": n} for n in range(100)]
+    for _ in range(2):
+        for last in (3, 50, 500, 5_000):
+            expected = [*inherited, {"role": "user", "n": "own"}][-last:]
+            assert store.session("f").messages(last=last) == expected
+            assert store.session("s").messages(last=last, at=100) == inherited[-last:]
+        session.compact()

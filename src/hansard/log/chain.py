@@ -279,7 +279,8 @@ class Chain:
             end = reader.mark_behind(seq, part.end) if seq < part.end.seq else part.end
             for piece in reader.backwards(end):
                 yield piece, seq
-                seq = piece.start.seq
+                # Never further than it was: the mark is one behind the event, maybe by several pieces.
+                seq = min(seq, piece.start.seq)
                 if seq <= after:
                     return
 
