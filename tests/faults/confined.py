@@ -7,6 +7,7 @@ is not as it should be ends the process with a traceback.
 """
 
 import contextlib
+import importlib
 import json
 import os
 import resource
@@ -29,6 +30,8 @@ def permissions(place: Path) -> dict[str, object]:
     path = place / "store"
     with hansard.open(path) as store:
         store.session(ID).add_message(MESSAGE)
+    # Imported while it can be: this user may not see the interpreter's files.
+    importlib.import_module("hansard.index.finder")
     if os.geteuid() == 0:
         for made in [place, path, *path.rglob("*")]:
             os.chown(made, NOBODY, NOBODY)
@@ -73,8 +76,13 @@ def refusals(path: Path) -> dict[str, str]:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Return every file of a store."""
-    files = [found for found in path.rglob("*") if found.is_file()]
+    """Return every file of a store, but for what is derived."""
+    derived = ("index.db", "marks")
+    files = [
+        found
+        for found in path.rglob("*")
+        if found.is_file() and not str(found.relative_to(path)).startswith(derived)
+    ]
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 

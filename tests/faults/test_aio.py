@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,8 +143,17 @@ def heard(child: "subprocess.Popen[str]", signum: int | None) -> tuple[list[str]
         said.append(line.strip())
     if signum is not None:
         child.send_signal(signum)
-    out, errors = child.communicate(timeout=PATIENCE)
-    return [*said, *out.split("\n")], errors
+    # Not `communicate`, which would pass over what the pipe's own buffer holds already.
+    watchdog = threading.Timer(PATIENCE, child.kill)
+    watchdog.start()
+    try:
+        assert child.stderr is not None
+        said += child.stdout.read().split("\n")
+        errors = child.stderr.read()
+        child.wait()
+    finally:
+        watchdog.cancel()
+    return said, errors
 
 
 def check(path: Path, said: list[str]) -> None:

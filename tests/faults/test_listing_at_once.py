@@ -48,6 +48,8 @@ def write_titles(
         wire.tell("ready")
         wire.wait()
         for turn in range(1, ROUNDS + 1):
+            if turn % 10 == 0:
+                wire.tell(turn)  # that it goes on, if it goes on for long
             for number in rng.sample(range(SHARED), SHARED):
                 session = store.session(shared_id(number))
                 if number % 2 == writer:
@@ -57,7 +59,8 @@ def write_titles(
                 else:
                     session.add_message(MESSAGE)
                 if rng.random() < 0.02:
-                    session.compact()
+                    with contextlib.suppress(hansard.LockTimeout):  # the other one is at it
+                        session.compact()
             own = store.session(f"own/{writer}/{turn}")
             own.add_message(MESSAGE)
             if turn % 2:

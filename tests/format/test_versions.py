@@ -25,8 +25,12 @@ def put(path: Path, log: HandLog) -> None:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Return every file of a store."""
-    return {str(file): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    """Return every file of a store, but for what is derived."""
+    return {
+        str(file): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and "marks" not in file.parts and not file.name.startswith("index.db")
+    }
 
 
 def test_a_log_written_by_hand_from_the_page_is_read(path: Path) -> None:

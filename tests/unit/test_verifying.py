@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 import hansard
-from hansard.backend import local
+from hansard.backend import local_log
 from hansard.log import names
 from hansard.log.sealed import (
     INDEX_END,
@@ -288,7 +288,7 @@ WRONG: dict[str, Callable[[bytes], bytes]] = {
 @pytest.fixture
 def checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the checkpoint of a session."""
-    monkeypatch.setattr(local, "CHECKPOINT", 1)
+    monkeypatch.setattr(local_log, "CHECKPOINT", 1)
     with hansard.open(path, durability="os", auto_compact=False) as store:
         store.session("a").add_message({"n": 1})
         store.session("a").compact()

@@ -269,7 +269,7 @@ def _frames(data: bytes) -> list[bytes]:
 _COLD: Final = """
 import json, sys, time
 import hansard, msgspec, zstandard
-import hansard.session, hansard.store
+import hansard.session, hansard.store, hansard.backend.local, hansard.log.sealed
 def resident(word):
     # Not ru_maxrss: that of a new process begins with what its parent had.
     with open("/proc/self/status") as file:

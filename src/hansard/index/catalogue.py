@@ -21,8 +21,10 @@ from hansard.index.description import Description, Known, describe, describe_dam
 from hansard.index.entry import SessionInfo
 from hansard.upkeep.survey import UNREADABLE
 
-#: So many sessions are looked at in each pass although nobody says that they have changed: 1 ms.
-SAMPLE: Final = 256
+#: So many sessions are looked at each time although nobody says that they have changed: all of a store that
+#: has no more than the first, which takes a millisecond, and so many of a larger one.
+SMALL: Final = 256
+SAMPLE: Final = 64
 
 #: Pages of listings that began so many passes ago still neither skip nor repeat a session.
 REMEMBERED: Final = 20_000
@@ -87,9 +89,10 @@ class Catalogue:
             (most,) = database.one("SELECT max(n) FROM session")
             self._place = int.from_bytes(os.urandom(4)) % (most or 1)
         ask = "SELECT n, id, stamp FROM session WHERE n > ? ORDER BY n LIMIT ?"
-        rows = database.all(ask, self._place, SAMPLE)
-        if len(rows) < SAMPLE:
-            rows += database.all(ask, 0, SAMPLE - len(rows))
+        size = SAMPLE if self._is_large() else SMALL
+        rows = database.all(ask, self._place, size)
+        if len(rows) < size:
+            rows += database.all(ask, 0, size - len(rows))
         if not rows:
             return set()
         self._place = rows[-1][0]
@@ -99,6 +102,10 @@ class Catalogue:
             *(found for _, found, stamp in rows if stamps.get(found) != stamp),
             *(found for (found,) in again),
         }
+
+    def _is_large(self) -> bool:
+        """Say whether there are more sessions than are looked at each time."""
+        return bool(self._database.one("SELECT 1 FROM session LIMIT 1 OFFSET ?", SMALL))
 
 
 class _Pass:
@@ -164,7 +171,8 @@ class _Pass:
             if row[1] is not None:
                 self._parents.add(row[1])
         try:
-            found = describe(self._backend, session_id, known, thorough=thorough)
+            # Without a stamp it is gone; or what has its name is no session, and was never one.
+            found = describe(self._backend, session_id, known, thorough=thorough) if stamp else None
         except SessionDeleted:
             found = None
         except UNREADABLE as error:

@@ -18,6 +18,7 @@ from hansard.state import checkpoint, fold, lineage
 from hansard.state.activity import HOUSEKEEPING, last_activity
 from hansard.state.fold import EMPTY, State
 from hansard.state.redaction import Redactions
+from hansard.upkeep.survey import origin_of
 from hansard.workspace import Workspace
 
 #: After these, what forks of a session inherit is something else.
@@ -88,7 +89,7 @@ def describe_damaged(backend: Backend, session_id: str, error: HansardError) -> 
     created = ""
     # What it was forked from: when that is mended, it may be whole again.
     with suppress(HansardError):
-        forked = lineage.origin(backend.log(session_id).first())
+        forked = origin_of(backend.log(session_id))
         if forked is not None:
             created = forked.created
             info = msgspec.structs.replace(info, parent=forked.parent, forked_at=forked.seq)

@@ -18,6 +18,7 @@ import msgspec
 from hansard.index.catalogue import REMEMBERED, label
 from hansard.index.database import Database
 from hansard.index.entry import Page, SessionInfo
+from hansard.state.collector import quiet_collector
 from hansard.workspace import Match, Workspace
 
 #: What a listing can be sorted by, and the columns for it.
@@ -147,11 +148,18 @@ def _everything(database: Database, conditions: "_Conditions", order: str) -> li
         f"(SELECT e.info FROM entry e{chosen} ORDER BY e.id)",
         *conditions.values,
     )
-    found = decode_infos(text or "")
+    text = text or ""
+    with quiet_collector(text.count("\n")):
+        found = decode_infos(text)
     # An inner order need not reach the outside, but for a table that is kept in it.
-    if chosen or order != "id":
-        value = _VALUES[order.removeprefix("-")]
-        found.sort(key=lambda info: (value(info), info.id), reverse=order[0] == "-")
+    if chosen:
+        found.sort(key=_VALUES["id"])
+    down = order[0] == "-"
+    if down:
+        found.reverse()
+    if order.removeprefix("-") != "id":
+        # Sorting keeps the order of those that are alike: that of their ids.
+        found.sort(key=_VALUES[order.removeprefix("-")], reverse=down)
     return found
 
 

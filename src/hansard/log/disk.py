@@ -427,8 +427,8 @@ def free_bytes(descriptor: int) -> int:
 def boot() -> str:
     """Return what tells this run of the machine from others; nothing where the system does not tell it."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read(64).strip()
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return file.read(64).strip().decode()
     except (OSError, ValueError):
         return ""
 

@@ -207,8 +207,9 @@ class Reader:
     def backwards(self, end: Mark) -> Iterator[Piece]:
         """Yield the pieces before a mark, the last one first; inside a piece lines stand in order."""
         length = WINDOW // 4
-        first = self.segment.start
-        while end.offset > first.offset:
+        while end.offset > self.segment.start.offset:
+            # No further than a place that is known, and that it would cost more to look behind.
+            first = self.segment.mark_before(end.offset)
             begin = max(first.offset, end.offset - length)
             data = self.segment.read(begin, end.offset - begin)
             start = first if begin == first.offset else _first_mark(data, begin, ends_at_mark=True)

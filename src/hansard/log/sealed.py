@@ -188,6 +188,14 @@ class Sealed(Segment):
         """Return what the last line says: nothing can be appended here."""
         return Tail(self.end, self.index.ctl, ("sealed",), self.index.size, self.index.time)
 
+    def mark_before(self, offset: int) -> Mark:
+        """Return the last place before an offset at which a frame begins."""
+        place = bisect_left(self.index.frames, offset, key=lambda frame: frame.offset) - 1
+        if place <= 0:
+            return self.start
+        frame = self.index.frames[place]
+        return Mark(frame.offset, frame.seq, frame.crc)
+
     def marks(self) -> list[Mark]:
         """Return the places at which frames begin."""
         return [self.start, *(Mark(f.offset, f.seq, f.crc) for f in self.index.frames[1:])]

@@ -85,6 +85,11 @@ class Segment(disk.Open):
             raise disk.explain(error, "read", self.path) from error
         return data
 
+    def mark_before(self, offset: int) -> format.Mark:
+        """Return a mark before an offset that is known without reading: behind the header."""
+        del offset
+        return self.start
+
     def size(self) -> int:
         """Return the size of the file."""
         try:

@@ -5,10 +5,8 @@ A view is a pure function of the events. *history* is every message; *model* is 
 given. `path` says which parts of the log each one shows; here they are read, forwards or from the end.
 """
 
-import gc
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Generic, Literal, TypeVar, get_args
@@ -19,15 +17,13 @@ from hansard.backend.contract import Chunk, Log
 from hansard.event import codec
 from hansard.event.large import Gaps
 from hansard.state import filling, path
+from hansard.state.collector import quiet_collector
 from hansard.state.lineage import redactions_of
 from hansard.state.path import Path
 from hansard.state.streams import Streams
 
 View = Literal["model", "history"]
 VIEWS: tuple[str, ...] = get_args(View)
-
-#: Reading more than this pauses the garbage collector: 100,000 messages decode in 60 % of the time.
-_MANY = 2_000
 
 Shown = TypeVar("Shown")
 
@@ -106,7 +102,7 @@ def show(
     found: list[Shown] = []
     #: Where in `found` the messages stand that are behind a part of a streamed one.
     places: dict[int, int] = {}
-    with _quiet_collector(sum(end - max(begin, after) for begin, end in way.ranges)):
+    with quiet_collector(sum(end - max(begin, after) for begin, end in way.ranges)):
         for chunk in _forwards(log, way, after):
             shown = _visible(chunk, take, way, after)
             if chunk.gaps():
@@ -156,24 +152,6 @@ def _filled(
     # What stands in the place of a redacted message has no gaps.
     gaps = {seq: missing for seq, missing in chunk.gaps().items() if seq not in hidden}
     return filling.messages(log, gaps, shown, take.fill, take.from_data)
-
-
-@contextmanager
-def _quiet_collector(events: int) -> Iterator[None]:
-    """Pause the garbage collector while many messages are decoded: none of them is garbage."""
-    pause = events > _MANY and gc.isenabled()
-    if pause:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if pause:
-            if not gc.get_freeze_count():
-                # Straight into the oldest generation: on their way there the collector would look at all of
-                # them three times, and each time every thread would stand still for it.
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 def each(log: Log) -> Iterator[tuple[int, dict[str, Any]]]:

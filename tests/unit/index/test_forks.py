@@ -135,3 +135,21 @@ def test_a_scoped_store_counts_only_forks_that_it_sees(store: Store) -> None:
     assert part.session("a/p").children() == ["a/c"]
     assert [info.children for info in part.sessions(limit=1, order="-updated").items] == [0]
     assert part.count() == part.stats().sessions == 2
+
+
+def test_a_damaged_fork_is_still_listed_below_its_parent(tmp_path: Path) -> None:
+    """N-35: damage in the middle of a fork's log hides what was said there, not where it comes from."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        store.session("parent").add_message({"n": 1})
+        fork = store.session("parent").fork("fork")
+        fork.add_messages([{"n": number} for number in range(20)])
+    path = log_of(root, "fork")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with hansard.open(root, durability="os") as store:
+        found = {info.id: info for info in store.sessions().items}
+    assert found["fork"].damaged
+    assert (found["fork"].parent, found["fork"].forked_at) == ("parent", 1)
+    assert found["parent"].children == 1
