@@ -16,15 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "BackendUnavailable",
+    "CallDifference",
+    "Change",
     "Closed",
     "CollectionReport",
     "CompactReport",
+    "Comparison",
     "CopyReport",
     "Damaged",
     "DayStats",
     "DiskFailed",
+    "Divergence",
     "DropReport",
     "Event",
+    "Examination",
     "Finding",
     "Followed",
     "Follower",
@@ -43,7 +48,9 @@ __all__ = [
     "ReadOnly",
     "Record",
     "Reentered",
+    "Remark",
     "RepairReport",
+    "Said",
     "SecretRefused",
     "SeqConflict",
     "Session",
@@ -59,6 +66,7 @@ __all__ = [
     "StoreStats",
     "Stream",
     "SyncFailed",
+    "ToolCall",
     "UnknownFormat",
     "UnsafePath",
     "Usage",
@@ -68,15 +76,20 @@ __all__ = [
 #: Imported when they are asked for: imports cost milliseconds, and `hansard --version` needs none of them.
 _LATER = {
     "BackendUnavailable": "errors",
+    "CallDifference": "upkeep.comparison",
+    "Change": "upkeep.comparison",
     "Closed": "errors",
     "CollectionReport": "upkeep.collection",
     "CompactReport": "upkeep.compaction",
+    "Comparison": "upkeep.comparison",
     "CopyReport": "upkeep.transfer_copy",
     "Damaged": "errors",
     "DayStats": "index.entry",
     "DiskFailed": "errors",
+    "Divergence": "upkeep.comparison",
     "DropReport": "upkeep.dropping",
     "Event": "event.envelope",
+    "Examination": "upkeep.examination",
     "Finding": "backend.contract",
     "Followed": "follow",
     "Follower": "follow",
@@ -95,7 +108,9 @@ _LATER = {
     "ReadOnly": "errors",
     "Record": "backend.contract",
     "Reentered": "errors",
+    "Remark": "upkeep.examination",
     "RepairReport": "upkeep.repair",
+    "Said": "upkeep.comparison",
     "SecretRefused": "errors",
     "SeqConflict": "errors",
     "Session": "session",
@@ -111,6 +126,7 @@ _LATER = {
     "StoreStats": "index.entry",
     "Stream": "stream",
     "SyncFailed": "errors",
+    "ToolCall": "upkeep.comparison",
     "UnknownFormat": "errors",
     "UnsafePath": "errors",
     "Usage": "state.fold",
@@ -153,7 +169,16 @@ if TYPE_CHECKING:
     from hansard.stream import Stream
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport
+    from hansard.upkeep.comparison import (
+        CallDifference,
+        Change,
+        Comparison,
+        Divergence,
+        Said,
+        ToolCall,
+    )
     from hansard.upkeep.dropping import DropReport
+    from hansard.upkeep.examination import Examination, Remark
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.repair import RepairReport
     from hansard.upkeep.transfer_copy import CopyReport

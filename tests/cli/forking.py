@@ -128,6 +128,8 @@ def answers(calls: list[dict[str, Any]]) -> list[tuple[int, str, str]] | dict[st
 if __name__ == "__main__":
     asked = json.loads(sys.stdin.read())
     preload()
+    # A child whose files may not grow must not leave half a compiled module for others.
+    sys.dont_write_bytecode = True
     gc.freeze()  # what is there now is nobody's garbage, and need not be copied for each call
     found = answers(asked)
     if isinstance(found, dict):

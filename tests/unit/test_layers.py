@@ -61,13 +61,6 @@ ONLY = {
     ("state", "log"): set[str](),
     # The command uses the public names of `hansard`, as any user's code would: no room behind them.
     **{("cli", room): set[str]() for row in LAYERS[3:-1] for room in row},
-    # Reports that are not among the public names yet.
-    ("cli", "upkeep"): {
-        "hansard.upkeep.comparison",
-        "hansard.upkeep.examination",
-        "hansard.upkeep.transfer_copy",
-        "hansard.upkeep.transfer_import",
-    },
 }
 
 EDGES = LAYERS[0]

@@ -10,7 +10,7 @@ from hansard.cli.faults import FAILED
 from hansard.cli.screen import many
 
 if TYPE_CHECKING:
-    from hansard.upkeep.transfer_copy import CopyReport
+    from hansard import CopyReport
 
 
 @define(

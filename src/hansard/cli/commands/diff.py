@@ -14,8 +14,7 @@ from hansard.cli.screen import Screen, many
 from hansard.cli.telling import Teller, short
 
 if TYPE_CHECKING:
-    from hansard import Session, Store
-    from hansard.upkeep.comparison import CallDifference, Change, Comparison, Divergence, Said
+    from hansard import CallDifference, Change, Comparison, Divergence, Said, Session, Store
 
 #: So much of a value stands beside the other one.
 _ANSWER = 100

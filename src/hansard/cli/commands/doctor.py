@@ -11,7 +11,7 @@ from hansard.cli.faults import FAILED
 from hansard.cli.screen import Screen, many, size
 
 if TYPE_CHECKING:
-    from hansard.upkeep.examination import Examination, Remark
+    from hansard import Examination, Remark
 
 
 @define(

@@ -14,8 +14,7 @@ from hansard.cli.faults import FAILED
 from hansard.cli.screen import many
 
 if TYPE_CHECKING:
-    from hansard import Store
-    from hansard.upkeep.transfer_import import ImportReport
+    from hansard import ImportReport, Store
 
 #: So much is read at once.
 _PIECE: Final = 1024 * 1024
