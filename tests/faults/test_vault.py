@@ -48,7 +48,7 @@ def kept(path: Path) -> set[str]:
 def check_whole(path: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the messages of all sessions, each of which must be as it was made; `verify` must agree."""
     with hansard.open(path, read_only=True) as store:
-        found = {item.id: store.session(item.id).messages() for item in store.sessions().items}
+        found = {id: store.session(id).messages() for id in store._backend.ids()}
         assert store.verify().findings == [] or all(
             finding.severity == "note" for finding in store.verify().findings
         )
