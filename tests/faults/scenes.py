@@ -85,9 +85,9 @@ def look(path: str | Path) -> Seen:
     with store:
         session = store.session(ID)
         if not store.exists(ID):
-            assert list(store._backend.ids()) == []
+            assert store.sessions().items == []
             return NONE
-        assert list(store._backend.ids()) == [ID]
+        assert [info.id for info in store.sessions().items] == [ID]
         assert store.verify().ok
         messages = session.messages()
         assert session.messages(last=100) == messages
