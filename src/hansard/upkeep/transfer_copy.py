@@ -342,10 +342,8 @@ def _same(one: Moved, other: Moved) -> bool:
             mine is not None
             and there is not None
             and mine.stream == there.stream
-            and (_is_empty(mine) or _is_empty(there))
+            and (not mine.text or not there.text)
+            # The first part keeps what the message is, but for its text.
+            and (None in (mine.message, there.message) or mine.message == there.message)
         )
     return False
-
-
-def _is_empty(part: kinds.MessagePart) -> bool:
-    return not part.text and part.message is None

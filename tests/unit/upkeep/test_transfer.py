@@ -622,3 +622,17 @@ def test_moving_needs_the_memory_of_a_piece(tmp_path: Path, format: Any) -> None
         finally:
             tracemalloc.stop()
         assert peak < 8 * 1024 * 1024
+
+
+def test_a_copy_goes_on_after_its_source_was_compacted(tmp_path: Path) -> None:
+    """N-84: parts of a streamed message that compaction emptied in the source do not make it another one."""
+    with hansard.open(tmp_path / "from") as source, hansard.open(tmp_path / "to") as target:
+        session = source.session("s")
+        with session.stream(role="assistant") as message:
+            message.write("whole")
+        assert source.copy_to(target).failed == {}
+        session.compact()
+        session.add_message({"role": "user", "content": "more"})
+        report = source.copy_to(target)
+        assert (report.failed, report.events) == ({}, 1)
+        assert target.session("s").messages() == session.messages()
