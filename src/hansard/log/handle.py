@@ -18,7 +18,7 @@ from hansard.log.lock import Lock
 from hansard.log.marks import NOWHERE, UNMARKED
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import STALE_SECONDS, Root, deleted, sweep
-from hansard.log.segment import Segment, open_segment, read_raw
+from hansard.log.segment import Raw, Segment, open_raw, open_segment
 
 FAILED: Final = "failed"
 DELETED: Final = "deleted"
@@ -206,13 +206,13 @@ class Handle:
         # This reader, and not the field: a signal handler may have closed the store meanwhile.
         return reader, tail
 
-    def raw(self) -> bytes:
-        """Return all bytes of a log that cannot be opened as one, to look for damage."""
+    def raw(self) -> Raw | None:
+        """Open a log that cannot be opened as one, to look for damage; None if it is gone."""
         directory = self.root.open_session(self.session_id, self.name, buried=self._buried)
         if directory is None:
-            return b""
+            return None
         try:
-            return read_raw(directory, self.path)
+            return open_raw(directory, self.path)
         finally:
             disk.close(directory)
 
