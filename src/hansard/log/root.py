@@ -328,7 +328,7 @@ class Root:
     def purge(self, name: str) -> bool:
         """Delete a session's directory in the trash for good; False if it is not there."""
         self.check_writable()
-        self._sweep_trash()
+        self.sweep_trash()
         path = f"{self.path}/{names.TRASH}/{name}"
         temporary = names.temporary("purged")
         try:
@@ -350,7 +350,7 @@ class Root:
             raise DiskFailed("purge", path, error, hint) from error
         return True
 
-    def _sweep_trash(self) -> None:
+    def sweep_trash(self) -> None:
         """Go on with purges that a crash ended."""
         # Only tidying up: what is wrong with the trash shows when it is used.
         with contextlib.suppress(OSError):
@@ -366,6 +366,8 @@ class Root:
             return
         try:
             for name in disk.names(self._trash):
+                if names.is_temporary(name):
+                    continue  # what a purge that was ended has left: nobody reads it any more
                 # A link there was never a session: one that is moved keeps what it is.
                 if not disk.is_link(self._trash, name) and self._holds_log(self._trash, name):
                     yield name

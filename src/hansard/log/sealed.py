@@ -60,8 +60,8 @@ _LARGEST_INDEX: Final = 256 << 20
 #: No log has so many events.
 _LARGEST_SEQ: Final = 1 << 62
 
-#: The end of most files, with table, index and control records.
-_END: Final = 64 * 1024
+#: The end of most files, with table and index: read for each segment whenever a session is opened.
+_END: Final = 4096
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -390,14 +390,18 @@ def _read_index(sealed: Sealed) -> tuple[Index, int]:
     behind = size - table
     if behind < INDEX_END.size:
         raise sealed.damaged(size - TABLE_END.size, "the seek table does not fit into the file")
-    tail = sealed.file_bytes(behind - INDEX_END.size, INDEX_END.size)
+
+    def piece(at: int, length: int) -> bytes:
+        return end[at - begin :][:length] if at >= begin else sealed.file_bytes(at, length)
+
+    tail = piece(behind - INDEX_END.size, INDEX_END.size)
     length, crc, ours = INDEX_END.unpack(tail)
     if ours != OURS:
         raise sealed.damaged(behind - len(OURS), "no index of hansard's")
     json_at = behind - INDEX_END.size - length
     if json_at < SKIPPABLE.size or length > _LARGEST_INDEX:
         raise sealed.damaged(behind, "the index does not fit into the file")
-    index = _decode(sealed, json_at, sealed.file_bytes(json_at, length), crc)
+    index = _decode(sealed, json_at, piece(json_at, length), crc)
     return index, json_at - max(0, index.controls) - KEY.size * index.keys - SKIPPABLE.size
 
 
