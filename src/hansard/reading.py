@@ -119,9 +119,13 @@ class Reading:
         if last is not None:
             found = views.show_last(log, views.encoded, last, after=after, upto=upto, view=view)
         else:
-            found = views.show(log, views.encoded, after=after, upto=upto, view=view)
-        # Joined, not added up: while it joins, other threads can run.
-        return b"".join((b"[", b",".join(found), b"]"))
+            found = views.show(log, views.joined, after=after, upto=upto, view=view)
+        if not found:
+            return b"[]"
+        # Joined, once and not added up: while it joins, other threads can run.
+        found[0] = b"[" + found[0]
+        found[-1] += b"]"
+        return b",".join(found)
 
     def window(
         self,

@@ -460,7 +460,7 @@ def _with_workspace(metadata: dict[str, Any]) -> dict[str, Any]:
 
 def _message(message: dict[str, Any]) -> Draft:
     raw = codec.encode(message, "message", wrapped=True)
-    return Draft(MESSAGE_ADDED, b'{"message":%b}' % raw, control=False)
+    return Draft(MESSAGE_ADDED, b"".join((b'{"message":', raw, b"}")), control=False)
 
 
 def _refuse_secrets(data: dict[str, Any], what: str) -> None:
