@@ -69,6 +69,8 @@ def small() -> Iterator[None]:
     """Let few and short sessions be worth a dictionary, and a checkpoint; and let time stand almost still."""
     changed = (
         (dictionary, "SIZE", 4 * 1024),
+        (dictionary, "SMALLEST", 1024),
+        (dictionary, "_SHARE", 1),
         (dictionary, "FEWEST", 8),
         (local, "FEWEST", 8),
         (local_log, "CHECKPOINT", 0),
