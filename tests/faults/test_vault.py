@@ -27,7 +27,6 @@ from tests.faults.scenes import Leftovers, do_not_wait_for_the_disk, temporaries
 from tests.faults.workers import PATIENCE, Crew, Wire, context
 
 LIMIT = 1000
-ERRORS = [errno.ENOSPC, errno.EIO]
 
 
 def opened(path: str | Path, durability: Any = "os", **options: Any) -> hansard.Store:
