@@ -3,7 +3,6 @@
 import signal
 import sys
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
