@@ -5,6 +5,7 @@ Everything here goes through `_whole`: the session itself, or, if it is a fork, 
 inherits.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -103,6 +104,25 @@ class Reading:
         else:
             shown = views.show(log, views.decoded, after=after, upto=upto, view=view)
         return _repair(shown) if repair else shown
+
+    def numbered(
+        self,
+        *,
+        last: int | None = None,
+        after: int = 0,
+        at: At | None = None,
+        view: View = "model",
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """Return messages, each with its seq: where to fork, to go back to, or what to redact.
+
+        A summary has the seq of the event that added it. The options are those of `messages`.
+        """
+        _check_range(last, after, view)
+        upto = self._seq_at(at)
+        count = sys.maxsize if last is None else last
+        return views.show_last_placed(
+            self._whole(), views.decoded, count, after=after, upto=upto, view=view
+        )
 
     def messages_json(
         self,

@@ -91,6 +91,30 @@ def test_whatever_a_file_says_other_sessions_do_not_suffer(tmp_path: Path) -> No
     assert ask_everything(path, names) == []
 
 
+def test_what_stands_in_the_place_of_a_message_is_one_or_nothing(tmp_path: Path) -> None:
+    """N-66: a redaction by somebody else cannot hand out a number for a message, in no view and no event."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        for name in ("a number", "nothing", "metadata"):
+            events = TAKEN[f"a message redacted to {name}"]
+            store.import_session(exported([*events, HELLO], name))
+            session = store.session(name)
+            assert [event.message for event in session.events()] == [None, None, SAID["message"]]
+            assert session.messages(view="history") == [SAID["message"]]
+            assert json.loads(session.messages_json()) == [SAID["message"]]
+
+
+def test_no_call_of_a_model_takes_more_than_can_be_added_up(tmp_path: Path) -> None:
+    """N-35: tokens and costs beyond a million millions are refused, and count for nothing in a file."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        for numbers in ({"input_tokens": 10**30}, {"output_tokens": -(10**13)}, {"cost": 1e300}):
+            with pytest.raises(hansard.InvalidEvent, match="shape"):
+                store.session("s").record_usage(model="m", **numbers)
+        store.session("s").record_usage(model="m", input_tokens=10**12, cost=1e12)
+        store.import_session(exported([HELLO, usage(input_tokens=10**30, cost=3.0)]))
+        assert store.session("evil").usage == {}
+        assert store.stats().models["m"].input_tokens == 10**12
+
+
 def test_what_cannot_be_stored_is_refused_whole(tmp_path: Path) -> None:
     """N-64, N-74, N-88, F-17: hostile JSON in a file is refused with its line, and nothing is left of it."""
     path = with_a_good_session(tmp_path / "store")

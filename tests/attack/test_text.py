@@ -140,7 +140,7 @@ from hansard.event import secrets
 said = set()
 for depth in range(940, 1000):
     try:
-        secrets.refuse({"a": "[" * depth + "]" * depth}, "metadata")
+        secrets.refuse({"a": "[" * depth + '"some text"' + "]" * depth}, "metadata")
         said.add("fine")
     except Exception as error:
         said.add(type(error).__name__)

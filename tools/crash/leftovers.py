@@ -7,7 +7,9 @@ import gc
 import os
 import threading
 from collections.abc import Iterable
+from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 #: Where Linux lists what a process has open. Elsewhere everything else is still looked at.
 _OPEN = Path("/proc/self/fd")
@@ -48,9 +50,13 @@ class Leftovers:
 
     def _more(self) -> str:
         now = self._open()
+        server: Any = forkserver._forkserver  # noqa: SLF001
+        # Python's own, for the first case that starts processes through it and all after that.
+        now.pop(str(server._forkserver_alive_fd), None)  # noqa: SLF001
+        own = {str(server._forkserver_pid)}  # noqa: SLF001
         descriptors = [now[name] for name in now if now[name] != self._descriptors.get(name)]
         threads = [thread.name for thread in set(threading.enumerate()) - self._threads]
-        children = sorted(self._running() - self._children)
+        children = sorted(self._running() - self._children - own)
         kinds: dict[str, Iterable[str]] = {
             "descriptors": descriptors,
             "threads": threads,

@@ -126,8 +126,13 @@ class Handle:
             if SEALED in tail.shut:
                 # Another segment has taken its place, or will: then this one still is the end.
                 self.reader = None
-                if not self._open():
-                    return None
+                try:
+                    if not self._open():
+                        return None
+                finally:
+                    if self.reader is None:
+                        # Deleted meanwhile: the lock is one of files that are the session's no more.
+                        self.let_go()
                 reader, tail = self._look()
             if DELETED in tail.shut and not self._buried:
                 # Deleted through these very files. Perhaps purged and made anew since: look again.
