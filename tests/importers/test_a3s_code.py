@@ -24,7 +24,7 @@ def data(session_id: str = "session-1", **more: Any) -> dict[str, Any]:
         "id": session_id,
         "config": {
             "name": "Mend it",
-            "workspace": "/work/code",
+            "workspace": "/home/me/code",
             "system_prompt": "be brief",
             "max_context_length": 200_000,
             "auto_compact": False,
@@ -91,7 +91,7 @@ def test_a_session_comes_in_with_its_settings_and_no_key(
     session = store.session("session-1")
     assert session.messages(view="history") == data()["messages"]
     assert session.title == "Mend it"
-    assert session.metadata["workspace"] == "/work/code"
+    assert session.metadata["workspace"] == "/home/me/code"
     about = session.metadata["a3s-code"]
     assert about["config"]["system_prompt"] == "be brief"
     assert about["tasks"] == data()["tasks"]

@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Any:
 def folder(tmp_path: Path) -> Path:
     """Return a source with two sessions."""
     root = tmp_path / "source"
-    session_file(root, FIRST, "one", "two", title="First", cwd="/work/a")
+    session_file(root, FIRST, "one", "two", title="First", cwd="/home/me/a")
     session_file(root, SECOND, "three")
     return root
 
@@ -62,7 +62,7 @@ def test_an_import_brings_all_once(store: hansard.Store, folder: Path, tmp_path:
     first = store.session(FIRST)
     assert first.messages() == chat("one", "two")
     assert first.title == "First"
-    assert first.metadata["workspace"] == "/work/a"
+    assert first.metadata["workspace"] == "/home/me/a"
     assert first.state().created == "2026-01-02T03:04:05.000000Z"
     stood = contents(tmp_path / "store")
     again = importers.bring(store, "workspace", folder)

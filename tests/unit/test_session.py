@@ -45,7 +45,11 @@ def test_messages_are_added_all_or_none(session: Session) -> None:
 
 def test_messages_and_own_events_are_appended_together(session: Session) -> None:
     """`append_all` takes kinds and data in order, all or none (N-89), with a key (N-56) and a seq."""
-    both = [("x.step", {"n": 1}), ("message.added", {"message": {"n": 1}}), ("x.step", {"n": 2})]
+    both: list[tuple[str, dict[str, Any]]] = [
+        ("x.step", {"n": 1}),
+        ("message.added", {"message": {"n": 1}}),
+        ("x.step", {"n": 2}),
+    ]
     events = session.append_all(both, key="step-1", expected_seq=0)
     assert [(event.seq, event.kind, event.data) for event in events] == [
         (seq, kind, data) for seq, (kind, data) in enumerate(both, 1)
