@@ -200,7 +200,7 @@ def _read(repository: _Repository) -> _Marker | None:
         finally:
             disk.close(directory)
         marker = msgspec.json.decode(text, type=_Marker)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return marker if marker.workspace else None
 

@@ -1,22 +1,23 @@
 """Runs of a store that a power cut may end at any point, and what must be found then.
 
-A run is a plan of steps. `crash_states` rebuilds what may be left of it after each call; here each of
-these is opened, read and appended to, and compared with what had been acknowledged.
+A run is a plan of steps. `hansard.testing.crashes` rebuilds what may be left of it after each call; here
+each of these states is opened, read, verified and appended to, and compared with what had been acknowledged.
+`PLANS` are all runs; `tools/crash/campaign` goes through them too.
 """
 
 import errno
+import itertools
+import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
-
-import pytest
+from typing import Any, Literal, NamedTuple
 
 import hansard
-from hansard.testing import faults
-from tests.faults.crash_states import Recorder, build, crash_states
+from hansard.testing import crashes, faults
 
 ID = "s"
+CHILD = "child"
 
 Durability = Literal["sync", "os"]
 
@@ -30,25 +31,29 @@ class Run:
     """A run that is recorded: its steps, and what a stranger sees before and after each."""
 
     def __init__(self, base: Path, durability: Durability = "sync") -> None:
+        self._base = base
         self._path = base / "store"
         self._durability: Durability = durability
         self._stores: list[hansard.Store] = []
         self.steps: list[Callable[[], object]] = []
         #: What may be seen after so many steps have been acknowledged, and before the next has begun.
         self.states: list[tuple[object, ...]] = [(NO_STORE,)]
-        self.recorder = Recorder(base)
+        #: The sessions that are looked at; with more than one, what is seen is a tuple.
+        self.ids: tuple[str, ...] = (ID,)
 
     def open(self) -> None:
         """Open the store, once more if it is open."""
-        self._stores.append(hansard.open(self._path, durability=self._durability))
+        store = hansard.open(self._path, durability=self._durability, auto_compact=False)
+        self._stores.append(store)
 
     def open_and_be_refused(self) -> None:
         """Make a store whose names are not synced, and hear so."""
-        with (
-            faults.fail(errno.EIO, only=("sync_directory",)),
-            pytest.raises(hansard.DiskFailed),
-        ):
-            hansard.open(self._path)
+        with faults.fail(errno.EIO, only=("sync_directory",)):
+            try:
+                hansard.open(self._path)
+            except hansard.DiskFailed:
+                return
+        raise AssertionError("a store whose names are not on the disk was opened")
 
     def step(self, step: Callable[[], object], *states: object) -> None:
         """Add a step, and what may be seen once it is acknowledged."""
@@ -63,17 +68,35 @@ class Run:
             lambda: self._stores[store].session(ID).add_messages(messages), [*before, *messages]
         )
 
-    def record(self) -> Recorder:
+    def record(self) -> crashes.Recording:
         """Take the steps, and return what was recorded."""
-        self.recorder.run(self.steps)
+        with crashes.record(self._base) as recording:
+            for step in self.steps:
+                step()
+                recording.acknowledge()
         for store in self._stores:
             store.close()
-        return self.recorder
+        return recording
 
     @property
     def store(self) -> hansard.Store:
         """The store that was opened first."""
         return self._stores[0]
+
+    def allowed(self, acknowledged: int) -> list[object]:
+        """Return what may be seen when the power goes after so many acknowledged steps."""
+        # With "os" a prefix of what was written; what was acknowledged may be gone.
+        first = acknowledged if self._durability == "sync" else 0
+        seen = [state for states in self.states[first : acknowledged + 2] for state in states]
+        if self._durability == "os" and len(self.ids) > 1:
+            # Of each session its own prefix.
+            several = [state for state in seen if isinstance(state, tuple)]
+            rest = [state for state in seen if not isinstance(state, tuple)]
+            return [*rest, *itertools.product(*zip(*several, strict=True))]
+        return seen
+
+
+# -- the runs --------------------------------------------------------------------------------------
 
 
 def whole_life(run: Run) -> None:
@@ -104,41 +127,202 @@ def second_try(run: Run) -> None:
     run.append(MESSAGES[0])
 
 
-def seen_after_the_cut(path: Path) -> object:
+def sealing_and_joining(run: Run) -> None:
+    """Append, compact, append, compact so that both are joined, append."""
+    run.step(run.open, None)
+    run.append(MESSAGES[0])
+    run.append(MESSAGES[1])
+    run.step(lambda: run.store.session(ID).compact(), MESSAGES[:2])
+    run.append(MESSAGES[2])
+    run.step(lambda: run.store.session(ID).compact(), MESSAGES[:3])
+    run.append(MESSAGES[3])
+
+
+def compacting_beside_a_writer(run: Run) -> None:
+    """Let one store compact, and another, which had the log open before, go on appending."""
+    run.step(run.open, None)
+    run.step(run.open, None)
+    run.append(MESSAGES[0])
+    run.append(MESSAGES[1], store=1)
+    run.step(lambda: run.store.session(ID).compact(), MESSAGES[:2])
+    run.append(MESSAGES[2], store=1)
+    run.append(MESSAGES[3])
+    run.step(lambda: run._stores[1].session(ID).compact(), MESSAGES[:4])
+    run.append(MESSAGES[4])
+
+
+def redacting(run: Run) -> None:
+    """Take a message out, and compact, so that its bytes go."""
+    run.step(run.open, None)
+    run.append(*MESSAGES[:3])
+    run.step(lambda: run.store.session(ID).redact(2), [MESSAGES[0], MESSAGES[2]])
+    run.step(lambda: run.store.session(ID).compact(), [MESSAGES[0], MESSAGES[2]])
+    run.append(MESSAGES[3])
+
+
+def reverting(run: Run) -> None:
+    """Go back, and on from there."""
+    run.step(run.open, None)
+    run.append(*MESSAGES[:3])
+    run.step(lambda: run.store.session(ID).revert(1), MESSAGES[:1])
+    run.append(MESSAGES[3])
+
+
+def streaming(run: Run) -> None:
+    """Say a message in parts, of which a synced append makes the first ones durable."""
+    said = {"role": "assistant", "content": "one two"}
+
+    def say() -> None:
+        with run.store.session(ID).stream() as stream:
+            stream.write("one ")
+            stream.write("two")
+
+    def partial(text: str) -> list[dict[str, Any]]:
+        return [MESSAGES[0], {"role": "assistant", "content": text, "partial": True}]
+
+    run.step(run.open, None)
+    # Until it is finished, whatever there is of it is shown as partial.
+    run.step(
+        lambda: run.store.session(ID).add_message(MESSAGES[0]),
+        [MESSAGES[0]],
+        *(partial(text) for text in ("", "one ", "one two")),
+    )
+    run.step(say, [MESSAGES[0], said])
+
+
+def forking(run: Run) -> None:
+    """Fork, append to the one and to the other, delete the parent."""
+    run.ids = (ID, CHILD)
+    one = MESSAGES[:2]
+    run.step(run.open, (None, None))
+    run.step(lambda: run.store.session(ID).add_messages(one), (one, None))
+    run.step(lambda: run.store.session(ID).fork(CHILD), (one, one))
+    run.step(lambda: run.store.session(CHILD).add_message(MESSAGES[2]), (one, MESSAGES[:3]))
+    more = [*one, MESSAGES[4]]
+    run.step(lambda: run.store.session(ID).add_message(MESSAGES[4]), (more, MESSAGES[:3]))
+    run.step(lambda: run.store.session(ID).compact(), (more, MESSAGES[:3]))
+
+
+def importing(run: Run) -> None:
+    """Import a session that was exported from another store, and go on."""
+    with hansard.open(run._base.with_name("elsewhere"), durability="os") as other:
+        other.session(ID).add_messages(MESSAGES[:3])
+        exported = b"".join(other.session(ID).export())
+    run.step(run.open, None)
+    run.step(lambda: run.store.import_session(exported), MESSAGES[:3])
+    run.append(MESSAGES[3])
+
+
+def purging(run: Run) -> None:
+    """Delete, purge, and begin again under the same name."""
+    run.step(run.open, None)
+    run.append(MESSAGES[0])
+    run.step(lambda: run.store.delete(ID), None)
+    run.step(lambda: run.store.purge(ID), None)
+    run.append(MESSAGES[1])
+
+
+class Plan(NamedTuple):
+    """A run by its name, and the durabilities that it is recorded with."""
+
+    name: str
+    write: Callable[[Run], None]
+    durabilities: tuple[Durability, ...] = ("sync", "os")
+
+
+PLANS = {
+    plan.name: plan
+    for plan in (
+        Plan("whole life", whole_life),
+        Plan("two writers", two_writers),
+        Plan("second try", second_try, ("sync",)),
+        Plan("sealing and joining", sealing_and_joining),
+        Plan("compacting beside a writer", compacting_beside_a_writer),
+        Plan("redacting", redacting),
+        Plan("reverting", reverting),
+        Plan("streaming", streaming, ("sync",)),
+        Plan("forking", forking, ("sync",)),
+        Plan("importing", importing),
+        Plan("purging", purging),
+    )
+}
+
+
+# -- what is left ----------------------------------------------------------------------------------
+
+
+def seen_after_the_cut(path: Path, ids: tuple[str, ...] = (ID,)) -> object:
     """Return what a stranger finds, and fail unless the store can be used."""
     try:
-        store = hansard.open(path, create=False)
+        store = hansard.open(path, create=False, durability="os", auto_compact=False)
     except hansard.StoreNotFound:
         hansard.open(path).close()
         return NO_STORE
     with store:
-        if not store.exists(ID):
-            return None
-        session = store.session(ID)
-        found = session.messages()
-        assert session.verify().ok
-        session.add_message({"after": True})
-        assert session.messages() == [*found, {"after": True}]
-        return found
+        found = tuple(_seen(store, session_id) for session_id in ids)
+    return found if len(found) > 1 else found[0]
+
+
+def _seen(store: hansard.Store, session_id: str) -> list[dict[str, Any]] | None:
+    if not store.exists(session_id):
+        return None
+    session = store.session(session_id)
+    found = session.messages()
+    assert session.verify().ok
+    session.add_message({"after": True})
+    assert session.messages() == [*found, {"after": True}]
+    return found
+
+
+def problem_of(
+    state: crashes.State, allowed: list[object], ids: tuple[str, ...], place: Path
+) -> str:
+    """Build a state in a fresh directory, and return what is wrong with it; mostly nothing."""
+    state.build(place)
+    try:
+        seen = seen_after_the_cut(place / "store", ids)
+    except hansard.Damaged as error:
+        # What lies behind a hole cannot be believed, and that is said.
+        seen = allowed[0] if state.hole else repr(error)
+    except (hansard.HansardError, AssertionError) as error:
+        seen = repr(error)
+    finally:
+        shutil.rmtree(place)
+    return "" if seen in allowed else f"{state.label}, after {state.acknowledged} steps: {seen}"
+
+
+def recorded(
+    place: Path, write: Callable[[Run], None], durability: Durability = "sync"
+) -> tuple[Run, crashes.Recording]:
+    """Take the steps of a plan in a fresh directory."""
+    base = place / "run"
+    base.mkdir(parents=True)
+    run = Run(base, durability)
+    write(run)
+    return run, run.record()
 
 
 def broken_promises(
-    tmp_path: Path, plan: Callable[[Run], None], durability: Durability = "sync"
+    tmp_path: Path,
+    plan: Callable[[Run], None],
+    durability: Durability = "sync",
+    *,
+    sample: tuple[random.Random, int] | None = None,
 ) -> Iterator[str]:
-    """Yield for each state that a power cut may leave of a run what is wrong with it, mostly nothing."""
-    base = tmp_path / "run"
-    base.mkdir(parents=True)
-    run = Run(base, durability)
-    plan(run)
-    for number, (acknowledged, tree) in enumerate(crash_states(run.record())):
+    """Yield for each state that a power cut may leave of a run what is wrong with it, mostly nothing.
+
+    Args:
+        tmp_path: where the run is taken and the states are built.
+        plan: adds the steps to a run.
+        durability: what the store promises.
+        sample: look at so many of the states only, drawn by chance.
+    """
+    run, recording = recorded(tmp_path, plan, durability)
+    states: Iterable[crashes.State] = recording.states()
+    if sample is not None:
+        rng, count = sample
+        found = list(states)
+        states = rng.sample(found, min(count, len(found)))
+    for number, state in enumerate(states):
         place = tmp_path / f"state-{number}"
-        build(tree, place)
-        # With "os" a prefix of what was written; what was acknowledged may be gone.
-        first = acknowledged if durability == "sync" else 0
-        allowed = [state for states in run.states[first : acknowledged + 2] for state in states]
-        try:
-            seen = seen_after_the_cut(place / "store")
-        except hansard.HansardError as error:
-            seen = repr(error)
-        shutil.rmtree(place)
-        yield "" if seen in allowed else f"after {acknowledged} steps: {seen}"
+        yield problem_of(state, run.allowed(state.acknowledged), run.ids, place)

@@ -9,6 +9,7 @@ import pytest
 import hansard
 from hansard.errors import LockTimeout, SessionDeleted, SessionNotFound
 from hansard.log import disk, names
+from hansard.testing import faults
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store, replaced, until
 
 
@@ -273,3 +274,31 @@ def test_of_many_threads_that_delete_one_succeeds(tmp_path: Path) -> None:
         assert sorted(map(str, told)) == sorted(map(str, [None] + [SessionDeleted] * 7))
         store.restore("s")
         assert store.session("s").messages() == [{"by": "us"}]
+
+
+def test_who_meets_a_deletion_behind_a_sealed_segment_is_told_so_and_goes_on_once_it_is_restored(
+    tmp_path: Path,
+) -> None:
+    """N-28, F-105: who finds no log behind a sealed segment leaves the writer no half-open files."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        session = store.session("s")
+        for number in range(2):
+            session.add_message({"n": number})
+        # The segment is sealed and compressed, and what it was is still there: this writer's very file.
+        with (
+            open_store(str(path), "os") as other,
+            faults.kill(only=("remove",)),
+            pytest.raises(faults.Killed),
+        ):
+            other.session("s").compact()
+        with open_store(str(path), "os") as other:
+            other.delete("s")
+            with pytest.raises(SessionDeleted):
+                session.messages()
+            for _ in range(2):
+                with pytest.raises(SessionDeleted):
+                    session.add_message({"n": 2})
+            other.restore("s")
+        assert session.add_message({"n": 2}).seq == 3
+        assert session.messages() == [{"n": 0}, {"n": 1}, {"n": 2}]

@@ -1,5 +1,7 @@
 """What "sync" promises, shown by the calls that are made, and by every state a power cut may leave."""
 
+import os
+import random
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from hansard.log import disk, segment
 from hansard.log.root import Root
 from hansard.log.writer import Writer
 from hansard.testing import faults
-from tests.faults.crash_runs import Run, broken_promises, second_try, two_writers, whole_life
+from tests.faults.crash_runs import PLANS, Plan, broken_promises, whole_life
 from tests.faults.scenes import do_not_wait_for_the_disk
 
 ID = "s"
@@ -210,25 +212,35 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+#: So many states of each run: with all runs, 2,000 each time. `tools/crash/campaign --rows 5` takes 10,000.
+#: HANSARD_TEST_STATES=100000 takes all of them: a missing sync may show in a few only.
+SOME = int(os.environ.get("HANSARD_TEST_STATES", "106"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("plan", [whole_life, two_writers, second_try])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=lambda plan: plan.name)
 def test_after_any_power_cut_all_that_was_acknowledged_is_there(
-    tmp_path: Path, quick: pytest.MonkeyPatch, plan: Callable[[Run], None]
+    tmp_path: Path, quick: pytest.MonkeyPatch, plan: Plan, rng: random.Random
 ) -> None:
     """N-37, N-39, F-31: in each legal crash state, acknowledged steps are there, and at most one more."""
-    found = list(broken_promises(tmp_path, plan))
+    found = list(broken_promises(tmp_path, plan.write, sample=(rng, SOME)))
     assert [wrong for wrong in found if wrong] == []
-    assert len(found) > 40
+    assert len(found) >= 100
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "plan",
+    [plan for plan in PLANS.values() if "os" in plan.durabilities],
+    ids=lambda plan: plan.name,
+)
 def test_after_any_power_cut_an_os_store_is_a_prefix(
-    tmp_path: Path, quick: pytest.MonkeyPatch
+    tmp_path: Path, quick: pytest.MonkeyPatch, plan: Plan, rng: random.Random
 ) -> None:
-    """N-39, F-28: with "os", a power cut leaves a prefix of what was written, and nothing damaged."""
-    found = list(broken_promises(tmp_path, whole_life, "os"))
+    """N-39, F-28: with "os", a power cut leaves a prefix of what was written; a hole is damage."""
+    found = list(broken_promises(tmp_path, plan.write, "os", sample=(rng, SOME)))
     assert [wrong for wrong in found if wrong] == []
-    assert len(found) > 100
+    assert len(found) >= 100
 
 
 def _no_directory_sync(patch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,24 @@ def test_a_stopped_holder_is_named_and_nothing_is_lost_when_it_goes_on(tmp_path:
     assert said(path) == ["the holder", "the waiting"]
 
 
+def test_a_warm_writer_waits_for_the_lock_as_well(tmp_path: Path) -> None:
+    """N-24: one that has the log open, and takes the short way, waits while another holds the lock."""
+    path = tmp_path / "store"
+    begin(path, "s")
+    with Crew() as crew, open_store(str(path), "os", lock_timeout=0.05) as store:
+        session = store.session("s")
+        for _ in range(2):
+            session.add_message({"by": "the warm one"})
+        holder = crew.start(stay_in_mid_append, str(path), "s")
+        holder.hear()
+        with pytest.raises(LockTimeout):
+            session.add_message({"by": "the warm one"})
+        holder.go()
+        assert holder.result() == 4
+        assert session.add_message({"by": "the warm one"}).seq == 5
+    assert said(path) == ["the warm one"] * 2 + ["the holder", "the warm one"]
+
+
 def test_threads_of_one_process_give_up_too_when_another_process_holds_the_lock(
     tmp_path: Path,
 ) -> None:

@@ -12,7 +12,6 @@ import zstandard
 
 import hansard
 from hansard.testing import faults
-from tests.faults.crash_runs import MESSAGES, Durability, Run, broken_promises
 from tests.faults.scenes import (
     FIRST,
     FOURTH,
@@ -235,26 +234,3 @@ def test_who_dies_at_any_call_leaves_the_old_segments_or_the_new(
         if not struck.fault.fired:
             break
     assert at > 3
-
-
-# -- power cuts ---------------------------------------------------------------------------------
-
-
-def sealing_and_joining(run: Run) -> None:
-    """Append, compact, append, compact so that both are joined, append."""
-    run.step(run.open, None)
-    run.append(MESSAGES[0])
-    run.append(MESSAGES[1])
-    run.step(lambda: run.store.session("s").compact(), MESSAGES[:2])
-    run.append(MESSAGES[2])
-    run.step(lambda: run.store.session("s").compact(), MESSAGES[:3])
-    run.append(MESSAGES[3])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("durability", ["sync", "os"])
-def test_a_power_cut_leaves_what_was_acknowledged(tmp_path: Path, durability: Durability) -> None:
-    """N-37, N-39: in every state that a power cut may leave of a run with compaction all holds."""
-    states = list(broken_promises(tmp_path, sealing_and_joining, durability))
-    assert [state for state in states if state] == []
-    assert len(states) > 100

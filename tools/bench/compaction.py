@@ -27,7 +27,7 @@ SESSIONS: Final = 1_000
 EACH: Final = 50
 MILLION: Final = 1_000_000
 GROWN: Final = 10_000
-TIMES: Final = (64, 128, 256, 512)
+TIMES: Final = (30, 60, 120)
 ROUNDS: Final = 15
 LOADED: Final = 100_000
 
@@ -138,8 +138,8 @@ def load_compacted(folder: Path) -> Result:
 
 
 def linear(folder: Path) -> Result:
-    """Bytes read and written by 512 compactions for each byte that a session grew by, and by 64."""
-    each = 40
+    """Bytes read and written by 120 compactions for each byte that a session grew by, and by 30."""
+    each = 400  # together they are more than the 8 MiB up to which segments are joined
 
     def work(times: int) -> float:
         moved = appended = 0

@@ -19,7 +19,7 @@ from hansard.log.handle import DELETED, SEALED
 from hansard.log.reader import Reader
 from hansard.log.root import Root, deleted
 from hansard.log.sealed import Index, Sealed
-from hansard.log.segment import Segment
+from hansard.log.segment import Raw, Segment
 from hansard.log.thawing import thaw
 from hansard.log.writer import last_time
 
@@ -103,7 +103,7 @@ class Look:
         try:
             segment = Segment(disk.duplicate(file), path, None)
         except Damaged:
-            survey = mending.Survey(mending.Raw(disk.duplicate(file), path))
+            survey = mending.Survey(Raw(disk.duplicate(file), path))
             if (
                 names.encode(self._site.session_id) != self._site.name
                 and self._site.name != names.AUDIT
@@ -115,12 +115,13 @@ class Look:
             # Whole, and another's: nothing to mend, and nothing that may be mixed with this one.
             raise segment.damaged(0, f"this is the log of session {segment.session_id!r}")
         first = segment.start.seq + 1
-        survey = mending.Survey(mending.Raw(disk.duplicate(file), path))
+        survey = mending.Survey(Raw(disk.duplicate(file), path))
         try:
             end, time, shut = _check(segment)
         except Damaged:
             end, time, shut = None, "", survey.shut
-        if DELETED in shut:
+        # One that was being deleted or restored when it was damaged is here, and neither was acknowledged.
+        if DELETED in shut and end is not None:
             raise deleted(self._site.session_id)
         start = first
         if segment.previous is not None:
@@ -194,12 +195,12 @@ class Look:
         except Damaged as error:
             found = inspection.Finding(error.offset, 0, error.reason)
         if not packed:
-            survey = mending.Survey(mending.Raw(disk.duplicate(file.descriptor), path))
+            survey = mending.Survey(Raw(disk.duplicate(file.descriptor), path))
             self._check_owner(survey.header.line, path)
             return Found(name, first, file, survey=survey, head=survey.first())
         temporary = self._site.temporary("thawed")
         spool = disk.create_file(self._site.directory, temporary)
-        raw = mending.Raw(spool, path)
+        raw = Raw(spool, path)
         thawed = thaw(file.descriptor, path, spool, self._site.root.dictionary)
         # One wrong byte of what is compressed can become many: nothing is believed without its checksum.
         survey = mending.Survey(raw, thawed.known_at, proven_only=True)

@@ -11,7 +11,7 @@ from hansard.backend.contract import Record
 from hansard.errors import Damaged, UnknownFormat
 from hansard.log import disk, inspection, names
 from hansard.log.sealed import Dictionaries, Sealed
-from hansard.log.segment import Segment
+from hansard.log.segment import Raw, Segment
 
 
 def records(directory: int, path: str, dictionaries: Dictionaries) -> Iterator[Record]:
@@ -42,8 +42,8 @@ def _segment(file: disk.Open, name: str, path: str, dictionaries: Dictionaries) 
         if name.endswith(".zst"):
             yield Record(name, 0, disk.size(file.descriptor), b"", str(error))
             return
-        data = disk.read_at(file.descriptor, disk.size(file.descriptor), 0)
-        yield from _walked(name, inspection.walk_bytes(data), data, len(data))
+        raw = Raw(disk.duplicate(file.descriptor), path)
+        yield from _walked(name, inspection.walk(raw), raw, raw.size())
         return
     try:
         head = segment.read(0, segment.start.offset)
@@ -57,7 +57,7 @@ def _segment(file: disk.Open, name: str, path: str, dictionaries: Dictionaries) 
 def _walked(
     name: str,
     lines: Iterator[inspection.Seen],
-    source: Segment | bytes,
+    source: Segment,
     size: int,
     end: int = 0,
 ) -> Iterator[Record]:
@@ -68,5 +68,5 @@ def _walked(
         yield Record(name, seen.offset, seen.length, seen.raw, reason)
         end = seen.offset + seen.length
     if size > end:
-        rest = source[end:size] if isinstance(source, bytes) else source.read_some(end, size - end)
+        rest = source.read_some(end, size - end)
         yield Record(name, end, size - end, rest, "unfinished, as a crash leaves it")

@@ -205,7 +205,7 @@ class _Examiner:
         try:
             for name in disk.names(directory):
                 with suppress(FileNotFoundError):  # it was there a moment ago
-                    yield name, f"{path}/{name}", disk.status(directory, name)
+                    yield name, f"{path}/{_spelled(name)}", disk.status(directory, name)
         except Closed:
             raise
         except OSError:
@@ -300,6 +300,11 @@ def _is_session(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _spelled(name: str) -> str:
+    """Return a name as text: others may have made one of bytes that are none."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _is_hex(name: str) -> bool:

@@ -384,6 +384,8 @@ class LocalBackend(Backend):
 
     def unlearn(self) -> int:
         self.check_open()
+        # What is forgotten is forgotten there too, and nothing in it needs a dictionary.
+        self._root.sweep_trash()
         return self.dictionary.remove_unneeded()
 
     def shared_findings(self) -> list[Finding]:

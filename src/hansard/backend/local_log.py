@@ -33,7 +33,6 @@ from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
 from hansard.log.dictionary import SMALL
 from hansard.log.draft import Appended, Order
-from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import Root, deleted
@@ -506,12 +505,9 @@ class LocalLog(Log):
                 for line in piece.lines(format.decode_lines):
                     if behind < line.seq <= chain.upto:
                         yield event_of(line, self._gaps)
-        found = (
-            # Not even the header is whole; the lines behind it may be.
-            inspection.salvage_bytes(self._handle.raw())
-            if reader is None
-            else inspection.salvage(reader.segment)
-        )
+        # If not even the header is whole, the lines behind it may be.
+        segment = self._handle.raw() if reader is None else reader.segment
+        found = () if segment is None else inspection.salvage(segment)
         path = self._handle.path
         for item in found:
             if isinstance(item, inspection.Finding):
@@ -623,11 +619,9 @@ class LocalLog(Log):
         """Return all damage of the segment, of which reading has met the first."""
         self._report(error)
         reader = self._handle.reader
-        if reader is None:
-            # Not even the header is whole; the lines behind it may be.
-            findings = inspection.findings(Mark(0, 0, 0), self._handle.raw())
-        else:
-            findings = inspection.all_findings(reader.segment)
+        # If not even the header is whole, the lines behind it may be.
+        segment = self._handle.raw() if reader is None else reader.segment
+        findings = iter(()) if segment is None else inspection.all_findings(segment)
         listed = islice(findings, MAX_FINDINGS)
         found = [Finding("damage", error.path, *finding) for finding in listed]
         return found or [Finding("damage", error.path, error.offset, 0, error.reason)]

@@ -31,6 +31,10 @@ class LocalPlace(Place):
             # SQLite would follow it.
             if disk.is_link(directory, name):
                 raise OSError(errno.ELOOP, f"{name} is a symbolic link")
+            # Nor is it only ours if it has a second name: then it is left to whoever has that.
+            with suppress(FileNotFoundError):
+                if disk.status(directory, name).links > 1:
+                    disk.remove(directory, name)
         # Only if there is none: to close a file that SQLite has open would free SQLite's locks on it.
         with suppress(FileExistsError):
             disk.close(disk.create_file(directory, names.INDEX))
@@ -50,9 +54,15 @@ class LocalPlace(Place):
             return disk.version(self._root.descriptor, names.INDEX)[0]
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise disk.explain(error, "look at", self.path) from error
 
     def discard(self) -> None:
         """Remove the file, and those beside it."""
-        for end in ("", *_BESIDE):
-            with suppress(FileNotFoundError):
-                disk.remove(self._root.descriptor, names.INDEX + end)
+        try:
+            for end in ("", *_BESIDE):
+                with suppress(FileNotFoundError):
+                    disk.remove(self._root.descriptor, names.INDEX + end)
+        except OSError as error:
+            hint = "it may still say what was taken out of the logs: compact again, or delete it"
+            raise disk.explain(error, "remove", self.path, hint) from error

@@ -6,7 +6,7 @@ own bytes. Each way has a struct that names just the members it needs; the decod
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from hansard.event import kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from hansard.event.large import Gaps, LargeEvent
-from hansard.log import format
+from hansard.log import format, inspection
 from hansard.log.format import Line
 from hansard.log.reader import Piece
 
@@ -109,9 +109,18 @@ class LocalChunk(Chunk):
         self._streams: bool | None = None
 
     def events(self) -> list[Event]:
-        lines = self._piece.lines(format.decode_lines)
         to_gaps = self._to_gaps
-        return [event_of(line, to_gaps) for line in lines if self._after < line.seq <= self._upto]
+        return [
+            event_of(line, to_gaps)
+            for line in self._piece.lines(format.decode_lines)
+            if self._after < line.seq <= self._upto and (format.has_object(line) or self._refuse())
+        ]
+
+    def _refuse(self) -> NoReturn:
+        # A checksum that fits does not make a record of it: its data would not be what a reader expects.
+        segment, start, end, data = self._piece
+        inspection.committed(segment, start, data, end)
+        raise segment.damaged(start.offset, "a record whose data are no JSON object")
 
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
         return [(line.seq, line.data.message) for line in self._added(self._piece.lines(_messages))]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
+from weakref import ref
 
 import msgspec
 
@@ -21,7 +22,7 @@ from hansard.backend.contract import Changed, Watch
 from hansard.errors import LockTimeout, UnsafePath
 from hansard.log import disk, names
 from hansard.log.lock import Lock
-from hansard.log.marks import CONSUMED, EPOCH, LOST, Table
+from hansard.log.marks import CONSUMED, EPOCH, LOST, Table, following
 from hansard.log.root import Root
 
 #: How long one pass waits, in all, for writers that hold the locks of marked sessions.
@@ -57,13 +58,14 @@ class LocalWatch(Watch):
         self._root = root
         self._ids_of = ids_of
         self._boot = disk.boot()
-        self._table: Table | None = None
+        #: Of those that the store has open: it is the store that lets go of them, when it is closed.
+        self._table: Callable[[], Table | None] = _none
         self._found: Seen | None = None
         self._read: list[int] = []
 
     def quiet(self, known: str) -> bool:
         # The marks that everybody has, or none: who has not opened them yet begins a pass, which does.
-        table = self._table
+        table = self._table()
         try:
             if table is None or not table.in_place(self._root.descriptor) or table.epochs():
                 return False
@@ -78,7 +80,8 @@ class LocalWatch(Watch):
         # What a closed store says is for the caller; what a disk says is only that there are no marks.
         root = self._root.descriptor
         try:
-            table = self._table = self._root.marks.table(root)
+            table = self._root.marks.table(root)
+            self._table = _none if table is None else ref(table)
             if table is None:
                 return Changed(every=True)
             return self._begin(table, _seen(known))
@@ -94,11 +97,12 @@ class LocalWatch(Watch):
         marked: set[str] = set()
         if not _follows(known, found, consumed) or table.epochs():
             # From here on changes are marked in the next epoch.
-            table.put(EPOCH, found.epoch + 1)
+            epoch = following(found.epoch)
+            table.put(EPOCH, epoch)
             if not numbers[LOST]:
                 table.lose()
             # After the epoch: who saw the old one and could not mark has said so, or will see the new one.
-            found = msgspec.structs.replace(found, epoch=found.epoch + 1, lost=numbers[LOST])
+            found = msgspec.structs.replace(found, epoch=epoch, lost=numbers[LOST])
             self._read = [epoch for epoch in table.epochs() if epoch < found.epoch]
             marked = {name for epoch in self._read for name in table.read(epoch)}
         certain = _follows(known, found, consumed) and numbers[CONSUMED] == consumed
@@ -166,7 +170,7 @@ class LocalWatch(Watch):
         return "" if self._found is None else msgspec.json.encode(self._found).decode()
 
     def consumed(self) -> None:
-        table, read = self._table, self._read
+        table, read = self._table(), self._read
         self._read = []
         if table is None or not read:
             return
@@ -178,10 +182,14 @@ class LocalWatch(Watch):
                 table.remove(epoch)
 
 
+def _none() -> None:
+    """Stand for marks that are not open."""
+
+
 def _seen(known: str) -> Seen:
     try:
         return msgspec.json.decode(known, type=Seen)
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return Seen()
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from hansard.errors import InvalidEvent
 from hansard.event import codec
 from hansard.event.kinds import MESSAGE_ADDED
 
@@ -51,9 +52,12 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     @property
     def time(self) -> datetime:
         """When it was written."""
-        return datetime.fromisoformat(self.stamp)
+        try:
+            return datetime.fromisoformat(self.stamp)
+        except ValueError:
+            raise InvalidEvent(f"event {self.seq}: {self.stamp!r:.60} is no time") from None
 
     @property
     def message(self) -> dict[str, Any] | None:
         """The message that this event added; None for other kinds."""
-        return self.data["message"] if self.kind == MESSAGE_ADDED else None
+        return self.data.get("message") if self.kind == MESSAGE_ADDED else None

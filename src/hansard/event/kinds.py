@@ -7,11 +7,12 @@ are how the store itself reads an event, not all that an event may say.
 """
 
 import re
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from hansard.errors import InvalidEvent
+from hansard.event import codec
 
 
 class MessageAdded(msgspec.Struct, omit_defaults=True):
@@ -78,13 +79,17 @@ class SessionCreated(msgspec.Struct, omit_defaults=True):
     metadata: dict[str, Any] = {}
 
 
+#: An id that every backend can keep (F-5): who follows one that is none would fail, and so would a listing.
+_Id = Annotated[str, msgspec.Meta(min_length=1, max_length=1024, pattern=r"\A[^\0]*\Z")]
+
+
 class SessionForked(msgspec.Struct, omit_defaults=True):
     """The first event of a child: it begins where its parent was at `seq`.
 
     `created`: when the parent began. A later session of the same name is not the parent.
     """
 
-    parent: str
+    parent: _Id
     seq: int
     created: str = ""
 
@@ -109,13 +114,19 @@ class SummaryAdded(msgspec.Struct):
     message: dict[str, Any]
 
 
+#: What one call of a model can take. Sums of these stay finite, and within what an index can hold: one event
+#: of somebody else's must not be able to spoil the sums of a whole store.
+_Tokens = Annotated[int, msgspec.Meta(ge=-(10**12), le=10**12)]
+_Cost = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+
+
 class UsageRecorded(msgspec.Struct, omit_defaults=True):
-    """Tokens and cost of one call of a model."""
+    """Tokens and cost of one call of a model; each at most a million millions."""
 
     model: str
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: float | None = None
+    input_tokens: _Tokens = 0
+    output_tokens: _Tokens = 0
+    cost: _Cost | None = None
 
 
 class SessionCleared(msgspec.Struct):
@@ -285,11 +296,11 @@ def read(kind: str, raw: bytes) -> Any:
     """Return an event's data as the struct of its kind; None if they do not have its shape.
 
     What a newer version, or another program, wrote in another shape means nothing to this one, like a
-    kind that it does not know.
+    kind that it does not know. The same holds for what is nested deeper than can be stored (F-17).
     """
     try:
-        return _DECODERS[kind].decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None if codec.is_too_deep(raw) else _DECODERS[kind].decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

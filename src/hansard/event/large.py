@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hansard.errors import Damaged
+from hansard.event import codec
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import MESSAGE_ADDED
 
@@ -161,6 +162,10 @@ class Gaps:
             self.references = msgspec.convert(references, tuple[Reference, ...])
         except msgspec.MsgspecError as error:
             raise self._damaged(f"references that cannot be read: {error}") from None
+        sizes = [reference.bytes for reference in self.references]
+        # It was whole before anything was taken out of it: what claims more is no work of ours.
+        if min(sizes, default=0) < 0 or sum(sizes) > codec.MAX_BYTES:
+            raise self._damaged("references to more than data can hold")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Gaps) and self.references == other.references

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.errors import SecretRefused
+from hansard.errors import InvalidEvent, SecretRefused
 from hansard.event.credentials import Named, holds, named, words
 from hansard.event.shapes import Found, by_name, by_shape
 
@@ -41,7 +41,13 @@ def refuse(data: dict[str, Any], what: str) -> None:
 
     The data must have passed `codec.encode`, which bounds their depth.
     """
-    for place, kind in _places(data, what, None, 0):
+    try:
+        found = next(_places(data, what, None, 0), None)
+    except RecursionError:
+        # Not the data, but JSON in a text in them, and in a text in that.
+        raise InvalidEvent(f"{what}: nested too deep to look for credentials") from None
+    if found is not None:
+        place, kind = found
         raise SecretRefused(
             f"{place}: looks like a credential ({kind}), and what is stored stays; give the client its "
             "credential from the environment or a secret manager, and store only its name, such as "
@@ -109,7 +115,11 @@ def redact(value: Any) -> tuple[Any, int]:
 
     The value itself is left as it is, and is returned if there were none.
     """
-    return _redact(value, None, 0)
+    try:
+        return _redact(value, None, 0)
+    except RecursionError:
+        # No data of ours are: and what cannot be looked at must not be given away.
+        raise InvalidEvent("nested too deep to look for credentials; nothing was shown") from None
 
 
 def redact_text(text: str) -> tuple[str, int]:

@@ -199,7 +199,7 @@ class _Pass:
             "folded": (info.title or "").casefold(),
             "messages": info.message_count,
             "bytes": info.bytes,
-            "tokens": info.input_tokens + info.output_tokens,
+            "tokens": _in_64_bits(info.input_tokens + info.output_tokens),
             "cost": info.cost,
             "parent": info.parent,
             "parent_created": found.parent_created,
@@ -305,6 +305,11 @@ class _Pass:
 
     def _forget(self) -> None:
         self._database.do("DELETE FROM past WHERE pass < ?", self._number - REMEMBERED)
+
+
+def _in_64_bits(number: int) -> int:
+    """Return a number as large as SQLite can hold one: what is larger is as good for sorting."""
+    return max(-(1 << 63), min(number, (1 << 63) - 1))
 
 
 def label(value: object) -> str:

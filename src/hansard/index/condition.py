@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from hansard.backend.condition import Condition, IndexFile
 from hansard.backend.contract import Backend
-from hansard.index.database import APPLICATION, VERSION
+from hansard.index.database import APPLICATION, VERSION, has_our_tables
 
 #: Who holds the file for longer is asked another time.
 _PATIENCE: Final = 1.0
@@ -49,6 +49,8 @@ def _look(connection: sqlite3.Connection, there: IndexFile, stamps: dict[str, st
         )
     if version != VERSION:
         return _with(there, version=version, reason="an older hansard made it; it is made anew")
+    if not has_our_tables(connection):
+        return _with(there, version=version, reason="not the tables of an index; it is made anew")
     known = dict(connection.execute("SELECT id, stamp FROM session"))
     texts = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'found'").fetchone()
     return _with(

@@ -12,6 +12,7 @@ replaced by an empty one, and filled again.
 import contextlib
 import sqlite3
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 from zlib import crc32
 
@@ -125,6 +126,12 @@ _SCHEMA: Final = (
 )
 
 
+#: The table of texts: words of any script, whatever their case and accents (`text.split` does the rest).
+TEXTS: Final = (
+    "CREATE VIRTUAL TABLE found USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')"
+)
+
+
 class Unusable(Exception):
     """The file of an index cannot be used; whoever wanted it does without."""
 
@@ -154,6 +161,10 @@ class Database:
             try:
                 self.place.prepare()
                 connection = self._connect(self.place.path)
+                # SQLite has found the file by its path. If that led elsewhere meanwhile, it is seen now,
+                # before anything is written.
+                connection.execute("PRAGMA schema_version").fetchone()
+                self.place.prepare()
                 # Readers and the one who writes do not wait for each other; after a power cut it is whole.
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
@@ -189,6 +200,8 @@ class Database:
             connection.execute(f"PRAGMA cache_size = -{_CACHE}")
             # What is deleted here was taken out of a log, or deleted with it.
             connection.execute("PRAGMA secure_delete = ON")
+            # Whatever the file defines runs nothing but what is harmless.
+            connection.execute("PRAGMA trusted_schema = OFF")
         except BaseException:
             _close(connection)
             raise
@@ -367,7 +380,32 @@ def _check_empty(connection: sqlite3.Connection) -> None:
 def _is_ours(connection: sqlite3.Connection) -> bool:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    return (application, version) == (APPLICATION, VERSION)
+    return (application, version) == (APPLICATION, VERSION) and has_our_tables(connection)
+
+
+def has_our_tables(connection: sqlite3.Connection) -> bool:
+    """Say whether a database has the tables of an index, and nothing else.
+
+    A view in the place of a table, or a trigger beside one, would be a program of somebody else's, which a
+    question would run: for ever, if that is what it was written for.
+    """
+    least, most = _tables()
+    return least <= set(connection.execute(_ASK_TABLES)) <= most
+
+
+_ASK_TABLES: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master"
+
+
+@cache
+def _tables() -> tuple[frozenset[Any], frozenset[Any]]:
+    """Return what SQLite says of the tables of an index, without that of the texts and with it."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        least = frozenset(connection.execute(_ASK_TABLES))
+        with contextlib.suppress(sqlite3.OperationalError):  # a SQLite that has no FTS5
+            connection.execute(TEXTS)
+        return least, frozenset(connection.execute(_ASK_TABLES))
 
 
 def _close(connection: sqlite3.Connection | None) -> None:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from hansard.backend.contract import Backend
 from hansard.errors import BackendUnavailable, SessionDeleted
-from hansard.index.database import Database
+from hansard.index.database import TEXTS, Database
 from hansard.index.documents import UNSETTLED, Talk
 from hansard.index.transcript import Transcript
 from hansard.upkeep.survey import UNREADABLE
@@ -31,10 +31,6 @@ _TRIES: Final = 4
 STEP: Final = 8 << 20
 REMOVED: Final = 5_000
 
-#: Words of any script, whatever their case and accents (`text.split` does the rest).
-_TABLE: Final = (
-    "CREATE VIRTUAL TABLE found USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')"
-)
 #: What FTS5 gathers in memory before it writes a part of its index: at 1 MiB its time goes into joining them.
 _GATHERED: Final = 8 << 20
 
@@ -52,7 +48,7 @@ def prepare(database: Database) -> None:
         if is_there(database):
             return
         try:
-            database.do(_TABLE)
+            database.do(TEXTS)
         except sqlite3.OperationalError as error:
             if "no such module" not in str(error):
                 raise

@@ -89,12 +89,26 @@ def look(directory: int, session_id: str, created: str) -> Checkpoint | str:
         return ""
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "is damaged"
     if head.checkpoint != VERSION or (head.session, head.created) != (session_id, created):
         return "is of another session, or of another version"
-    if len(body) != head.controls + head.state or format.crc32(body) != head.sections:
+    if not _fits(head, body):
         return "is damaged"
     return Checkpoint(
         head.session, head.created, head.seq, body[: head.controls], body[head.controls :]
     )
+
+
+def _fits(head: _Head, body: bytes) -> bool:
+    """Say whether what follows is what the first line says, and control records are what they should be."""
+    if min(head.controls, head.state) < 0 or len(body) != head.controls + head.state:
+        return False
+    if format.crc32(body) != head.sections:
+        return False
+    lines = body[: head.controls]
+    try:
+        # A checksum that fits does not make them so.
+        return all(map(format.has_object, format.decode_lines(lines)))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False

@@ -5,11 +5,15 @@ Above: `cursor`, `backend.cursors`.  Below: `positions`, `root`, `lock`, `disk`;
 
 import os
 import time
+from typing import Final
 
-from hansard.errors import HansardError, LockTimeout
+from hansard.errors import Damaged, HansardError, LockTimeout
 from hansard.log import disk, names, positions
 from hansard.log.lock import Lock
 from hansard.log.root import Root
+
+#: Ten millions of sessions take less. More is read into nobody's memory (N-74).
+_LARGEST: Final = 1 << 30
 
 
 class Place(disk.Open):
@@ -181,10 +185,12 @@ def drop(root: Root, name: str, *, syncs: bool) -> bool:
 
 
 def read_all(descriptor: int, path: str) -> bytes:
-    """Return all bytes of an open file."""
+    """Return all bytes of an open file; `Damaged` if they are more than any cursor of ours has."""
     pieces: list[bytes] = []
     offset = 0
     try:
+        if disk.size(descriptor) > _LARGEST:
+            raise Damaged(path, 0, "larger than a cursor can be", "drop the cursor and begin anew")
         while piece := disk.read_at(descriptor, max(disk.size(descriptor) - offset, 1), offset):
             pieces.append(piece)
             offset += len(piece)

@@ -209,9 +209,11 @@ def open_to_change(directory: int, name: str) -> int:
     # Not to append: on Linux whatever is written to such a file goes to its end.
     flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | _CLOEXEC
     descriptor = os.open(name, flags, FILE_MODE, dir_fd=directory)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    # One with a second name may be anything of anybody's, and is not asked what it is before it is written.
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         close(descriptor)
-        raise OSError(errno.ELOOP, "not a regular file", name)
+        raise OSError(errno.ELOOP, "not a regular file of ours", name)
     return descriptor
 
 
@@ -470,22 +472,31 @@ def lock_holder(descriptor: int) -> int | None:
 
 
 def command_of(pid: int) -> str:
-    """Return the command line of a process, or nothing where the system does not tell it."""
+    """Return the program that a process runs, or nothing where the system does not tell it.
+
+    Not its options, among which there may be a password: an error that names it is written into logs. And
+    nothing that a terminal would obey: a process can call itself what it likes.
+    """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read(200).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            words = file.read(200).decode("utf-8", "replace").split("\0")
     except OSError:
         return ""
+    option = next(iter(words[1:]), "")
+    told = words[:3] if option == "-m" else words[:1] if option.startswith("-") else words[:2]
+    return "".join(c if c.isprintable() else "?" for c in " ".join(told)).strip()
 
 
 def read_all(directory: int, name: str, limit: int) -> bytes:
     """Return the whole of a small file; a larger one than `limit` is an error."""
     descriptor = open_file(directory, name)
     try:
-        data = read_at(descriptor, limit + 1, 0)
+        # Not `limit` bytes at once: that much memory would be taken for a file of a hundred.
+        there = size(descriptor)
+        data = read_at(descriptor, there + 1, 0) if there <= limit else b""
     finally:
         close(descriptor)
-    if len(data) > limit:
+    if max(there, len(data)) > limit:
         raise OSError(errno.EFBIG, "larger than it can be", name)
     return data
 

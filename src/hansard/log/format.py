@@ -6,7 +6,7 @@ A record and a note are framed by functions that stand side by side, and parsed 
 """
 
 import time as clock
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from zlib import crc32 as crc32  # noqa: PLC0414 - used by its neighbours too
 
 import msgspec
@@ -24,18 +24,23 @@ TRAILER: Final = len(b',"crc":"01234567"}\n')
 TORN: Final = b"~torn\n"
 
 
+#: A seq, a count, or an offset. No writer gives out a larger one: whoever forges a line must not be able to
+#: make a reader count below zero, or ask the system for what it cannot say.
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
 class Line(msgspec.Struct, gc=False):
     """A record or a note. A note has a `log` word and no `kind` (F-14)."""
 
-    seq: int
+    seq: Number
     time: str
     data: msgspec.Raw
     crc: str
     kind: str = ""
     key: str | None = None
-    more: int = 0
+    more: Number = 0
     control: bool = False
-    ctl: int = 0
+    ctl: Number = 0
     large: Any = None
     log: str | None = None
 
@@ -88,7 +93,7 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
 class _First(msgspec.Struct):
     """The first record of all, without data and checksum, as a header repeats it."""
 
-    seq: int
+    seq: Number
     time: str
     kind: str
 
@@ -100,6 +105,11 @@ def decode_first(raw: bytes) -> Line:
     """Return the first record of a session, without data, as the header of a later segment has it."""
     found = _decode_first(raw)
     return Line(found.seq, found.time, msgspec.Raw(b"{}"), "", kind=found.kind)
+
+
+def has_object(line: Line) -> bool:
+    """Say whether the data of a line are a JSON object, as they must be (F-14, F-17)."""
+    return bytes(memoryview(line.data)[:1]) == b"{"
 
 
 decode_line = msgspec.json.Decoder(Line).decode

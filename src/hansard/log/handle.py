@@ -18,7 +18,7 @@ from hansard.log.lock import Lock
 from hansard.log.marks import NOWHERE, UNMARKED
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import STALE_SECONDS, Root, deleted, sweep
-from hansard.log.segment import Segment, open_segment, read_raw
+from hansard.log.segment import Raw, Segment, open_raw, open_segment
 
 FAILED: Final = "failed"
 DELETED: Final = "deleted"
@@ -126,8 +126,13 @@ class Handle:
             if SEALED in tail.shut:
                 # Another segment has taken its place, or will: then this one still is the end.
                 self.reader = None
-                if not self._open():
-                    return None
+                try:
+                    if not self._open():
+                        return None
+                finally:
+                    if self.reader is None:
+                        # Deleted meanwhile: the lock is one of files that are the session's no more.
+                        self.let_go()
                 reader, tail = self._look()
             if DELETED in tail.shut and not self._buried:
                 # Deleted through these very files. Perhaps purged and made anew since: look again.
@@ -206,13 +211,13 @@ class Handle:
         # This reader, and not the field: a signal handler may have closed the store meanwhile.
         return reader, tail
 
-    def raw(self) -> bytes:
-        """Return all bytes of a log that cannot be opened as one, to look for damage."""
+    def raw(self) -> Raw | None:
+        """Open a log that cannot be opened as one, to look for damage; None if it is gone."""
         directory = self.root.open_session(self.session_id, self.name, buried=self._buried)
         if directory is None:
-            return b""
+            return None
         try:
-            return read_raw(directory, self.path)
+            return open_raw(directory, self.path)
         finally:
             disk.close(directory)
 

@@ -22,6 +22,9 @@ _PIECE: Final = 1 << 20
 _MOST_KNOWN: Final = 8
 
 
+_NO_OBJECT: Final = "not a record: its data are no JSON object"
+
+
 class Finding(NamedTuple):
     """Damage: where it is, how many bytes it takes, and what is wrong with them."""
 
@@ -45,9 +48,12 @@ class Seen(NamedTuple):
 def decode(segment: Segment, offset: int, raw: bytes) -> Line:
     """Decode one line, or raise `Damaged` for it."""
     try:
-        return format.decode_line(raw)
+        line = format.decode_line(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise segment.damaged(offset, f"not a record: {error}") from error
+    if not format.has_object(line):
+        raise segment.damaged(offset, _NO_OBJECT)
+    return line
 
 
 def _split(data: bytes) -> Iterator[tuple[bytes, int]]:
@@ -112,6 +118,9 @@ def _walk(start: Mark, lines: Iterable[tuple[bytes, int]]) -> Iterator[Seen]:
                     line = format.decode_line(raw)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     reason = f"not a record: {error}"
+                else:
+                    if not format.has_object(line):
+                        line, reason = None, _NO_OBJECT
             known, sure = after(raw, stored, known if reason else ()), stored is not None
         finding = Finding(offset, length, reason) if reason else None
         yield Seen(place, offset, length, raw, line, finding)
@@ -149,24 +158,10 @@ def walk(segment: Segment) -> Iterator[Seen]:
     return _walk(segment.start, stream(segment))
 
 
-def walk_bytes(data: bytes) -> Iterator[Seen]:
-    """Do the same for a log whose header is damaged, and with the header."""
-    return _walk(Mark(0, 0, 0), _split(data))
-
-
 def salvage(segment: Segment) -> Iterator[Line | Finding]:
     """Yield the whole records of a segment, and its damage, in order, reading it in pieces."""
-    return _salvaged(segment.start, stream(segment))
-
-
-def salvage_bytes(data: bytes) -> Iterator[Line | Finding]:
-    """Do the same for a log whose header is damaged, so that it cannot be opened as one."""
-    return _salvaged(Mark(0, 0, 0), _split(data))
-
-
-def _salvaged(start: Mark, lines: Iterable[tuple[bytes, int]]) -> Iterator[Line | Finding]:
     held: list[Line | Finding] = []
-    for item in _settled(start, lines, final=True):
+    for item in _settled(segment.start, stream(segment), final=True):
         if isinstance(item, Finding):
             held.append(item)
             continue

@@ -51,7 +51,7 @@ class Table:
         inode: tells the file of the numbers from another of its name.
     """
 
-    __slots__ = ("_directory", "_file", "_marked", "inode", "numbers")
+    __slots__ = ("__weakref__", "_directory", "_file", "_marked", "inode", "numbers")
 
     def __init__(self, root: int) -> None:
         disk.make_directory(root, names.MARKS)
@@ -127,11 +127,26 @@ class Table:
     def read(self, epoch: int) -> set[str]:
         """Return the names of the sessions that were marked in an epoch."""
         data = disk.read_all(self._directory.descriptor, str(epoch), 2 * MOST)
-        return {line.decode("ascii", "replace") for line in data.split(b"\n") if line}
+        found = {line.decode("ascii", "replace") for line in data.split(b"\n") if line}
+        # Half a name, or one that leads out of the directory of sessions: nobody looks what is there.
+        return {name for name in found if _is_session(name)}
 
     def remove(self, epoch: int) -> None:
         """Remove the marks of an epoch."""
         disk.remove(self._directory.descriptor, str(epoch))
+
+
+def following(epoch: int) -> int:
+    """Return the next epoch; behind the last that eight bytes can say, the first."""
+    return epoch % ((1 << 8 * _BYTES) - 1) + 1
+
+
+def _is_session(name: str) -> bool:
+    try:
+        names.decode(name)
+    except ValueError:
+        return False
+    return True
 
 
 class Marks:

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hansard.log import disk, format, inspection
-from hansard.log.format import Line, Mark
+from hansard.log import format, inspection
+from hansard.log.format import Line
 from hansard.log.inspection import Finding
 from hansard.log.segment import Segment
 
@@ -32,17 +32,6 @@ _SEQ: Final = re.compile(rb'"seq":([0-9]{1,18}),"time"')
 _HEADER_SEQ: Final = re.compile(rb'^\{"log":"header","seq":([0-9]{1,18}),')
 _TIME: Final = re.compile(rb'"time":"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z)"')
 _CREATED: Final = re.compile(rb'"created":"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z)"')
-
-
-class Raw(Segment):
-    """A file that should be a segment, whatever its header says."""
-
-    __slots__ = ()
-
-    def __init__(self, descriptor: int, path: str) -> None:
-        disk.Open.__init__(self, descriptor)
-        self.path = path
-        self.start = Mark(0, 0, 0)
 
 
 class Header(NamedTuple):

@@ -198,10 +198,12 @@ def _doubted(root: Root, name: str, files: list[str]) -> dict[bytes, int]:
             try:
                 data = disk.read_all(directory, file, dictionary.LARGEST)
                 pieces = msgspec.json.decode(data, type=list[_Piece])
-            except (OSError, msgspec.MsgspecError):
+            except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 pieces = [(0, len(content))]  # it cannot be read, so it may doubt everything
             for begin, length in pieces:
-                for at in range(begin, begin + length - GRAM + 1):
+                # No further than there is something, whatever the file says.
+                last = min(begin + length, len(content)) - GRAM
+                for at in range(max(begin, 0), last + 1):
                     found[content[at : at + GRAM]] = dictionary.SHARED_BY
     finally:
         disk.close(directory)

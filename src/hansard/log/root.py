@@ -84,6 +84,7 @@ class Root:
                 raise missing from None
             disk.make_root(self.path)
             parts[""] = disk.OpenNumber(disk.open_root(self.path))
+        self._check_owner()
         try:
             text = disk.read_all(self._descriptor, names.MARKER, _MARKER_LIMIT)
         except FileNotFoundError:
@@ -96,6 +97,19 @@ class Root:
             descriptor = self._open_part(name)
             if descriptor is not None:
                 parts[name] = disk.OpenNumber(descriptor)
+
+    def _check_owner(self) -> None:
+        """Raise if the directory is another user's, who could read, or swap, whatever is written into it.
+
+        So is a directory that somebody has made in a place where all may, such as /tmp, before we came. The
+        superuser may use whose directory he likes, and all may use his.
+        """
+        owner, user = disk.status(self._descriptor).owner, disk.user()
+        if not self.read_only and user != 0 and owner not in {user, 0}:
+            raise UnsafePath(
+                f"{self.path}: the directory of another user ({owner}; this is {user}), who could read what "
+                "is written there; give a directory of your own, or open it with read_only=True"
+            )
 
     def _make(self) -> None:
         """Turn an empty directory into a store. Two processes may do so at once."""
@@ -314,7 +328,7 @@ class Root:
     def purge(self, name: str) -> bool:
         """Delete a session's directory in the trash for good; False if it is not there."""
         self.check_writable()
-        self._sweep_trash()
+        self.sweep_trash()
         path = f"{self.path}/{names.TRASH}/{name}"
         temporary = names.temporary("purged")
         try:
@@ -336,7 +350,7 @@ class Root:
             raise DiskFailed("purge", path, error, hint) from error
         return True
 
-    def _sweep_trash(self) -> None:
+    def sweep_trash(self) -> None:
         """Go on with purges that a crash ended."""
         # Only tidying up: what is wrong with the trash shows when it is used.
         with contextlib.suppress(OSError):
@@ -352,6 +366,8 @@ class Root:
             return
         try:
             for name in disk.names(self._trash):
+                if names.is_temporary(name):
+                    continue  # what a purge that was ended has left: nobody reads it any more
                 # A link there was never a session: one that is moved keeps what it is.
                 if not disk.is_link(self._trash, name) and self._holds_log(self._trash, name):
                     yield name
@@ -374,9 +390,10 @@ class Root:
             if create:
                 disk.make_directory(self._descriptor, names.DICTIONARIES)
             return disk.open_directory(self._descriptor, names.DICTIONARIES)
-        except FileNotFoundError:
-            return None
         except OSError as error:
+            # One that has just been made is there, unless somebody takes it away at once.
+            if isinstance(error, FileNotFoundError) and not create:
+                return None
             raise disk.explain(error, "open", self.path_of_dictionary()) from error
 
     def sync_dictionaries(self) -> None:
@@ -497,9 +514,10 @@ class Root:
             if create:
                 disk.make_directory(self._descriptor, names.CURSORS)
             return disk.open_directory(self._descriptor, names.CURSORS)
-        except FileNotFoundError:
-            return None
         except OSError as error:
+            # One that has just been made is there, unless somebody takes it away at once.
+            if isinstance(error, FileNotFoundError) and not create:
+                return None
             raise disk.explain(error, "open", self.path_of_cursor("")) from error
 
     def sync_cursors(self) -> None:
@@ -522,9 +540,10 @@ class Root:
             if create:
                 disk.make_directory(self._descriptor, names.LARGE)
             return disk.open_directory(self._descriptor, names.LARGE)
-        except FileNotFoundError:
-            return None
         except OSError as error:
+            # One that has just been made is there, unless somebody takes it away at once.
+            if isinstance(error, FileNotFoundError) and not create:
+                return None
             raise disk.explain(error, "open", self.path_of_large()) from error
 
     def sync_large(self) -> None:

@@ -10,6 +10,7 @@ import struct
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -56,8 +57,11 @@ LARGEST_FRAME: Final = (1 << 20) + format.MAX_LINE
 #: Nor is the index's JSON longer.
 _LARGEST_INDEX: Final = 256 << 20
 
-#: The end of most files, with table, index and control records.
-_END: Final = 64 * 1024
+#: No log has so many events.
+_LARGEST_SEQ: Final = 1 << 62
+
+#: The end of most files, with table and index: read for each segment whenever a session is opened.
+_END: Final = 4096
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -232,9 +236,12 @@ class Sealed(Segment):
             raise self.damaged(at, "checksum mismatch in the control records of the index")
         lines = self._decompress(packed, at, LARGEST_FRAME)
         try:
-            return format.decode_lines(lines)
+            found = format.decode_lines(lines)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self.damaged(at, f"the control records in the index: {error}") from error
+        if not all(map(format.has_object, found)):
+            raise self.damaged(at, "the control records in the index: data that are no JSON object")
+        return found
 
     def check(self) -> None:
         """Check what reading does not: the seek table, and the index against the lines."""
@@ -243,9 +250,10 @@ class Sealed(Segment):
         self.controls()
         frames = self.index.frames
         ends = [*(frame.offset for frame in frames[1:]), self.index.size]
-        table = seek_table(
-            [(frame.length, end - frame.offset) for frame, end in zip(frames, ends, strict=True)]
-        )
+        sizes = [(frame.length, end - frame.offset) for frame, end in zip(frames, ends, strict=True)]
+        if max(map(max, sizes)) > LARGEST_FRAME:
+            raise self.damaged(self._index_at, "a frame claims to hold more than it should")
+        table = seek_table(sizes)
         at = disk.size(self.descriptor) - len(table)
         if self.file_bytes(at, len(table)) != table:
             raise self.damaged(at, "the seek table does not fit the frames")
@@ -382,14 +390,18 @@ def _read_index(sealed: Sealed) -> tuple[Index, int]:
     behind = size - table
     if behind < INDEX_END.size:
         raise sealed.damaged(size - TABLE_END.size, "the seek table does not fit into the file")
-    tail = sealed.file_bytes(behind - INDEX_END.size, INDEX_END.size)
+
+    def piece(at: int, length: int) -> bytes:
+        return end[at - begin :][:length] if at >= begin else sealed.file_bytes(at, length)
+
+    tail = piece(behind - INDEX_END.size, INDEX_END.size)
     length, crc, ours = INDEX_END.unpack(tail)
     if ours != OURS:
         raise sealed.damaged(behind - len(OURS), "no index of hansard's")
     json_at = behind - INDEX_END.size - length
     if json_at < SKIPPABLE.size or length > _LARGEST_INDEX:
         raise sealed.damaged(behind, "the index does not fit into the file")
-    index = _decode(sealed, json_at, sealed.file_bytes(json_at, length), crc)
+    index = _decode(sealed, json_at, piece(json_at, length), crc)
     return index, json_at - max(0, index.controls) - KEY.size * index.keys - SKIPPABLE.size
 
 
@@ -406,6 +418,26 @@ def _decode(sealed: Sealed, json_at: int, text: bytes, crc: int) -> Index:
             f"{sealed.path}: sealed segment version {index.version}, and this hansard knows {VERSION}; "
             "use a newer hansard: the file was left as it is"
         )
-    if len(index.pages) != -(-index.keys // PAGE):
+    if index.keys < 0 or len(index.pages) != -(-index.keys // PAGE):
         raise sealed.damaged(json_at, "the index does not fit its keys")
+    if not _is_possible(index):
+        raise sealed.damaged(json_at, "the index says what cannot be")
     return index
+
+
+def _is_possible(index: Index) -> bool:
+    """Say whether numbers of an index can be true: its checksum tells nothing of who made it.
+
+    What is read, and how much memory that takes, is decided by them (N-74). A frame that is too large is
+    refused when it is read.
+    """
+    offsets = [*(frame.offset for frame in index.frames), index.size]
+    lengths = [end - begin for begin, end in pairwise(offsets)]
+    return (
+        all(length > 0 for length in lengths)
+        and all(frame.length > 0 for frame in index.frames)
+        and 0 < index.header <= (lengths or [0])[0]
+        and 0 <= index.before <= index.last < _LARGEST_SEQ
+        and 0 <= index.ctl < index.size
+        and index.controls >= -1
+    )

@@ -107,6 +107,17 @@ class Segment(disk.Open):
         )
 
 
+class Raw(Segment):
+    """A file that should be a segment, whatever its header says."""
+
+    __slots__ = ()
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        disk.Open.__init__(self, descriptor)
+        self.path = path
+        self.start = format.Mark(0, 0, 0)
+
+
 def open_segment(
     directory: int, path: str, session_id: str | None, *, writable: bool
 ) -> Segment | None:
@@ -120,14 +131,10 @@ def open_segment(
     return Segment(descriptor, path, session_id)
 
 
-def read_raw(directory: int, path: str) -> bytes:
-    """Return the bytes of an active segment, whatever they are."""
+def open_raw(directory: int, path: str) -> Raw:
+    """Open an active segment, whatever it is."""
     try:
-        descriptor = disk.open_file(directory, names.LOG)
-        try:
-            return disk.read_at(descriptor, disk.size(descriptor), 0)
-        finally:
-            disk.close(descriptor)
+        return Raw(disk.open_file(directory, names.LOG), path)
     except OSError as error:
         raise disk.explain(error, "read", path) from error
 
@@ -267,4 +274,9 @@ def _read_header(segment: Segment) -> tuple[format.Line, format.Mark]:
     crc = format.checked_crc(line, 0)
     if crc is None:
         raise segment.damaged(0, "checksum mismatch in the header")
+    try:
+        if first := format.decode_header(header.data).first:
+            format.decode_first(first)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise segment.damaged(0, "the header names a first record that is none") from None
     return header, format.Mark(len(line), header.seq, crc)

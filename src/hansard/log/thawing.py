@@ -17,6 +17,9 @@ from hansard.log.sealed import LARGEST_FRAME, Dictionaries, Index, Sealed
 
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
+#: So much is given to zstd at once, of a frame of which nobody knows where it ends.
+_STEP: Final = 1024
+
 #: What stands for a frame that cannot be unpacked: a line that proves nothing.
 _LOST: Final = b"\0\n"
 
@@ -125,13 +128,22 @@ def _frames(descriptor: int) -> Iterator[tuple[int, bytes | int]]:
 def _unpacked(zstandard: Any, data: bytes, at: int) -> tuple[bytes, int] | None:
     """Return the lines of the frame at an offset, and its length; None if there is none."""
     try:
-        # What it claims to hold is all that is given to it: no room for a bomb (N-74).
-        if not 0 <= zstandard.frame_content_size(data[at : at + 18]) <= LARGEST_FRAME:
+        claimed = zstandard.frame_content_size(data[at : at + 18])
+        if not 0 <= claimed <= LARGEST_FRAME:
             return None
         frame = zstandard.ZstdDecompressor().decompressobj()
-        lines: bytes = frame.decompress(memoryview(data)[at:])
+        pieces: list[bytes] = []
+        size = 0
+        # Whether it holds what it claims to, zstd sees at its end. Four bytes can unpack to 128 KiB: so it is
+        # given little at a time, and nothing more once it has said more than it should (N-74).
+        for begin in range(at, len(data), _STEP):
+            pieces.append(frame.decompress(data[begin : begin + _STEP]))
+            size += len(pieces[-1])
+            if size > claimed:
+                return None
+            if frame.eof:
+                end = min(begin + _STEP, len(data)) - len(frame.unused_data)
+                return b"".join(pieces), end - at
     except zstandard.ZstdError:
         return None
-    if not frame.eof:
-        return None
-    return lines, len(data) - at - len(frame.unused_data)
+    return None

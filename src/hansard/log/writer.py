@@ -47,6 +47,7 @@ class Writer:
     """Appends to one session, for all threads of this process."""
 
     __slots__ = (
+        "_failing",
         "_generation",
         "_handle",
         "_keys",
@@ -67,6 +68,8 @@ class Writer:
             self._work, where=self._handle.path, held=self._handle.is_held
         )
         self._keys = Keys()
+        #: A sync has failed, and its note is being written.
+        self._failing = False
         # Last: whoever finds it current must find the rest so.
         self._generation = disk.generation
 
@@ -521,11 +524,17 @@ class Writer:
         with handle.mutex:
             # What was written may be gone, even from the cache: the note must follow what is there.
             handle.tail = None
-        # If the disk takes nothing at all, this process remembers, and others meet the same disk.
-        with contextlib.suppress(HansardError, OSError):
-            self._add_note("failed", adds=FAILED)
-            # From here on the log says it, and will say when it is over, whoever verifies it.
-            handle.root.failed.discard(handle.session_id)
+        # Behind a sealed segment the note needs a new one, and that a sync: if it fails too, it has no note.
+        if not self._failing:
+            self._failing = True
+            try:
+                # If the disk takes nothing at all, this process remembers, and others meet the same disk.
+                with contextlib.suppress(HansardError, OSError):
+                    self._add_note("failed", adds=FAILED)
+                    # From here on the log says it, and will say when it is over, whoever verifies it.
+                    handle.root.failed.discard(handle.session_id)
+            finally:
+                self._failing = False
         return SyncFailed(
             "sync",
             handle.path,

@@ -36,7 +36,7 @@ def load(saved: bytes, redactions: Redactions) -> State | None:
         if found.version != VERSION or found.redactions != _sum(redactions):
             return None
         return msgspec.json.decode(found.state, type=State)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

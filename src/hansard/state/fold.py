@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.event import kinds, large
+from hansard.event import codec, kinds, large
 from hansard.event.envelope import Event
 from hansard.event.kinds import (
     MESSAGE_ADDED,
@@ -121,7 +121,7 @@ def metadata_of(events: list[Event]) -> dict[str, Any]:
     named = False
     for event in events:
         if event.kind in _METADATA:
-            metadata, named = _add_metadata(metadata, event, named=named)
+            named = _add_metadata(metadata, event, named=named)
     return metadata
 
 
@@ -133,45 +133,62 @@ def title_of(metadata: Mapping[str, Any]) -> str | None:
 
 def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the target with a JSON merge-patch (RFC 7396) applied; neither is changed."""
-    merged = dict(target)
+    merged = _copied(target)
+    _merge_into(merged, patch)
+    return merged
+
+
+def _merge_into(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
+    """Apply a merge-patch to a target, in place. It must share no dict with anybody."""
     for key, value in patch.items():
         if value is None:
-            merged.pop(key, None)
+            target.pop(key, None)
         elif isinstance(value, dict):
-            old = merged.get(key)
-            merged[key] = merge(old if isinstance(old, dict) else {}, value)
+            old = target.get(key)
+            if not isinstance(old, dict):
+                old = target[key] = {}
+            _merge_into(old, value)
         else:
-            merged[key] = value
-    return merged
+            target[key] = value
+
+
+def _copied(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata that share no dict with others; lists are never changed in place."""
+    return {
+        key: _copied(value) if isinstance(value, dict) else value for key, value in metadata.items()
+    }
 
 
 _METADATA: Final = frozenset({METADATA_SET, SESSION_CREATED})
 
 
-def _add_metadata(
-    metadata: dict[str, Any], event: Event, *, named: bool
-) -> tuple[dict[str, Any], bool]:
-    """Return the metadata after an event, and whether their title is a person's."""
+def _add_metadata(metadata: dict[str, Any], event: Event, *, named: bool) -> bool:
+    """Add to metadata what an event says; return whether their title is a person's after it."""
+    if codec.is_too_deep(event.raw):
+        return named
     data = event.data
     patch = data.get("metadata", {})
     if not isinstance(patch, dict):
-        return metadata, named
+        return named
     if "title" in patch:
         if data.get("automatic") is not True:
             named = patch["title"] is not None
         elif named:
             patch = {key: value for key, value in patch.items() if key != "title"}
-    return merge(metadata, patch), named
+    _merge_into(metadata, patch)
+    return named
 
 
 # Each step returns the fields that an event changes; `changes` holds those that earlier events of the same
-# run have changed already.
+# run have changed already. A dict in it is the run's own, copied once and changed in place: to copy it for
+# each event would take the square of their number, and whoever writes them could choose that.
 
 
 def _set_metadata(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
-    metadata, named = _add_metadata(
-        changes.get("metadata", state.metadata), event, named=changes.get("named", state.named)
-    )
+    metadata = changes.get("metadata")
+    if metadata is None:
+        metadata = _copied(state.metadata)
+    named = _add_metadata(metadata, event, named=changes.get("named", state.named))
     return {"metadata": metadata, "named": named}
 
 
@@ -208,7 +225,9 @@ def _add_message(state: State, changes: dict[str, Any], event: Event) -> dict[st
 
 
 def _streams(state: State, changes: dict[str, Any], stream: str, seq: int | None) -> dict[str, Any]:
-    streams = dict(changes.get("streams", state.streams))
+    streams = changes.get("streams")
+    if streams is None:
+        streams = dict(state.streams)
     streams.pop(stream, None)
     if seq is not None:
         streams[stream] = seq
@@ -219,14 +238,20 @@ def _snapshot(state: State, changes: dict[str, Any], event: Event) -> dict[str, 
     read = kinds.read(event.kind, event.raw)
     if read is None:
         return {}
-    return {"snapshots": {**changes.get("snapshots", state.snapshots), read.label: read.seq}}
+    snapshots = changes.get("snapshots")
+    if snapshots is None:
+        snapshots = dict(state.snapshots)
+    snapshots[read.label] = read.seq
+    return {"snapshots": snapshots}
 
 
 def _record_usage(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
     read = kinds.read(event.kind, event.raw)
     if read is None:
         return {}
-    usage = changes.get("usage", state.usage)
+    usage = changes.get("usage")
+    if usage is None:
+        usage = dict(state.usage)
     before = usage.get(read.model, Usage())
     after = Usage(
         calls=before.calls + 1,
@@ -234,7 +259,8 @@ def _record_usage(state: State, changes: dict[str, Any], event: Event) -> dict[s
         output_tokens=before.output_tokens + read.output_tokens,
         cost=before.cost + (read.cost or 0.0),
     )
-    return {"usage": {**usage, read.model: after}}
+    usage[read.model] = after
+    return {"usage": usage}
 
 
 def _archive(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:

@@ -51,8 +51,11 @@ class Redactions(NamedTuple):
                 return msgspec.structs.replace(event, raw=msgspec.json.encode(kept))
         if dropped or event.seq in self.seqs or self._is_gone(event):
             instead = None if dropped else self.seqs.get(event.seq)
-            if instead is None:
-                instead = BLANK_MESSAGE if event.kind == MESSAGE_ADDED else BLANK
+            if event.kind == MESSAGE_ADDED and not _has_message(instead):
+                # Nothing, or what whoever wrote the redaction took for a message: readers count on one.
+                instead = BLANK_MESSAGE
+            elif instead is None:
+                instead = BLANK
             # Made anew: of one with large content nothing must be left.
             return Event(event.seq, event.stamp, event.kind, instead, event.key)
         return self._without_data(event) if event.kind == MESSAGE_REDACTED else event
@@ -77,6 +80,21 @@ class Redactions(NamedTuple):
             return False
         added = kinds.read(MESSAGE_ADDED, event.raw)
         return added is not None and added.stream in self.gone
+
+
+class _Data(msgspec.Struct):
+    message: dict[str, msgspec.Raw]
+
+
+_decode_data = msgspec.json.Decoder(_Data).decode
+
+
+def _has_message(data: bytes | None) -> bool:
+    """Say whether some data have the shape of those of a message."""
+    try:
+        return data is not None and bool(_decode_data(data))
+    except msgspec.MsgspecError:
+        return False
 
 
 NOTHING: Final = Redactions({}, frozenset())

@@ -31,7 +31,7 @@ Shown = TypeVar("Shown")
 class Take(Generic[Shown]):
     """How messages are wanted: as dicts, or as the JSON bytes that are stored."""
 
-    __slots__ = ("chunk", "fill", "from_data", "from_message")
+    __slots__ = ("chunk", "fill", "from_data", "from_message", "is_message")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Take(Generic[Shown]):
         from_data: Callable[[bytes], Shown],
         from_message: Callable[[dict[str, Any]], Shown],
         fill: Callable[[Gaps, Shown], Shown],
+        is_message: Callable[[Shown], bool],
     ) -> None:
         self.chunk = chunk
         #: For what stands in the place of a redacted message, and for what was put together.
@@ -46,10 +47,12 @@ class Take(Generic[Shown]):
         self.from_message = from_message
         #: For what has its large content elsewhere.
         self.fill = fill
+        #: Tells a message from what somebody has put in the place of one.
+        self.is_message = is_message
 
 
 class _Data(msgspec.Struct):
-    message: msgspec.Raw
+    message: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _data = msgspec.json.Decoder(_Data).decode
@@ -61,15 +64,17 @@ def _plain_dict(message: dict[str, Any]) -> dict[str, Any]:
 
 decoded: Take[dict[str, Any]] = Take(
     lambda chunk: chunk.messages(),
-    lambda raw: codec.decode(raw)["message"],
+    lambda raw: codec.decode(raw).get("message"),  # type: ignore[arg-type,return-value] # `is_message` tells
     _plain_dict,
     Gaps.fill_message,
+    lambda message: type(message) is dict,
 )
 encoded: Take[bytes] = Take(
     lambda chunk: chunk.messages_json(),
     lambda raw: bytes(_data(raw).message),
     msgspec.json.Encoder().encode,
     Gaps.fill_json,
+    lambda message: message[:1] == b"{",
 )
 
 
@@ -131,17 +136,19 @@ def _visible(chunk: Chunk, take: Take[Shown], way: Path, after: int) -> list[tup
         # Taken out while they were being streamed.
         out = {said.seq for said in chunk.streamed() if said.over and said.stream in gone}
         taken = [pair for pair in taken if pair[0] not in out]
-    if not hidden:
-        return taken
-    shown = []
-    for seq, message in taken:
-        if seq not in hidden:
-            shown.append((seq, message))
-            continue
-        instead = hidden[seq]
-        if instead is not None:
-            shown.append((seq, take.from_data(instead)))
-    return shown
+    if hidden:
+        shown = []
+        for seq, message in taken:
+            if seq not in hidden:
+                shown.append((seq, message))
+                continue
+            instead = hidden[seq]
+            if instead is not None:
+                shown.append((seq, take.from_data(instead)))
+        taken = shown
+    # What is no JSON object is no message, and whoever reads messages counts on getting one.
+    is_message = take.is_message
+    return [pair for pair in taken if is_message(pair[1])]
 
 
 def _filled(

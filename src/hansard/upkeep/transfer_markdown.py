@@ -2,9 +2,9 @@
 
 Above: `transfer_export`.  Below: `transfer_transcript`, `transfer_blocks`.
 What people and models say is Markdown itself, as often as not, and is quoted: every line of it begins with
-`> `, so nothing in it ends where it should not, or passes for a heading of the transcript; tags and pictures
-in it are shown as text, so nothing is run or fetched. What tools are given and return is code, in a fence
-that is longer than any inside, and so is code in a message.
+`> `, so nothing in it ends where it should not, or passes for a heading of the transcript; tags, pictures and
+links that lead elsewhere than to the web are shown as text, so nothing is run or fetched. What tools are
+given and return is code, in a fence that is longer than any inside, and so is code in a message.
 """
 
 import re
@@ -21,8 +21,11 @@ _CONTROL: Final = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f\x80-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
 #: The beginning or the end of code: three ticks or more, or tildes; and what a picture begins with.
-_FENCE: Final = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[\w+#.-]*)[^`]*$")
+#: Possessive, or a long line of spaces would be tried in all ways.
+_FENCE: Final = re.compile(r" {0,3}(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<info>[\w+#.-]*+)[^`]*+$")
 _PICTURE: Final = re.compile(r"!\[")
+#: The end of a link's text, if what follows leads elsewhere than to the web or to somebody's mail.
+_LINK: Final = re.compile(r"\](?=[(:])(?!.\s?(?:https?://|mailto:))")
 #: What means something at any place of a line.
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 
@@ -94,7 +97,7 @@ def _tamed(lines: list[str]) -> Iterator[str]:
         found = _FENCE.match(line)
         if not fence:
             if found is None:
-                yield _PICTURE.sub(r"!\\[", line.replace("<", "\\<"))
+                yield _harmless(line)
             else:
                 fence, language = found["fence"], found["info"]
         elif found and not found["info"] and found["fence"].startswith(fence):
@@ -104,6 +107,14 @@ def _tamed(lines: list[str]) -> Iterator[str]:
             code.append(line)
     if fence:  # it was never closed
         yield _fenced("\n".join(code), language)
+
+
+def _harmless(line: str) -> str:
+    """Return a line of Markdown in which there is no tag, no picture, and no link that runs something."""
+    # Not a backslash before it: not all who read Markdown know that one, and one that stands there already
+    # would take its meaning away.
+    line = line.replace("<", "&lt;")
+    return _LINK.sub(r"]\\", _PICTURE.sub(r"!\\[", line))
 
 
 def _fenced(text: str, language: str = "") -> str:

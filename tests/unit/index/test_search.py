@@ -466,7 +466,7 @@ def flip(path: Path, offset: int) -> None:
 
 def test_sqlite_without_fts5_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without FTS5, searching says what is missing; listing needs none."""
-    monkeypatch.setattr(indexing, "_TABLE", "CREATE VIRTUAL TABLE found USING fts99(text)")
+    monkeypatch.setattr(indexing, "TEXTS", "CREATE VIRTUAL TABLE found USING fts99(text)")
     with hansard.open(tmp_path / "store") as store:
         say(store, "a", "zebra")
         with pytest.raises(hansard.BackendUnavailable, match="FTS5"):

@@ -1,0 +1,415 @@
+"""Find what is wrong with a history.
+
+Above: `histories`.  Below: `_history_values`.
+Two facts carry all of it. What is in a session at the end is the one order in which everything happened to
+it: every answer must fit that order. And the clock that all workers share says which answers were given
+before which questions were asked: the order must respect that too.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from hansard.testing._history_values import (
+    EMPTY,
+    Final,
+    History,
+    Kind,
+    Operation,
+    Record,
+    Violation,
+    digest,
+    is_intact,
+    view_digest,
+)
+
+_NEVER = 1 << 63
+
+
+def check(history: History) -> list[Violation]:
+    """Return every promise that a history shows to be broken; none, if it is as it should be."""
+    found = list(history.noticed)
+    by_session: dict[str, list[Operation]] = defaultdict(list)
+    for operation in history.operations:
+        by_session[operation.session].append(operation)
+        if operation.do == "fork":
+            by_session[operation.asked["child"]]  # which may have nothing but its beginning
+        if operation.outcome == "failed":
+            said = operation.result
+            found.append(
+                Violation(
+                    "failed",
+                    operation.session,
+                    f"{_name(operation)}: {said.get('error')}: {said.get('says')}\n{said.get('trace', '')}",
+                )
+            )
+    forks = {one.asked["child"]: one for one in history.operations if one.do == "fork"}
+    checked = {}
+    for session in sorted({*by_session, *history.sessions} - {""}):
+        final = history.sessions.get(session, Final([]))
+        checked[session] = one = _Session(session, final, by_session[session])
+        found += one.check(forks.get(session), history.sessions)
+    for operation in history.operations:
+        if operation.outcome == "ok" and operation.do == "list":
+            found += _check_listing(operation, checked)
+        elif operation.outcome == "ok" and operation.do == "search":
+            found += _check_search(operation, checked)
+    return found
+
+
+def _name(operation: Operation) -> str:
+    return f"{operation.do} {operation.id}"
+
+
+class _Life(NamedTuple):
+    """When a session was deleted and restored."""
+
+    deletions: list[Operation]
+    restorations: list[Operation]
+
+    def is_gone(self, begin: int, end: int) -> Operation | None:
+        """Return the deletion after which a session was gone from `begin` to `end`, whatever the order."""
+        for deletion in self.deletions:
+            if deletion.outcome == "ok" and _returned(deletion) < begin:
+                back = (
+                    restoration.invoked < end and _returned(restoration) > deletion.invoked
+                    for restoration in self.restorations
+                )
+                if not any(back):
+                    return deletion
+        return None
+
+    def is_alive(self, begin: int, end: int) -> bool:
+        """Say whether nobody can have found the session deleted from `begin` to `end`."""
+        return all(
+            deletion.invoked > end
+            or any(
+                restoration.outcome == "ok"
+                and restoration.invoked > _returned(deletion)
+                and _returned(restoration) < begin
+                for restoration in self.restorations
+            )
+            for deletion in self.deletions
+        )
+
+
+def _returned(operation: Operation) -> int:
+    return _NEVER if operation.returned is None else operation.returned
+
+
+class _Session:
+    """One session: what is in it, and all that was asked of it."""
+
+    def __init__(self, name: str, final: Final, operations: list[Operation]) -> None:
+        self.name = name
+        self.final = final
+        self._operations = operations
+        self._found: list[Violation] = []
+        self.life = _Life(
+            [one for one in operations if one.do == "delete" and one.outcome in {"ok", "unknown"}],
+            [one for one in operations if one.do == "restore" and one.outcome in {"ok", "unknown"}],
+        )
+        #: Where what an operation said stands, place by place.
+        self._places: dict[str, dict[int, int]] = defaultdict(dict)
+        self._known = self._what_was_known()
+
+    def _what_was_known(self) -> tuple[list[int], list[int]]:
+        """Return moments, and up to which seq somebody had been told of the session by then."""
+        told = sorted((_returned(one), max(_seqs(one), default=0)) for one in self._operations)
+        return [moment for moment, _ in told], list(accumulate((seq for _, seq in told), max))
+
+    def known_before(self, moment: int) -> int:
+        """Return the last seq of which somebody had been told before a moment."""
+        moments, seqs = self._known
+        before = bisect_left(moments, moment)
+        return seqs[before - 1] if before else 0
+
+    def _add(self, kind: Kind, detail: str) -> None:
+        self._found.append(Violation(kind, self.name, detail))
+
+    def check(self, fork: Operation | None, sessions: dict[str, Final]) -> list[Violation]:
+        """Return all that is wrong with this session."""
+        inherited = self._check_fork(fork, sessions)
+        self._check_records(inherited)
+        self._check_appends()
+        self._check_keys()
+        self._check_reverts(inherited)
+        self._check_order()
+        self._check_reads()
+        self._check_life()
+        return self._found
+
+    # -- what is in it --------------------------------------------------------------------------
+
+    def _check_fork(self, fork: Operation | None, sessions: dict[str, Final]) -> int:
+        """Compare the beginning of a child with its parent's; return how many events it inherits."""
+        events = self.final.events
+        if fork is None:
+            return 0
+        if fork.outcome == "refused" and events and not self.final.deleted:
+            self._add("phantom", f"{_name(fork)} was refused, and the child is there")
+        if not events:
+            if fork.outcome == "ok":
+                self._add("lost", f"{_name(fork)} was acknowledged, and there is no such session")
+            return 0
+        begun = next((record for record in events if _is_own_fork(record, fork)), None)
+        if begun is None:
+            self._add("fork", f"{_name(fork)}: the child does not say where it was forked")
+            return 0
+        at = begun.seq - 1
+        if fork.asked["at"] not in {None, at}:
+            self._add("fork", f"{_name(fork)}: wanted at {fork.asked['at']}, and is at {at}")
+        parent = sessions.get(fork.session, Final([])).events
+        if parent[:at] != events[:at]:
+            self._add("fork", f"{_name(fork)}: does not begin with its parent's {at} events")
+        return at
+
+    def _check_records(self, inherited: int) -> None:
+        """Check that every event has its place, and is somebody's."""
+        own = {one.id: one for one in self._operations if one.do in {"append", "create"}}
+        for number, record in enumerate(self.final.events, 1):
+            if record.seq != number:
+                self._add("gap", f"at place {number} stands seq {record.seq}")
+            if number <= inherited:
+                continue
+            tag = _tag(record)
+            if tag is None:
+                continue
+            name, place, size = tag
+            if record.kind == "message.added" and not is_intact(record.data["message"]):
+                self._add("altered", f"seq {record.seq}, which {name} appended")
+            asked = own.get(name)
+            if asked is None or asked.asked.get("size", 1) != size or place >= size:
+                self._add("phantom", f"seq {record.seq}: nobody appended {name}, {place} of {size}")
+            elif place in self._places[name]:
+                first = self._places[name][place]
+                self._add("twice", f"{_name(asked)}: at seq {first} and at seq {record.seq}")
+            else:
+                self._places[name][place] = record.seq
+
+    def _check_appends(self) -> None:
+        for one in self._operations:
+            if one.do not in {"append", "create"}:
+                continue
+            seqs = list(self._places.get(one.asked.get("of", one.id), {}).values())
+            if seqs and (
+                len(seqs) != one.asked.get("size", 1)
+                or seqs != list(range(seqs[0], seqs[0] + len(seqs)))
+            ):
+                self._add("torn batch", f"{_name(one)}: of {one.asked.get('size', 1)}, {seqs}")
+            if one.do == "create":
+                self._check_create(one, seqs)
+            elif one.asked["key"] is None:
+                self._check_plain(one, seqs)
+
+    def _check_create(self, one: Operation, seqs: list[int]) -> None:
+        if one.outcome == "ok" and seqs != [1]:
+            self._add("lost", f"{_name(one)} was acknowledged, and is at {seqs}")
+        elif one.outcome == "refused" and seqs:
+            self._add("phantom", f"{_name(one)} was refused, and is at {seqs}")
+
+    def _check_plain(self, one: Operation, seqs: list[int]) -> None:
+        """Check an append without a key."""
+        if one.outcome == "ok" and one.result["seqs"] != seqs:
+            self._add("lost", f"{_name(one)}: told {one.result['seqs']}, found at {seqs}")
+        elif one.outcome == "refused" and seqs:
+            self._add("phantom", f"{_name(one)}: {one.result['error']}, and is at {seqs}")
+        expected = one.asked["expected"]
+        if expected is None:
+            return
+        if seqs and seqs[0] != expected + 1:
+            self._add("compare-and-set", f"{_name(one)}: expected {expected}, and is at {seqs[0]}")
+        # Whoever expects a seq has seen it: a session only grows.
+        if "actual" in one.result and not expected < one.result["actual"] <= len(self.final.events):
+            actual = one.result["actual"]
+            self._add("compare-and-set", f"{_name(one)}: expected {expected}, refused at {actual}")
+
+    def _check_keys(self) -> None:
+        """Check that one key has one answer, whoever asks, and that its events are there once."""
+        groups: dict[str, list[Operation]] = defaultdict(list)
+        for one in self._operations:
+            if one.do == "append" and one.asked["key"] is not None:
+                groups[one.asked["key"]].append(one)
+        for key, group in groups.items():
+            there = {one.asked["of"] for one in group} & self._places.keys()
+            if len(there) > 1:
+                self._add("key", f"{key!r}: each of {sorted(there)} was appended")
+            for one in group:
+                if one.outcome != "ok":
+                    continue
+                seqs = list(self._places.get(one.result["of"], {}).values())
+                if not there:
+                    self._add("lost", f"{_name(one)}: told {one.result['seqs']}, and is not there")
+                elif one.result["of"] not in there or seqs != one.result["seqs"]:
+                    told = f"{one.result['of']} at {one.result['seqs']}"
+                    self._add("key", f"{_name(one)}: {key!r}: told {told}, and is at {seqs}")
+
+    def _check_reverts(self, inherited: int) -> None:
+        own = {
+            record.seq: record.data["seq"]
+            for record in self.final.events[inherited:]
+            if record.kind == "session.reverted"
+        }
+        unsure: list[int] = []
+        for one in self._operations:
+            if one.do == "revert" and one.outcome == "ok":
+                if own.pop(one.result["seq"], None) != one.asked["to"]:
+                    self._add("lost", f"{_name(one)}: not at seq {one.result['seq']}")
+            elif one.do == "revert" and one.outcome == "unknown":
+                unsure.append(one.asked["to"])
+        for seq, to in own.items():
+            if to in unsure:
+                unsure.remove(to)
+            else:
+                self._add("phantom", f"seq {seq}: nobody reverted to {to}")
+
+    # -- when -----------------------------------------------------------------------------------
+
+    def _check_order(self) -> None:
+        """Check that what was asked for after an answer stands behind it."""
+        placed = []
+        for one in self._operations:
+            if one.do == "append":
+                seqs = list(self._places.get(one.id, {}).values())
+            else:
+                seqs = _seqs(one) if one.do in {"revert", "create"} else []
+            if seqs:
+                placed.append((min(seqs), one))
+        earliest, who = _NEVER, None
+        # From the end: nothing may have been asked for after something behind it was acknowledged.
+        for seq, one in sorted(placed, reverse=True):
+            if who is not None and one.invoked > earliest:
+                self._add("order", f"{_name(one)} is at seq {seq}, before {_name(who)}")
+            if _returned(one) < earliest:
+                earliest, who = _returned(one), one
+
+    def _check_reads(self) -> None:
+        digests = list(_digests(self.final.events))
+        views = list(_views(self.final.events))
+        for one in self._operations:
+            if one.outcome != "ok" or one.do not in {"read", "view"}:
+                continue
+            known = self.known_before(one.invoked)
+            if one.do == "read":
+                seq = one.result["seq"]
+                if seq < known:
+                    self._add("stale", f"{_name(one)}: saw {seq} events, when {known} were known")
+                if seq >= len(digests) or digests[seq] != one.result["digest"]:
+                    self._add("not a prefix", f"{_name(one)}: at seq {seq} saw something else")
+            elif one.result["digest"] not in views[known:]:
+                kind: Kind = "stale" if one.result["digest"] in views[:known] else "not a prefix"
+                self._add(kind, f"{_name(one)}: after seq {known}, saw what it never was since")
+
+    def _check_life(self) -> None:
+        """Check that what was deleted stays so until it is restored, and that nothing else is."""
+        for one in self._operations:
+            if one.returned is None or one.do in {"delete", "list", "search"}:
+                continue
+            if one.do == "restore":
+                self._check_restore(one, one.returned)
+                continue
+            if one.outcome == "ok" and (gone := self.life.is_gone(one.invoked, one.returned)):
+                self._add("resurrected", f"{_name(one)} was answered after {_name(gone)}")
+            if one.result.get("error") == "SessionDeleted" and self.life.is_alive(
+                one.invoked, one.returned
+            ):
+                self._add("vanished", f"{_name(one)}: nobody had deleted it")
+        if not self.final.deleted and (gone := self.life.is_gone(_NEVER, _NEVER)):
+            self._add("resurrected", f"is there at the end, after {_name(gone)}")
+        if self.final.deleted and not self._may_be_gone():
+            self._add("vanished", "is in the trash at the end, and nobody put it there")
+
+    def _check_restore(self, one: Operation, returned: int) -> None:
+        """Check that a restoration is told that the session was deleted only if that happened meanwhile."""
+        if one.result.get("error") == "SessionDeleted" and not any(
+            deletion.invoked < returned and _returned(deletion) > one.invoked
+            for deletion in self.life.deletions
+        ):
+            self._add("vanished", f"{_name(one)}: nobody deleted it meanwhile")
+
+    def _may_be_gone(self) -> bool:
+        # A child whose parent was deleted meanwhile is taken back by whoever forked it.
+        return self.name.startswith("fork/") or not self.life.is_alive(_NEVER - 1, _NEVER - 1)
+
+
+def _check_listing(one: Operation, sessions: dict[str, _Session]) -> Iterator[Violation]:
+    listed = one.result["sessions"]
+    for name in listed.keys() - sessions.keys():
+        yield Violation("phantom", name, f"{_name(one)} shows it, and there is none")
+    for name, session in sessions.items():
+        known = session.known_before(one.invoked)
+        if name not in listed:
+            sure = known and not name.startswith("fork/")
+            if sure and session.life.is_alive(one.invoked, _returned(one)):
+                yield Violation("vanished", name, f"{_name(one)} does not show it")
+            continue
+        if gone := session.life.is_gone(one.invoked, _returned(one)):
+            yield Violation("resurrected", name, f"{_name(one)} shows it after {_name(gone)}")
+        if not known <= listed[name] <= len(session.final.events):
+            yield Violation(
+                "stale",
+                name,
+                f"{_name(one)} shows seq {listed[name]}; known was {known}, "
+                f"and it has {len(session.final.events)}",
+            )
+
+
+def _check_search(one: Operation, sessions: dict[str, _Session]) -> Iterator[Violation]:
+    session = sessions[one.session]
+    there = one.session in one.result["found"]
+    if not there and session.life.is_alive(one.invoked, _returned(one)):
+        yield Violation("stale", one.session, f"{_name(one)}: {one.asked['word']!r} is not found")
+    gone = session.life.is_gone(one.invoked, _returned(one))
+    if there and gone:
+        yield Violation("resurrected", one.session, f"{_name(one)} finds it after {_name(gone)}")
+
+
+def _seqs(one: Operation) -> list[int]:
+    """Return the seqs of which an answer told."""
+    if one.outcome == "refused":
+        return [one.result["actual"]] if "actual" in one.result else []
+    if one.outcome != "ok":
+        return []
+    if one.do == "append":
+        return [int(seq) for seq in one.result["seqs"]]
+    return [one.result["seq"]] if "seq" in one.result else []
+
+
+def _is_own_fork(record: Record, fork: Operation) -> bool:
+    return record.kind == "session.forked" and record.data == {
+        **record.data,
+        "parent": fork.session,
+        "seq": record.seq - 1,
+    }
+
+
+def _tag(record: Record) -> tuple[str, int, int] | None:
+    """Return whose event it is, its place in the batch, and the batch's size; None if it bears no name."""
+    if record.kind == "message.added":
+        said: dict[str, Any] = record.data["message"]
+        return str(said.get("op")), int(said.get("place", 0)), int(said.get("of", 0))
+    if record.kind == "session.created":
+        return str(record.data.get("metadata", {}).get("op")), 0, 1
+    if record.kind in {"session.forked", "session.reverted"}:
+        return None
+    return f"an event of the kind {record.kind}", 0, 0
+
+
+def _digests(events: Iterable[Record]) -> Iterator[str]:
+    """Yield the digest of every beginning, the empty one first."""
+    return accumulate(events, lambda before, record: digest(before, [record]), initial=EMPTY)
+
+
+def _views(events: Iterable[Record]) -> Iterator[str]:
+    """Yield the digest of what the model view shows after each event, and before the first."""
+    shown = [EMPTY]
+    for record in events:
+        if record.kind == "message.added":
+            shown.append(view_digest(shown[-1], record.data["message"]))
+        elif record.kind == "session.reverted" and record.data["seq"] < len(shown):
+            shown.append(shown[record.data["seq"]])
+        else:
+            shown.append(shown[-1])
+    return iter(shown)

@@ -1,0 +1,130 @@
+"""What a history is made of: what was asked and answered, what was left, and what is wrong with it.
+
+Above: `histories`, `_history_worker`, `_history_checks`.  Below: nothing of the store.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+#: What may be wrong with a history.
+Kind = Literal[
+    "lost",  # acknowledged, and not there
+    "twice",  # there more than once
+    "phantom",  # there, and nobody appended it; or it was refused
+    "altered",  # there, but not as it was said
+    "gap",  # the seqs are not 1, 2, 3 …
+    "torn batch",  # a part of a batch, or something in the middle of it
+    "order",  # before something that was acknowledged before it was asked for
+    "not a prefix",  # a reader saw what never was the beginning of the session
+    "stale",  # a reader did not see what was acknowledged before it looked
+    "compare-and-set",  # appended although the session was elsewhere, or refused although it was not
+    "key",  # one key, and not one answer
+    "fork",  # a child that does not begin as its parent did
+    "resurrected",  # there, although it had been deleted
+    "vanished",  # said to be deleted, although nobody had done so
+    "failed",  # an error that nothing explains
+    "hung",  # a worker that did not come to its end
+    "damaged",  # `verify` found something
+]
+
+#: What came of something that was asked. "unknown": whoever asked was killed before it was told.
+Outcome = Literal["ok", "refused", "failed", "unknown"]
+
+
+class Violation(NamedTuple):
+    """A promise that a history shows to be broken."""
+
+    kind: Kind
+    session: str
+    #: What is wrong, with the operations that show it.
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.session or 'the store'}: {self.detail}"
+
+
+class Operation(NamedTuple):
+    """One call of the store: what was asked, when, by whom, and what came of it."""
+
+    #: Worker, thread and number: `w2.0.17`.
+    id: str
+    #: append, revert, fork, create, delete, restore, compact, read, view, list or search.
+    do: str
+    session: str
+    #: The arguments: docs of `histories` say which.
+    asked: dict[str, Any]
+    #: Nanoseconds of the one clock that all workers share.
+    invoked: int
+    #: When the answer came; None if it never did.
+    returned: int | None = None
+    outcome: Outcome = "unknown"
+    #: What was returned; for what was refused or failed, `error` and what it says.
+    result: Mapping[str, Any] = MappingProxyType({})
+
+
+class Record(NamedTuple):
+    """One event, as a reader finds it."""
+
+    seq: int
+    kind: str
+    data: dict[str, Any]
+    key: str | None = None
+    stamp: str = ""
+
+
+class Final(NamedTuple):
+    """One session after all is over."""
+
+    events: list[Record]
+    deleted: bool = False
+
+
+class History(NamedTuple):
+    """Everything that was asked of a store and answered, and what was in it afterwards."""
+
+    operations: list[Operation]
+    sessions: dict[str, Final]
+    #: What was noticed besides: workers that hung, what `verify` found.
+    noticed: Sequence[Violation] = ()
+
+
+def message(operation: str, place: int, size: int, pad: int) -> dict[str, Any]:
+    """Return a message that says whose it is, and that cannot be altered unnoticed."""
+    text = "".join(f" {operation}/{place}/{number}" for number in range(pad))
+    return {
+        "role": "user",
+        "content": text,
+        "op": operation,
+        "place": place,
+        "of": size,
+        "sum": zlib.crc32(text.encode()),
+    }
+
+
+def is_intact(said: dict[str, Any]) -> bool:
+    """Say whether a message is what `message` made."""
+    text = said.get("content")
+    return isinstance(text, str) and zlib.crc32(text.encode()) == said.get("sum")
+
+
+#: The digest of no event at all.
+EMPTY = ""
+
+
+def digest(before: str, records: Iterable[Record]) -> str:
+    """Return the digest of a beginning of a session, from that of a shorter one and what follows it."""
+    for record in records:
+        content = json.dumps(record, sort_keys=True)
+        before = hashlib.blake2b(f"{before}{content}".encode(), digest_size=8).hexdigest()
+    return before
+
+
+def view_digest(before: str, said: dict[str, Any]) -> str:
+    """Return the digest of a list of messages, from that of the list without its last one."""
+    return hashlib.blake2b(
+        f"{before}{said.get('op')}/{said.get('place')}".encode(), digest_size=8
+    ).hexdigest()

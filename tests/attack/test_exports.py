@@ -1,0 +1,190 @@
+"""A file to import, by somebody who wants to break the store that takes it in."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.event.envelope import Event
+from hansard.state import fold
+from tests.attack.forging import (
+    TIME,
+    ask_everything,
+    confined,
+    exported,
+    nested,
+    with_a_good_session,
+)
+
+SAID: dict[str, Any] = {"message": {"role": "user", "content": "hi"}}
+HELLO = ("message.added", SAID)
+
+
+def usage(**numbers: Any) -> tuple[str, Any]:
+    """Return an event that says what a call of a model took."""
+    return "usage.recorded", {"model": "m", **numbers}
+
+
+def redacted(**data: Any) -> tuple[str, Any]:
+    """Return an event that puts something in the place of the first message."""
+    return "message.redacted", {"seq": 1, **data}
+
+
+#: Files that are taken in: what they say has the form of events.
+TAKEN: dict[str, list[tuple[str, Any]]] = {
+    "tokens beyond 64 bits": [HELLO, usage(input_tokens=10**30)],
+    "tokens whose sum is beyond 64 bits": [usage(input_tokens=2**63 - 1, output_tokens=2**63 - 1)],
+    "tokens below zero": [usage(input_tokens=-(2**63), output_tokens=-5)],
+    "costs that add up to infinity": [usage(cost=1.7e308), usage(cost=1.7e308)],
+    "costs that add up to minus infinity": [usage(cost=-1.7e308), usage(cost=-1.7e308)],
+    "costs that add up to nothing": [usage(cost=c * 1.7e308) for c in (1, 1, -1, -1, -1)],
+    "a message redacted to a number": [HELLO, redacted(data={"message": 5}, kind="message.added")],
+    "a message redacted to nothing": [HELLO, redacted(data={}, kind="message.added")],
+    "a message redacted to metadata": [HELLO, redacted(data={"metadata": 5}, kind="metadata.set")],
+    "a redaction of itself": [HELLO, ("message.redacted", {"seq": 2})],
+    "redactions of nothing": [HELLO, *(("message.redacted", {"seq": n}) for n in (-1, 10**30))],
+    "reverts to nowhere": [HELLO, *(("session.reverted", {"seq": n}) for n in (10**25, -(10**25)))],
+    "a summary of what is to come": [HELLO, ("summary.added", {"upto": 10**30, **SAID})],
+    "a history dropped for ever": [HELLO, ("history.dropped", {"before": 10**30}), HELLO],
+    "a fork in the middle": [HELLO, ("session.forked", {"parent": "good", "seq": 1})],
+    "a fork of nobody in the middle": [HELLO, ("session.forked", {"parent": "\0", "seq": 1})],
+    "deeds of the audit log": [("session.purged", {"session": "good", "seq": 1})],
+    "a repair that was none": [("session.repaired", {"lost": [[1, 10**30]], "kept": ["../x"]})],
+    "a stream of numbers": [("message.part", {"stream": "s", "message": {"content": 5}})],
+    "a title that is an object": [("metadata.set", {"metadata": {"title": {"a": 1}}})],
+    "metadata with odd names": [("metadata.set", {"metadata": {"": 1, "\0": 2, "a" * 10**5: 3}})],
+    "a workspace with a NUL": [("metadata.set", {"metadata": {"workspace": "a\0b"}})],
+    "calls that are none": [
+        ("message.added", {"message": {"role": ["x"], "tool_calls": [5, {"id": {}}], "content": 7}})
+    ],
+    "a key twice": [("message.added", '{"message":{"a":1,"a":2},"message":{"role":"user"}}')],
+    "an integer of 4,000 digits": [("message.added", '{"message":{"n":%s}}' % ("9" * 4000))],
+}
+
+#: Files that are refused, and what is said.
+REFUSED: dict[str, tuple[tuple[str, Any], str]] = {
+    "an integer of 5,000 digits": (("x.a", '{"n":%s}' % ("9" * 5000)), "out of range"),
+    "a number that is infinite": (("x.a", '{"n":1e400}'), "out of range"),
+    "an exponent without end": (("x.a", '{"n":1e999999999999}'), "out of range"),
+    "a lone surrogate": (("x.a", '{"n":"\\ud800"}'), "line 2"),
+    "NaN": (("x.a", '{"n":NaN}'), "line 2"),
+    "130 levels": (("x.a", f'{{"n":{nested(130)}}}'), "deep"),
+    "100,000 levels": (("x.a", f'{{"n":{nested(100_000)}}}'), "deep"),
+    "a list": (("x.a", "[]"), "object"),
+    "a kind with a line": (("x.\\n", "{}"), "kind"),
+    "a message that is none": (("message.added", '{"message":1}'), "object"),
+}
+
+
+@pytest.mark.slow
+def test_whatever_a_file_says_other_sessions_do_not_suffer(tmp_path: Path) -> None:
+    """N-35, N-64, N-88: what a hostile file brings in breaks no listing, no sums, no view and no search."""
+    path = with_a_good_session(tmp_path / "store")
+    names = {harm.replace(" ", "-").replace(",", ""): events for harm, events in TAKEN.items()}
+    with hansard.open(path, durability="os") as store:
+        for name, events in names.items():
+            assert store.import_session(exported(events, name)).events == len(events)
+    assert ask_everything(path, names) == []
+
+
+def test_what_stands_in_the_place_of_a_message_is_one_or_nothing(tmp_path: Path) -> None:
+    """N-66: a redaction by somebody else cannot hand out a number for a message, in no view and no event."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        for name in ("a number", "nothing", "metadata"):
+            events = TAKEN[f"a message redacted to {name}"]
+            store.import_session(exported([*events, HELLO], name))
+            session = store.session(name)
+            assert [event.message for event in session.events()] == [None, None, SAID["message"]]
+            assert session.messages(view="history") == [SAID["message"]]
+            assert json.loads(session.messages_json()) == [SAID["message"]]
+
+
+def test_no_call_of_a_model_takes_more_than_can_be_added_up(tmp_path: Path) -> None:
+    """N-35: tokens and costs beyond a million millions are refused, and count for nothing in a file."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        for numbers in ({"input_tokens": 10**30}, {"output_tokens": -(10**13)}, {"cost": 1e300}):
+            with pytest.raises(hansard.InvalidEvent, match="shape"):
+                store.session("s").record_usage(model="m", **numbers)
+        store.session("s").record_usage(model="m", input_tokens=10**12, cost=1e12)
+        store.import_session(exported([HELLO, usage(input_tokens=10**30, cost=3.0)]))
+        assert store.session("evil").usage == {}
+        assert store.stats().models["m"].input_tokens == 10**12
+
+
+def test_what_cannot_be_stored_is_refused_whole(tmp_path: Path) -> None:
+    """N-64, N-74, N-88, F-17: hostile JSON in a file is refused with its line, and nothing is left of it."""
+    path = with_a_good_session(tmp_path / "store")
+    with hansard.open(path, durability="os") as store:
+        for event, said in REFUSED.values():
+            with pytest.raises(hansard.InvalidExport, match=said) as caught:
+                store.import_session(exported([event, HELLO]))
+            assert caught.value.line == 2
+        assert [info.id for info in store.sessions().items] == ["good"]
+    assert sorted(found.name for found in (path / "sessions").iterdir()) == ["good"]
+    assert list(path.glob(".tmp-*")) == []
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/../../b", "..", "con", "~audit", "%2e"])
+def test_a_name_in_a_file_stays_inside(name: str, tmp_path: Path) -> None:
+    """N-1, F-5: an export that calls its session after a path becomes a session of that name, and no file."""
+    path = with_a_good_session(tmp_path / "below" / "store")
+    before = sorted(tmp_path.rglob("*"))
+    with hansard.open(path, durability="os") as store:
+        assert store.import_session(exported([HELLO], name)).session == name
+        assert store.session(name).messages() == [SAID["message"]]
+    made = {*tmp_path.rglob("*")} - {*before}
+    assert all(found.is_relative_to(path) for found in made)
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 1025])
+def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+    """N-1, N-7, F-5: an export of a session that can have no such id is refused, and leaves nothing."""
+    path = with_a_good_session(tmp_path / "store")
+    with hansard.open(path, durability="os") as store:
+        with pytest.raises(hansard.InvalidSessionId):
+            store.import_session(exported([HELLO], name))
+        assert [info.id for info in store.sessions().items] == ["good"]
+
+
+def test_a_line_without_an_end_is_not_held(tmp_path: Path) -> None:
+    """N-74: an import of a line that never ends stops in bounded memory."""
+    program = """
+import itertools, sys, hansard
+with hansard.open(sys.argv[1]) as store:
+    try:
+        store.import_session(itertools.chain([b'{"hansard":'], itertools.repeat(b" " * (1 << 20))))
+    except hansard.InvalidExport as error:
+        print(error)
+"""
+    assert "a line of more than" in confined(program, tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "said"),
+    [
+        ("usage.recorded", "usage", lambda n: {"model": f"m{n}"}),
+        ("session.snapshotted", "snapshots", lambda n: {"label": f"l{n}", "seq": 1}),
+        ("metadata.set", "metadata", lambda n: {"metadata": {f"k{n}": {"a": n}}}),
+        ("message.part", "streams", lambda n: {"stream": f"s{n}", "text": "x"}),
+    ],
+)
+def test_many_names_take_no_square_of_time(
+    kind: str, field: str, said: Callable[[int], dict[str, Any]]
+) -> None:
+    """N-73, N-63: however many names a file brings, what they add up to is copied once, and not for each."""
+    events = [Event(n, TIME, kind, json.dumps(said(n)).encode()) for n in range(1, 4)]
+    state = fold.apply(fold.EMPTY, events[0])
+    before = msgspec.json.encode(state)
+    changes: dict[str, Any] = {}
+    # A clock would tell the same, and not always.
+    step = fold._STEPS[kind]
+    changes.update(step(state, changes, events[1]))
+    copied = changes[field]
+    changes.update(step(state, changes, events[2]))
+    assert changes[field] is copied
+    assert len(copied) == 3
+    assert msgspec.json.encode(state) == before, "the given state stays as it is"

@@ -1,0 +1,168 @@
+"""A log whose checksums fit and whose lines lie: it may be refused, and nothing else may come of it.
+
+Whoever can write a session's files can forge them (F-22). That must cost that session, and no other: no hang,
+no error that is none of ours, no listing that breaks.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.attack.forging import (
+    HELLO,
+    TIME,
+    Forged,
+    ask_everything,
+    confined,
+    nested,
+    plant,
+    with_a_good_session,
+)
+
+GAP = '{"message":{"role":"user","content":""}}'
+
+
+def large(sha256: str, size: int, at: str = '["message","content"]') -> str:
+    """Return a record's references to large content."""
+    return f',"large":[{{"at":{at},"sha256":"{sha256}","bytes":{size}}}]'
+
+
+def deep_metadata(depth: int) -> Forged:
+    """Return a log with metadata that are nested deeper than can be stored."""
+    return Forged().control(1, "metadata.set", f'{{"metadata":{{"a":{nested(depth)}}}}}').record(2)
+
+
+HARMFUL = {
+    "seqs below zero": Forged(seq=-5).record(-4).record(-3),
+    "seqs beyond 64 bits": Forged(seq=1 << 63).record((1 << 63) + 1),
+    "a seq of thirty digits": Forged(seq=10**30).record(10**30 + 1),
+    "a place beyond 64 bits": Forged().record(1).record(2, extra=f',"ctl":{10**26}'),
+    "a place below zero": Forged().record(1).record(2, extra=',"ctl":-5'),
+    "a place inside of the header": Forged().record(1).record(2, extra=',"ctl":7'),
+    "a batch without an end": Forged().record(1, extra=f',"key":"k","more":{10**12}'),
+    "a batch that is longer than the log": Forged()
+    .record(1, extra=f',"key":"k","more":{10**12}')
+    .record(2),
+    "a batch of fewer than none": Forged().record(1, extra=',"more":-1').record(2),
+    "data that are a list": Forged().record(1, "[]"),
+    "data that are null": Forged().record(1, "null"),
+    "control data that are text": Forged().control(1, "metadata.set", '"a"'),
+    "control data that are a number": Forged().record(1).control(2, "session.reverted", "5"),
+    "a message that is null": Forged().record(1, '{"message":null}'),
+    "a message that is a number": Forged().record(1, '{"message":7}').record(2),
+    "no message": Forged().record(1, "{}"),
+    "a time that is none": Forged().record(1, time="yesterday"),
+    "a time with an escape": Forged().record(1, time="\\u001b[2J"),
+    "a kind with an escape": Forged().record(1, kind="x.\\u001b[2J"),
+    "a first record that is none": Forged(
+        previous={"seq": 0, "crc": 0, "time": ""}, created=TIME, first={}
+    ).record(1),
+    "a first record that is a list": Forged(
+        seq=5, previous={"seq": 5, "crc": 0, "time": ""}, created=TIME, first=[]
+    ).record(6),
+    "a segment before that is far away": Forged(
+        seq=5, previous={"seq": 10**30, "crc": -1, "time": "x"}, created="x"
+    ).record(6),
+    "a fork of itself": Forged(seq=1).control(
+        2, "session.forked", '{"parent":"a-fork-of-itself","seq":1}'
+    ),
+    "a fork of an id that is none": Forged(seq=1).control(
+        2, "session.forked", '{"parent":"\\u0000","seq":1}'
+    ),
+    "a fork behind the end": Forged(seq=10**12).control(
+        10**12 + 1, "session.forked", f'{{"parent":"good","seq":{10**12}}}'
+    ),
+    "a note that shuts it with an escape": Forged()
+    .record(1)
+    .line('{"log":"zzz","seq":1,"time":"x","data":{"shut":["\\u001b[31m"]}'),
+    "a note that is no object": Forged().record(1).line('{"log":"z","seq":1,"time":"x","data":5'),
+    "large content without end": Forged().record(1, GAP, extra=large("a" * 64, 10**15)),
+    "large content of less than nothing": Forged().record(1, GAP, extra=large("a" * 64, -7)),
+    "large content elsewhere": Forged().record(1, GAP, extra=large("../../../../etc/hostname", 5)),
+    "large content nowhere": Forged().record(1, GAP, extra=large("a" * 64, 5, "[]")),
+    "tokens beyond 64 bits": Forged().record(
+        1, f'{{"model":"m","input_tokens":{10**30}}}', "usage.recorded"
+    ),
+    "a lone surrogate": Forged().record(1, '{"message":{"role":"user","content":"\\ud800"}}'),
+    "metadata 600 levels deep": deep_metadata(600),
+    "metadata 900 levels deep": deep_metadata(900),
+    "metadata 100,000 levels deep": deep_metadata(100_000),
+    "a message 900 levels deep": Forged().record(
+        1, f'{{"message":{{"role":"user","content":{nested(900)}}}}}'
+    ),
+}
+
+
+@pytest.mark.slow
+def test_forged_logs_harm_no_other_session(tmp_path: Path) -> None:
+    """N-35, N-74, F-22, F-32: whatever forged lines say, errors are ours and other sessions are found."""
+    store = with_a_good_session(tmp_path / "store")
+    names = {harm.replace(" ", "-").replace(",", ""): log for harm, log in HARMFUL.items()}
+    for name, log in names.items():
+        plant(store, log, name)
+    refused = ask_everything(store, names)
+    assert {line.split(":")[0] for line in refused} >= {"seqs-below-zero", "data-that-are-a-list"}
+
+
+def test_two_logs_that_were_forked_from_each_other_end(tmp_path: Path) -> None:
+    """N-52: a circle of forks is refused, and walked by nobody for ever."""
+    store = with_a_good_session(tmp_path / "store")
+    for one, other in (("evil", "worse"), ("worse", "evil")):
+        said = json.dumps({"parent": other, "seq": 1})
+        plant(store, Forged(seq=1).control(2, "session.forked", said), one)
+    assert ask_everything(store, ["evil", "worse"]) != []
+
+
+def test_data_that_are_no_object_are_damage(tmp_path: Path) -> None:
+    """F-14, F-32, N-34: a record whose data are no object is reported by `verify`, with its offset."""
+    store = with_a_good_session(tmp_path / "store")
+    log = Forged().record(1)
+    offset = len(log.log_of("evil"))
+    plant(store, log.record(2, "[]", "x.list"))
+    with hansard.open(store, durability="os") as opened:
+        (finding,) = opened.session("evil").verify().findings
+        assert (finding.severity, finding.offset) == ("damage", offset)
+        with pytest.raises(hansard.Damaged, match="no JSON object") as caught:
+            list(opened.session("evil").events())
+        assert caught.value.offset == offset
+
+
+def test_references_cannot_add_up_to_more_than_data(tmp_path: Path) -> None:
+    """N-74, F-70: one content that is named a thousand times is refused before any of it is fetched."""
+    store = tmp_path / "store"
+    with hansard.open(store, durability="os", large_content=1000) as opened:
+        opened.session("good").add_message({"role": "user", "content": "x" * (1 << 20)})
+    (content,) = (store / "large").glob("??/*")
+    texts = json.dumps({"message": {"role": "user", "content": [""] * 1000}})
+    many = ",".join(
+        f'{{"at":["message","content",{n}],"sha256":"{content.name}","bytes":{1 << 20}}}'
+        for n in range(1000)
+    )
+    plant(store, Forged().record(1, texts, extra=f',"large":[{many}]'))
+    program = """
+import sys, hansard
+with hansard.open(sys.argv[1]) as store:
+    try:
+        store.session("evil").messages()
+    except hansard.Damaged as error:
+        print(error)
+"""
+    assert "more than data can hold" in confined(program, store)
+
+
+@pytest.mark.slow
+def test_a_log_that_claims_to_be_huge_is_looked_at_in_pieces(tmp_path: Path) -> None:
+    """N-31, N-74: a file with holes, of which not even the header is whole, takes no memory for its size."""
+    store = with_a_good_session(tmp_path / "store")
+    plant(store, b"not a header\n" + HELLO.encode())
+    with (store / "sessions/evil/log.jsonl").open("r+b") as file:
+        file.truncate(330 << 20)
+    program = """
+import sys, hansard
+with hansard.open(sys.argv[1]) as store:
+    print([finding.severity for finding in store.session("evil").verify().findings][0])
+    print(len(list(store.session("evil").dump())))
+"""
+    assert confined(program, store, memory=320 << 20).split() == ["damage", "2"]

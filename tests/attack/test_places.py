@@ -1,0 +1,324 @@
+"""Who can write beside the store, or above it, or is another user of the machine."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.log import disk, names
+from tests.attack.forging import PATIENCE, nested, with_a_good_session
+
+#: Somebody without rights.
+NOBODY = 65534
+MESSAGE = {"role": "user", "content": "zebra"}
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="to be another user takes the superuser")
+
+OPENING = """
+import os, sys
+import hansard
+with hansard.open(sys.argv[1] + "/warm") as store:
+    # While everything can be imported: this user may not see the interpreter's files.
+    store.session("s").add_message({"role": "user", "content": "x"})
+    store.sessions()
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for name, read_only in (("trap", 0), ("store", 0), ("store", 1), ("mine", 0), ("volume", 0)):
+    try:
+        with hansard.open(f"{sys.argv[1]}/{name}", read_only=bool(read_only)) as store:
+            if not read_only:
+                store.session("s").add_message({"role": "user", "content": "secret"})
+            print(len(store.sessions().items))
+    except hansard.UnsafePath as error:
+        print(error)
+"""
+
+
+def child(program: str, path: Path) -> list[str]:
+    """Run a program in a process of its own; return the lines that it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, path],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder like /tmp: everybody may make something in it."""
+    # Not pytest's own: nobody but its owner may pass through that.
+    with tempfile.TemporaryDirectory(prefix="hansard-shared-") as folder:
+        Path(folder).chmod(0o1777)
+        yield Path(folder)
+
+
+@as_root
+def test_a_directory_that_another_made_is_not_written_into(shared_folder: Path) -> None:
+    """N-13, F-3: another user's directory or store is refused; one's own, and the superuser's, is used."""
+    for name, owner in (("trap", 12345), ("store", 12345), ("volume", 0)):
+        (shared_folder / name).mkdir()
+        (shared_folder / name).chmod(0o777)
+        os.chown(shared_folder / name, owner, owner)
+    (shared_folder / "store/hansard.json").write_text('{"hansard":"store","version":1}')
+    for part in ("sessions", "trash"):
+        (shared_folder / "store" / part).mkdir()
+        (shared_folder / "store" / part).chmod(0o777)
+    trap, theirs, read_only, mine, volume = child(OPENING, shared_folder)
+    assert "trap: the directory of another user (12345; this is 65534)" in trap
+    assert "store: the directory of another user" in theirs
+    assert list((shared_folder / "trap").iterdir()) == []
+    assert list((shared_folder / "store/sessions").iterdir()) == []
+    assert (read_only, mine, volume) == ("0", "1", "1"), "to read harms nobody"
+    made = (shared_folder / "mine").stat()
+    assert (made.st_uid, stat.S_IMODE(made.st_mode)) == (NOBODY, 0o700)
+    # And the superuser may look after everybody's.
+    with hansard.open(shared_folder / "mine") as store:
+        assert store.session("s").seq == 1
+
+
+@as_root
+def test_another_user_can_do_nothing_with_a_store(shared_folder: Path) -> None:
+    """N-13, F-3: another user cannot read a store, list it, or hold a lock of it."""
+    path = with_a_good_session(shared_folder / "store")
+    program = """
+import fcntl, os, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for name in ("", "hansard.json", "sessions", "sessions/good/lock", "sessions/good/log.jsonl", "marks/epoch"):
+    for flags in (os.O_RDONLY, os.O_PATH | os.O_DIRECTORY):
+        try:
+            os.listdir(sys.argv[1]) if not name else os.close(os.open(f"{sys.argv[1]}/{name}", flags))
+        except PermissionError:
+            continue
+        print("could open", name)
+"""
+    assert child(program, path) == []
+
+
+def test_a_store_that_is_renamed_while_it_is_used_is_not_lost(tmp_path: Path) -> None:
+    """N-11, F-4: who swaps the directory under a running process gets nothing: it goes on where it was."""
+    path = with_a_good_session(tmp_path / "store")
+    with hansard.open(path, durability="os") as store:
+        session = store.session("good")
+        session.add_message(MESSAGE)
+        path.rename(tmp_path / "away")
+        trap = with_a_good_session(tmp_path / "store")
+        before = {file: file.read_bytes() for file in trap.rglob("*") if file.is_file()}
+        for number in range(20):
+            session.add_message(MESSAGE)
+            store.session(f"new-{number}").add_message(MESSAGE)
+        store.delete("new-0")
+        session.compact()
+        assert len(store.sessions().items) == 20
+    assert {file: file.read_bytes() for file in trap.rglob("*") if file.is_file()} == before
+    with hansard.open(tmp_path / "away") as store:
+        assert (store.session("good").seq, len(store.sessions().items)) == (22, 20)
+
+
+@pytest.mark.parametrize("part", ["sessions", "sessions/s", "trash", "large", "cursors", "marks"])
+def test_a_part_that_becomes_a_link_at_any_moment_is_not_followed(
+    part: str, tmp_path: Path
+) -> None:
+    """N-11, F-4: a directory that is swapped for a link and back, again and again, leads nobody out."""
+    path = tmp_path / "store"
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    with hansard.open(path, durability="os", large_content=300) as store:
+        store.session("s").add_message({"role": "user", "content": "x" * 1000})
+        store.follow(cursor="c").close()
+    stop = threading.Event()
+
+    def swap() -> None:
+        place, aside = path / part, tmp_path / "aside"
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            place.rename(aside)
+            with suppress(FileExistsError):  # the store was faster, and made the directory anew
+                place.symlink_to(outside)
+            place.rename(tmp_path / f"{turn}")
+            with suppress(OSError):
+                aside.rename(place)
+                continue
+            place.rename(tmp_path / f"{turn} once more")
+            aside.rename(place)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    done = refused = 0
+    try:
+        for number in range(25):
+            try:
+                with hansard.open(path, durability="os", large_content=300) as store:
+                    store.session("s").add_message({"role": "user", "content": f"{number}" * 300})
+                    store.session(f"n{number}").add_message(MESSAGE)
+                    store.follow(cursor="c").close()
+                    done += 1
+            except hansard.HansardError:
+                refused += 1
+    finally:
+        stop.set()
+        swapping.join()
+    assert list(outside.iterdir()) == []
+    assert done + refused == 25
+
+
+def test_numbers_are_not_written_into_a_file_with_two_names(tmp_path: Path) -> None:
+    """N-11, F-129: a file of somebody's, linked to the name of the epoch, is left as it is."""
+    path = with_a_good_session(tmp_path / "store")
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"precious")
+    (path / "marks/epoch").unlink()
+    os.link(mine, path / "marks/epoch")
+    with hansard.open(path, durability="os") as store:
+        store.session("good").add_message(MESSAGE)
+        assert [info.seq for info in store.sessions().items] == [2]
+        store.session("good").add_message(MESSAGE)
+        assert [info.seq for info in store.sessions().items] == [3]
+    assert mine.read_bytes() == b"precious"
+
+
+MARKS = {
+    "a NUL": b"\ngo\0od\n",
+    "a way out": b"\n../../outside\n/etc\n..\n.\n",
+    "no text": b"\n\xff\xfe\n",
+    "a name without end": b"\n" + b"x" * 100_000 + b"\n",
+    "half a name": b"\ngo",
+}
+
+
+@pytest.mark.parametrize("harm", MARKS)
+def test_marks_that_lie_lead_nowhere(
+    harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-1, F-128, F-131: what is no session's name among the marks is passed over, and opens nothing."""
+    path = with_a_good_session(tmp_path / "store")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/lock").touch()
+    with hansard.open(path, durability="os") as store:
+        assert len(store.sessions().items) == 1
+    epoch = int.from_bytes((path / "marks/epoch").read_bytes()[:8], sys.byteorder)
+    (path / "marks" / str(epoch)).write_bytes(MARKS[harm])
+    opened: list[str] = []
+    original = disk.open_directory
+
+    def open_directory(parent: int, name: str) -> int:
+        opened.append(name)
+        return original(parent, name)
+
+    monkeypatch.setattr(disk, "open_directory", open_directory)
+    with hansard.open(path, durability="os") as store:
+        store.session("good").add_message(MESSAGE)
+        for _ in range(2):
+            assert [info.seq for info in store.sessions().items] == [2]
+    assert [name for name in opened if "/" in name or name == ".."] == []
+
+
+@pytest.mark.parametrize("number", [b"\xff" * 24, b"\xff" * 7 + b"\x7f" + b"\xff" * 16, b"", b"x"])
+def test_numbers_of_marks_that_lie_break_nothing(number: bytes, tmp_path: Path) -> None:
+    """F-129, F-133, N-86: whatever the numbers are, a listing is made, and says what is."""
+    path = with_a_good_session(tmp_path / "store")
+    with hansard.open(path, durability="os") as store:
+        assert len(store.sessions().items) == 1
+    (path / "marks/epoch").write_bytes(number)
+    with hansard.open(path, durability="os") as store:
+        for seq in (2, 3, 4):
+            store.session("good").add_message(MESSAGE)
+            assert [info.seq for info in store.sessions().items] == [seq]
+    # And the marks go on: not every process has to read all logs from now on.
+    epoch = int.from_bytes((path / "marks/epoch").read_bytes()[:8], sys.byteorder)
+    assert 0 < epoch < (1 << 64) - 1
+
+
+def test_names_that_are_no_text_hide_nothing(tmp_path: Path) -> None:
+    """N-6, N-35: files whose names are no UTF-8, or hold escapes, are passed over by all who look."""
+    path = with_a_good_session(tmp_path / "store")
+    for part in ("", "sessions", "trash", "marks"):
+        for name in (b"\xff\xfe", b"\x1b[2J", b"a\nb", b".tmp-x-1-0123456789abcdez"):
+            os.mkdir(os.fsencode(path / part) + b"/" + name)
+    with hansard.open(path, durability="os") as store:
+        assert [info.id for info in store.sessions().items] == ["good"]
+        assert store.verify().ok
+        assert store.trash() == []
+        msgspec.json.encode(store.examine())
+
+
+def test_a_repository_that_lies_about_its_workspace_is_none(tmp_path: Path) -> None:
+    """N-74: a git directory that came with somebody's files cannot break what looks for a workspace."""
+    git = tmp_path / "work/.git"
+    git.mkdir(parents=True)
+    (git / "HEAD").touch()
+    (git / "hansard-workspace").write_text(f'{{"x":{nested(20_000)}}}')
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        store.session("s").add_message(MESSAGE)
+        assert store.latest(workspace=tmp_path / "work") is None
+        store.session("s").set_workspace(tmp_path / "work")
+        assert store.session("s").metadata["workspace"] == str(tmp_path / "work")
+
+
+IDS = [
+    "../../x",
+    "a/../b",
+    "..",
+    ".",
+    "/etc/passwd",
+    "..\\x",
+    "con",
+    "NUL.txt",
+    "x.",
+    "x ",
+    "~audit",
+    "~",
+    "%2e%2e",
+    "%~" + "a" * 64,
+    ".tmp-x-1-0123456789abcdef",
+    "lock",
+    "log.jsonl",
+    "index.db",
+    "caf\u00e9",
+    "cafe\u0301",
+    "Foo",
+    "foo",
+    "FOO",
+    "\u017foo",
+    "\x1b]0;owned\x07",
+    "\u202egnp.exe",
+    "\u0130",
+    "i\u0307",
+    "x" * 1024,
+    "\U0010ffff" * 1024,
+    "a\nb",
+    "-rf",
+    "$(reboot)",
+]
+
+
+def test_hostile_ids_stay_apart_and_inside(tmp_path: Path) -> None:
+    """N-1, N-2, N-5, N-6, N-7, F-5: paths, devices, options and escapes, as ids, are only ids."""
+    path = tmp_path / "below" / "store"
+    with hansard.open(path, durability="os") as store:
+        for session_id in IDS:
+            store.session(session_id).add_message({"role": "user", "content": session_id})
+    with hansard.open(path, durability="os") as store:
+        assert {info.id for info in store.sessions().items} == {*IDS}
+        for session_id in IDS:
+            assert store.session(session_id).messages()[0]["content"] == session_id
+    folders = [found.name for found in (path / "sessions").iterdir()]
+    assert len({name.casefold() for name in folders}) == len(IDS)
+    assert all(names.decode(name) is not None or names.is_hashed(name) for name in folders)
+    assert [found.name for found in (tmp_path / "below").iterdir()] == ["store"]
+    with hansard.open(path, durability="os") as store:
+        for refused in ("", "a\0b", "\ud800", "x" * 1025):
+            with pytest.raises(hansard.InvalidSessionId):
+                store.session(refused).messages()

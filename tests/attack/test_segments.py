@@ -1,0 +1,243 @@
+"""Files of a session, or beside it, whose numbers lie: bombs, holes, counts that would take all memory."""
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zstandard
+
+import hansard
+from hansard.log import dictionary, disk, retirement, sealed
+from hansard.log.root import Root
+from hansard.log.sealed import INDEX_END, KEY, OURS, SKIPPABLE, TABLE_END, Sealed
+from hansard.log.thawing import thaw
+from tests.attack.forging import (
+    TIME,
+    confined,
+    frame_that_lies,
+    nested,
+    with_a_good_session,
+)
+
+
+def compacted(path: Path) -> Path:
+    """Make a store with one session that was compacted; return the sealed segment."""
+    with hansard.open(path, durability="os") as store:
+        session = store.session("s")
+        for number in range(50):
+            session.add_message({"role": "user", "content": f"m{number}"}, key=f"k{number}")
+        session.set_title("zebra")
+        session.compact()
+        assert session.seq == 51
+    (found,) = (path / "sessions/s").glob("*.zst")
+    return found
+
+
+def index_of(file: Path) -> tuple[bytes, dict[str, Any], bytes]:
+    """Take a sealed segment apart: what stands before the index, what that says, and the seek table."""
+    data = file.read_bytes()
+    count = TABLE_END.unpack(data[-TABLE_END.size :])[0]
+    table = SKIPPABLE.size + sealed.ENTRY.size * count + TABLE_END.size
+    end = len(data) - table
+    length = INDEX_END.unpack(data[end - INDEX_END.size : end])[0]
+    at = end - INDEX_END.size - length
+    return data[:at], json.loads(data[at : at + length]), data[end:]
+
+
+def put_index(file: Path, before: bytes, index: dict[str, Any], table: bytes) -> None:
+    """Put it together again with another index, whose checksum fits."""
+    text = json.dumps(index).encode()
+    end = INDEX_END.pack(len(text), zlib.crc32(text), OURS)
+    keys, controls = index.get("keys", 0), max(0, index.get("controls", 0))
+    begin = len(before) - KEY.size * keys - controls - SKIPPABLE.size
+    if begin > 0 and keys < 1000 and controls < 10_000:
+        behind = before[begin + SKIPPABLE.size :] + text + end
+        before = before[:begin] + SKIPPABLE.pack(sealed.INDEX_MAGIC, len(behind)) + behind
+    else:
+        before += text + end
+    file.write_bytes(before + table)
+
+
+LIES: dict[str, dict[str, Any]] = {
+    "a header without end": {"header": 10**18},
+    "a header of nothing": {"header": 0},
+    "lines without end": {"size": 10**18},
+    "fewer keys than none": {"keys": -5, "pages": []},
+    "control records without end": {"controls": 10**18},
+    "fewer control records than none": {"controls": -7},
+    "a control record before the beginning": {"ctl": -1},
+    "a control record behind the end": {"ctl": 10**18},
+    "a last event before the first": {"last": -1},
+    "events without end": {"last": 10**30, "before": 10**30 - 51},
+    "frames that go round": {"frames": [[10**30, 0, 0, 0], [-(10**30) + 9, 5, 1, 0]]},
+    "frames over each other": {"frames": [[9, 0, 0, 0], [9, 0, 0, 0], [9, 0, 0, 0]]},
+    "frames that go back": {"frames": [[9, 0, 0, 0], [9, 500, 0, 0], [9, 100, 0, 0]]},
+    "no frames": {"frames": []},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_index_that_lies_is_damage(lie: str, tmp_path: Path) -> None:
+    """N-74, F-92: an index whose checksum fits, and whose numbers cannot be, is refused unused."""
+    file = compacted(tmp_path / "store")
+    before, index, table = index_of(file)
+    put_index(file, before, {**index, **LIES[lie]}, table)
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        session = store.session("s")
+        (tmp_path / "store/sessions/s/checkpoint").unlink(missing_ok=True)
+        for ask in (session.messages, session.state, lambda: list(session.events())):
+            with pytest.raises(hansard.Damaged):
+                ask()
+        with pytest.raises(hansard.Damaged):
+            session.add_message({"role": "user", "content": "x"}, key="k1")
+        assert not session.verify().ok
+        assert [info.id for info in store.sessions().items] == ["s"]
+
+
+def test_a_repair_is_no_match_for_a_frame_that_lies(tmp_path: Path) -> None:
+    """N-74, F-114: a frame that says 60 MiB and holds 8 GiB is given up in bounded memory."""
+    file = tmp_path / "bomb"
+    good = zstandard.ZstdCompressor().compress(b"a whole line\n")
+    file.write_bytes(frame_that_lies(60 << 20, 1 << 16) + good)
+    program = """
+import os, sys
+from hansard.log.thawing import thaw
+target = os.open(sys.argv[1] + ".thawed", os.O_RDWR | os.O_CREAT, 0o600)
+found = thaw(os.open(sys.argv[1], os.O_RDONLY), sys.argv[1], target, None)
+print(len(found.findings), os.fstat(target).st_size)
+"""
+    assert confined(program, file, memory=800 << 20).split() == [
+        "2",
+        str(2 + len(b"a whole line\n")),
+    ]
+
+
+def test_what_a_repair_unpacks_is_whole(tmp_path: Path) -> None:
+    """F-114: frames without an index are unpacked byte for byte, also one that is fed in many steps."""
+    lines = [os.urandom(50_000).hex().encode() + b"\n", b"short\n", b"", b"z" * 3_000_000 + b"\n"]
+    packed = b"".join(zstandard.ZstdCompressor(level=1).compress(line) for line in lines)
+    (tmp_path / "frames").write_bytes(packed)
+    source = os.open(tmp_path / "frames", os.O_RDONLY)
+    target = os.open(tmp_path / "lines", os.O_RDWR | os.O_CREAT, 0o600)
+    found = thaw(source, "frames", target, lambda _: b"")
+    assert (tmp_path / "lines").read_bytes() == b"".join(lines)
+    assert len(found.findings) == 1, "that there is no index"
+    os.close(source)
+    os.close(target)
+
+
+def checkpoint(lines: bytes, saved: bytes = b"", **said: Any) -> bytes:
+    """Return the file of a checkpoint, whose checksum fits."""
+    body = lines + saved
+    head = {"checkpoint": 1, "session": "s", "created": TIME, "seq": 51, "controls": len(lines)}
+    head |= {"state": len(saved), "sections": zlib.crc32(body), **said}
+    return json.dumps(head).encode() + b"\n" + body
+
+
+def put_checkpoint(path: Path, data: bytes) -> None:
+    """Give the session a checkpoint that says when the session began."""
+    with hansard.open(path, read_only=True) as store:
+        created = store.session("s").state().created
+    (path / "sessions/s/checkpoint").write_bytes(data.replace(TIME.encode(), created.encode()))
+
+
+CHECKPOINTS = {
+    "nothing but depth": b'{"checkpoint":%s' % nested(100_000).encode(),
+    "a member that is deep": b'{"x":%s}\n' % nested(900).encode(),
+    "control records that are none": checkpoint(b"nonsense\n"),
+    "control records whose data are none": checkpoint(
+        b'{"seq":1,"time":"","kind":"metadata.set","data":[],"crc":""}\n'
+    ),
+    "lengths below zero": checkpoint(b"12345", b"67890", controls=-5, state=15),
+}
+
+
+@pytest.mark.parametrize("harm", CHECKPOINTS)
+def test_a_checkpoint_that_lies_is_passed_over(harm: str, tmp_path: Path) -> None:
+    """N-40, F-109: whatever a checkpoint holds, the log is read without it, and says the same."""
+    compacted(tmp_path / "store")
+    put_checkpoint(tmp_path / "store", CHECKPOINTS[harm])
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        session = store.session("s")
+        assert (session.title, session.state().seq, len(session.messages())) == ("zebra", 51, 50)
+        assert [info.title for info in store.sessions().items] == ["zebra"]
+
+
+def test_a_checkpoint_takes_no_memory_that_it_does_not_fill(tmp_path: Path) -> None:
+    """N-77: a small checkpoint is read with little memory, though a large one may be half a gigabyte."""
+    compacted(tmp_path / "store")
+    put_checkpoint(tmp_path / "store", checkpoint(b""))
+    program = """
+import sys, hansard
+with hansard.open(sys.argv[1]) as store:
+    print(store.session("s").messages()[0]["content"])
+"""
+    assert confined(program, tmp_path / "store", memory=300 << 20) == "m0\n"
+
+
+def test_a_doubt_about_more_than_there_is_ends(tmp_path: Path) -> None:
+    """N-74, F-122: a doubt that names a stretch without end costs no more than the dictionary is long."""
+    path = with_a_good_session(tmp_path / "store")
+    root = Root(str(path), create=False, read_only=False)
+    name = dictionary.keep(root, b"something that was said, " * 100)
+    doubts = {"a": [[0, 10**18]], "b": [[-(10**18), 10**18 + 9]], "c": [[10**18, 10**18]]}
+    for doubt, pieces in doubts.items():
+        text = msgspec.json.encode(pieces)
+        (path / "dictionaries" / f"{name}.doubt-{doubt}").write_bytes(text)
+    (path / "dictionaries" / f"{name}.doubt-d").write_bytes(nested(100_000).encode())
+    assert retirement.judge(root, [b"nothing of it"])
+    assert dictionary.retired(root) == {name}
+    root.close()
+
+
+def test_a_cursor_larger_than_any_is_not_read(tmp_path: Path) -> None:
+    """N-74, F-49: a cursor's file with holes is refused before it is read, and can be dropped."""
+    path = with_a_good_session(tmp_path / "store")
+    (path / "cursors").mkdir(mode=0o700)
+    for name in ("plain", "x" * 100 + "%~" + "a" * 64):
+        with (path / "cursors" / f"{name}.jsonl").open("wb") as file:
+            file.truncate(2 << 30)
+    program = """
+import sys, hansard
+with hansard.open(sys.argv[1]) as store:
+    print(len(store.cursors()))
+    try:
+        store.follow(cursor="plain").close()
+    except hansard.Damaged as error:
+        print(error.reason)
+    print(store.drop_cursor("plain"))
+"""
+    said = confined(program, path).splitlines()
+    assert said == ["2", "larger than a cursor can be", "True"]
+
+
+def test_a_small_file_that_grows_is_bounded(tmp_path: Path) -> None:
+    """N-74: a file that may be small, and is not, is refused before it is read."""
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(1 << 40)
+    directory = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(OSError, match="larger than it can be"):
+            disk.read_all(directory, "file", 1 << 20)
+    finally:
+        os.close(directory)
+
+
+def test_a_marker_that_is_deep_is_refused(tmp_path: Path) -> None:
+    """F-1, N-74: a store whose marker is nothing but depth is no store, and is left as it is."""
+    path = with_a_good_session(tmp_path / "store")
+    (path / "hansard.json").write_text(f'{{"hansard":"store","version":1,"x":{nested(20_000)}}}')
+    with pytest.raises(hansard.UnknownFormat):
+        hansard.open(path)
+
+
+def test_sealed_segments_are_read_as_before(tmp_path: Path) -> None:
+    """F-92: an index as we write it passes: of one event, of many frames, and with a short last frame."""
+    file = compacted(tmp_path / "store")
+    opened = Sealed(os.open(file, os.O_RDONLY), str(file), "s", lambda _: b"")
+    opened.check()
+    assert opened.index.last == 51

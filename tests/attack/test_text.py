@@ -1,0 +1,200 @@
+"""What was said, shown to somebody: on a terminal, as a page, as Markdown, in an error, in a log."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.event import secrets
+from hansard.log import disk
+from hansard.upkeep import transfer_markdown
+from tests.attack.forging import PATIENCE, confined, nested
+
+
+def markdown_of(text: str) -> str:
+    """Return what a message says in a transcript."""
+    return transfer_markdown._quoted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<img src=x onerror=alert(1)>",
+        "\\<img src=x onerror=alert(1)>",
+        "\\\\<img src=x onerror=alert(1)>",
+        "\\\\\\<script>alert(1)</script>",
+        "a <!-- b\n--> c",
+        "<https://example.com>",
+        "`a` <b>",
+    ],
+)
+def test_no_tag_is_left_in_markdown(text: str) -> None:
+    """N-66: whatever stands before it, a tag in a message is shown, whichever program reads the Markdown."""
+    assert "<" not in markdown_of(text)
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "[a](javascript:alert(1))",
+        "[a]( javascript:alert(1))",
+        "[a](JaVaScRiPt:alert(1))",
+        "[a](&#106;avascript:alert(1))",
+        "[a](javascript&colon;alert(1))",
+        "[a](data:text/html;base64,PHNjcmlwdD4=)",
+        "[a](\njavascript:alert(1))",
+        "[a](file:///etc/passwd)",
+        "[a]: javascript:alert(1)\n\n[a]",
+        "[a]:\n javascript:alert(1)",
+        "[a](//example.com)",
+    ],
+)
+def test_no_link_in_markdown_runs_anything(link: str) -> None:
+    """N-66: a link that leads elsewhere than to the web is text: its two parts are kept apart."""
+    shown = markdown_of(link)
+    assert "](" not in shown
+    assert "]:" not in shown
+
+
+def test_links_to_the_web_stay_and_code_is_untouched() -> None:
+    """N-66: ordinary links, and code in fences, are as they were said."""
+    assert "[a](https://example.com/x)" in markdown_of("see [a](https://example.com/x)")
+    assert "[a]: https://example.com" in markdown_of("[a]: https://example.com")
+    assert "> if a < b: x[1](2)" in markdown_of("```python\nif a < b: x[1](2)\n```")
+    assert "!\\[a]" in markdown_of("![a](https://example.com/x.png)")
+
+
+def test_a_line_of_spaces_takes_no_square_of_time() -> None:
+    """N-73: the pattern for fences gives nothing back: a long line is looked at once, not in all ways."""
+    pattern = transfer_markdown._FENCE.pattern
+    assert pattern.count("*+") == pattern.count("*") == 3
+    assert "~~~" in markdown_of("~~~" + " " * 200_000 + "`")
+
+
+def test_many_brackets_beside_a_long_text_take_little_memory() -> None:
+    """N-74, F-17: how deep JSON is is found out without memory for its texts, be they of 32 MiB."""
+    program = """
+import resource
+from hansard.event import codec
+raw = b'{"a":"' + b"x" * (16 << 20) + b"\\\\\\\\n" * (8 << 20) + b'","b":[' + b"[]," * 300 + b"[]]}"
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert not codec.is_too_deep(raw)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    assert int(confined(program)) < 64
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"a": json.loads(nested(130))},
+        {"a": float("nan")},
+        {"a": float("-inf")},
+        {"a": "\ud800"},
+        {"\udfff": 1},
+        {1: 2},
+        {"a": b"x"},
+        {"a": {1, 2}},
+        {"a": object()},
+    ],
+)
+def test_what_json_cannot_hold_is_refused(data: dict[Any, Any], tmp_path: Path) -> None:
+    """N-64, F-17: depth, what is no number or no text, and objects are refused, and nothing is written."""
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        with pytest.raises(hansard.InvalidEvent):
+            store.session("s").add_message(data)
+        assert not store.exists("s")
+
+
+def test_what_json_can_hold_comes_back(tmp_path: Path) -> None:
+    """N-15, N-36, N-64: NUL, separators, huge integers, odd names and 126 levels come back equal."""
+    message = {
+        "role": "user",
+        "content": "a\0b\u2028\u2029\x85\x0b\x0c\r\n\x1b[2J\u202e",
+        "n": 10**4000,
+        "x": -(10**18),
+        "": "",
+        "\0": None,
+        "__class__": "x",
+        "__proto__": {"a": 1},
+        "deep": json.loads(nested(125)),
+    }
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        store.session("s").add_message(message)
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        assert store.session("s").messages() == [message]
+        assert store.session("s").verify().ok
+
+
+def test_texts_in_texts_are_not_followed_for_ever(tmp_path: Path) -> None:
+    """N-65, N-74: JSON in a text, however deep, is looked at, or refused with an error of ours."""
+    # At some depth it can be read, and not be walked. Which one that is depends on who calls, so: nobody.
+    program = """
+from hansard.event import secrets
+said = set()
+for depth in range(940, 1000):
+    try:
+        secrets.refuse({"a": "[" * depth + '"some text"' + "]" * depth}, "metadata")
+        said.add("fine")
+    except Exception as error:
+        said.add(type(error).__name__)
+print(*sorted(said))
+"""
+    assert confined(program).split() == ["InvalidEvent", "fine"]
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        session = store.session("s")
+        session.add_message({"role": "user", "content": json.dumps([nested(900), nested(5000)])})
+        assert [line["seq"] for line in session.share() if line.get("kind") == "message.added"]
+    shown, count = secrets.redact({"a": f"[[[password=hunter2hunter2, {nested(5000)}"})
+    assert count >= 1
+    assert "hunter2" not in json.dumps(shown)
+
+
+def test_a_process_that_holds_a_lock_is_named_without_its_secrets() -> None:
+    """N-65: who holds a lock is named by its program, without options, or what a terminal obeys."""
+    program = "print('ready', flush=True); input()"
+    words = ["--password=hunter2", "\x1b]0;owned\x07"]
+    # The second: a program that calls itself what it likes.
+    for first in (sys.executable, "evil\x1b[2J\x07\u202e"):
+        with subprocess.Popen(
+            [first, "-c", program, *words],
+            executable=sys.executable,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
+            try:
+                assert process.stdout is not None
+                process.stdout.readline()
+                told = disk.command_of(process.pid)
+            finally:
+                process.kill()
+                process.wait(PATIENCE)
+        assert told.isprintable()
+        assert "hunter2" not in told
+        assert told.startswith(os.path.basename(first)[:4]) or told == sys.executable
+
+
+def test_errors_do_not_say_what_was_refused_as_a_secret(tmp_path: Path) -> None:
+    """N-65: an error about a credential names its place, and neither error nor repr shows the credential."""
+    secret = "sk-ant-" + "a1B2" * 8
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        session = store.session("s")
+        calls: list[Callable[[], object]] = [
+            lambda: session.set_metadata(model={"api_key": secret}),
+            lambda: session.set_metadata(**{secret: 1}),
+            lambda: session.record_usage(model="m", header=f"Bearer {secret}"),
+        ]
+        for call in calls:
+            with pytest.raises(hansard.SecretRefused) as caught:
+                call()
+            assert secret not in f"{caught.value!r} {caught.value} {caught.value.place}"
+        session.add_message({"role": "user", "content": secret})
+        (event,) = session.events()
+        assert secret not in f"{session!r} {store!r}"
+        assert event.message == {"role": "user", "content": secret}, "what was said is kept"

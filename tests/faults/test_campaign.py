@@ -1,0 +1,80 @@
+"""The campaign counts right: what fails, dies, hangs or leaves something behind is told."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.faults.campaign_cases import Trial
+from tools.crash import campaign, worker
+from tools.crash.report import Report, Tally
+from tools.crash.row import Row
+
+
+def trial(*labels: str, place: Path, jobs: int = 2) -> Report:
+    """Run cases as a campaign does, and count them."""
+    tally = Tally(Row(99, "trials", 1, 1), len(labels))
+    cases = map(Trial, labels)
+    for done in worker.run_all(cases, jobs=jobs, modules=[Trial.__module__], place=str(place)):
+        tally.count(done)
+    return Report(7, "per-run", [tally])
+
+
+def test_all_that_goes_wrong_is_counted_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-17: a case that fails, raises, kills its process or hangs is one failure, and stops no other."""
+    monkeypatch.setattr(worker, "PATIENCE", 3.0)
+    labels = ["works 1", "fails", "raises", "dies", "works 2", "hangs", "skips", "works 3"]
+    report = trial(*labels, place=tmp_path)
+    (tally,) = report.tallies
+    assert not report.ok
+    assert sorted(label for label, _ in tally.failures) == ["dies", "fails", "hangs", "raises"]
+    assert tally.done == 7
+    assert tally.skipped == {"not on this machine": 1}
+    told = dict(tally.failures)
+    assert "ZeroDivisionError" in told["raises"]
+    assert "exit code -9" in told["dies"]
+    text = report.to_markdown()
+    assert "| 99 | trials | 8 | 7 | 4 | 1 |" in text
+    assert "--rows 99 --case 'fails' --seed 7 --count 8" in text
+    assert json.loads(report.to_json())["ok"] is False
+
+
+def test_what_is_left_over_is_told(tmp_path: Path) -> None:
+    """N-38: a descriptor or a thread that a case leaves behind is counted against it, and once."""
+    report = trial("leaks", "works 1", "threads", "works 2", place=tmp_path, jobs=1)
+    (tally,) = report.tallies
+    assert [label for label, _ in tally.left] == ["leaks", "threads"]
+    assert "descriptors: /dev/null" in tally.left[0][1]
+    assert tally.failures == []
+    assert not report.ok
+
+
+@pytest.mark.slow
+def test_a_campaign_is_repeated_by_its_seed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """N-17: one seed, one list of cases; a case by its label; a report as Markdown and as JSON."""
+    (source,) = campaign.chosen("5")
+    labels = [[case.label for case in source.cases(40, seed)] for seed in (1, 1, 2)]
+    assert labels[0] == labels[1] != labels[2]
+    options = ["--rows", "5", "--count", "40", "--seed", "1", "--case", labels[0][3]]
+    assert campaign.main([*options, "--report", str(tmp_path / "report")]) == 0
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    (row,) = report["rows"]
+    assert (row["number"], row["done"], row["failures"]) == (5, 1, [])
+    assert (tmp_path / "report" / "report.md").read_text() in capsys.readouterr().out
+    assert campaign.main([*options[:-1], "no such case"]) == 1
+    with pytest.raises(SystemExit, match="no row 77"):
+        campaign.main(["--rows", "77"])
+
+
+def test_every_row_of_the_table_is_there() -> None:
+    """N-17: rows 1 to 14 each have cases, and the same number of them for the same seed."""
+    numbers = {source.row.number for source in campaign.sources()}
+    assert numbers >= {5, 8, 9, 11, 14}
+    rng = random.Random(1)
+    for source in campaign.chosen("11,14"):
+        assert len(list(source.module.cases(3, rng))) == 3

@@ -1,0 +1,117 @@
+"""The tool that rebuilds crash states does what it says: the tests of power cuts stand on it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hansard.log import disk
+from hansard.testing import crashes
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Return a directory with a file that was there before."""
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "old").write_bytes(b"old")
+    return tmp_path / "base"
+
+
+@pytest.fixture
+def directory(base: Path) -> Iterator[int]:
+    """Return the directory, opened as a store opens one."""
+    descriptor = os.open(base, os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def trees(recording: crashes.Recording, acknowledged: int | None = None) -> list[crashes.Tree]:
+    """Return the states, all or those after so many steps."""
+    return [
+        state.tree
+        for state in recording.states()
+        if acknowledged is None or state.acknowledged == acknowledged
+    ]
+
+
+def test_what_was_synced_is_there_and_the_rest_may_be(base: Path, directory: int) -> None:
+    """N-37: unsynced bytes are there, not there, cut, or NUL; synced ones, and what was before, always."""
+    with crashes.record(base) as recording:
+        file = disk.create_file(directory, "new")
+        disk.write(file, b"abcd")
+        disk.sync(file)
+        disk.sync_directory(directory)
+        recording.acknowledge()
+        disk.write(file, b"efgh")
+        disk.close(file)
+    assert {tree["old"] for tree in trees(recording)} == {b"old"}
+    before = {tree.get("new") for tree in trees(recording, 0)}
+    assert before >= {None, b"", b"a", b"abcd", b"\0\0\0\0"}
+    after = {tree["new"] for tree in trees(recording, 1)}
+    assert after >= {b"abcd", b"abcde", b"abcdefgh", b"abcd\0\0\0\0"}
+    assert all(content.startswith(b"abcd") for content in after)
+
+
+def test_a_name_may_be_lost_until_its_directory_is_synced(base: Path, directory: int) -> None:
+    """N-37, F-31: without the directory's sync a new file may be gone, and a removed one be back."""
+    with crashes.record(base) as recording:
+        disk.close(disk.create_file(directory, "new"))
+        disk.remove(directory, "old")
+        recording.acknowledge()
+        disk.sync_directory(directory)
+        recording.acknowledge()
+    assert {tuple(sorted(tree)) for tree in trees(recording, 1)} == {
+        ("new",), ("new", "old"), ("old",), ()
+    }  # fmt: skip
+    assert [sorted(tree) for tree in trees(recording, 2)] == [["new"]]
+
+
+def test_a_rename_is_never_seen_by_halves(base: Path, directory: int) -> None:
+    """N-39: the file has the one name or the other, never both and never none."""
+    with crashes.record(base) as recording:
+        disk.move(directory, "old", directory, "moved")
+    assert sorted(sorted(tree) for tree in trees(recording)) == [["moved"], ["old"]]
+
+
+def test_a_later_write_without_the_earlier_one_is_a_hole(base: Path, directory: int) -> None:
+    """N-39: pages of one file may reach the disk in another order; such a state says that it is one."""
+    with crashes.record(base) as recording:
+        file = disk.open_file(directory, "old", writable=True)
+        disk.write(file, b"ab")
+        disk.write(file, b"cd")
+        disk.close(file)
+    holes = [state.tree["old"] for state in recording.states() if state.hole]
+    assert holes == [b"old\0\0cd"]
+
+
+def test_another_file_with_the_number_of_a_removed_one_is_another_file(
+    base: Path, directory: int
+) -> None:
+    """N-39: an inode's number is the next file's; what was in the old one does not come back."""
+    with crashes.record(base) as recording:
+        for number in range(5):
+            file = disk.create_file(directory, "new")
+            disk.write(file, b"%d" % number)
+            disk.sync(file)
+            disk.close(file)
+            if number < 4:
+                disk.remove(directory, "new")
+        disk.sync_directory(directory)
+        recording.acknowledge()
+    assert [tree["new"] for tree in trees(recording, 1)] == [b"4"]
+
+
+def test_writes_in_the_middle_and_states_that_are_built(base: Path, directory: int) -> None:
+    """N-37: what is written over is the old or the new; a state is built as it is told."""
+    with crashes.record(base) as recording:
+        file = disk.open_to_change(directory, "old")
+        disk.lengthen(file, 5)
+        disk.write_at(file, b"LD", 1)
+        disk.close(file)
+    found = {tree["old"] for tree in trees(recording)}
+    assert found >= {b"old", b"old\0\0", b"oLd\0\0", b"oLD\0\0"}
+    for number, state in enumerate(recording.states()):
+        place = base.parent / f"state-{number}"
+        state.build(place)
+        assert {path.name: path.read_bytes() for path in place.iterdir()} == state.tree

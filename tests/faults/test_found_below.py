@@ -1,0 +1,84 @@
+"""What the faults below Python have found, told again at the seam: quick, and without a compiler."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.testing import faults
+
+ID = "s"
+SAID = [{"role": "user", "content": "first"}, {"role": "user", "content": "second"}]
+
+
+def log_of(path: Path) -> Path:
+    """Return the session's log."""
+    return path / "sessions" / ID / "log.jsonl"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return a store with a session of two messages."""
+    with hansard.open(tmp_path / "store") as store:
+        store.session(ID).add_messages(SAID)
+    return tmp_path / "store"
+
+
+def test_syncs_that_fail_behind_a_sealed_segment_shut_the_session(path: Path) -> None:
+    """F-35, F-37: a failed sync's note needs a segment, that needs a sync, and its failure no other note."""
+    with hansard.open(path) as store, faults.kill(only=("move",)), pytest.raises(faults.Killed):
+        store.session(ID).compact()
+    with hansard.open(path) as store:
+        session = store.session(ID)
+        with faults.fail_sync(lost=None, lasting=True):
+            for _ in range(2):
+                with pytest.raises(hansard.SyncFailed):
+                    session.add_message({"role": "user", "content": "third"})
+        assert session.messages() == SAID
+        assert session.verify().ok
+        session.add_message({"role": "user", "content": "fourth"})
+        assert [said["content"] for said in session.messages()] == ["first", "second", "fourth"]
+
+
+def test_an_index_that_cannot_be_removed_is_an_error_of_ours(path: Path) -> None:
+    """N-29: who compacts hears that an index which may say what was taken out is still there, and where."""
+    with hansard.open(path) as store:
+        store.compact()
+        store.sessions()
+    (path / "index.db").write_bytes(b"no database " * 100)
+    with hansard.open(path) as store:
+        with (
+            faults.fail(errno.EIO, only=("remove",), lasting=True),
+            pytest.raises(hansard.DiskFailed, match=r"index\.db: remove: .*delete it"),
+        ):
+            store.compact()
+        store.compact()
+        assert [info.id for info in store.sessions().items] == [ID]
+
+
+def test_a_session_that_was_damaged_while_it_was_restored_can_be_repaired(path: Path) -> None:
+    """F-35, F-36: it is not in the trash any more, so `restore` cannot bring it back, and `repair` does."""
+    with hansard.open(path) as store:
+        store.delete(ID)
+        deleted = (path / "trash" / ID / "log.jsonl").read_bytes()
+        store.restore(ID)
+    # The sync of what says that it is restored has failed, and its bytes are lost; the note of that is there.
+    log = log_of(path)
+    with (
+        hansard.open(path) as store,
+        faults.fail_sync(lost=None),
+        pytest.raises(hansard.SyncFailed),
+    ):
+        store.session(ID).fork("f")
+    whole = log.read_bytes()
+    end = whole.index(b"\n", len(deleted)) + 1
+    log.write_bytes(deleted + bytes(end - len(deleted)) + whole[end:])
+    with hansard.open(path) as store:
+        session = store.session(ID)
+        assert not session.verify().ok
+        assert session.repair().repaired
+        assert session.verify().ok
+        assert session.messages()[:2] == SAID
+        session.add_message({"role": "user", "content": "fourth"})
+        assert [info.id for info in store.sessions().items] == [ID]

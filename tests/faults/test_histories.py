@@ -1,0 +1,460 @@
+"""Claims about histories: many processes and threads ask a store for all it can do, and every answer fits.
+
+And about the checker: each kind of violation is found in a history made by hand, and a store without its lock
+is found out.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hansard.testing import histories
+from hansard.testing._history_values import EMPTY, digest, message, view_digest
+from hansard.testing.histories import End, History, Operation, Record, Violation
+
+S = "steady/0"
+
+
+class Story:
+    """A history that is being made up: every call takes its turn, one unit of time after the other."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.operations: list[Operation] = []
+        self.sessions: dict[str, End] = {}
+
+    def tick(self) -> int:
+        """Let time pass."""
+        self.now += 1
+        return self.now
+
+    def ask(
+        self, do: str, session: str = S, outcome: Any = "ok", *, result: Any = None, **asked: Any
+    ) -> Operation:
+        """Ask, and be answered before anybody else asks."""
+        number = len(self.operations) + 1
+        begun = self.tick()
+        ended = None if outcome == "unknown" else self.tick()
+        one = Operation(f"w0.0.{number}", do, session, asked, begun, ended, outcome, result or {})
+        self.operations.append(one)
+        return one
+
+    def append(
+        self,
+        session: str = S,
+        *,
+        size: int = 1,
+        key: str | None = None,
+        expected: int | None = None,
+        of: str = "",
+        outcome: Any = "ok",
+        kept: bool = True,
+    ) -> Operation:
+        """Append so many messages, which then are there, unless they are not `kept`."""
+        name = of or f"w0.0.{len(self.operations) + 1}"
+        events = self.sessions.setdefault(session, End([])).events
+        begin = len(events) + 1
+        if kept:
+            for place in range(size):
+                self.put(session, message(name, place, size, 1), key=None if place else key)
+        seqs = list(range(begin, begin + size))
+        result = {"seqs": seqs, "of": name} if outcome == "ok" else {"error": "SeqConflict"}
+        asked: dict[str, Any] = {"size": size, "key": key, "expected": expected, "of": name}
+        return self.ask("append", session, outcome, result=result, **asked)
+
+    def put(self, session: str, said: dict[str, Any], key: str | None = None) -> None:
+        """Let a message be there, whoever said it."""
+        events = self.sessions.setdefault(session, End([])).events
+        events.append(Record(len(events) + 1, "message.added", {"message": said}, key))
+
+    def put_event(self, session: str, kind: str, **data: Any) -> None:
+        """Let another event be there."""
+        events = self.sessions.setdefault(session, End([])).events
+        events.append(Record(len(events) + 1, kind, data))
+
+    def read(self, session: str = S, *, upto: int | None = None) -> Operation:
+        """Read what there is."""
+        seen = self.sessions[session].events[:upto]
+        return self.ask(
+            "read", session, result={"seq": len(seen), "digest": digest(EMPTY, seen)}, after=0
+        )
+
+    def view(self, *places: tuple[str, int]) -> Operation:
+        """Look at the model view, and see messages by operation and place."""
+        seen = EMPTY
+        for name, place in places:
+            seen = view_digest(seen, {"op": name, "place": place})
+        return self.ask("view", result={"digest": seen})
+
+    def alter(self, seq: int, **changes: Any) -> None:
+        """Let a message be another than was said."""
+        record = self.sessions[S].events[seq - 1]
+        said = {**record.data["message"], **changes}
+        self.sessions[S].events[seq - 1] = record._replace(data={"message": said})
+
+    def end(self, *noticed: Violation) -> History:
+        """Return what has happened."""
+        return History(self.operations, self.sessions, list(noticed))
+
+
+def good() -> Story:
+    """Return a history in which a little of everything happened, and nothing is wrong."""
+    story = Story()
+    story.append()
+    story.append(size=3)
+    story.append(key="k")
+    story.ask(
+        "append",
+        result={"seqs": [5], "of": "w0.0.3"},
+        size=1,
+        key="k",
+        expected=None,
+        of="w0.0.3",
+    )
+    story.append(expected=5)
+    refused = {"error": "SeqConflict", "actual": 6}
+    asked: dict[str, Any] = {"size": 1, "key": None, "expected": 5, "of": "w0.0.6"}
+    story.ask("append", outcome="refused", result=refused, **asked)
+    story.append(outcome="unknown")
+    story.append(outcome="unknown", kept=False)
+    story.read()
+    story.put_event(S, "session.reverted", seq=1)
+    story.ask("revert", result={"seq": 8}, to=1)
+    story.view(("w0.0.1", 0))
+    story.sessions["fork/a"] = End(list(story.sessions[S].events[:2]))
+    story.put_event("fork/a", "session.forked", parent=S, seq=2)
+    story.ask("fork", child="fork/a", at=2)
+    story.append("mortal/0")
+    story.ask("list", "", result={"sessions": {S: 8, "fork/a": 3, "mortal/0": 1}})
+    story.ask("delete", "mortal/0")
+    story.ask("read", "mortal/0", "refused", result={"error": "SessionDeleted"})
+    story.ask("list", "", result={"sessions": {S: 8, "fork/a": 3}})
+    story.ask("restore", "mortal/0")
+    story.append("mortal/0")
+    story.put_event("new/1", "session.created", metadata={"op": "w0.0.20"})
+    story.ask("create", "new/1", result={"seq": 1})
+    story.ask("create", "new/1", "refused", result={"error": "SessionExists"})
+    story.ask("search", result={"found": [S]}, word="w0.0.1/0/0")
+    story.ask("compact")
+    return story
+
+
+def test_a_history_in_which_all_is_well_has_no_violation() -> None:
+    """N-17: a history of appends, batches, keys, forks, reverts and deletes as they should be is passed."""
+    assert histories.check(good().end()) == []
+
+
+def lose(story: Story) -> None:
+    """Acknowledge what is not there."""
+    story.append(kept=False)
+
+
+def lose_a_keyed_one(story: Story) -> None:
+    """Acknowledge a key whose events are not there."""
+    story.append(key="other", kept=False)
+
+
+def lose_a_revert(story: Story) -> None:
+    """Acknowledge a revert that is not there."""
+    story.ask("revert", result={"seq": 7}, to=3)
+
+
+def lose_a_child(story: Story) -> None:
+    """Acknowledge a fork, and have no child."""
+    story.ask("fork", child="fork/b", at=None)
+
+
+def lose_what_was_created(story: Story) -> None:
+    """Acknowledge a session that is not there."""
+    story.ask("create", "new/2", result={"seq": 1})
+
+
+def double(story: Story) -> None:
+    """Keep what was said once twice."""
+    story.put(S, message("w0.0.1", 0, 1, 1))
+
+
+def make_up(story: Story) -> None:
+    """Keep what nobody said."""
+    story.put(S, message("w9.0.1", 0, 1, 1))
+
+
+def keep_what_was_refused(story: Story) -> None:
+    """Keep an append that was refused."""
+    story.append(outcome="refused")
+
+
+def revert_unasked(story: Story) -> None:
+    """Keep a revert that nobody asked for."""
+    story.put_event(S, "session.reverted", seq=2)
+
+
+def list_what_is_not_there(story: Story) -> None:
+    """List a session that there is not."""
+    listed = {S: 8, "fork/a": 3, "mortal/0": 2, "new/1": 1, "ghost": 1}
+    story.ask("list", "", result={"sessions": listed})
+
+
+def alter(story: Story) -> None:
+    """Keep another text than was said."""
+    story.alter(6, content=" something else")
+
+
+def leave_a_gap(story: Story) -> None:
+    """Give the last event a seq too high."""
+    last = story.sessions[S].events[-1]
+    story.sessions[S].events[-1] = last._replace(seq=last.seq + 1)
+
+
+def tear(story: Story) -> None:
+    """Keep two of three."""
+    for place in range(2):
+        story.put(S, message(f"w0.0.{len(story.operations) + 1}", place, 3, 1))
+    asked: dict[str, Any] = {
+        "size": 3,
+        "key": None,
+        "expected": None,
+        "of": f"w0.0.{len(story.operations) + 1}",
+    }
+    story.ask("append", outcome="unknown", **asked)
+
+
+def interleave(story: Story) -> None:
+    """Put something between the first and the second of a batch."""
+    name = f"w0.0.{len(story.operations) + 1}"
+    story.put(S, message(name, 0, 2, 1))
+    story.put_event(S, "session.reverted", seq=8)
+    story.put(S, message(name, 1, 2, 1))
+    asked: dict[str, Any] = {"size": 2, "key": None, "expected": None, "of": name}
+    story.ask("append", result={"seqs": [9, 11], "of": name}, **asked)
+    story.ask("revert", result={"seq": 10}, to=8)
+
+
+def reorder(story: Story) -> None:
+    """Let what was asked for later stand before what was acknowledged earlier."""
+    first, second = story.append(), story.append()
+    events = story.sessions[S].events
+    events[-2], events[-1] = (
+        events[-1]._replace(seq=events[-2].seq),
+        events[-2]._replace(seq=events[-1].seq),
+    )
+    for one, other in ((first, second), (second, first)):
+        place = story.operations.index(one)
+        story.operations[place] = one._replace(result={**one.result, "seqs": other.result["seqs"]})
+
+
+def read_something_else(story: Story) -> None:
+    """See an event that never stood there."""
+    story.ask("read", result={"seq": 8, "digest": "something else"}, after=0)
+
+
+def view_something_else(story: Story) -> None:
+    """See a list of messages that the view never was."""
+    story.view(("w0.0.5", 0), ("w0.0.1", 0))
+
+
+def read_too_little(story: Story) -> None:
+    """Not see what had been acknowledged."""
+    story.read(upto=7)
+
+
+def view_too_early(story: Story) -> None:
+    """See the view as it was before the revert that was acknowledged."""
+    story.view(("w0.0.1", 0), ("w0.0.2", 0))
+
+
+def list_too_early(story: Story) -> None:
+    """List a session as it was before the last append that was acknowledged."""
+    listed = {S: 7, "fork/a": 3, "mortal/0": 2, "new/1": 1}
+    story.ask("list", "", result={"sessions": listed})
+
+
+def find_too_little(story: Story) -> None:
+    """Not find a message that was acknowledged."""
+    story.ask("search", result={"found": []}, word="w0.0.1/0/0")
+
+
+def append_elsewhere(story: Story) -> None:
+    """Append although the session is not where it was expected."""
+    story.append(expected=3)
+
+
+def refuse_for_nothing(story: Story) -> None:
+    """Refuse an append although the session is where it was expected."""
+    asked: dict[str, Any] = {"size": 1, "key": None, "expected": 8, "of": "w0.0.99"}
+    refused = {"error": "SeqConflict", "actual": 8}
+    story.ask("append", outcome="refused", result=refused, **asked)
+
+
+def use_a_key_twice(story: Story) -> None:
+    """Append two different messages with one key."""
+    story.append(key="k")
+
+
+def answer_a_key_otherwise(story: Story) -> None:
+    """Tell who asks again another seq."""
+    asked: dict[str, Any] = {"size": 1, "key": "k", "expected": None, "of": "w0.0.3"}
+    story.ask("append", result={"seqs": [6], "of": "w0.0.3"}, **asked)
+
+
+def fork_from_another(story: Story) -> None:
+    """Let a child begin otherwise than its parent."""
+    child = story.sessions["fork/a"].events
+    child[0] = child[0]._replace(stamp="another time")
+
+
+def fork_elsewhere(story: Story) -> None:
+    """Fork at another seq than was asked for."""
+    story.sessions["fork/b"] = End(list(story.sessions[S].events[:2]))
+    story.put_event("fork/b", "session.forked", parent=S, seq=2)
+    story.ask("fork", child="fork/b", at=3)
+
+
+def read_the_deleted(story: Story) -> None:
+    """Read a session that was deleted, and not restored."""
+    story.ask("delete", "mortal/0")
+    story.read("mortal/0")
+    story.ask("restore", "mortal/0")
+
+
+def list_the_deleted(story: Story) -> None:
+    """List a session that was deleted, and not restored."""
+    story.ask("delete", "mortal/0")
+    listed = {S: 8, "fork/a": 3, "mortal/0": 2, "new/1": 1}
+    story.ask("list", "", result={"sessions": listed})
+    story.ask("restore", "mortal/0")
+
+
+def find_the_deleted(story: Story) -> None:
+    """Find what a session said that was deleted, and not restored."""
+    story.ask("delete", "mortal/0")
+    story.ask("search", "mortal/0", result={"found": ["mortal/0"]}, word="w0.0.13/0/0")
+    story.ask("restore", "mortal/0")
+
+
+def come_back(story: Story) -> None:
+    """Have a session at the end that was deleted last."""
+    story.ask("delete", "mortal/0")
+
+
+def refuse_the_living(story: Story) -> None:
+    """Say of a session that it is deleted, which nobody did."""
+    story.ask("read", S, "refused", result={"error": "SessionDeleted"})
+
+
+def list_too_few(story: Story) -> None:
+    """Leave a session out of the listing."""
+    story.ask("list", "", result={"sessions": {"fork/a": 3, "mortal/0": 2, "new/1": 1}})
+
+
+def end_in_the_trash(story: Story) -> None:
+    """Find a session in the trash that nobody put there."""
+    story.sessions[S] = story.sessions[S]._replace(deleted=True)
+
+
+def fail(story: Story) -> None:
+    """Let an append end with an error that nothing explains."""
+    story.ask("compact", outcome="failed", result={"error": "TypeError", "says": "what?"})
+
+
+BAD: list[tuple[str, Callable[[Story], None]]] = [
+    ("lost", lose),
+    ("lost", lose_a_keyed_one),
+    ("lost", lose_a_revert),
+    ("lost", lose_a_child),
+    ("lost", lose_what_was_created),
+    ("twice", double),
+    ("phantom", make_up),
+    ("phantom", keep_what_was_refused),
+    ("phantom", revert_unasked),
+    ("phantom", list_what_is_not_there),
+    ("altered", alter),
+    ("gap", leave_a_gap),
+    ("torn batch", tear),
+    ("torn batch", interleave),
+    ("order", reorder),
+    ("not a prefix", read_something_else),
+    ("not a prefix", view_something_else),
+    ("stale", read_too_little),
+    ("stale", view_too_early),
+    ("stale", list_too_early),
+    ("stale", find_too_little),
+    ("compare-and-set", append_elsewhere),
+    ("compare-and-set", refuse_for_nothing),
+    ("key", use_a_key_twice),
+    ("key", answer_a_key_otherwise),
+    ("fork", fork_from_another),
+    ("fork", fork_elsewhere),
+    ("resurrected", read_the_deleted),
+    ("resurrected", list_the_deleted),
+    ("resurrected", find_the_deleted),
+    ("resurrected", come_back),
+    ("vanished", refuse_the_living),
+    ("vanished", list_too_few),
+    ("vanished", end_in_the_trash),
+    ("failed", fail),
+]
+
+
+@pytest.mark.parametrize(("kind", "spoil"), BAD, ids=[spoil.__name__ for _, spoil in BAD])
+def test_the_checker_finds_each_kind_of_violation(
+    kind: str, spoil: Callable[[Story], None]
+) -> None:
+    """N-16, N-17, N-22, N-26: a history with one thing wrong has a violation of that kind."""
+    story = good()
+    spoil(story)
+    found = histories.check(story.end())
+    assert kind in {violation.kind for violation in found}, found
+
+
+def test_what_was_noticed_besides_is_a_violation() -> None:
+    """N-17: what hung, and what `verify` found, is reported with the rest."""
+    hung = Violation("hung", "", "still running: w3")
+    damaged = Violation("damaged", S, "checksum mismatch")
+    assert histories.check(good().end(hung, damaged)) == [hung, damaged]
+
+
+def show(history: History) -> str:
+    """Return what is wrong, as text."""
+    return "\n".join(map(str, histories.check(history)))
+
+
+@pytest.mark.slow
+def test_a_history_with_kills_breaks_no_promise(tmp_path: Path, seed: int) -> None:
+    """N-16, N-17, N-22, N-26, N-39: 4 processes × 2 threads do all at once, some are killed; all fits."""
+    history = histories.run(
+        tmp_path / "store", operations=45, kills=6, seed=seed, options={"durability": "os"}
+    )
+    assert show(history) == ""
+    done = {(one.do, one.outcome) for one in history.operations}
+    assert {do for do, outcome in done if outcome == "ok"} >= {
+        *("append", "read", "view", "list", "fork", "create", "revert", "compact"),
+    }
+    assert len(history.operations) > 250
+
+
+@pytest.mark.slow
+def test_a_history_without_the_lock_is_found_out(tmp_path: Path, seed: int) -> None:
+    """N-17: the same run, with the lock taken out of the workers, shows violations."""
+    for attempt in range(5):
+        history = histories.run(
+            tmp_path / f"store-{attempt}",
+            operations=40,
+            seed=seed + attempt,
+            options={"durability": "os"},
+            weights={"list": 0, "search": 0, "fork": 0, "create": 0},
+            prepare="tests.faults.workers:take_out_the_lock",
+        )
+        if histories.check(history):
+            return
+    pytest.fail(
+        "8 threads in 4 processes without a lock did no harm that was noticed, five times over"
+    )
+
+
+def test_a_store_in_memory_is_refused() -> None:
+    """N-17: a history needs a store that other processes can open, and says so."""
+    with pytest.raises(ValueError, match="other processes"):
+        histories.run("memory:")

@@ -1,0 +1,132 @@
+"""Claims about interrupts and about memory that runs out, in a process that lives on.
+
+Each run takes 500 of the points and 500 of the allocations; `tools/crash/campaign --rows 12` takes all.
+"""
+
+import fcntl
+import os
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import hansard
+from hansard.log.turns import Turns
+from tools.crash import interrupts, memory
+from tools.crash.rows.interrupts import ALLOCATIONS, POINTS, Interrupted, OutOfMemory, cases
+from tools.crash.struck import BY_NAME, Stage, Wrong, run
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    """Return a prepared store to strike."""
+    made = Stage()
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_interrupt_anywhere_holds_no_lock_and_loses_nothing(
+    stage: Stage, rng: random.Random
+) -> None:
+    """N-23, N-39: 500 interrupts leave the state before or after, no lock, and a store that goes on."""
+    struck = 0
+    for case in cases(1_000, rng):
+        if isinstance(case, Interrupted):
+            struck += interrupts.interrupt(stage, case.operation, case.at).fired
+    assert struck > 400
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_allocation_that_fails_anywhere_holds_no_lock_and_loses_nothing(
+    rng: random.Random,
+) -> None:
+    """N-23, N-39: 500 failed allocations leave the state before or after, no lock, a store that goes on."""
+    if memory.missing():
+        pytest.skip(memory.missing())
+    chosen = [case for case in cases(1_000, rng) if isinstance(case, OutOfMemory)]
+    answers = memory.strike([(case.operation, case.at) for case in chosen])
+    assert [answer for answer in answers if answer.outcome == "wrong"] == []
+    assert len(answers) == 500
+    assert sum(answer.outcome == "struck" for answer in answers) > 250
+
+
+def test_the_points_are_those_where_python_delivers_an_interrupt(stage: Stage) -> None:
+    """N-23: an operation has hundreds of points, about as many as the row says, and each can be struck."""
+    found = interrupts.points(stage, "append")
+    assert 200 < found <= POINTS["append"] + 30
+    assert interrupts.interrupt(stage, "append", found).fired
+    assert not interrupts.interrupt(stage, "append", 10 * found).fired
+    assert POINTS.keys() == ALLOCATIONS.keys() == BY_NAME.keys()
+
+
+def test_a_point_is_where_a_function_begins_or_a_c_function_has_returned() -> None:
+    """N-23: no interrupt is raised on the way into a `finally`, where none can come; else a point each."""
+
+    def protected(closed: list[int]) -> None:
+        try:
+            closed.extend(map(int, "12"))
+        finally:
+            closed.clear()
+
+    counting = interrupts.Interrupter(0)
+    assert counting(lambda: protected([])) is None
+    outcomes = []
+    for at in range(1, counting.seen + 1):
+        closed: list[int] = []
+        raised = interrupts.Interrupter(at)(lambda closed=closed: protected(closed))  # type: ignore[misc]
+        assert isinstance(raised, KeyboardInterrupt)
+        outcomes.append(closed)
+    assert outcomes == [[]] * counting.seen
+
+
+def test_a_lock_that_stays_held_is_noticed(stage: Stage) -> None:
+    """N-23: the check fails for a step that is struck and leaves the session's lock held."""
+    held: list[int] = []
+
+    def hold(call: Callable[[], object]) -> BaseException | None:
+        call()
+        for number in os.listdir("/proc/self/fd"):
+            place = os.path.realpath(f"/proc/self/fd/{number}")
+            if place.endswith("/sessions/s/lock"):
+                held.append(os.open(place, os.O_RDWR))
+                fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return KeyboardInterrupt()
+
+    with pytest.raises(Wrong, match="LockTimeout"):
+        run(stage, BY_NAME["append"], hold, (KeyboardInterrupt,))
+    assert held
+    for descriptor in held:
+        os.close(descriptor)
+
+
+def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-23: without the line that lets go of the lead after an interrupt, the check fails."""
+
+    def ask(self: Turns[object], order: object) -> None:
+        if self._come(order):
+            self._lead(order)
+
+    def strike() -> interrupts.Interrupter:
+        interrupter = interrupts.Interrupter(0, within="Turns._lead")
+        run(stage, BY_NAME["batch"], interrupter, (KeyboardInterrupt,), interrupter.may_lose)
+        return interrupter
+
+    assert strike().fired
+    monkeypatch.setattr(Turns, "ask", ask)
+    with pytest.raises(Wrong, match="cannot go on"):
+        strike()
+
+
+def test_close_lets_go_of_all_files_after_a_listing(tmp_path: os.PathLike[str]) -> None:
+    """N-89: a store that has listed and searched has no file open once it is closed, though it is kept."""
+    store = hansard.open(tmp_path, durability="os")
+    store.session("s").add_message({"role": "user", "content": "words"})
+    assert len(store.sessions().items) == len(store.search("words")) == 1
+    store.close()
+    found = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    assert [place for place in found if place.startswith(os.path.realpath(tmp_path))] == []

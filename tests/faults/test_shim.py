@@ -1,0 +1,239 @@
+"""Faults below Python: system calls of a real process are struck through LD_PRELOAD (tools/crash/shim.c).
+
+The faults at the seam (`hansard.testing.faults`) strike each call in each run: there are its hundreds.
+Here a sample, chosen by the run's seed, shows that nothing goes past the seam, SQLite's files included;
+`tools/crash/campaign --rows 1,2,3,4` strikes all. Without a C compiler these tests are skipped.
+"""
+
+import errno
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hansard.log import disk
+from hansard.log.draft import Touched
+from hansard.log.writer import Writer
+from tools.crash import nursery, shim, workloads
+from tools.crash.rows import lost_syncs, short_writes, struck_calls, struck_recovery
+from tools.crash.shim import Fault
+from tools.crash.shimmed import Stage, Struck
+
+pytestmark = pytest.mark.slow
+
+MINE = __name__
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shim() -> Iterator[None]:
+    """Have the shim built, and end afterwards what was started with it."""
+    try:
+        shim.library()
+    except shim.Unavailable as reason:
+        pytest.skip(f"no faults below Python: {reason}")
+    yield
+    nursery.close_all()
+
+
+def run_all(cases: Iterator[Any]) -> int:
+    """Run cases; fail with all that went wrong; return how many were really struck."""
+    outcomes = [case.run() for case in cases]
+    assert [outcome for outcome in outcomes if not outcome.ok] == []
+    return sum("did not fire" not in outcome.detail for outcome in outcomes if not outcome.skipped)
+
+
+def test_any_system_call_may_fail_or_be_the_last(rng: random.Random) -> None:
+    """N-29, N-39, N-89: with any call refused, or the last one, what was acknowledged is there once."""
+    assert run_all(struck_calls.cases(56, rng)) > 40
+
+
+def test_any_system_call_that_writes_may_be_cut_short(rng: random.Random) -> None:
+    """N-29, F-28: of a short write nothing half is ever seen, whether the next one goes on or is refused."""
+    assert run_all(short_writes.cases(24, rng)) > 16
+
+
+def test_a_sync_that_loses_the_bytes_is_never_acknowledged(rng: random.Random) -> None:
+    """N-29, F-35: bytes that a failed sync has lost were not acknowledged, as another process finds."""
+    shim_cases = islice(lost_syncs.cases(25, rng), 1, None)
+    assert run_all(shim_cases) > 16
+
+
+def test_recovery_may_be_struck_at_any_call(rng: random.Random) -> None:
+    """N-39, F-28: who takes up the store of a dead process may fail or die too, and the next one goes on."""
+    assert run_all(struck_recovery.cases(16, rng)) > 8
+
+
+# -- what was found ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", ["nul", "cut", "later"])
+def test_syncs_that_fail_between_two_segments_shut_the_session(lost: Any) -> None:
+    """F-35, F-37: if no sync succeeds any more behind a sealed segment, an append is `SyncFailed` and ends.
+
+    The note of the failure needs the next segment, that needs a sync, and its failure a note.
+    """
+    assert run_all(
+        Struck(workload, Fault("drop", at, ("sync",), lasting=True, lost=lost))
+        for workload, at in (("rotate", 9), ("checkpoint", 9))
+    )
+
+
+# -- the instrument itself -----------------------------------------------------------------------
+
+
+def _ignore_errors(writer: Writer, touched: Touched) -> None:
+    assert touched.segment is not None
+    with suppress(OSError):
+        disk.sync(touched.segment.descriptor)
+
+
+def _lose_short_writes(descriptor: int, data: bytes) -> None:
+    disk.write(descriptor, data)
+
+
+def careless(**options: Any) -> dict[str, int]:
+    """Do a workload with a store that ignores failed syncs. For a nursery."""
+    setattr(Writer, "_sync", _ignore_errors)  # noqa: B010 - for this process, which ends soon
+    return workloads.perform(**options)
+
+
+def hasty(**options: Any) -> dict[str, int]:
+    """Do a workload with a store that ignores short writes. For a nursery."""
+    setattr(disk, "write_all", _lose_short_writes)  # noqa: B010 - as above
+    return workloads.perform(**options)
+
+
+def problems(workload: str, faults: Iterator[Fault], job: Callable[..., Any]) -> list[str]:
+    """Return what is found wrong with a mutant, under one fault after the other, until something is."""
+    for fault in faults:
+        with Stage(workload) as stage:
+            stage.strike(workload, fault, f"{MINE}:{job.__name__}")
+            wrong: list[str] = stage.check(damage=True)["wrong"]
+            if wrong:
+                return wrong
+    return []
+
+
+def test_a_store_that_ignores_failed_syncs_is_found_out() -> None:
+    """N-17, N-29: a plain error would not show it, for the cache keeps the bytes; the shim loses them."""
+    faults = (Fault("drop", at, ("sync",)) for at in range(1, 20))
+    assert "was acknowledged and is gone" in " ".join(problems("rotate", faults, careless))
+    harmless = (Fault("fail", at, ("sync",)) for at in range(1, 4))
+    assert problems("rotate", harmless, careless) == []
+
+
+def test_a_store_that_ignores_short_writes_is_found_out() -> None:
+    """N-17, N-29: what a short write has left out is missed by the one who looks."""
+    faults = (Fault("short", at, ("write",), keep="half") for at in range(1, 12))
+    assert problems("create", faults, hasty) != []
+
+
+def armed(
+    program: str, fault: Fault, tmp_path: Path
+) -> tuple[subprocess.CompletedProcess[str], shim.Report]:
+    """Run a program with the shim; return how it ended, and what the shim says."""
+    report = tmp_path / "report"
+    shim.new_report(report)
+    under = tmp_path / "under"
+    under.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, fault.lines(str(under.resolve()), str(report)), str(under)],
+        env={**os.environ, "LD_PRELOAD": str(shim.library())},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done, shim.read_report(report)
+
+
+PROGRAM = """
+import ctypes, fcntl, os, sqlite3, sys
+lines, under = sys.argv[1:]
+assert ctypes.CDLL(None).shim_arm(os.fsencode(lines)) == 0
+os.chdir(under)
+file = os.open("a", os.O_RDWR | os.O_CREAT)
+os.write(file, b"0123456789")
+os.pwrite(file, b"ab", 0)
+os.writev(file, [b"x", b"y"])
+os.fsync(file)
+os.fdatasync(file)
+os.ftruncate(file, 4)
+fcntl.flock(file, fcntl.LOCK_EX)
+os.utime(file)
+directory = os.open(".", os.O_RDONLY)
+os.mkdir("d", dir_fd=directory)
+os.rename("a", "b", src_dir_fd=directory)
+os.link("b", "c", src_dir_fd=directory, dst_dir_fd=directory)
+os.unlink("c", dir_fd=directory)
+os.rmdir("d")
+print(os.path.getsize("b"))
+"""
+
+
+def test_the_shim_counts_the_calls_that_python_really_makes(tmp_path: Path) -> None:
+    """N-29: each of the calls that a store makes is counted once, by whatever name the C library has it."""
+    done, report = armed(PROGRAM, Fault(), tmp_path)
+    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
+    # open, three writes, two syncs, truncate, flock, touch, mkdir, rename, link, unlink, rmdir.
+    assert report == shim.Report(14, 0, "", "", ())
+
+
+@pytest.mark.parametrize("at", range(1, 15))
+def test_the_shim_strikes_each_of_them(tmp_path: Path, at: int) -> None:
+    """N-29: the call that is struck raises what the shim was told, and the report says which and where."""
+    done, report = armed(PROGRAM, Fault("fail", at, error=errno.EDQUOT), tmp_path)
+    assert os.strerror(errno.EDQUOT) in done.stderr
+    assert report.fired == 1
+    assert report.call in shim.MUTATING
+    assert report.place.startswith("/")
+
+
+@pytest.mark.parametrize(
+    ("fault", "left"),
+    [
+        (Fault("before", 1, ("write",)), b""),
+        (Fault("after", 1, ("write",)), b"0123456789"),
+        (Fault("fail", 2, ("write",)), b"0123456789"),
+        (Fault("drop", 1, ("sync",), lost="nul"), bytes(12)),
+        (Fault("drop", 1, ("sync",), lost="cut"), b""),
+        (Fault("drop", 2, ("sync",), lost="cut"), b"ab23456789xy"),
+        (Fault("drop", 1, ("sync",), lost="later"), b"ab23456789xy"),
+        (Fault("short", 1, ("write",), keep="one"), b"ab"),
+        (Fault("short", 1, ("write",), keep="half", then=errno.ENOSPC), b"01234"),
+        (Fault("short", 1, ("write",), keep="most", then=errno.ENOSPC), b"012345678"),
+    ],
+    ids=str,
+)
+def test_what_the_shim_leaves(tmp_path: Path, fault: Fault, left: bytes) -> None:
+    """N-17, N-29: a kill, a refusal, a short write and a lost sync leave in the file what they say."""
+    done, report = armed(PROGRAM, fault, tmp_path)
+    assert report.fired >= 1
+    assert done.returncode == (
+        -9 if fault.act in {"before", "after"} else 1 - (fault.then == 0 and fault.act == "short")
+    )
+    found = tmp_path / "under" / "a"
+    if found.exists():
+        assert found.read_bytes() == left
+    if fault.lost == "later" and fault.act == "drop":
+        assert [(lost.begin, lost.end) for lost in report.lost] == [(0, 12)]
+
+
+def test_without_a_compiler_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-29: where the shim cannot be built, a case is skipped, and says why."""
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    shim.library.cache_clear()
+    try:
+        outcome = Struck("create", Fault("fail", 1)).run()
+    finally:
+        shim.library.cache_clear()
+    assert outcome.ok
+    assert "compiler" in outcome.skipped

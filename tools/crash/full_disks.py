@@ -1,0 +1,274 @@
+"""Ten ways in which the system really refuses: each is an error that is clear, and over when its cause is.
+
+Above: `rows/full_disks`.  Below: `mounts`, `nursery`, `tests.faults.confined`, and hansard as users see it.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import hansard
+from tests.faults import confined
+from tools.crash import mounts
+from tools.crash.nursery import nursery, place
+from tools.crash.row import Outcome
+from tools.crash.workloads import LARGE, message
+
+#: More messages than any of these disks can hold.
+_ENOUGH: Final = 5000
+
+
+class Wrong(Exception):
+    """A promise was broken; the text says which."""
+
+
+def _fill(store: hansard.Store, reason: int = errno.ENOSPC) -> list[str]:
+    """Append until the system refuses; return what was acknowledged."""
+    ids: list[str] = []
+    for number in range(_ENOUGH):
+        try:
+            store.session("s").add_message(message(f"m{number}", 500))
+        except hansard.HansardError as error:
+            _check_clear(error, reason)
+            return ids
+        ids.append(f"m{number}")
+    raise Wrong("nothing was refused")
+
+
+def _check_clear(error: hansard.HansardError, reason: int) -> None:
+    """See to it that an error says what the system said, and where."""
+    if not isinstance(error, hansard.DiskFailed) or os.strerror(reason) not in str(error):
+        raise Wrong(f"not clear: {error!r}")
+
+
+def _refused(call: Callable[[], object], reason: int) -> None:
+    """See to it that a call is refused, for this reason."""
+    try:
+        found = call()
+    except hansard.HansardError as error:
+        _check_clear(error, reason)
+        return
+    failed: dict[str, str] = getattr(found, "failed", {})
+    if not failed or os.strerror(reason) not in str(failed):
+        raise Wrong(f"not refused: {found!r}")
+
+
+def _same(session: hansard.Session, ids: list[str]) -> None:
+    """See to it that a session says this and nothing else, and is whole."""
+    found = [said["id"] for said in session.messages()]
+    if found != ids:
+        raise Wrong(f"{session.id} says {found[-5:]}, not {ids[-5:]}")
+    if not session.verify().ok:
+        raise Wrong(f"{session.id}: {session.verify().damage}")
+
+
+def _works(store: hansard.Store, ids: list[str]) -> None:
+    """See to it that all is well again."""
+    _same(store.session("s"), ids)
+    store.session("s").add_message(message("again"))
+    store.session("t").add_message(message("t"))
+    if store.compact().failed or not store.verify().ok:
+        raise Wrong("cannot be compacted, or is not whole")
+    _same(store.session("s"), [*ids, "again"])
+    listed = {info.id for info in store.sessions().items}
+    if not {"s", "t"} <= listed:
+        raise Wrong(f"listed are {listed}")
+    left = [name for _, _, names in os.walk(store.health().where) for name in names]
+    if [name for name in left if name.startswith(".tmp-")]:
+        raise Wrong(f"left over: {left}")
+
+
+def _open(point: Path, **options: Any) -> hansard.Store:
+    return hansard.open(point / "store", **options)
+
+
+def full(point: Path) -> None:
+    """Append on a disk without space."""
+    mounts.mount_memory(point, "size=64k")
+    with _open(point) as store:
+        ids = _fill(store)
+        # Reading and listing need no space.
+        _same(store.session("s"), ids)
+        store.sessions()
+        store.search("m0")
+        mounts.remount(point, "size=8m")
+        _works(store, ids)
+
+
+def full_ext4(point: Path) -> None:
+    """Append on a disk of ext4 without space."""
+    mounts.Image("ext4", point.with_name("image"), point)
+    with _open(point, durability="os", auto_compact=False) as store:
+        store.session("s").add_message(message("m"))
+        ballast = point / "ballast"
+        with ballast.open("wb", buffering=0) as file:
+            with contextlib.suppress(OSError):
+                while file.write(bytes(1 << 16)):
+                    pass
+            file.truncate(file.tell() - (1 << 18))
+        ids = ["m", *_fill(store)]
+        ballast.unlink()
+        _works(store, ids)
+
+
+def full_large(point: Path) -> None:
+    """Append large content, which is kept in a file of its own, on a disk without space."""
+    mounts.mount_memory(point, "size=256k")
+    ids: list[str] = []
+    with _open(point, large_content=LARGE) as store:
+        for number in range(_ENOUGH):
+            try:
+                store.session("s").add_message(message(f"m{number}", 20 * LARGE))
+            except hansard.HansardError as error:
+                _check_clear(error, errno.ENOSPC)
+                break
+            ids.append(f"m{number}")
+        mounts.remount(point, "size=8m")
+        _works(store, ids)
+
+
+def full_compaction(point: Path) -> None:
+    """Compact on a disk without space for the new file."""
+    mounts.mount_memory(point, "size=128k")
+    with _open(point) as store:
+        ids = _fill(store)
+        _refused(store.session("s").compact, errno.ENOSPC)
+        _same(store.session("s"), ids)
+        mounts.remount(point, "size=8m")
+        _works(store, ids)
+
+
+def full_import(point: Path) -> None:
+    """Import what there is no space for."""
+    mounts.mount_memory(point, "size=96k")
+    with hansard.open("memory:") as source, _open(point) as store:
+        for number in range(400):
+            source.session("s").add_message(message(f"m{number}", 500))
+        exported = list(source.session("s").export(redacted=False))
+        _refused(lambda: store.import_session(exported), errno.ENOSPC)
+        if store.exists("s"):
+            raise Wrong("half of it is there")
+        mounts.remount(point, "size=8m")
+        store.import_session(exported)
+        _works(store, [f"m{number}" for number in range(400)])
+
+
+def no_inodes(point: Path) -> None:
+    """Make sessions on a disk that takes no more files."""
+    mounts.mount_memory(point, "size=8m", "nr_inodes=40")
+    made = ["s"]
+    with _open(point) as store:
+        store.session("s").add_message(message("m"))
+        for number in range(_ENOUGH):
+            try:
+                store.session(f"n{number}").add_message(message(f"m{number}"))
+            except hansard.HansardError as error:
+                _check_clear(error, errno.ENOSPC)
+                break
+            made.append(f"n{number}")
+        if {info.id for info in store.sessions().items} != set(made):
+            raise Wrong("one that was refused is listed, or one that was made is not")
+        mounts.remount(point, "nr_inodes=400")
+        _works(store, ["m"])
+
+
+def read_only(point: Path) -> None:
+    """Use a store on a disk that is read-only by now."""
+    mounts.mount_memory(point, "size=8m")
+    with _open(point) as store:
+        store.session("s").add_message(message("m"))
+    mounts.remount(point, "ro")
+    with _open(point) as store:
+        _same(store.session("s"), ["m"])
+        store.sessions()
+        _refused(lambda: store.session("s").add_message(message("n")), errno.EROFS)
+        _refused(lambda: store.create("n"), errno.EROFS)
+        _refused(lambda: store.delete("s"), errno.EROFS)
+        _refused(store.compact, errno.EROFS)
+        mounts.remount(point, "rw")
+        _works(store, ["m"])
+
+
+def no_permission(point: Path) -> None:
+    """Use a store as a user who may not."""
+    point.chmod(0o755)
+    # Up to the nursery's own, through which another user cannot pass either.
+    for above in (point.parent, point.parent.parent):
+        above.chmod(0o755)
+    for part, said in confined.permissions(point).items():
+        for call, answer in dict(said).items():  # type: ignore[call-overload]
+            if "Permission denied" not in answer:
+                raise Wrong(f"{part}: {call}: {answer}")
+
+
+def file_size(point: Path) -> None:
+    """Append up to the largest file that the process may write."""
+    found = confined.file_size(point)
+    if "File too large" not in str(found["said"]):
+        raise Wrong(str(found))
+
+
+def descriptors(point: Path) -> None:
+    """Use a store with 0, 1, 2 … descriptors left."""
+    found = confined.descriptors(point)
+    if found["seq"] != found["acknowledged"] or not found["refused"]:
+        raise Wrong(str(found))
+
+
+SITUATIONS: Final[dict[str, Callable[[Path], None]]] = {
+    situation.__name__.replace("_", " "): situation
+    for situation in (
+        full,
+        full_ext4,
+        full_large,
+        full_compaction,
+        full_import,
+        no_inodes,
+        read_only,
+        no_permission,
+        file_size,
+        descriptors,
+    )
+}
+
+#: What can be tried without mounting anything.
+UNMOUNTED: Final = frozenset({"file size", "descriptors", "no permission"})
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One of the situations."""
+
+    label: str
+
+    def run(self) -> Outcome:
+        """Get into it, and out again."""
+        reason = ""
+        if self.label not in UNMOUNTED:
+            reason = mounts.missing("ext4" if self.label == "full ext4" else "tmpfs")
+        elif self.label == "no permission" and os.geteuid() != 0:
+            reason = "needs root, to become another user"
+        if reason:
+            return Outcome(ok=True, label=self.label, skipped=reason)
+        folder = tempfile.mkdtemp(prefix="hansard-full-", dir=place())
+        try:
+            ended = nursery().run("tools.crash.full_disks:meet", label=self.label, folder=folder)
+        finally:
+            shutil.rmtree(folder)
+        wrong = "hung" if ended.hung else ended.error or (ended.signal and f"signal {ended.signal}")
+        return Outcome(ok=not wrong, label=self.label, detail=str(wrong or ""))
+
+
+def meet(label: str, folder: str) -> None:
+    """Be in a situation; whatever is wrong is raised. For a nursery."""
+    point = Path(folder, "point")
+    point.mkdir()
+    if label not in UNMOUNTED:
+        mounts.enter_namespace()
+    SITUATIONS[label](point)

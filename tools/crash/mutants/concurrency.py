@@ -1,0 +1,105 @@
+"""Mutants that break when two are at work at once: locks, stale ends, shared names."""
+
+from tools.crash.mutants.mutant import Mutant
+
+_AT_ONCE = "tests/faults/test_writers_at_once.py"
+_LOCKS = "tests/faults/test_locks.py"
+_DELETION = "tests/faults/test_deletion.py"
+
+CONCURRENCY = (
+    Mutant(
+        "no lock",
+        "log/lock.py",
+        "            self._flock(self.descriptor, _EXCLUSIVE_NOW)\n",
+        "            pass\n",
+        (f"{_AT_ONCE}::test_eight_processes_append_to_one_session_and_every_event_is_there_once",),
+    ),
+    Mutant(
+        "no lock for the lone append",
+        "log/writer.py",
+        "                    lock.acquire(self._wait)\n                    with self._handle.mutex:\n",
+        "                    with self._handle.mutex:\n",
+        (f"{_LOCKS}::test_a_warm_writer_waits_for_the_lock_as_well",),
+    ),
+    Mutant(
+        "the lock is held during a sync",
+        "log/writer.py",
+        "                        touched = self._touched() if durable and self._syncs else None\n",
+        "                        touched = self._touched() if durable and self._syncs else None\n"
+        "                        if touched is not None:\n"
+        "                            self._sync(touched)\n",
+        ("tests/faults/test_group_commit.py", "-k", "share_one_write or interrupted_lone"),
+    ),
+    Mutant(
+        "a deleted lock file is not noticed",
+        "log/writer.py",
+        "        if handle.lock is not lock or not lock.exists():\n",
+        "        if handle.lock is not lock:\n",
+        (f"{_LOCKS}::test_a_warm_writer_notices_a_deleted_lock_file_before_it_writes",),
+    ),
+    Mutant(
+        "what others appended is not looked at",
+        "log/writer.py",
+        "            if disk.size(descriptor) != mark.offset:\n",
+        "            if disk.size(descriptor) < mark.offset:\n",
+        (f"{_AT_ONCE}::test_a_writer_that_opened_earlier_overwrites_nothing",),
+    ),
+    Mutant(
+        "one fixed temporary name",
+        "log/names.py",
+        '    return f".tmp-{base}-{os.getpid()}-{os.urandom(8).hex()}"\n',
+        '    return f".tmp-{base}-1-0000000000000000"\n',
+        (f"{_AT_ONCE}::test_two_processes_that_begin_the_same_session_make_one_whole_file",
+         "tests/unit/log/test_names.py",
+         "tests/faults/test_vault.py::test_processes_that_keep_the_same_content_at_once_keep_it_once"),
+    ),
+    Mutant(
+        "a child of a fork keeps its parent's lock",
+        "log/lock.py",
+        "        disk.close_in_children(self)\n",
+        "",
+        ("tests/faults/test_fork.py",),
+    ),
+    Mutant(
+        "two compactors of one session",
+        "backend/compaction.py",
+        "    lock.acquire(0.0)\n    return lock\n",
+        "    return lock\n",
+        ("tests/faults/test_compaction.py::test_a_second_compactor_is_refused_and_breaks_nothing",),
+    ),
+    Mutant(
+        "a deleted session is written to",
+        "log/writer.py",
+        "        if DELETED in tail.shut:\n            if again:\n",
+        "        if False:\n            if again:\n",
+        (_DELETION,),
+    ),
+    Mutant(
+        "the name of a session in the trash is given away",
+        "log/writer.py",
+        "        if handle.root.in_trash(handle.name):\n            # Deleted since",
+        "        if False:\n            # Deleted since",
+        (f"{_DELETION}::test_a_name_in_the_trash_is_not_given_to_a_new_session",),
+    ),
+    Mutant(
+        "a dictionary goes while a segment needs it",
+        "log/retirement.py",
+        "            if name in (needed or ()):\n                continue\n",
+        "",
+        ("tests/unit/log/test_retirement.py",),
+    ),
+    Mutant(
+        "sessions that change are not marked for the index",
+        "log/marks.py",
+        "            if disk.write(file, line) != len(line):\n",
+        '            if disk.write(file, b"") != 0:\n',
+        ("tests/faults/test_marks.py", "tests/unit/log/test_marks.py"),
+    ),
+    Mutant(
+        "a collector does not wait for writers",
+        "log/vault.py",
+        "            lock.acquire_shared(max(0.0, deadline - time.monotonic()))\n",
+        "            pass\n",
+        ("tests/faults/test_vault.py::test_a_collector_waits_for_a_writer_that_has_found_its_content",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,177 @@
+"""Mutants that lose what was acknowledged when the power goes, the disk fails or a write is short."""
+
+from tools.crash.mutants.mutant import Mutant
+
+_ORDER = "tests/faults/test_durability.py"
+_POWER_CUT = f"{_ORDER}::test_after_any_power_cut_all_that_was_acknowledged_is_there"
+_VAULT = "tests/faults/test_vault.py"
+_SYNC_FAILURE = "tests/faults/test_sync_failure.py"
+_SHORT = "tests/faults/test_disk_faults.py::test_a_short_write_is_completed_or_an_error"
+
+DURABILITY = (
+    Mutant(
+        "records are not synced",
+        "log/writer.py",
+        "            disk.sync(segment.descriptor)\n            if directory is not None:\n",
+        "            if directory is not None:\n",
+        (f"{_ORDER}::test_sync_appends_are_written_and_synced_before_they_return",),
+    ),
+    Mutant(
+        "a lone append is acknowledged before it is synced",
+        "log/writer.py",
+        "                if done is not None and touched is not None:\n",
+        "                if done is None and touched is not None:\n",
+        (f"{_ORDER}::test_sync_appends_are_written_and_synced_before_they_return",),
+    ),
+    Mutant(
+        "a group is acknowledged before it is synced",
+        "log/writer.py",
+        "        elif any(order.durable for order in batch):\n",
+        "        elif not any(order.durable for order in batch):\n",
+        (f"{_POWER_CUT}[whole life]",),
+    ),
+    Mutant(
+        "no directory is synced for a new session",
+        "log/root.py",
+        "        disk.sync_directory(directory)\n        disk.sync_directory(self._sessions)\n",
+        "        del directory\n",
+        (f"{_POWER_CUT}[two writers]",),
+    ),
+    Mutant(
+        "a session's directory is synced, and not the one above it",
+        "log/root.py",
+        "        disk.sync_directory(directory)\n        disk.sync_directory(self._sessions)\n",
+        "        disk.sync_directory(directory)\n",
+        (f"{_POWER_CUT}[two writers]",),
+    ),
+    Mutant(
+        "the names of a new store are not synced",
+        "log/root.py",
+        "            disk.sync_directory(self._descriptor)\n"
+        "            disk.sync_above(self._descriptor)\n",
+        "            pass\n",
+        (f"{_POWER_CUT}[second try]",),
+    ),
+    Mutant(
+        "a new log gets its name before it is synced",
+        "log/segment.py",
+        '            operation = "sync"\n            disk.sync(descriptor)\n            operation = "link"\n'
+        "            disk.publish(",
+        '            operation = "link"\n            disk.publish(',
+        (f"{_ORDER}::test_after_any_power_cut_an_os_store_is_a_prefix[two writers]",),
+    ),
+    Mutant(
+        "the error of a sync is ignored",
+        "log/writer.py",
+        "        except OSError as error:\n            raise self._fail(error) from error\n"
+        "        self._close_directory(touched)\n",
+        "        except OSError:\n            pass\n        self._close_directory(touched)\n",
+        (f"{_SYNC_FAILURE}::test_this_store_loses_nothing_that_it_acknowledged",),
+    ),
+    Mutant(
+        "a failed sync is tried again",
+        "log/writer.py",
+        "            disk.sync(segment.descriptor)\n            if directory is not None:\n",
+        "            try:\n                disk.sync(segment.descriptor)\n"
+        "            except OSError:\n                disk.sync(segment.descriptor)\n"
+        "            if directory is not None:\n",
+        (f"{_SYNC_FAILURE}::test_this_store_loses_nothing_that_it_acknowledged",),
+    ),
+    Mutant(
+        "a failed sync is not told to other processes",
+        "log/writer.py",
+        '            self._add_note("failed", adds=FAILED)\n',
+        "            pass\n",
+        (f"{_SYNC_FAILURE}::test_a_failed_sync_shuts_the_session_for_every_process",),
+    ),
+    Mutant(
+        "a short write passes for a whole one",
+        "log/disk.py",
+        "    if written == len(data):\n        return\n",
+        "    if written:\n        return\n",
+        (_SHORT,),
+    ),
+    Mutant(
+        "a short write of a lone append passes for a whole one",
+        "log/writer.py",
+        "            if disk.write(descriptor, line) != len(line):\n",
+        "            if disk.write(descriptor, line) < 0:\n",
+        (_SHORT,),
+    ),
+    Mutant(
+        "a torn tail is cut off",
+        "log/writer.py",
+        "            draft.end_torn_tail(handle.reader.segment, tail)\n"
+        "        if any(order.key is not None for order in batch):\n",
+        "            import os\n\n"
+        "            os.ftruncate(handle.reader.segment.descriptor, tail.mark.offset)\n"
+        "        if any(order.key is not None for order in batch):\n",
+        ("tests/faults/test_torn_tails.py::test_nul_bytes_at_the_end_are_a_torn_tail",),
+    ),
+    Mutant(
+        "the sealed segment is not synced before the next one refers to it",
+        "log/writer.py",
+        "            disk.sync(segment.descriptor)\n        except OSError as error:\n"
+        "            raise self._fail(error) from error\n        previous = ",
+        "            pass\n        except OSError as error:\n"
+        "            raise self._fail(error) from error\n        previous = ",
+        (f"{_ORDER}::test_after_any_power_cut_an_os_store_is_a_prefix[sealing and joining]",),
+    ),
+    Mutant(
+        "the next segment gets its name before it is synced",
+        "log/segment.py",
+        '            operation = "sync"\n            disk.sync(descriptor)\n            operation = "link"\n'
+        "            # First",
+        '            operation = "link"\n            # First',
+        (f"{_POWER_CUT}[sealing and joining]",),
+    ),
+    Mutant(
+        "the second name of a sealed segment is not synced before the first one goes",
+        "log/segment.py",
+        '            disk.sync_directory(directory)\n            operation = "rename"\n',
+        '            operation = "rename"\n',
+        (f"{_POWER_CUT}[sealing and joining]",),
+    ),
+    Mutant(
+        "a compressed segment gets its name before it is synced",
+        "log/sealing.py",
+        "        disk.sync(self._descriptor)\n        return index\n",
+        "        return index\n",
+        (f"{_POWER_CUT}[sealing and joining]",),
+    ),
+    Mutant(
+        "old segments go before the new one's name is synced",
+        "backend/compaction.py",
+        "                    disk.sync_directory(self._directory)\n                self._forgotten = []\n",
+        "                self._forgotten = []\n",
+        (f"{_POWER_CUT}[sealing and joining]",),
+    ),
+    Mutant(
+        "a deletion is not synced",
+        "log/root.py",
+        "            disk.sync_directory(self._trash)\n            disk.sync_directory(self._sessions)\n",
+        "            pass\n",
+        (f"{_ORDER}::test_deleting_and_restoring_are_durable",),
+    ),
+    Mutant(
+        "large content gets its name before it is synced",
+        "log/vault.py",
+        "            disk.write_all(file, content)\n            disk.sync(file)\n",
+        "            disk.write_all(file, content)\n",
+        (f"{_VAULT}::test_a_power_cut_at_any_point_leaves_no_reference_without_its_content",),
+    ),
+    Mutant(
+        "a fork does not make durable what it inherits",
+        "session.py",
+        "        self._log.sync()\n",
+        "",
+        ("tests/faults/test_forks_at_once.py::test_a_fork_makes_its_parent_durable_first",),
+    ),
+    Mutant(
+        "an import gets its name before it is synced",
+        "log/staging.py",
+        "            disk.sync(self._file.descriptor)\n",
+        "            pass\n",
+        ("tests/faults/test_moving.py::test_what_is_staged_is_synced_before_it_has_its_name",),
+    ),
+)

@@ -1,0 +1,91 @@
+"""Mutants that answer wrongly: checks left out, conditions and events ignored."""
+
+from tools.crash.mutants.mutant import Mutant
+
+_DAMAGE = "tests/faults/test_damage.py"
+_AT_ONCE = "tests/faults/test_writers_at_once.py"
+_SYNC_FAILURE = "tests/faults/test_sync_failure.py"
+
+MEANING = (
+    Mutant(
+        "checksums are not checked",
+        "log/format.py",
+        """    return crc32(trailer, check) if trailer == b',"crc":"%08x"}\\n' % check else None\n""",
+        "    return crc32(trailer, check)\n",
+        (f"{_DAMAGE}::test_no_line_can_be_moved_doubled_or_lost",),
+    ),
+    Mutant(
+        "checksums may be in capitals",
+        "log/format.py",
+        """ if trailer == b',"crc":"%08x"}\\n' % check else None\n""",
+        """ if trailer.lower() == b',"crc":"%08x"}\\n' % check else None\n""",
+        (f"{_DAMAGE}::test_no_flipped_bit_passes_in_a_log_without_notes",),
+    ),
+    Mutant(
+        "a last line that is damaged passes for a torn tail",
+        "log/reader.py",
+        "        if crc is None:\n            raise inspection.first_damage(segment, start, whole)\n"
+        "        mark = Mark(start.offset + cut, line.seq, crc)\n",
+        "        if crc is None:\n            return Tail(start, 0, (), size, '')\n"
+        "        mark = Mark(start.offset + cut, line.seq, crc)\n",
+        (f"{_DAMAGE}::test_no_line_can_be_moved_doubled_or_lost",),
+    ),
+    Mutant(
+        "seqs need not follow one another",
+        "log/reader.py",
+        '        if line.seq != start.seq + whole.count(b"\\n"):\n',
+        "        if line.seq < 0:\n",
+        ("tests/faults/test_writers_at_once.py",
+         "tests/faults/test_torn_tails.py::test_a_torn_first_record_leaves_an_empty_session",
+         "tests/unit/log/test_reader.py", "tests/unit/log/test_inspection.py"),
+    ),
+    Mutant(
+        "the key of an append is ignored",
+        "log/writer.py",
+        "            known = self._keys.find(order.key) or self._key_before(order.key)\n",
+        "            known = None\n",
+        ("tests/contract/test_backends.py", "-k", "key"),
+    ),
+    Mutant(
+        "keys in sealed segments are forgotten",
+        "log/writer.py",
+        "            known = self._keys.find(order.key) or self._key_before(order.key)\n",
+        "            known = self._keys.find(order.key)\n",
+        ("tests/unit/test_compaction.py", "tests/contract/test_backends.py", "-k", "key"),
+    ),
+    Mutant(
+        "the expected seq is ignored",
+        "log/writer.py",
+        "        if order.expected_seq is not None and order.expected_seq != stands:\n",
+        "        if order.expected_seq is not None and stands < 0:\n",
+        (f"{_AT_ONCE}::test_of_two_processes_that_expect_the_same_seq_exactly_one_appends",),
+    ),
+    Mutant(
+        "a revert is ignored",
+        "state/path.py",
+        "    while reverts:\n",
+        "    while False:\n",
+        ("tests/unit/test_paths.py", "-k", "revert"),
+    ),
+    Mutant(
+        "a redaction is ignored",
+        "state/redaction.py",
+        "        if event.kind != MESSAGE_REDACTED:\n",
+        "        if True:\n",
+        ("tests/unit/state", "tests/unit/test_forgetting.py", "-k", "redact or forg"),
+    ),
+    Mutant(
+        "a reason to be shut is ignored",
+        "log/writer.py",
+        "        if tail.shut or handle.session_id in handle.root.failed:\n",
+        "        if handle.session_id in handle.root.failed:\n",
+        (f"{_SYNC_FAILURE}::test_a_failed_sync_shuts_the_session_for_every_process",),
+    ),
+    Mutant(
+        "the log of another session is read",
+        "log/segment.py",
+        "        if session_id is not None and self._header.session != session_id:\n",
+        "        if session_id is not None and self._header.session == '':\n",
+        (f"{_DAMAGE}::test_the_log_of_another_session_is_refused",),
+    ),
+)  # fmt: skip

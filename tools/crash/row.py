@@ -1,0 +1,44 @@
+"""What a row of the campaign is: a kind of fault, and cases of it.
+
+Above: `campaign`, and the modules in `rows/`.  Below: nothing.
+
+A module `tools/crash/rows/<name>.py` exposes `ROW: Row`, or `ROWS: tuple[Row, ...]` if its cases count for
+more than one, and `cases(count, rng)`, which yields about `count` cases, chosen with `rng` alone: the same
+count and the same seed give the same cases with the same labels. A case is small and can be pickled: it is
+run in a process of its own choosing, and cleans up after itself.
+"""
+
+from typing import NamedTuple, Protocol
+
+
+class Row(NamedTuple):
+    """A kind of fault, and how many cases of it are run: with the tests, and on demand."""
+
+    number: int
+    title: str
+    per_run: int
+    on_demand: int
+
+
+class Outcome(NamedTuple):
+    """What became of a case."""
+
+    ok: bool
+    label: str
+    #: What was wrong, or what was found.
+    detail: str = ""
+    #: Why it could not be run here; neither good nor bad.
+    skipped: str = ""
+
+
+class Case(Protocol):
+    """One fault in one place. Its label says which: the same in each run with the same seed."""
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        ...
+
+    def run(self) -> Outcome:
+        """Do it, look at what is left, and say whether every promise was kept."""
+        ...

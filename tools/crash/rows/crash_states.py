@@ -1,0 +1,68 @@
+"""Row 5: every state that a power cut may leave, rebuilt from what the store asked of the disk.
+
+Above: `campaign`.  Below: `hansard.testing.crashes`, and the runs of `tests/faults/crash_runs`.
+"""
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hansard.log import disk
+from hansard.testing import crashes
+from tests.faults.crash_runs import PLANS, Durability, problem_of, recorded
+from tools.crash.row import Outcome, Row
+
+ROW = Row(5, "crash states, two-writer traces among them", 2_000, 10_000)
+
+
+@dataclass
+class CrashState:
+    """One state of one run."""
+
+    label: str
+    state: crashes.State
+    allowed: list[object]
+    ids: tuple[str, ...]
+
+    def run(self) -> Outcome:
+        """Build it, open it, compare it."""
+        # That a sync was asked for is in the recording; here nothing has to wait for the disk.
+        sync, sync_directory = disk.sync, disk.sync_directory
+        disk.sync = disk.sync_directory = os.fstat  # type: ignore[assignment]
+        try:
+            with tempfile.TemporaryDirectory() as place:
+                problem = problem_of(self.state, self.allowed, self.ids, Path(place) / "state")
+        finally:
+            disk.sync, disk.sync_directory = sync, sync_directory
+        return Outcome(not problem, self.label, problem)
+
+
+def cases(count: int, rng: random.Random) -> Iterator[CrashState]:
+    """Yield states of every run in turn, drawn by chance; runs with few states give all of them."""
+    runs: list[tuple[str, Durability]] = [
+        (name, durability) for name, plan in PLANS.items() for durability in plan.durabilities
+    ]
+    # Each of them has a thousand states or more: for a few cases, a few runs will do.
+    runs = rng.sample(runs, min(len(runs), 1 + count // 100))
+    found: list[list[CrashState]] = [_states(name, durability) for name, durability in runs]
+    for states in found:
+        rng.shuffle(states)
+    while count > 0 and any(found):
+        for states in found:
+            if states and count > 0:
+                count -= 1
+                yield states.pop()
+
+
+def _states(name: str, durability: Durability) -> list[CrashState]:
+    with tempfile.TemporaryDirectory() as place:
+        run, recording = recorded(Path(place), PLANS[name].write, durability)
+    return [
+        CrashState(
+            f"{name}, {durability}, {state.label}", state, run.allowed(state.acknowledged), run.ids
+        )
+        for state in recording.states()
+    ]

@@ -1,0 +1,62 @@
+"""Row 8: every bit of a small log, sealed segments, checkpoint, dictionary and marker flipped.
+
+Above: `campaign`.  Below: `damaged`, `specimen`.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tools.crash.damaged import LOG, check, plain_log
+from tools.crash.row import Outcome, Row
+from tools.crash.specimen import specimen
+
+ROW = Row(8, "every bit of a small log, segment, checkpoint, dictionary flipped", 20_000, 60_000)
+
+
+@dataclass
+class FlippedBit:
+    """One bit of one file."""
+
+    kind: str
+    at: int
+    bit: int
+
+    @property
+    def label(self) -> str:
+        """Which one."""
+        return f"{self.kind}, byte {self.at}, bit {self.bit}"
+
+    def run(self) -> Outcome:
+        """Flip it, read everything, and flip it back."""
+        plain = self.kind == LOG
+        file = None if plain else specimen().file(self.kind)
+        data = plain_log().log.data if file is None else (specimen().path / file.path).read_bytes()
+        bad = data[: self.at] + bytes([data[self.at] ^ 1 << self.bit]) + data[self.at + 1 :]
+        if file is None:
+            wrong = plain_log().check_flipped(bad, self.at)
+            return Outcome(not wrong, self.label, wrong)
+        wrong, noticed = check(file, bad)
+        told = "" if noticed or file.spare else "harmless: every answer is as before"
+        return Outcome(not wrong, self.label, wrong or told)
+
+
+def sizes() -> dict[str, int]:
+    """Return how long each file is."""
+    found = specimen()
+    own = {file.kind: (found.path / file.path).stat().st_size for file in found.files}
+    return {LOG: len(plain_log().log.data), **own}
+
+
+def cases(count: int, rng: random.Random) -> Iterator[FlippedBit]:
+    """Yield all bits of all files, or as many of each as the count has room for."""
+    found = [
+        [FlippedBit(kind, at, bit) for at in range(size) for bit in range(8)]
+        for kind, size in sizes().items()
+    ]
+    # The shorter ones wholly, and of the longer ones what room is left.
+    found.sort(key=len)
+    for number, bits in enumerate(found):
+        share = min(len(bits), count // (len(found) - number))
+        count -= share
+        yield from (bits if share == len(bits) else rng.sample(bits, share))

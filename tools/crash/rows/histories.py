@@ -1,0 +1,54 @@
+"""Row 7: workers killed with kill -9 while four processes × two threads do all that a store can do.
+
+Above: `campaign`, tests.  Below: `hansard.testing.histories`.
+A case is one history: a dozen workers are killed while others append, compact, fork, delete and list.
+"""
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hansard.testing import histories
+from tools.crash.row import Outcome, Row
+
+#: Each case is a history with so many kills.
+KILLS = 12
+
+ROW = Row(7, f"histories of four processes × two threads, {KILLS} kills in each", 2, 60)
+
+
+class Case(NamedTuple):
+    """One history."""
+
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        return f"history {self.seed}"
+
+    def run(self) -> Outcome:
+        """Let it happen, and check it."""
+        folder = tempfile.mkdtemp(prefix="hansard-history-")
+        try:
+            history = histories.run(
+                f"{folder}/store",
+                operations=80,
+                kills=KILLS,
+                seed=self.seed,
+                options={"durability": "os", "lock_timeout": 60.0},
+                timeout=300.0,
+            )
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        wrong = histories.check(history)
+        detail = "\n".join(map(str, wrong)) or f"{len(history.operations)} operations"
+        return Outcome(ok=not wrong, label=self.label, detail=detail)
+
+
+def cases(count: int, rng: random.Random) -> Iterator[Case]:
+    """Yield so many histories."""
+    for _ in range(count):
+        yield Case(rng.getrandbits(32))

@@ -1,0 +1,54 @@
+"""Row 7: kill -9 of writers, four processes × two threads, compaction running.
+
+Above: `campaign`.  Below: `tests.faults.siege`, which the tests use too.
+A case is a siege of thirty kills: each dead writer's journal is checked against the store when it has died.
+"""
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.faults.siege import APPENDING, SESSIONS, Siege
+from tests.faults.workers import Crew
+from tools.crash.row import Outcome, Row
+
+#: Each case is a siege with so many kills.
+KILLS = 30
+
+ROW = Row(7, f"writers killed while sessions are compacted, {KILLS} kills in each", 10, 170)
+
+
+class Case(NamedTuple):
+    """One siege."""
+
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        return f"siege {self.seed}"
+
+    def run(self) -> Outcome:
+        """Kill, and check."""
+        folder = Path(tempfile.mkdtemp(prefix="hansard-siege-"))
+        try:
+            with Crew() as crew:
+                siege = Siege(folder, random.Random(self.seed), crew)
+                try:
+                    fates = siege.withstand(KILLS, SESSIONS, APPENDING, pace=4)
+                finally:
+                    siege.close()
+        except (AssertionError, OSError) as wrong:
+            return Outcome(ok=False, label=self.label, detail=str(wrong))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return Outcome(ok=True, label=self.label, detail=f"{KILLS} kills: {dict(fates)}")
+
+
+def cases(count: int, rng: random.Random) -> Iterator[Case]:
+    """Yield so many sieges."""
+    for _ in range(count):
+        yield Case(rng.getrandbits(32))

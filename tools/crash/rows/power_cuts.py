@@ -1,0 +1,41 @@
+"""Row 6: the power goes, on ext4 and on XFS.
+
+Above: `campaign`.  Below: `power`.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Final
+
+from tools.crash.nursery import start
+from tools.crash.power import PowerCut
+from tools.crash.row import Row
+from tools.crash.workloads import WORKLOADS
+
+ROW = Row(6, "power cuts on ext4 and XFS", 40, 400)
+
+KINDS: Final = ("ext4", "xfs")
+
+#: More than any workload acknowledges: the power then goes when it is done.
+MOST: Final = 18
+
+#: With durability "os" only what is appended is promised anything.
+CARELESS: Final = ("create", "group")
+
+
+#: A process that runs cases calls this first.
+prepare = start
+
+
+def cases(count: int, rng: random.Random) -> Iterator[PowerCut]:
+    """Yield so many cuts, on each file system in turn; one in five with durability "os"."""
+    workloads = list(WORKLOADS)
+    for number in range(count):
+        careless = number % 10 in {8, 9}
+        yield PowerCut(
+            KINDS[number % len(KINDS)],
+            rng.choice(CARELESS) if careless else workloads[number // 2 % len(workloads)],
+            rng.randint(0, MOST),
+            "os" if careless else "sync",
+            journal=rng.choice((True, False, False, False)),
+        )

@@ -1,0 +1,142 @@
+"""Run cases in processes of their own, several at once; a case that hangs or kills its process is a failure.
+
+Above: `campaign`.  Below: `row`, `leftovers`.
+"""
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Generator, Iterable
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple
+
+from tools.crash.leftovers import Leftovers
+from tools.crash.row import Case, Outcome
+
+#: A case takes milliseconds, or seconds; one that takes longer than this hangs.
+PATIENCE = 300.0
+
+
+class Done(NamedTuple):
+    """What became of a case, and what it left in its process."""
+
+    outcome: Outcome
+    left: str = ""
+
+
+def run_case(case: Case) -> Done:
+    """Run a case here; an error of the case itself is a failure, too."""
+    before = Leftovers()
+    try:
+        outcome = case.run()
+    except Exception:  # noqa: BLE001 - whatever it is, it is this case's
+        outcome = Outcome(ok=False, label=case.label, detail=traceback.format_exc(limit=-6))
+    return Done(outcome, before.more())
+
+
+def _serve(wire: Connection, modules: list[str], place: str) -> None:
+    """Run what comes over the wire until it is closed."""
+    # Ctrl-C is for the campaign, which then ends us: the cases' own children must not be struck by it.
+    os.setpgid(0, 0)
+    tempfile.tempdir = place
+    os.environ["TMPDIR"] = place
+    # What a first case imports, or starts for good, is not left over by it.
+    resource_tracker.ensure_running()
+    for module in modules:
+        found = importlib.import_module(module)
+        getattr(found, "prepare", lambda: None)()
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            case = wire.recv()
+            wire.send(run_case(case))
+
+
+class _Worker:
+    def __init__(self, modules: list[str], place: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.wire, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, modules, place))
+        self.process.start()
+        theirs.close()
+        self.case: Case | None = None
+        self.since = 0.0
+
+    def give(self, case: Case) -> None:
+        self.case = case
+        self.since = time.monotonic()
+        self.wire.send(case)
+
+    def look(self, *, ready: bool) -> Done | None:
+        """Return what became of its case; None if it is at work. One that is dead or hangs keeps the case."""
+        assert self.case is not None
+        if ready:
+            try:
+                done = self.wire.recv()
+            except (EOFError, ConnectionError):
+                self.process.join(10)
+                told = f"the case ended its process: exit code {self.process.exitcode}"
+            else:
+                assert isinstance(done, Done)
+                self.case = None
+                return done
+        elif time.monotonic() - self.since > PATIENCE:
+            told = f"no end after {PATIENCE:.0f} s"
+        else:
+            return None
+        return Done(Outcome(ok=False, label=self.case.label, detail=told))
+
+    def end(self) -> None:
+        """End the process and all that it has started, without waiting for a case."""
+        self.wire.close()
+        if self.process.is_alive():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid or 0, signal.SIGKILL)
+            self.process.kill()
+        self.process.join(10)
+
+
+def run_all(
+    cases: Iterable[Case], *, jobs: int, modules: list[str], place: str
+) -> Generator[Done, None, None]:
+    """Run cases in so many processes, and yield each when it is done, in no order.
+
+    Args:
+        cases: taken as they are needed, so that nothing is made in vain when the caller stops.
+        jobs: how many run at once.
+        modules: what a process imports before the first case.
+        place: a directory for temporary files.
+    """
+    workers: list[_Worker] = []
+    left = iter(cases)
+    try:
+        for case in left:
+            workers.append(_Worker(modules, place))
+            workers[-1].give(case)
+            if len(workers) == jobs:
+                break
+        while busy := [worker for worker in workers if worker.case is not None]:
+            ready = wait([worker.wire for worker in busy], timeout=1)
+            for worker in busy:
+                done = worker.look(ready=worker.wire in ready)
+                if done is None:
+                    continue
+                if worker.case is not None:
+                    # It did not come back: another takes its place.
+                    worker.end()
+                    workers[workers.index(worker)] = worker = _Worker(modules, place)  # noqa: PLW2901
+                yield done
+                following = next(left, None)
+                if following is not None:
+                    worker.give(following)
+    finally:
+        for worker in workers:
+            worker.end()
+        sys.stderr.flush()
