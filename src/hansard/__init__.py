@@ -70,6 +70,7 @@ __all__ = [
     "UnknownFormat",
     "UnsafePath",
     "Usage",
+    "migrate",
     "open",
 ]
 
@@ -130,6 +131,7 @@ _LATER = {
     "UnknownFormat": "errors",
     "UnsafePath": "errors",
     "Usage": "state.fold",
+    "migrate": "store",
     "open": "store",
 }
 
@@ -165,7 +167,7 @@ if TYPE_CHECKING:
     from hansard.session import Session
     from hansard.state.fold import State, Usage
     from hansard.state.pairing import Problem
-    from hansard.store import Store, open
+    from hansard.store import Store, migrate, open
     from hansard.stream import Stream
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport

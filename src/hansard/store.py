@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
 
+    from hansard.backend.postgres.address import Address
     from hansard.follow import Follower
     from hansard.index.entry import StoreStats
     from hansard.index.finder import Index
@@ -99,6 +100,7 @@ def open(
             durability=durability,
             lock_timeout=lock_timeout,
             large_content=large_content,
+            search_index=search_index,
         )
     if schema is not None:
         raise ValueError(f"schema is for a database, and {where!r} is none; leave it out")
@@ -121,7 +123,22 @@ def open(
     return Store(backend)
 
 
-def _open_database(url: str, *, schema: str | None, **options: Any) -> "Store":
+def _open_database(
+    url: str, *, schema: str | None, search_index: bool, **options: Any
+) -> "Store":
+    place = _place_of(url, schema)
+    from hansard.backend.postgres.backend import PostgresBackend
+
+    backend = PostgresBackend(place, **options)
+    if not search_index:
+        from hansard.index.finder import without_texts
+
+        without_texts(backend)
+    return Store(backend)
+
+
+def _place_of(url: str, schema: str | None) -> "Address":
+    """Return where a store in PostgreSQL is; raises if there is no driver."""
     from hansard.backend.postgres import address, faults
 
     # First, so that a mistake in the URL is told whether or not there is a driver.
@@ -131,9 +148,30 @@ def _open_database(url: str, *, schema: str | None, **options: Any) -> "Store":
         import psycopg_pool  # noqa: F401
     except ImportError:
         raise faults.missing_extra() from None
-    from hansard.backend.postgres.backend import PostgresBackend
+    return place
 
-    return Store(PostgresBackend(place, **options))
+
+def migrate(path: str, *, schema: str | None = None) -> list[int]:
+    """Bring the tables of a store in a database up to date; return the versions that were gone through.
+
+    An older store is refused until this was done: once, when all programs that write to it are of this
+    version. A directory needs none of it.
+
+    Args:
+        path: the URL of the database.
+        schema: the schema that the store's tables are in, as for `open`.
+    """
+    from hansard.backend.postgres import address
+
+    if not address.is_address(path):
+        if schema is not None:
+            raise ValueError(f"schema is for a database, and {path!r} is none; leave it out")
+        open(path, create=False, read_only=True).close()
+        return []
+    place = _place_of(path, schema)
+    from hansard.backend.postgres.schema import bring_up_to_date
+
+    return bring_up_to_date(place)
 
 
 class _Caretaker:

@@ -81,7 +81,11 @@ def test_another_version_is_refused(url: str) -> None:
     hansard.open(url).close()
     for version, advice in ((999, "newer hansard"), (0, "hansard doctor --migrate")):
         with psycopg.connect(url) as connection:
-            connection.execute("UPDATE hansard.migrations SET version = %s", (version,))
+            connection.execute(
+                "UPDATE hansard.migrations SET version = %s "
+                "WHERE version = (SELECT max(version) FROM hansard.migrations)",
+                (version,),
+            )
         with pytest.raises(hansard.UnknownFormat, match=advice):
             hansard.open(url)
 

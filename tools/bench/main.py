@@ -16,13 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from tools.bench import beside, compaction, everyday
+from tools.bench import beside, compaction, everyday, postgres
 from tools.bench.result import Result, table
 
 #: What is measured together: the first group if none is named.
 GROUPS: dict[str, list[Callable[[Path], Result]]] = {
     "everyday": everyday.ALL,
     "compaction": [*compaction.ALL, *beside.ALL],
+    "postgres": postgres.ALL,
 }
 
 
@@ -33,7 +34,7 @@ def main() -> int:
         "--group",
         choices=GROUPS,
         default="everyday",
-        help="what to measure; the second takes minutes",
+        help="what to measure; all but the first take minutes",
     )
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="only this one, of any group (repeatable)"

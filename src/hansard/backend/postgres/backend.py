@@ -11,6 +11,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from psycopg.types.numeric import Int8
 
+from hansard.backend.condition import Condition
 from hansard.backend.contract import (
     AUDIT,
     Backend,
@@ -19,8 +20,10 @@ from hansard.backend.contract import (
     Health,
     Log,
     Stage,
+    Tables,
+    Watch,
 )
-from hansard.backend.postgres import schema, statements
+from hansard.backend.postgres import condition, schema, statements
 from hansard.backend.postgres.address import Address
 from hansard.backend.postgres.append import Writer, conflict, deleted, session_number
 from hansard.backend.postgres.connections import Connections
@@ -28,8 +31,10 @@ from hansard.backend.postgres.contents import Contents, Refers
 from hansard.backend.postgres.cursors import PostgresCursors
 from hansard.backend.postgres.faults import Lost
 from hansard.backend.postgres.log import PostgresLog
+from hansard.backend.postgres.marks import Marks
 from hansard.backend.postgres.reads import Reads
 from hansard.backend.postgres.staging import PostgresStage
+from hansard.backend.postgres.tables import PostgresTables
 from hansard.backend.postgres.watch import News
 from hansard.errors import LockTimeout, ReadOnly, SessionNotFound
 from hansard.log import names
@@ -51,19 +56,26 @@ _POPULATION: Final = """
 SELECT count(*), count(deleted_at), max(deleted_at), bit_xor(hashtextextended(life::text, 0))
 FROM {schema}.sessions"""
 _DELETE: Final = """
-UPDATE {schema}.sessions SET deleted_at = clock_timestamp()
+UPDATE {schema}.sessions SET deleted_at = clock_timestamp(), marked = true
 WHERE session = %(session)s::uuid AND deleted_at IS NULL
   AND (%(expected)s::bigint IS NULL OR last_seq = %(expected)s::bigint)
 RETURNING life"""
 _RESTORE: Final = """
-UPDATE {schema}.sessions SET deleted_at = NULL
+UPDATE {schema}.sessions SET deleted_at = NULL, marked = true
 WHERE session = %(session)s::uuid AND deleted_at IS NOT NULL RETURNING life"""
 _BURY: Final = """
 SELECT life FROM {schema}.sessions
 WHERE session = %(session)s::uuid AND deleted_at IS NOT NULL FOR UPDATE"""
-_PURGE: Final = tuple(
+_REMOVE: Final = tuple(
     f"DELETE FROM {{schema}}.{table} WHERE session = %(session)s::uuid"  # noqa: S608 - names of ours
     for table in ("events", "checkpoints", "sessions")
+)
+#: Its mark goes with its row, so whoever lists sessions is told in another way.
+_PURGE: Final = (
+    """
+INSERT INTO {schema}.index_pending (pass, id)
+SELECT gen_random_uuid(), id FROM {schema}.sessions WHERE session = %(session)s::uuid""",
+    *_REMOVE,
 )
 _PROBE: Final = """
 INSERT INTO {schema}.sessions (session, id, before, last_seq, bytes, created, updated)
@@ -200,6 +212,12 @@ class PostgresBackend(Backend):
     def population(self) -> object:
         return self._run(_POPULATION)
 
+    def watch(self) -> Watch:
+        return Marks(self)
+
+    def tables(self) -> Tables:
+        return PostgresTables(self.connections, self.schema)
+
     # -- the trash ------------------------------------------------------------------------------
 
     def delete(
@@ -306,6 +324,9 @@ class PostgresBackend(Backend):
             else:
                 with connection.transaction(force_rollback=True):
                     connection.execute(self._query(_PROBE))
+
+    def condition(self) -> Condition:
+        return condition.look(self.connections)
 
     def close(self) -> None:
         if self.finder is not None:

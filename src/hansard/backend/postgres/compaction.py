@@ -60,7 +60,7 @@ FROM unnest(%(seqs)b::bigint[], %(datas)b::text[]) AS n (seq, data)
 WHERE e.session = %(session)s::uuid AND e.seq = n.seq"""
 
 _SHRINK: Final = """
-UPDATE {schema}.sessions SET bytes = bytes - %(gone)s, rewritten = rewritten + 1
+UPDATE {schema}.sessions SET bytes = bytes - %(gone)s, rewritten = rewritten + 1, marked = true
 WHERE session = %(session)s::uuid AND life = %(life)s"""
 
 _LOCK: Final = """

@@ -13,6 +13,7 @@ from typing import Final
 from hansard.backend.postgres import faults
 from hansard.backend.postgres.address import Address
 from hansard.backend.postgres.connections import Connection, Connections
+from hansard.backend.postgres.index_tables import INDEX
 from hansard.errors import BackendUnavailable, HansardError, StoreNotFound, UnknownFormat
 
 #: Columns that are read as Python texts are `varchar`, those whose bytes are handed on are `text`: the two
@@ -76,10 +77,13 @@ CREATE TABLE {schema}.positions (
 """
 
 #: The first takes an empty schema to version 1, and so on.
-MIGRATIONS: Final[tuple[str, ...]] = (_FIRST,)
+MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, INDEX)
 
 #: The version that this hansard reads and writes.
 VERSION: Final = len(MIGRATIONS)
+
+#: How long a migration waits for those who are using the tables, in seconds.
+_PATIENCE: Final = 60.0
 
 _STATE: Final = """
 SELECT to_regclass(%(table)s) IS NOT NULL, current_setting('server_encoding')"""
@@ -114,10 +118,29 @@ def prepare(connections: Connections, *, create: bool) -> None:
                 "this version"
             )
         elif version > VERSION:
-            raise UnknownFormat(
-                f"{address.where}: a store of version {version}, and this hansard knows version {VERSION}; "
-                "use a newer hansard"
-            )
+            raise _newer(address, version)
+
+
+def bring_up_to_date(address: Address) -> list[int]:
+    """Migrate a store that is there; return the versions that were gone through."""
+    connections = Connections(address, read_only=False, lock_timeout=_PATIENCE)
+    try:
+        with connections.first() as connection:
+            version = version_of(connection, address)
+            if version is None:
+                raise StoreNotFound(f"{address.where}: no store there; give the right schema")
+            if version > VERSION:
+                raise _newer(address, version)
+            return migrate(connection, address)
+    finally:
+        connections.close()
+
+
+def _newer(address: Address, version: int) -> UnknownFormat:
+    return UnknownFormat(
+        f"{address.where}: a store of version {version}, and this hansard knows version {VERSION}; "
+        "use a newer hansard"
+    )
 
 
 def version_of(connection: Connection, address: Address) -> int | None:

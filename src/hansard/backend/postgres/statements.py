@@ -21,7 +21,8 @@ VALUES (%(session)s::uuid, %(id)s, {before}, {before} + {count}, %(bytes)s::bigi
 ON CONFLICT (session)"""
 
 _ADVANCE: Final = """
-SET last_seq = s.last_seq + {count}, bytes = s.bytes + %(bytes)s::bigint, updated = {later}
+SET last_seq = s.last_seq + {count}, bytes = s.bytes + %(bytes)s::bigint, marked = true,
+    updated = {later}
 WHERE s.deleted_at IS NULL"""
 
 _UPDATE: Final = f"""
