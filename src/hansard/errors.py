@@ -14,6 +14,7 @@
     ├── SessionDeleted        the session is in the trash
     ├── InUse                 others were forked from the session, and need its events
     ├── InvalidExport         a file is no export, or not whole         (moving)
+    ├── NothingToImport       nothing of this kind is at the path
     ├── SeqConflict           `expected_seq` is not the session's seq   (appending)
     ├── LockTimeout           another writer held the lock for too long
     ├── Reentered             this thread is in the middle of an append to the session
@@ -122,6 +123,18 @@ class InvalidExport(HansardError, ValueError):
     def __init__(self, message: str, *, line: int) -> None:
         super().__init__(message)
         self.line = line
+
+
+class NothingToImport(HansardError, ValueError):
+    """There is nothing at the path that can be imported as this kind: nothing was changed.
+
+    Attributes:
+        report: what was found wrong: a `hansard.importers.Report`.
+    """
+
+    def __init__(self, message: str, *, report: Any) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class SeqConflict(HansardError):

@@ -5,6 +5,7 @@ Everything here goes through `_whole`: the session itself, or, if it is a fork, 
 inherits.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -104,6 +105,25 @@ class Reading:
             shown = views.show(log, views.decoded, after=after, upto=upto, view=view)
         return _repair(shown) if repair else shown
 
+    def numbered(
+        self,
+        *,
+        last: int | None = None,
+        after: int = 0,
+        at: At | None = None,
+        view: View = "model",
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """Return messages, each with its seq: where to fork, to go back to, or what to redact.
+
+        A summary has the seq of the event that added it. The options are those of `messages`.
+        """
+        _check_range(last, after, view)
+        upto = self._seq_at(at)
+        count = sys.maxsize if last is None else last
+        return views.show_last_placed(
+            self._whole(), views.decoded, count, after=after, upto=upto, view=view
+        )
+
     def messages_json(
         self,
         *,
@@ -119,9 +139,13 @@ class Reading:
         if last is not None:
             found = views.show_last(log, views.encoded, last, after=after, upto=upto, view=view)
         else:
-            found = views.show(log, views.encoded, after=after, upto=upto, view=view)
-        # Joined, not added up: while it joins, other threads can run.
-        return b"".join((b"[", b",".join(found), b"]"))
+            found = views.show(log, views.joined, after=after, upto=upto, view=view)
+        if not found:
+            return b"[]"
+        # Joined, once and not added up: while it joins, other threads can run.
+        found[0] = b"[" + found[0]
+        found[-1] += b"]"
+        return b",".join(found)
 
     def window(
         self,

@@ -98,14 +98,27 @@ class Session(Reading):
         expected_seq: int | None = None,
     ) -> Event:
         """Append an event of the application's own, of a kind that begins with `x.`."""
-        if not check_kind(kind).startswith(APPLICATION) or kind == APPLICATION:
-            known = "has a method of its own" if kind in KINDS else "is not known"
-            raise InvalidEvent(
-                f"kind {kind!r} {known}; the application's own kinds begin with {APPLICATION!r}, "
-                f"such as {APPLICATION + 'todo'!r}"
-            )
-        draft = Draft(kind, codec.encode(data), control=False)
-        return self._append([draft], key=key, expected_seq=expected_seq)[0]
+        return self._append([_own(kind, data)], key=key, expected_seq=expected_seq)[0]
+
+    def append_all(
+        self,
+        events: Iterable[tuple[str, dict[str, Any]]],
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+    ) -> list[Event]:
+        """Append messages and the application's own events together, all or none, and return them.
+
+        Args:
+            events: kinds and data, in order: `("message.added", {"message": {...}})`, or `("x.todo", {...})`.
+            key: the idempotency key of the whole: a second append with it adds nothing, and returns the
+                events of the first.
+            expected_seq: append only if the session's last seq is this, or raise `SeqConflict`.
+        """
+        drafts = [
+            _said(data) if kind == MESSAGE_ADDED else _own(kind, data) for kind, data in events
+        ]
+        return self._append(drafts, key=key, expected_seq=expected_seq)
 
     def stream(self, *, role: str = "assistant", **fields: Any) -> Stream:
         """Begin a message that is said bit by bit.
@@ -203,16 +216,30 @@ class Session(Reading):
         """Give the session's present seq a label, to come back to."""
         return self._record(SESSION_SNAPSHOTTED, {"label": label, "seq": self.seq})
 
-    def revert(self, to: int | str) -> Event:
+    def revert(
+        self,
+        to: int | str,
+        *,
+        messages: Iterable[dict[str, Any]] = (),
+        expected_seq: int | None = None,
+    ) -> Event:
         """Let the model view go back to a seq or a snapshot.
 
         Nothing is erased: the history view still shows all, and a revert to a later seq, such as the one
         before this event, brings the later turns back. Metadata and usage are not reverted.
+
+        Args:
+            to: a seq, 0 for the beginning, or the label of a snapshot.
+            messages: what is said there instead, in the same append: all or none.
+            expected_seq: go back only if the session's last seq is this, or raise `SeqConflict`.
         """
         if isinstance(to, str):
             to = self._labelled(to)
         self._check_place("revert to", to)
-        return self._record(SESSION_REVERTED, {"seq": to})
+        raw = codec.encode({"seq": to})
+        draft = Draft(SESSION_REVERTED, raw, SESSION_REVERTED in CONTROL)
+        drafts = [draft, *map(_message, messages)]
+        return self._append(drafts, expected_seq=expected_seq)[0]
 
     def summarize(self, *, upto: int, message: dict[str, Any]) -> Event:
         """Let a message stand for all up to a seq in the model view; the history view still shows all."""
@@ -460,7 +487,25 @@ def _with_workspace(metadata: dict[str, Any]) -> dict[str, Any]:
 
 def _message(message: dict[str, Any]) -> Draft:
     raw = codec.encode(message, "message", wrapped=True)
-    return Draft(MESSAGE_ADDED, b'{"message":%b}' % raw, control=False)
+    return Draft(MESSAGE_ADDED, b"".join((b'{"message":', raw, b"}")), control=False)
+
+
+def _said(data: dict[str, Any]) -> Draft:
+    if type(data) is not dict or data.keys() != {"message"}:
+        raise InvalidEvent(
+            f"{MESSAGE_ADDED}: {data!r:.60}: must have the member 'message', and no other"
+        )
+    return _message(data["message"])
+
+
+def _own(kind: str, data: dict[str, Any]) -> Draft:
+    if not check_kind(kind).startswith(APPLICATION) or kind == APPLICATION:
+        known = "has a method of its own" if kind in KINDS else "is not known"
+        raise InvalidEvent(
+            f"kind {kind!r} {known}; the application's own kinds begin with {APPLICATION!r}, "
+            f"such as {APPLICATION + 'todo'!r}"
+        )
+    return Draft(kind, codec.encode(data), control=False)
 
 
 def _refuse_secrets(data: dict[str, Any], what: str) -> None:

@@ -223,10 +223,12 @@ def _newest(index: "Index", wanted: "Wanted") -> Iterator[tuple[str, str]]:
 class Store:
     """Holds sessions. Made by `hansard.open`; safe to share between threads and across a fork."""
 
-    __slots__ = ("_backend",)
+    __slots__ = ("_awaited", "_backend")
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        #: What `hansard.aio.over` made of it: one for all who ask, since each has threads of its own.
+        self._awaited: object = None
 
     def __repr__(self) -> str:
         return f"<hansard.Store {self._backend.where!r}>"
@@ -239,6 +241,8 @@ class Store:
 
     def close(self) -> None:
         """Let go of all files. What was acknowledged was safe before; nothing is left to write."""
+        # Its threads end with the last one that holds it.
+        self._awaited = None
         self._backend.close()
 
     # -- sessions -------------------------------------------------------------------------------

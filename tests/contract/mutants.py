@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+import msgspec
+
 from hansard.backend.contract import Chunk, Finding, Head, Health, Log
 from hansard.backend.memory import MemoryBackend, MemoryChunk, MemoryLog
 from hansard.event.envelope import Draft, Event
@@ -101,7 +103,9 @@ class LogThatParaphrases(MemoryLog):
         import json
 
         tidy = [
-            draft._replace(data=json.dumps(json.loads(draft.data), sort_keys=True).encode())
+            msgspec.structs.replace(
+                draft, data=json.dumps(json.loads(draft.data), sort_keys=True).encode()
+            )
             for draft in drafts
         ]
         return super().append(tidy, **options)

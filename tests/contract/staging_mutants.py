@@ -3,6 +3,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from hansard.backend.contract import Log, Stage
 from hansard.backend.memory import MemoryBackend, MemoryStage
 from hansard.errors import SessionExists
@@ -49,7 +51,7 @@ class BackendThatReplaces(MemoryBackend):
 
 class StageOfNow(MemoryStage):
     def append(self, drafts: Sequence[Draft], *, key: str | None = None) -> None:
-        super().append([draft._replace(time=None) for draft in drafts], key=key)
+        super().append([msgspec.structs.replace(draft, time=None) for draft in drafts], key=key)
 
 
 class BackendThatForgetsTimes(MemoryBackend):

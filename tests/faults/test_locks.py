@@ -3,7 +3,6 @@
 import signal
 import sys
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -233,10 +232,21 @@ def append_and_count(wire: Wire, path: str, writer: int) -> int:
     return number
 
 
-def appended(store: hansard.Store, writers: Iterable[int]) -> list[int]:
-    """Return how many appends of each writer are there by now."""
-    found = [message["by"].split()[0] for message in store.session("s").messages()]
-    return [found.count(str(writer)) for writer in writers]
+class Appended:
+    """Counts how many appends of each writer are there, and reads none of them twice."""
+
+    def __init__(self, store: hansard.Store, writers: int) -> None:
+        self._session = store.session("s")
+        self._seq = 0
+        self._counts = [0] * writers
+
+    def now(self) -> list[int]:
+        """Return how many there are by now."""
+        for event in self._session.events(after=self._seq):
+            self._seq = event.seq
+            if event.message and "by" in event.message:
+                self._counts[int(event.message["by"].split()[0])] += 1
+        return list(self._counts)
 
 
 @pytest.mark.slow
@@ -248,14 +258,15 @@ def test_deleting_the_lock_file_under_writers_loses_and_doubles_nothing(tmp_path
         workers = [crew.start(append_and_count, str(path), writer) for writer in range(3)]
         for worker in workers:
             worker.hear()
+        appended = Appended(store, 3)
         for _ in range(20):
             lock_of(path).unlink()
-            begun = appended(store, range(3))
+            begun = appended.now()
             # Of each, one may have been under way; the one after it began when the lock was gone.
             until(
                 lambda begun=begun: all(  # type: ignore[misc]
                     now >= then + 2
-                    for now, then in zip(appended(store, range(3)), begun, strict=True)
+                    for now, then in zip(appended.now(), begun, strict=True)
                 )
             )
         for worker in workers:

@@ -1,21 +1,26 @@
 """Damages that have a name, done to a small store with one file of each kind, and bits flipped in it."""
 
 import random
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 
+from tools.crash.damaged import plain_log
 from tools.crash.damages import DAMAGES
 from tools.crash.rows import cut_files, flipped_bits
 from tools.crash.specimen import forget, specimen
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _specimen() -> Iterator[None]:
-    """Make the store once, and take it away at the end."""
-    specimen()
-    yield
-    forget()
+def _specimen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Make the store, and the plain log beside it, once, and take them away at the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("specimen")))
+        specimen()
+        yield
+        forget()
+        plain_log.cache_clear()
 
 
 @pytest.mark.parametrize("name", DAMAGES)

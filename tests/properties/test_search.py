@@ -44,7 +44,7 @@ class Naive:
         gone = self._lists.gone(name)
         found = {seq: text_of(message) for seq, message in self._lists.view(name, "history")}
         for fact in self._lists.facts(name):
-            if fact.kind == "summary.added" and fact.seq not in gone.seqs:
+            if fact.kind == "summary.added" and not gone.has(fact):
                 found[fact.seq] = text_of(fact.data["message"])
         title = self._lists.metadata(name)[0].get("title")
         return {**found, 0: title if isinstance(title, str) else ""}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard import errors
+from hansard import errors, importers
 from hansard.errors import HansardError
 from hansard.log import disk
 from tests.unit.evidence import log_of
@@ -52,6 +52,7 @@ SAMPLES: list[HansardError] = [
     errors.SessionDeleted("where: what; next"),
     errors.InUse("where: what; next", children=["a", "b"]),
     errors.InvalidExport("where: what; next", line=2),
+    errors.NothingToImport("where: what; next", report=None),
     errors.SeqConflict("where: what; next", expected=3, actual=7),
     errors.LockTimeout("where: what; next", holder=4711),
     errors.LockTimeout("where: what; next"),
@@ -202,6 +203,11 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
             lambda: store.import_session(b"{}\n"),
             "line 1",
             "export the session again",
+        ),
+        "NothingToImport": (
+            lambda: importers.bring(store, "codex", path / "nobody"),
+            "nobody",
+            "the path and the kind",
         ),
         "SeqConflict": (
             lambda: session.add_message({}, expected_seq=9),

@@ -85,6 +85,45 @@ def test_a_revert_to_nowhere_is_refused(session: hansard.Session) -> None:
     assert texts(session) == []
 
 
+def test_a_revert_can_say_something_else_instead(session: hansard.Session) -> None:
+    """N-49, N-89: a revert and what is said in its place come together, at the expected seq, or not."""
+    say(session, "a", "b", "c")
+    instead = [{"role": "user", "content": text} for text in "xy"]
+    assert session.revert(1, messages=instead, expected_seq=3).seq == 4
+    assert texts(session) == ["a", "x", "y"]
+    assert texts(session, view="history") == ["a", "b", "c", "x", "y"]
+    with pytest.raises(hansard.SeqConflict):
+        session.revert(0, messages=instead, expected_seq=3)
+    with pytest.raises(hansard.InvalidEvent):
+        session.revert(0, messages=[*instead, {"content": float("nan")}])
+    assert (session.seq, texts(session)) == (6, ["a", "x", "y"])
+
+
+def test_messages_are_told_with_their_seqs(session: hansard.Session) -> None:
+    """Each message of a view is told with the seq at which it stands, and a summary with its event's."""
+    say(session, "a", "b", "c")
+    session.set_title("T")
+    say(session, "d")
+    session.revert(2)
+    say(session, "e")
+
+    def told(**options: Any) -> list[tuple[int, str]]:
+        return [(seq, message["content"]) for seq, message in session.numbered(**options)]
+
+    assert told() == [(1, "a"), (2, "b"), (7, "e")]
+    assert told(last=1) == [(7, "e")]
+    assert told(last=0) == []
+    assert told(after=1) == [(2, "b"), (7, "e")]
+    assert told(at=5) == [(1, "a"), (2, "b"), (3, "c"), (5, "d")]
+    assert told(view="history") == [(1, "a"), (2, "b"), (3, "c"), (5, "d"), (7, "e")]
+    session.summarize(upto=2, message={"role": "system", "content": "S"})
+    assert told() == [(8, "S"), (7, "e")]
+    with session.stream() as message:
+        message.write("par")
+        assert told(last=1) == [(9, "par")]
+    assert [text for _, text in told()] == texts(session)
+
+
 def test_a_summary_stands_for_what_it_sums_up(session: hansard.Session) -> None:
     """The model view shows the summary and what came after its seq; the history view shows all."""
     say(session, "a", "b", "c")

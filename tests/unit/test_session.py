@@ -43,6 +43,31 @@ def test_messages_are_added_all_or_none(session: Session) -> None:
     assert said(session) == [0, 1, 2]
 
 
+def test_messages_and_own_events_are_appended_together(session: Session) -> None:
+    """`append_all` takes kinds and data in order, all or none (N-89), with a key (N-56) and a seq."""
+    both = [("x.step", {"n": 1}), ("message.added", {"message": {"n": 1}}), ("x.step", {"n": 2})]
+    events = session.append_all(both, key="step-1", expected_seq=0)
+    assert [(event.seq, event.kind, event.data) for event in events] == [
+        (seq, kind, data) for seq, (kind, data) in enumerate(both, 1)
+    ]
+    assert session.append_all(both, key="step-1") == events
+    assert session.append_all([]) == []
+    with pytest.raises(hansard.SeqConflict):
+        session.append_all(both, expected_seq=1)
+    for kind, data in (
+        ("message.added", {"n": 2}),
+        ("message.added", {"message": {"n": 2}, "more": 1}),
+        ("message.added", {"message": "text"}),
+        ("metadata.set", {"metadata": {}}),
+        ("x.", {}),
+        ("x.step", {"n": float("nan")}),
+    ):
+        with pytest.raises(hansard.InvalidEvent):
+            session.append_all([*both, (kind, data)])
+    assert session.seq == 3
+    assert said(session) == [1]
+
+
 def test_real_repeats_are_kept(session: Session) -> None:
     """N-57: a user who says "yes" twice said it twice."""
     yes = {"role": "user", "content": "yes"}

@@ -141,6 +141,30 @@ def tasks(folder: Path) -> Result:
     )
 
 
+def tasks_16(folder: Path) -> Result:
+    """Appends a second of 16 tasks on one `"sync"` session, and of one task."""
+
+    async def rate(number: int, each: int) -> float:
+        async with hansard.aio.open(folder / "store") as store:
+            session = store.session()
+            await session.add_message({"role": "system", "content": "begin"})
+
+            async def work() -> None:
+                for place in range(each):
+                    await session.add_message(MESSAGES[place])
+
+            start = time.perf_counter()
+            await asyncio.gather(*(work() for _ in range(number)))
+            return number * each / (time.perf_counter() - start)
+
+    ours, limit, ratio = alternate(
+        lambda: asyncio.run(rate(16, 100)), lambda: asyncio.run(rate(1, 300)), 7
+    )
+    return Result(
+        "tasks_16", claim_of(tasks_16), f"{ours:.0f}/s", f"{limit:.0f}/s", ratio, 6.0, more=True
+    )
+
+
 def jitter(folder: Path) -> Result:
     """How long an event loop stands still while 100,000 messages are loaded, listed and verified; 50 ms."""
     _long_session(hansard.open(folder / "store", durability="os", auto_compact=False))
@@ -317,6 +341,7 @@ ALL: list[Callable[[Path], Result]] = [
     append_long,
     threads,
     tasks,
+    tasks_16,
     jitter,
     load,
     load_json,

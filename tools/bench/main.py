@@ -1,4 +1,4 @@
-"""Measure hansard against the bare calls it stands on, as ratios within one run.
+"""Measure hansard against the bare calls it stands on, and beside its peers, as ratios within one run.
 
 Absolute times mean little on a shared machine; ratios of neighbours mean something.
 """
@@ -17,7 +17,12 @@ from pathlib import Path
 import msgspec
 
 from tools.bench import beside, compaction, everyday, postgres
+from tools.bench.installed import CHECKOUT
+from tools.bench.peers import KNOWN
+from tools.bench.peers_report import Report
+from tools.bench.peers_run import Run, machine
 from tools.bench.result import Result, table
+from tools.bench.scale import SCALES
 
 #: What is measured together: the first group if none is named.
 GROUPS: dict[str, list[Callable[[Path], Result]]] = {
@@ -32,7 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--group",
-        choices=GROUPS,
+        choices=[*GROUPS, "peers"],
         default="everyday",
         help="what to measure; all but the first take minutes",
     )
@@ -41,7 +46,20 @@ def main() -> int:
     )
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON too")
     parser.add_argument("--check", action="store_true", help="exit 1 if a target is missed")
+    peers = parser.add_argument_group("of --group peers")
+    peers.add_argument("--quick", action="store_true", help="small sizes, once: under 3 minutes")
+    peers.add_argument(
+        "--system", action="append", choices=KNOWN, help="only this one (repeatable)"
+    )
+    peers.add_argument(
+        "--report", type=Path, metavar="DIR", help="write report.md, .json and plots"
+    )
+    peers.add_argument(
+        "--write", action="store_true", help="write the tables into docs/benchmarks.md"
+    )
     options = parser.parse_args()
+    if options.group == "peers":
+        return _peers(options)
     known = {function.__name__: function for group in GROUPS.values() for function in group}
     unknown = set(options.only or ()) - set(known)
     if unknown:
@@ -71,6 +89,27 @@ def main() -> int:
         report = {"machine": machine, "results": [r._asdict() | {"met": r.met} for r in results]}
         Path(options.json).write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     return int(options.check and not all(result.met for result in results))
+
+
+def _peers(options: argparse.Namespace) -> int:
+    """Run the measurements beside the peers, and report."""
+    scale = SCALES["quick" if options.quick else "full"]
+    about = machine({}) | {"sizes": "quick" if options.quick else "full"}
+    run = Run(scale, options.system or list(KNOWN))
+    begin = time.monotonic()
+    rows = run.everything()
+    about |= run.versions | {"took": f"{(time.monotonic() - begin) / 60:.1f} min"}
+    report = Report(run.figures, rows, about, scale, run.left_out, run.failures)
+    print(report.markdown("."))
+    if options.json:
+        Path(options.json).write_text(report.json(), encoding="utf-8")
+    if options.report:
+        report.write_plots(options.report)
+        (options.report / "report.md").write_text(report.markdown(".") + "\n", encoding="utf-8")
+        (options.report / "report.json").write_text(report.json(), encoding="utf-8")
+    if options.write:
+        report.write(CHECKOUT / "docs" / "benchmarks.md")
+    return int(options.check and not all(row.met for row in rows))
 
 
 if __name__ == "__main__":

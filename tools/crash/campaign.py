@@ -156,10 +156,14 @@ def main(given: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="hansard-campaign-") as place:
         report = Report(seed, scale, machine=machine(place))
+        # What is made here to choose cases from goes with the rest.
+        before, tempfile.tempdir = tempfile.tempdir, place
         try:
             run(options, report, console, place)
         except KeyboardInterrupt:
             report.interrupted = True
+        finally:
+            tempfile.tempdir = before
     if options.report:
         report.write(options.report)
     print(report.to_markdown())

@@ -37,7 +37,12 @@ class Bench:
             self.path, durability="os", large_content=1024, auto_compact=False
         ) as store:
             # Small ones: a checkpoint of anything, and a dictionary that is made in a moment.
-            with _constant(local_log, "CHECKPOINT", 0), _constant(dictionary, "SIZE", 16 * 1024):
+            with (
+                _constant(local_log, "CHECKPOINT", 0),
+                _constant(dictionary, "SIZE", 16 * 1024),
+                _constant(dictionary, "SMALLEST", 4 * 1024),
+                _constant(dictionary, "_SHARE", 1),
+            ):
                 _fill(store)
             self.export = b"".join(store.session("plain").export())
             self.listed = _listing(store)

@@ -57,6 +57,8 @@ class File(NamedTuple):
     sessions: tuple[str, ...]
     #: Whether every answer must be right whatever is in it: derived, or kept twice.
     spare: bool = False
+    #: Whether its last record is a torn tail, as a crash leaves one, without the last newline (F-28).
+    active: bool = False
 
 
 def _clock() -> Callable[[], bytes]:
@@ -180,7 +182,7 @@ def _files(path: Path) -> tuple[File, ...]:
         ),
         File("checkpoint", only("sessions/s/checkpoint"), ("s", "child"), spare=True),
         File("sealed, not compressed", only("sessions/t/0*.jsonl"), ("t",)),
-        File("log of a fork", "sessions/child/log.jsonl", ("child",)),
+        File("log of a fork", "sessions/child/log.jsonl", ("child",), active=True),
         File("dictionary", name, ("s", "child"), spare=True),
         File("copy of the dictionary", f"{name}.copy", ("s", "child"), spare=True),
         File("large content", only("large/??/*"), ("large",)),

@@ -5,6 +5,7 @@ Above: `campaign`.  Below: `row`, `leftovers`.
 
 import contextlib
 import importlib
+import math
 import multiprocessing
 import os
 import signal
@@ -54,6 +55,7 @@ def _serve(wire: Connection, modules: list[str], place: str) -> None:
         found = importlib.import_module(module)
         getattr(found, "prepare", lambda: None)()
     with contextlib.suppress(EOFError, BrokenPipeError):
+        wire.send(None)  # from here on, the time is the case's own
         while True:
             case = wire.recv()
             wire.send(run_case(case))
@@ -67,11 +69,13 @@ class _Worker:
         self.process.start()
         theirs.close()
         self.case: Case | None = None
-        self.since = 0.0
+        #: Since when it is at work on its case; before it has begun at all, for ever.
+        self.since = math.inf
+        self._begun = False
 
     def give(self, case: Case) -> None:
         self.case = case
-        self.since = time.monotonic()
+        self.since = time.monotonic() if self._begun else math.inf
         self.wire.send(case)
 
     def look(self, *, ready: bool) -> Done | None:
@@ -84,6 +88,10 @@ class _Worker:
                 self.process.join(10)
                 told = f"the case ended its process: exit code {self.process.exitcode}"
             else:
+                if done is None:
+                    self._begun = True
+                    self.since = time.monotonic()
+                    return None
                 assert isinstance(done, Done)
                 self.case = None
                 return done

@@ -16,7 +16,7 @@ together) → `session` → `store`.
 
 from hansard.aio.follower import Follower
 from hansard.aio.session import Session
-from hansard.aio.store import Opening, Store, open
+from hansard.aio.store import Opening, Store, open, over, under
 from hansard.aio.stream import Stream
 
-__all__ = ["Follower", "Opening", "Session", "Store", "Stream", "open"]
+__all__ = ["Follower", "Opening", "Session", "Store", "Stream", "open", "over", "under"]

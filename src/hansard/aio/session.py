@@ -131,6 +131,18 @@ class Session:
             lambda session: session.append(kind, data, key=key, expected_seq=expected_seq)
         )
 
+    async def append_all(
+        self,
+        events: Iterable[tuple[str, dict[str, Any]]],
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+    ) -> list[Event]:
+        """Append messages and the application's own events together, all or none, and return them."""
+        return await self._append_all(
+            lambda session: session.append_all(events, key=key, expected_seq=expected_seq)
+        )
+
     def stream(self, *, role: str = "assistant", **fields: Any) -> Stream:
         """Begin a message that is said bit by bit: `async with session.stream() as message`."""
         return Stream(self._pool, lambda: self._session().stream(role=role, **fields))
@@ -177,9 +189,17 @@ class Session:
         """Give the session's present seq a label, to come back to."""
         return await self._write(lambda session: session.snapshot(label))
 
-    async def revert(self, to: int | str) -> Event:
+    async def revert(
+        self,
+        to: int | str,
+        *,
+        messages: Iterable[dict[str, Any]] = (),
+        expected_seq: int | None = None,
+    ) -> Event:
         """Let the model view go back to a seq or a snapshot."""
-        return await self._write(lambda session: session.revert(to))
+        return await self._write(
+            lambda session: session.revert(to, messages=messages, expected_seq=expected_seq)
+        )
 
     async def summarize(self, *, upto: int, message: dict[str, Any]) -> Event:
         """Let a message stand for all up to a seq in the model view."""
@@ -242,6 +262,19 @@ class Session:
             lambda session: session.messages(
                 last=last, after=after, at=at, view=view, repair=repair
             )
+        )
+
+    async def numbered(
+        self,
+        *,
+        last: int | None = None,
+        after: int = 0,
+        at: At | None = None,
+        view: View = "model",
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """Return messages, each with its seq."""
+        return await self._read(
+            lambda session: session.numbered(last=last, after=after, at=at, view=view)
         )
 
     async def messages_json(

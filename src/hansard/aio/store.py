@@ -70,6 +70,21 @@ def open(
     )
 
 
+def over(store: hansard.Store) -> "Store":
+    """Return the async twin of a store that is open; the same one each time. To close one closes both."""
+    known = store._awaited  # noqa: SLF001 - kept there for this
+    if not isinstance(known, Store):
+        # Two threads may both make one; the other one's ends with its last call.
+        known = Store(store, Pool(store._backend.where))  # noqa: SLF001 - its twin's
+        store._awaited = known  # noqa: SLF001 - kept there for this
+    return known
+
+
+def under(store: "Store") -> hansard.Store:
+    """Return the twin of an async store whose calls wait for the disk; for code without an event loop."""
+    return store._twin  # noqa: SLF001 - its twin
+
+
 class Opening:
     """A store that is about to be opened: await it, or use it as `async with`."""
 

@@ -180,6 +180,14 @@ class Chunk(ABC):
     def messages_json(self) -> list[tuple[int, bytes]]:
         """Return seq and message, as the stored JSON, of each `message.added` event. Gaps as above."""
 
+    def messages_joined(self) -> bytes | None:
+        """Return all that the events add, as stored JSON with commas between the messages.
+
+        Only where each of the events adds a whole message, which is a JSON object and was not streamed; None
+        otherwise, or where it is no faster than `messages_json`.
+        """
+        return None
+
     def gaps(self) -> dict[int, Gaps]:
         """Return, by seq, what is missing from messages whose large content is kept elsewhere.
 

@@ -6,7 +6,8 @@ own bytes. Each way has a struct that names just the members it needs; the decod
 """
 
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from struct import Struct
+from typing import Any, Final, Literal, NoReturn, TypeVar
 
 import msgspec
 
@@ -67,6 +68,21 @@ class _RawMessageLine(msgspec.Struct, gc=False):
     log: str | None = None
 
 
+class _PlainMessageData(msgspec.Struct, gc=False):
+    message: msgspec.Raw
+    stream: None = None
+
+
+class _PlainMessageLine(msgspec.Struct, gc=False):
+    """A record that adds a message, and nothing else; the decoder refuses all others."""
+
+    seq: int
+    kind: Literal["message.added"]
+    data: _PlainMessageData
+    large: None = None
+    log: None = None
+
+
 class _KeyLine(msgspec.Struct, gc=False):
     """As much of a line as it takes to see how many events have its key."""
 
@@ -89,8 +105,13 @@ _Line = TypeVar("_Line", _MessageLine, _RawMessageLine)
 
 _messages = msgspec.json.Decoder(_MessageLine).decode_lines
 _raw_messages = msgspec.json.Decoder(_RawMessageLine).decode_lines
+_plain_messages = msgspec.json.Decoder(_PlainMessageLine).decode_lines
 _large = msgspec.json.Decoder(_LargeLine).decode_lines
 _keys = msgspec.json.Decoder(_KeyLine).decode_lines
+
+#: Takes the first byte of anything that has bytes, for a fifth of what a slice of a view costs.
+_first_byte = Struct("c").unpack_from
+_OBJECT: Final = {(b"{",)}
 
 
 class LocalChunk(Chunk):
@@ -130,6 +151,25 @@ class LocalChunk(Chunk):
             (line.seq, bytes(line.data.message))
             for line in self._added(self._piece.lines(_raw_messages))
         ]
+
+    def messages_joined(self) -> bytes | None:
+        """Join the messages where they stand: the fast path of loading a session as JSON.
+
+        No bytes object, pair, or question in Python for each message: 100,000 of them take two thirds of the
+        time, and of the memory.
+        """
+        _, start, end, data = self._piece
+        if self._after > start.seq or self._upto < end.seq:
+            return None
+        try:
+            lines = _plain_messages(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None  # among them are others, or it is damaged: the ordinary way will tell
+        first = start.seq + 1
+        if not lines or [line.seq for line in lines] != list(range(first, first + len(lines))):
+            return None
+        messages = [line.data.message for line in lines]
+        return b",".join(messages) if set(map(_first_byte, messages)) == _OBJECT else None
 
     def streamed(self) -> list[Streamed]:
         # Most chunks have none, which whoever took the messages out has seen in passing.

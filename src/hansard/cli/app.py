@@ -46,8 +46,13 @@ COMMANDS: Final = {
     "verify": Entry("Mend", "Check every byte of sessions, and report what is wrong."),
     "repair": Entry("Mend", "Mend damaged sessions; the damaged bytes are kept."),
     "doctor": Entry("Mend", "Say how the store is, and what needs attention."),
-    "export": Entry("Move", "Write sessions out: JSONL, Markdown or an HTML page; redacted."),
-    "import": Entry("Move", "Take in sessions that `hansard export` wrote.", "importing"),
+    "export": Entry(
+        "Move",
+        "Write sessions out: JSONL, Markdown, an HTML page, or other programs' formats; redacted.",
+    ),
+    "import": Entry(
+        "Move", "Take in sessions that `hansard export` wrote, or another program.", "importing"
+    ),
     "copy": Entry("Move", "Copy sessions from one store to another, event for event."),
     "demo": Entry("Try", "Show what hansard does, step by step, on a real store."),
 }

@@ -56,7 +56,8 @@ def encode(data: object, what: str = "data", *, wrapped: bool = False) -> bytes:
     if not same:
         # Slow, and only for what is refused, or holds a tuple, which JSON shows as a list.
         _explain(data, what)
-    check_size(raw, what, MAX_BYTES - _WRAPPING * wrapped)
+    if len(raw) > MAX_BYTES - _WRAPPING:
+        check_size(raw, what, MAX_BYTES - _WRAPPING * wrapped)
     if not flat:
         _check_depth(raw, what, MAX_DEPTH - wrapped)
     return raw

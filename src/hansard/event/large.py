@@ -117,7 +117,7 @@ def take_out_all(
         if taken is None:
             gapped.append(draft)
         else:
-            gapped.append(draft._replace(data=taken.data, large=taken.references))
+            gapped.append(msgspec.structs.replace(draft, data=taken.data, large=taken.references))
             contents.update(taken.contents)
     return gapped, contents
 

@@ -4,7 +4,8 @@ Above: `indexing`.  Below: nothing of the store.
 Messages are any JSON, so there is no list of shapes here, but a few rules. Every text in a message can be
 found, but for what says only what something is (`role`, `type`, ids). What a tool was called with, and JSON
 inside of a text, is found with its names and numbers. What is not meant to be read, such as an image in
-base64, is left out: no word has 256 characters.
+base64, is left out: no word has 256 characters. So is what an adapter notes in `origin`, beside the message,
+to give its framework the item back: what was said stands outside of it.
 """
 
 import re
@@ -54,8 +55,15 @@ _decode = msgspec.json.Decoder().decode
 
 def of(message: object) -> str:
     """Return the text of a message by which it is found; empty if it has none."""
+    if isinstance(message, dict) and _is_packed(message.get("origin")):
+        message = {key: value for key, value in message.items() if key != "origin"}
     found = [text for text in _texts(message, 0, arguments=False) if text]
     return "\n".join(found)
+
+
+def _is_packed(origin: object) -> bool:
+    """Say whether a member `origin` is what `hansard.adapters.common` makes, and not somebody's own."""
+    return isinstance(origin, dict) and isinstance(origin.get("format"), str) and "item" in origin
 
 
 def _texts(value: object, texts: int, *, arguments: bool) -> Iterator[str]:

@@ -414,6 +414,11 @@ def identity(descriptor: int) -> tuple[int, int, int]:
     return status.st_dev, status.st_ino, status.st_nlink
 
 
+def links(descriptor: int) -> int:
+    """Return how many names an open file has: 0 once it was deleted."""
+    return os.fstat(descriptor).st_nlink
+
+
 def forget_cached(descriptor: int) -> None:
     """Ask the kernel to drop its cached pages of a file, so that a read comes from the disk."""
     if hasattr(os, "posix_fadvise"):

@@ -73,7 +73,7 @@ class Lock(disk.Open):
     def exists(self) -> bool:
         """Say whether the lock file still has a name: a lock on a deleted one keeps nobody out."""
         try:
-            return disk.identity(self.descriptor)[2] > 0
+            return disk.links(self.descriptor) > 0
         except OSError as error:
             raise disk.explain(error, "lock", self.path) from error
 

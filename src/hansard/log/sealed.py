@@ -250,7 +250,9 @@ class Sealed(Segment):
         self.controls()
         frames = self.index.frames
         ends = [*(frame.offset for frame in frames[1:]), self.index.size]
-        sizes = [(frame.length, end - frame.offset) for frame, end in zip(frames, ends, strict=True)]
+        sizes = [
+            (frame.length, end - frame.offset) for frame, end in zip(frames, ends, strict=True)
+        ]
         if max(map(max, sizes)) > LARGEST_FRAME:
             raise self.damaged(self._index_at, "a frame claims to hold more than it should")
         table = seek_table(sizes)

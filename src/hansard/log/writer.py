@@ -142,7 +142,11 @@ class Writer:
         mark = tail.mark
         descriptor = reader.segment.descriptor
         now = format.now()
-        line, crc = format.record(mark.seq + 1, now, kind, data, mark.crc, ctl=tail.ctl)
+        seq = mark.seq + 1
+        if tail.ctl:
+            line, crc = format.record(seq, now, kind, data, mark.crc, ctl=tail.ctl)
+        else:
+            line, crc = format.plain_record(seq, now, kind, data, mark.crc)
         try:
             # Torn, or appended to by others.
             if disk.size(descriptor) != mark.offset:
@@ -156,10 +160,11 @@ class Writer:
         except OSError as error:
             raise disk.explain(error, "write", handle.path, _NOT_WRITTEN) from error
         time = now.decode()
-        end = Mark(mark.offset + len(line), mark.seq + 1, crc)
-        handle.tail = Tail(end, tail.ctl, (), end.offset, time)
+        offset = mark.offset + len(line)
+        end = Mark(offset, seq, crc)
+        handle.tail = Tail(end, tail.ctl, (), offset, time)
         self._keys.advance(mark, end)
-        return Appended(end.seq, 1, time)
+        return Appended(seq, 1, time)
 
     def let_go(self) -> None:
         """Close the files, unless somebody is writing: then they stay open."""

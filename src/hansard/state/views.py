@@ -31,7 +31,7 @@ Shown = TypeVar("Shown")
 class Take(Generic[Shown]):
     """How messages are wanted: as dicts, or as the JSON bytes that are stored."""
 
-    __slots__ = ("chunk", "fill", "from_data", "from_message", "is_message")
+    __slots__ = ("chunk", "fill", "from_data", "from_message", "is_message", "joined")
 
     def __init__(
         self,
@@ -40,8 +40,11 @@ class Take(Generic[Shown]):
         from_message: Callable[[dict[str, Any]], Shown],
         fill: Callable[[Gaps, Shown], Shown],
         is_message: Callable[[Shown], bool],
+        joined: Callable[[Chunk], Shown | None] = lambda _: None,
     ) -> None:
         self.chunk = chunk
+        #: All messages of a chunk as one, if they are wanted so, and nothing is to be left out.
+        self.joined = joined
         #: For what stands in the place of a redacted message, and for what was put together.
         self.from_data = from_data
         self.from_message = from_message
@@ -76,6 +79,15 @@ encoded: Take[bytes] = Take(
     Gaps.fill_json,
     lambda message: message[:1] == b"{",
 )
+#: As `encoded`, but what follows one another in the log may come joined by commas.
+joined: Take[bytes] = Take(
+    encoded.chunk,
+    encoded.from_data,
+    encoded.from_message,
+    encoded.fill,
+    encoded.is_message,
+    lambda chunk: chunk.messages_joined(),
+)
 
 
 def path_of(log: Log, *, view: View = "model", upto: int | None = None) -> Path:
@@ -109,6 +121,10 @@ def show(
     places: dict[int, int] = {}
     with quiet_collector(sum(end - max(begin, after) for begin, end in way.ranges)):
         for chunk in _forwards(log, way, after):
+            whole = None if way.redactions else take.joined(chunk)
+            if whole is not None:
+                found.append(whole)
+                continue
             shown = _visible(chunk, take, way, after)
             if chunk.gaps():
                 shown = list(_filled(log, chunk, take, way, shown))

@@ -48,6 +48,7 @@ READING: Final = (
     "stamp",
     "version",
     "identity",
+    "links",
     "status",
     "may_write",
     "forget_cached",

@@ -62,6 +62,7 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     await session.append("x.todo", {"do": "it"})
     await session.set_metadata(user="u7")
     await session.patch_metadata({"with space": 1})
+    await session.append_all([("x.todo", {"do": "more"})])
     await session.set_title("A title")
     await session.set_workspace()
     await session.record_usage(model="m", input_tokens=3)
@@ -86,6 +87,7 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     await session.close()
     await session.reopen()
     assert await session.messages(last=1) == [MESSAGE]
+    assert [message for _, message in await session.numbered(last=1)] == [MESSAGE]
     assert (await session.messages_json(last=1)).startswith(b"[{")
     assert await session.window(messages=1) == [MESSAGE]
     assert await session.pairing() == []

@@ -50,6 +50,13 @@ from hansard.index import text
                 {"part_kind": "tool-call", "tool_name": "weather", "args": {"city": "Ulm"}}]},
             "sure\nweather\ncity\nUlm",
         ),
+        # What an adapter notes beside a message, and a member of somebody's own that has that name.
+        (
+            {"role": "user", "content": "rain?", "origin": {
+                "format": "f", "from": {"/text": "/content"}, "item": {"name": "Ann"}}},
+            "rain?",
+        ),
+        ({"content": "hello", "origin": {"site": "Ulm"}}, "hello\nUlm"),
         ({"content": "[not json"}, "[not json"),
         ({"content": "{'nor': this}"}, "{'nor': this}"),
     ],

@@ -46,7 +46,7 @@ class Written:
             log.data += b""
             self._tear(rng)
         else:
-            size = rng.randrange(1, 6) if kind == "batch" else 1
+            size = rng.choice([2, 3, 5, 40]) if kind == "batch" else 1
             text = "x" * (rng.randrange(400) if kind == "large" else 3)
             for more in reversed(range(size)):
                 log.record({"n": log.seq, "text": text}, extra=self._extra(more))
@@ -55,8 +55,10 @@ class Written:
 
     def _tear(self, rng: random.Random) -> None:
         offset, seq = len(self.log.data), self.log.seq
-        if rng.random() < 0.5:
-            self.log.record({"lost": 1}, extra=self._extra(1))
+        # An unfinished batch: none of its records, or some, of as many as there would have been.
+        size = rng.choice([2, 3, 20])
+        for more in range(size - 1, size - 1 - rng.randrange(size), -1):
+            self.log.record({"lost": more}, extra=self._extra(more))
         self.log.data += b'{"seq":99' + bytes(rng.randrange(30)) + b"~torn\n"
         self.log.seq = seq
         torn = {"offset": offset, "bytes": len(self.log.data) - offset}
@@ -155,6 +157,57 @@ def test_a_place_is_found_for_every_seq(
         piece = next(found.forwards(mark, end), None)
         lines = [] if piece is None else piece.lines(format.decode_lines)
         assert [line.seq for line in lines] == list(range(mark.seq + 1, mark.seq + len(lines) + 1))
+
+
+def test_a_batch_that_is_longer_than_a_piece_is_not_decoded_line_by_line(
+    tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-77, F-43: to find the ends of a batch of 3,000 records, some dozens of its lines are decoded."""
+    log = HandLog().message({"n": 0})
+    # Not by `record`, which computes the checksum of all for each.
+    check = format.crc32(log.data)
+    lines = []
+    for seq in range(2, 3_002):
+        line, check = format.record(seq, b"now", b"x", b'{"n":1}', check, more=3_001 - seq)
+        lines.append(line)
+    found = read(tmp_path, directory, log.data + b"".join(lines))
+    monkeypatch.setattr(reader, "PIECE", 1 << 12)
+    decoded: list[bytes] = []
+
+    def count(raw: bytes) -> format.Line:
+        decoded.append(raw)
+        return decode_line(raw)
+
+    decode_line = format.decode_line
+    monkeypatch.setattr(format, "decode_line", count)
+    tail = found.tail()
+    pieces = list(found.forwards(found.segment.start, tail.mark))
+    pieces += found.backwards(tail.mark)
+    assert tail.mark.seq == 3_001
+    assert sum(len(piece.lines(format.decode_lines)) for piece in pieces) == 2 * 3_001
+    assert len(decoded) < 200
+
+
+@pytest.mark.parametrize("lost", range(1, 9))
+def test_a_batch_that_failed_twice_ends_behind_the_note(
+    tmp_path: Path, directory: int, lost: int
+) -> None:
+    """F-29, F-42: two unfinished batches that look alike are two: the log ends between them."""
+    log = HandLog().message({"n": 0})
+    offset = len(log.data)
+
+    def fail() -> None:
+        for more in range(10, 10 - lost, -1):
+            log.record({"n": more}, extra=f',"more":{more}')
+        log.seq = 1
+
+    fail()
+    log.data += b'{"seq":~torn\n'
+    log.note("recovered", {"offset": offset, "bytes": len(log.data) - offset})
+    end = len(log.data)
+    fail()
+    tail = read(tmp_path, directory, log.data).tail()
+    assert (tail.mark.offset, tail.mark.seq, tail.size) == (end, 1, len(log.data))
 
 
 def test_a_log_that_became_shorter_is_damage(tmp_path: Path, directory: int) -> None:

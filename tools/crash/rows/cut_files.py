@@ -62,4 +62,5 @@ def cases(count: int, rng: random.Random) -> Iterator[Case]:
     kinds = {kind: size for kind, size in sizes().items() if kind != "log of a fork"}
     cuts = [CutFile(kind, length) for kind, size in kinds.items() for length in range(size)]
     left = max(count - len(DAMAGES), 0)
-    yield from (cuts if left >= len(cuts) else rng.sample(cuts, left))
+    # Mixed, as the flipped bits are.
+    yield from rng.sample(cuts, min(left, len(cuts)))

@@ -50,13 +50,19 @@ def sizes() -> dict[str, int]:
 
 def cases(count: int, rng: random.Random) -> Iterator[FlippedBit]:
     """Yield all bits of all files, or as many of each as the count has room for."""
+    # Its last newline is the plain log's part, where it is known what must be read without it.
+    active = {file.kind for file in specimen().files if file.active}
     found = [
-        [FlippedBit(kind, at, bit) for at in range(size) for bit in range(8)]
+        [FlippedBit(kind, at, bit) for at in range(size - (kind in active)) for bit in range(8)]
         for kind, size in sizes().items()
     ]
     # The shorter ones wholly, and of the longer ones what room is left.
     found.sort(key=len)
+    chosen: list[FlippedBit] = []
     for number, bits in enumerate(found):
         share = min(len(bits), count // (len(found) - number))
         count -= share
-        yield from (bits if share == len(bits) else rng.sample(bits, share))
+        chosen += rng.sample(bits, share)
+    # Mixed: whoever ends a campaign early has seen some of each file, and not all of the first.
+    rng.shuffle(chosen)
+    yield from chosen

@@ -14,7 +14,15 @@ from hansard.cli.screen import Progress, many, size
 if TYPE_CHECKING:
     from hansard import Session
 
-_ENDINGS: Final = {"jsonl": "jsonl", "markdown": "md", "html": "html"}
+_ENDINGS: Final = {
+    "jsonl": "jsonl",
+    "markdown": "md",
+    "html": "html",
+    # For other programs: `hansard.exporters`.
+    "claude-code": "jsonl",
+    "codex": "jsonl",
+    "openai-items": "json",
+}
 
 
 @define(
@@ -24,6 +32,7 @@ _ENDINGS: Final = {"jsonl": "jsonl", "markdown": "md", "html": "html"}
         "export support/42 --as html -o refund.html  # one page, to be read by anybody",
         "export support/42 support/43 -o folder/  # a file for each",
         "export support/42 --unredacted -o backup.jsonl  # word for word",
+        "export support/42 --as codex -o rollout.jsonl  # for another program",
     ],
 )
 @click.argument("session_ids", metavar="ID...", nargs=-1, required=True, type=stores.SESSION)
@@ -39,15 +48,13 @@ _ENDINGS: Final = {"jsonl": "jsonl", "markdown": "md", "html": "html"}
     type=click.Choice(list(_ENDINGS)),
     default="jsonl",
     show_default=True,
-    help="For programs, or a transcript for people.",
+    help="For hansard, a transcript for people, or as another program has it.",
 )
 @click.option("--unredacted", is_flag=True, help="Leave what looks like a credential in it.")
 @click.option(
     "--view",
     type=click.Choice(["history", "model"]),
-    default="history",
-    show_default=True,
-    help="What a transcript shows: all that was said, or what a model is given.",
+    help="All that was said, or what a model is given: for a transcript the first, for others the second.",
 )
 @click.option("--parts", is_flag=True, help="In JSONL, also have what was streamed of messages.")
 @click.option("--own-only", is_flag=True, help="In JSONL, leave out what a fork inherits.")
@@ -61,7 +68,7 @@ def command(
     unredacted: bool,
     **options: Any,
 ) -> int | None:
-    """Write sessions out: JSONL, Markdown or an HTML page; redacted.
+    """Write sessions out: JSONL, Markdown, an HTML page, or other programs' formats; redacted.
 
     What looks like a credential is taken out, unless you say --unredacted. A file appears when it is whole. A
     fork has in it what it inherits.
@@ -77,7 +84,7 @@ def command(
     with stores.reading(call) as store:
         sessions = [stores.session_of(store, session_id) for session_id in session_ids]
         if output is None:
-            _print(call, sessions[0].export(**options))
+            _print(call, _exported(sessions[0], options))
             return None
         place = Path(output)
         paths = [
@@ -91,7 +98,7 @@ def command(
         with call.screen.progress("exporting", unit="events") as progress:
             for session, path in zip(sessions, paths, strict=True):
                 progress.label(session.id)
-                pieces = _counted(session, progress, session.export(**options))
+                pieces = _counted(session, progress, _exported(session, options))
                 count = files.write(path, pieces, force=force)
                 written.append({"session": session.id, "file": str(path), "bytes": count})
     _show(call, written, unredacted=unredacted)
@@ -105,6 +112,16 @@ def _check(call: Call, session_ids: tuple[str, ...], output: str | None, format:
         raise click.UsageError("several sessions need a folder: -o FOLDER/")
     if call.screen.json and format != "jsonl":
         raise click.UsageError(f"--json says where it was written, and {format} needs -o FILE")
+
+
+def _exported(session: "Session", options: dict[str, Any]) -> Iterator[bytes]:
+    from hansard import exporters
+
+    format, view = options["format"], options["view"]
+    if format in exporters.KINDS:
+        given = {"redacted": options["redacted"], "view": view or "model"}
+        return exporters.export(session, format, **given)
+    return session.export(**{**options, "view": view or "history"})
 
 
 def _is_folder(output: str, session_ids: tuple[str, ...]) -> bool:

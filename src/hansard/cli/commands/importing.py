@@ -1,4 +1,4 @@
-"""`hansard import`: take in sessions that `hansard export` wrote."""
+"""`hansard import`: take in sessions that `hansard export` wrote, or another program."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
-from hansard.cli import stores
+from hansard.cli import foreign, stores
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
 from hansard.cli.screen import many
@@ -26,19 +26,48 @@ _PIECE: Final = 1024 * 1024
         "import refund.jsonl",
         "import refund.jsonl --id support/42-copy  # beside the one that is there",
         "export support/42 --unredacted | hansard -s other import -",
+        "import openclaw ~/.openclaw --dry-run  # what another program wrote",
+        "import claude-code ~/.claude/projects --prefix laptop/",
     ],
 )
-@click.argument("names", metavar="FILE...", nargs=-1, required=True)
+@click.argument("names", metavar="FILE... | KIND PATH", nargs=-1, required=True)
 @click.option("--id", "session_id", metavar="ID", help="The id that the session gets here.")
-def command(call: Call, names: tuple[str, ...], session_id: str | None) -> int | None:
-    """Take in sessions that `hansard export` wrote.
+@click.option("--prefix", metavar="TEXT", help="With a KIND: put this before all ids.")
+@click.option("--dry-run", is_flag=True, help="With a KIND: only say what would be done.")
+def command(
+    call: Call,
+    names: tuple[str, ...],
+    session_id: str | None,
+    prefix: str | None,
+    *,
+    dry_run: bool,
+) -> int | None:
+    """Take in sessions that `hansard export` wrote, or another program.
 
     A file named - is what comes from a pipe. Each file becomes one session: all of it, or nothing if it is
     not whole. A session that exists is never changed; the same file once more does nothing. The store is
     made if it is not there.
 
-    With --json: one document. Exit 1 if a file could not be imported.
+    With a KIND, all sessions that another program keeps at PATH: a3s-code, claude-code, codex, langgraph,
+    openai-agents, openclaw, praisonai, pydantic-ai, workspace. They are only read. Once more brings what
+    is new since. A file that is called like a kind is ./codex.
+
+    With --json: one document. Exit 1 if a file could not be imported, or something in it.
     """
+    kind, *paths = names
+    if foreign.is_kind(kind):
+        if len(paths) != 1:
+            raise click.UsageError(f"{kind} needs one path: hansard import {kind} PATH")
+        if session_id is not None:
+            raise click.UsageError("--id is for a file of hansard's own; with a kind, use --prefix")
+        return foreign.bring(call, kind, paths[0], prefix=prefix or "", dry_run=dry_run)
+    if prefix is not None or dry_run:
+        raise click.UsageError("--prefix and --dry-run are for a KIND and its PATH")
+    return _own(call, names, session_id)
+
+
+def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | None:
+    """Import what `hansard export` wrote."""
     if session_id is not None and len(names) > 1:
         raise click.UsageError("--id is for one file; import the others by themselves")
     done: list[tuple[str, ImportReport]] = []

@@ -3,6 +3,8 @@
 import re
 from functools import partial
 
+import msgspec
+
 from hansard.backend.contract import Log
 from hansard.errors import SeqConflict, SessionExists
 from hansard.event import codec
@@ -100,7 +102,7 @@ def stamps_are_times_in_utc(context: Context) -> None:
     (event,) = log.append([message("now")])
     expect(_STAMP.fullmatch(event.stamp), f"not a time in UTC with microseconds: {event.stamp!r}")
     then = "2001-02-03T04:05:06.000007Z"
-    (copied,) = log.append([message("then")._replace(time=then)])
+    (copied,) = log.append([msgspec.structs.replace(message("then"), time=then)])
     equal(copied.stamp, then, "time of a copied event")
     equal([one.stamp for one in everything(log)], [event.stamp, then], "times as read")
     equal(there(log.head(), "head").updated, then, "updated, after a copied event")

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import msgspec
+
 from hansard.backend.contract import Backend
 from hansard.errors import Closed, InvalidEvent, SessionDeleted, SessionExists
 from hansard.event.envelope import Draft
@@ -23,7 +25,7 @@ _TIME = "2020-02-02T02:02:02.%06dZ"
 
 
 def _timed(draft: Draft, number: int) -> Draft:
-    return draft._replace(time=_TIME % number)
+    return msgspec.structs.replace(draft, time=_TIME % number)
 
 
 def _stage(backend: Backend, *words: str, session_id: str = "s") -> None:

@@ -1,0 +1,181 @@
+"""What an event of the Agent Development Kit is in a session's log, and back.
+
+Above: `adk`.  Below: `common`, the kit's models.
+An event that says something is a message that everybody can read (`common`): texts, calls of tools and their
+results as blocks. Any other is an event of the kind `x.adk.event`. Both come back equal.
+"""
+
+import hashlib
+import json
+from typing import Any, Final
+
+from google.adk.events.event import Event
+from google.adk.sessions.state import State
+from google.genai import types
+
+import hansard
+from hansard.adapters import common
+
+#: The name of these events among the origins of messages.
+FORMAT: Final = "google-adk"
+
+#: The kinds of what is no message: an event without content, and the beginning of a session.
+EVENT: Final = "x.adk.event"
+CREATED: Final = "x.adk.created"
+
+#: What is appended to a session's log by this adapter, and counts when somebody asks whether it went on.
+COUNTED: Final = frozenset({"message.added", EVENT, CREATED})
+
+
+# -- there --------------------------------------------------------------------------------------
+
+
+def native(event: Event) -> dict[str, Any]:
+    """Return an event as JSON, without the state that lasts for one invocation only."""
+    found: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
+    changes = found.get("actions", {}).get("state_delta")
+    if changes:
+        kept = {
+            name: value for name, value in changes.items() if not name.startswith(State.TEMP_PREFIX)
+        }
+        found["actions"]["state_delta"] = kept
+    return found
+
+
+def key_of(item: dict[str, Any]) -> str:
+    """Return the key of an event: of two that share an id and are not equal, each has its own."""
+    digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()
+    return f"adk:{item.get('id', '')[:256]}:{digest[:32]}"
+
+
+def draft(item: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return kind and data of what is to be appended for an event."""
+    content = item.get("content") or {}
+    parts = content.get("parts")
+    if not parts:
+        return EVENT, {"event": item}
+    said = [_block(part) for part in parts]
+    text = said[0]["text"] if len(said) == 1 and said[0]["type"] == "text" else None
+    message = common.pack(FORMAT, item, role=_role(item), content=said if text is None else text)
+    return "message.added", {"message": message}
+
+
+def _role(item: dict[str, Any]) -> str:
+    role = item["content"].get("role")
+    if role is None:
+        return "user" if item.get("author") == "user" else "assistant"
+    return "assistant" if role == "model" else str(role)
+
+
+def _block(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part as a block that hansard's views know; what it has besides is in the origin."""
+    if isinstance(part.get("text"), str):
+        if part.get("thought"):
+            return {"type": "thinking", "thinking": part["text"]}
+        return {"type": "text", "text": part["text"]}
+    if "function_call" in part:
+        call = part["function_call"]
+        given = call.get("args") or {}
+        return {
+            "type": "tool_use",
+            "id": call.get("id", ""),
+            "name": call.get("name", ""),
+            "input": given,
+        }
+    if "function_response" in part:
+        answer = part["function_response"]
+        response = answer.get("response")
+        return {
+            "type": "tool_result",
+            "tool_use_id": answer.get("id", ""),
+            "content": [{"json": response}],
+        }
+    return {"type": next(iter(part), "part")}
+
+
+# -- and back -----------------------------------------------------------------------------------
+
+
+def item_of(event: hansard.Event) -> dict[str, Any] | None:
+    """Return the JSON of the kit's event that an event is; None if it is none, or was redacted."""
+    if event.kind == EVENT:
+        found = event.data.get("event")
+        return found if isinstance(found, dict) else None
+    message = event.message
+    return None if message is None else common.unpack(message, FORMAT)
+
+
+def events_of(event: hansard.Event) -> list[Event]:
+    """Return the kit's events that an event is: also what another framework, or a person, has said."""
+    item = item_of(event)
+    if item is not None:
+        return [Event.model_validate(item)]
+    message = event.message
+    return [] if message is None else [_other(event, message)]
+
+
+def _other(event: hansard.Event, message: dict[str, Any]) -> Event:
+    parts: list[types.Part] = []
+    role = "user"
+    for one in common.chat(message):
+        if one["role"] == "tool":
+            answer = types.FunctionResponse(
+                id=one["tool_call_id"],
+                # A chat does not repeat the tool's name with its answer, and the kit wants one.
+                name=str(message.get("name") or "tool"),
+                response={"result": one["content"]},
+            )
+            parts.append(types.Part(function_response=answer))
+            continue
+        role = "model" if one["role"] == "assistant" else "user"
+        if one["content"]:
+            parts.append(types.Part(text=one["content"]))
+        for call in one.get("tool_calls", ()):
+            function = call["function"]
+            given = types.FunctionCall(
+                id=call["id"], name=function["name"], args=_arguments(function["arguments"])
+            )
+            parts.append(types.Part(function_call=given))
+    return Event(
+        id=f"hansard-{event.seq}",
+        author=role,
+        invocation_id=f"hansard-{event.seq}",
+        timestamp=event.time.timestamp(),
+        content=types.Content(role=role, parts=parts),
+    )
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {"text": text}
+    return found if isinstance(found, dict) else {"value": found}
+
+
+# -- what they add up to ------------------------------------------------------------------------
+
+
+def begin() -> dict[str, Any]:
+    """Return what a session without events adds up to."""
+    return {"state": {}, "updated": 0.0, "last": None}
+
+
+def add(value: dict[str, Any], event: hansard.Event) -> None:
+    """Add an event to a session's own state: what it changes, when it was, and which it was."""
+    if event.kind not in COUNTED:
+        return
+    if event.kind == CREATED:
+        data = event.data
+        value["state"].update(data.get("state", {}))
+        value["updated"] = data.get("time", event.time.timestamp())
+        return
+    item = item_of(event)
+    if item is None:
+        if event.message is not None:
+            value.update(updated=event.time.timestamp(), last=f"hansard-{event.seq}")
+        return
+    for name, changed in item.get("actions", {}).get("state_delta", {}).items():
+        if not name.startswith((State.APP_PREFIX, State.USER_PREFIX)):
+            value["state"][name] = changed
+    value.update(updated=item.get("timestamp", 0.0), last=item.get("id", ""))

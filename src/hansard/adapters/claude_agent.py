@@ -1,0 +1,238 @@
+"""A transcript store for the Claude Agent SDK.
+
+    from claude_agent_sdk import ClaudeAgentOptions
+    from hansard.adapters.claude_agent import HansardSessionStore
+
+    options = ClaudeAgentOptions(session_store=HansardSessionStore("data"))
+
+Above: user code, the SDK.  Below: `opening`, `claude_entries` (what an entry is in a log), `tally`.
+A transcript is a session, and so is that of each subagent. An entry's uuid is its key, so a batch that the
+SDK sends again adds only what is missing. What a listing says about a transcript is folded from its entries
+with the SDK's own `fold_session_summary`.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import hansard
+from hansard import Event, SecretRefused, SessionDeleted, SessionInfo, SessionNotFound, aio
+from hansard.adapters import claude_entries, tally
+from hansard.adapters.opening import StoreLike, aopened, missing, opened, settled
+
+try:
+    from claude_agent_sdk import fold_session_summary
+except ImportError as error:
+    missing("claude_agent", "claude-agent-sdk", "claude-agent", error)
+
+if TYPE_CHECKING:
+    from claude_agent_sdk.types import (
+        SessionKey,
+        SessionListSubkeysKey,
+        SessionStoreEntry,
+        SessionStoreListEntry,
+        SessionSummaryEntry,
+    )
+
+Answer = TypeVar("Answer")
+
+#: The kind of the events that note a summary.
+SUMMARY: Final = "x.claude.summary"
+
+#: What is folded without a session's id: `data` alone is noted, and does not hold it.
+_NOBODY: Final = {"project_key": "", "session_id": ""}
+
+
+class HansardSessionStore:
+    """Keeps the SDK's transcripts in a store: all six methods of its `SessionStore` protocol.
+
+    Args:
+        store: an open store, or the path of one.
+        prefix: what the ids of all transcripts begin with. A transcript is the session
+            `<prefix><project key>/<session id>`, and a subagent's has its subpath behind another `/`; in
+            project key and session id `%` and `/` are written `%25` and `%2F`.
+    """
+
+    def __init__(self, store: StoreLike, *, prefix: str = "claude/") -> None:
+        self._store = settled(store)
+        self._prefix = prefix
+
+    def __repr__(self) -> str:
+        return f"<hansard.adapters.claude_agent.HansardSessionStore {self._prefix!r} in {self._store!r}>"
+
+    # -- which session ------------------------------------------------------------------------------
+
+    def id_of(self, key: "SessionKey") -> str:
+        """Return the id of the session that a transcript is: no two keys have the same."""
+        whole = self._project(key["project_key"]) + _escaped(key["session_id"])
+        subpath = key.get("subpath")
+        if subpath is None:
+            return whole
+        if not subpath:
+            raise ValueError("subpath: '' is no subpath; leave it out for the transcript itself")
+        return f"{whole}/{subpath}"
+
+    def _project(self, project_key: str) -> str:
+        return f"{self._prefix}{_escaped(project_key)}/"
+
+    # -- writing --------------------------------------------------------------------------------
+
+    async def append(self, key: "SessionKey", entries: "list[SessionStoreEntry]") -> None:
+        """Append entries, in order, but for those whose uuid the transcript has already.
+
+        If it is cancelled, or the SDK's patience ends, what was begun is done nevertheless.
+        """
+        session_id = self.id_of(key)
+        if entries:
+            # Before the first await: the caller may go on with its list.
+            drafts = [claude_entries.draft(cast("dict[str, Any]", entry)) for entry in entries]
+            titles = None if "subpath" in key else claude_entries.titles(entries)
+            await _finished(self._append(session_id, drafts, titles))
+
+    async def _append(
+        self,
+        session_id: str,
+        drafts: list[claude_entries.Draft],
+        titles: claude_entries.Titles | None,
+    ) -> None:
+        session = (await aopened(self._store)).session(session_id)
+        # Each on its own, since each has its key; they go to the disk together, in this order.
+        asked = [session.append_all([one.event], key=one.key) for one in drafts]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        if errors:
+            raise errors[0]
+        seqs = [event.seq for answer in answers for event in cast("list[Event]", answer)]
+        if titles is None:
+            return
+        await _entitle(session, titles)
+        await asyncio.to_thread(self._note, session_id, min(seqs) - 1, max(seqs))
+
+    def _note(self, session_id: str, before: int, after: int) -> None:
+        session = opened(self._store).session(session_id)
+        # A summary can be folded anew at any time, and the entries are there: nothing was lost.
+        with suppress(hansard.HansardError):
+            if tally.due(session, before, after):
+                tally.note(session, _SUMMARIES)
+
+    async def delete(self, key: "SessionKey") -> None:
+        """Move a transcript to the trash, and with it those of its subagents.
+
+        `store.restore(id)` brings one back. Until then, or until it is purged, entries for it are refused
+        with `SessionDeleted`.
+        """
+        await _finished(asyncio.to_thread(self._delete, self.id_of(key), "subpath" in key))
+
+    def _delete(self, session_id: str, alone: bool) -> None:  # noqa: FBT001 - for to_thread
+        store = opened(self._store)
+        # The transcript itself last: if this is interrupted, it is still listed, and can be deleted again.
+        found = [] if alone else [info.id for info in store.sessions(prefix=session_id + "/").items]
+        for one in (*found, session_id):
+            with suppress(SessionNotFound, SessionDeleted):
+                store.delete(one)
+
+    # -- reading --------------------------------------------------------------------------------
+
+    async def load(self, key: "SessionKey") -> "list[SessionStoreEntry] | None":
+        """Return a transcript's entries, equal to what was appended; None if there are none.
+
+        What was taken back with hansard's `revert` or `clear` is not among them.
+        """
+        found = await asyncio.to_thread(self._load, self.id_of(key))
+        return cast("list[SessionStoreEntry] | None", found)
+
+    def _load(self, session_id: str) -> list[dict[str, Any]] | None:
+        try:
+            events = list(opened(self._store).session(session_id).events())
+        except SessionDeleted:
+            return None
+        return claude_entries.entries(tally.shown(events), session_id) or None
+
+    async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
+        """Return ids of a project's transcripts, and when something last happened in each, in ms."""
+        found = await asyncio.to_thread(self._listed, self._project(project_key))
+        return [{"session_id": name, "mtime": _milliseconds(info)} for name, info in found]
+
+    async def list_session_summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
+        """Return a summary of each of a project's transcripts, in the SDK's own words."""
+        return await asyncio.to_thread(self._summaries, project_key)
+
+    def _summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
+        store = opened(self._store)
+        found: list[SessionSummaryEntry] = []
+        for name, info in self._listed(self._project(project_key)):
+            # One that is damaged, or was deleted meanwhile, has none; `load` says what is wrong with it.
+            with suppress(hansard.Damaged, SessionDeleted):
+                data = tally.added_up(store.session(info.id), _SUMMARIES).value
+                found.append({"session_id": name, "mtime": _milliseconds(info), "data": data})
+        return found
+
+    async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
+        """Return the subpaths of a transcript's subagents."""
+        prefix = self._project(key["project_key"]) + _escaped(key["session_id"]) + "/"
+        return await asyncio.to_thread(self._subkeys, prefix)
+
+    def _subkeys(self, prefix: str) -> list[str]:
+        items = opened(self._store).sessions(prefix=prefix).items
+        return [info.id.removeprefix(prefix) for info in items]
+
+    def _listed(self, prefix: str) -> list[tuple[str, SessionInfo]]:
+        """Return the transcripts of a project, by the ids that the SDK has for them."""
+        items = opened(self._store).sessions(prefix=prefix).items
+        named = ((info.id.removeprefix(prefix), info) for info in items)
+        return [(_unescaped(name), info) for name, info in named if "/" not in name]
+
+
+# -- summaries, titles, times -------------------------------------------------------------------
+
+
+def _fold(data: dict[str, Any], event: Event) -> None:
+    entry = claude_entries.entry(event)
+    if entry is None:
+        return
+    before = cast("SessionSummaryEntry", {"session_id": "", "mtime": 0, "data": data})
+    key = cast("SessionKey", _NOBODY)
+    after = fold_session_summary(before, key, [cast("SessionStoreEntry", entry)])
+    data.clear()
+    data.update(after["data"])
+
+
+_SUMMARIES: Final = tally.Tally(SUMMARY, dict, _fold)
+
+
+async def _entitle(session: aio.Session, titles: claude_entries.Titles) -> None:
+    """Give the session the transcript's title, so that hansard's listing and search show it."""
+    if titles.given:
+        try:
+            await session.set_title(titles.given)
+        except SecretRefused:
+            # In the transcript it stands as it was given; beside it, without what looks like a credential.
+            await session.set_title(titles.given, automatic=True)
+    elif titles.made_up:
+        await session.set_title(titles.made_up, automatic=True)
+
+
+def _milliseconds(info: SessionInfo) -> int:
+    # Of a damaged one nobody knows: it may be the newest, and to pass over it is not for us to decide.
+    when = datetime.fromisoformat(info.updated) if info.updated else datetime.now(UTC)
+    return int(when.timestamp() * 1000)
+
+
+async def _finished(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Await some work; if that is cancelled, the work is done first, and the cancellation goes on then."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def _escaped(name: str) -> str:
+    return name.replace("%", "%25").replace("/", "%2F")
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("%2F", "/").replace("%25", "%")

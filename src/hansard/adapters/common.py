@@ -1,0 +1,378 @@
+"""One stored shape for the messages of all frameworks.
+
+Above: the adapters, `importers`.  Below: nothing of hansard.
+A framework's own item is stored as a message that everybody can read: `role`, `content`, and `tool_calls` or
+`tool_call_id` as in a chat. What the item has besides stands in `origin`, so that its own framework gets it
+back equal:
+
+    {"role": "tool", "tool_call_id": "c1", "content": "18 °C",
+     "origin": {"format": "openai-agents", "from": {"/output": "/content"},
+                "item": {"type": "function_call_output", "call_id": "c1"}}}
+
+`from` says which parts of the item are taken from the message, both as JSON pointers (RFC 6901): what was
+said stands once. With `json:` before it, a pointer means the value that a text is as JSON: a chat has the
+arguments of a call so, and most frameworks have them as an object. `pack` and `unpack` are inverses.
+
+`plain`, `chat` and `conversation` are how one framework reads what another wrote. The search reads what is
+outside of `origin`.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+Message = dict[str, Any]
+
+_ORIGIN: Final = "origin"
+
+#: Before a pointer: what stands there is JSON in a text.
+_AS_JSON: Final = "json:"
+
+#: A text of fewer characters takes less room than the two pointers that would stand for it.
+_WORTH: Final = 24
+
+#: What a model thinks is its own: no other framework is told.
+_THOUGHTS: Final = frozenset({"reasoning", "thinking", "redacted_thinking", "reasoningContent"})
+
+
+# -- there and back -----------------------------------------------------------------------------
+
+
+def pack(format: str, native: Message, *, role: str, content: Any, **more: Any) -> Message:
+    """Return the message that stands for a framework's own item.
+
+    An item that is nothing but a role and a text is the message itself, and needs no origin.
+
+    Args:
+        format: the framework's name for its items, such as "openai-agents".
+        native: the item, a JSON object.
+        role: who speaks: "user", "assistant", "tool", "system" …
+        content: what is said: a text, or a list of blocks in a shape that `chat` knows. None: nothing.
+        more: `tool_calls`, `tool_call_id`, or whatever else all readers should see. None: no such member.
+    """
+    if _ORIGIN in more:
+        raise TypeError("`origin` is what pack makes; it cannot be given")
+    message = {"role": role, "content": content}
+    message.update((name, value) for name, value in more.items() if value is not None)
+    if is_plain(native) and _same(native, message):
+        return {"role": role, "content": content}
+    taken: dict[str, str] = {}
+    if isinstance(content, list) and len(content) == 1 and _same(native, content[0]):
+        rest, taken = {}, {"": "/content/0"}
+    else:
+        rest = _without(native, "", _Sources(message), taken)
+    origin: Message = {"format": format, "item": rest}
+    if taken:
+        origin["from"] = taken
+    return {**_copied(message), _ORIGIN: origin}
+
+
+def unpack(message: Message, format: str, *, chat: bool = False) -> Message | None:
+    """Return the item that a message stands for; None if it was not packed in this format.
+
+    Args:
+        message: as it was stored.
+        format: the format that is asked for.
+        chat: items of this format may be nothing but a role and a text: such a message is one.
+    """
+    origin = origin_of(message)
+    if origin is None:
+        return _copied(message) if chat and is_plain(message) else None
+    if origin["format"] != format:
+        return None
+    native = _copied(origin["item"])
+    try:
+        for target, source in origin.get("from", {}).items():
+            value = _taken(message, source)
+            if not target:
+                native = value  # the item is a block of the message
+                continue
+            holder, _, name = target.rpartition("/")
+            place = _found(native, holder)
+            place[int(name) if isinstance(place, list) else _unescaped(name)] = value
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None  # `pack` did not make this: somebody's own member has the same name
+    return native if isinstance(native, dict) else None
+
+
+def origin_of(message: Mapping[str, Any]) -> Message | None:
+    """Return what `pack` noted in a message; None if it was not packed."""
+    origin = message.get(_ORIGIN)
+    if isinstance(origin, dict) and isinstance(origin.get("format"), str) and "item" in origin:
+        return origin
+    return None
+
+
+def is_plain(message: Mapping[str, Any]) -> bool:
+    """Say whether a message is a role and a text, and nothing else."""
+    return (
+        message.keys() == {"role", "content"}
+        and isinstance(message["role"], str)
+        and isinstance(message["content"], str)
+    )
+
+
+class _Sources:
+    """What may be taken from a message: its texts, its members, and arguments that are JSON in a text."""
+
+    def __init__(self, message: Message) -> None:
+        self._texts: dict[str, str] = {}
+        self._values = [(f"/{_escaped(name)}", value) for name, value in message.items()]
+        for pointer, text in _texts(message, ""):
+            if len(text) >= _WORTH or (pointer == "/content" and text):
+                self._texts.setdefault(text, pointer)
+            if len(text) >= _WORTH and pointer.endswith("/arguments"):
+                with contextlib.suppress(ValueError, RecursionError):
+                    self._values.append((_AS_JSON + pointer, json.loads(text)))
+
+    def find(self, value: object) -> str | None:
+        """Return where in the message the same stands."""
+        if isinstance(value, str):
+            return self._texts.get(value)
+        if isinstance(value, dict | list) and value:
+            return next((pointer for pointer, one in self._values if _same(value, one)), None)
+        return None
+
+
+def _texts(value: object, pointer: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield pointer, value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _texts(inner, f"{pointer}/{_escaped(name)}")
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _texts(inner, f"{pointer}/{place}")
+
+
+def _without(value: Any, pointer: str, sources: _Sources, taken: dict[str, str]) -> Any:
+    """Return a copy of a part of an item without what the message has too, which is noted in `taken`."""
+    if isinstance(value, dict):
+        rest = {}
+        for name, inner in value.items():
+            inside = f"{pointer}/{_escaped(name)}"
+            source = sources.find(inner)
+            if source is None:
+                rest[name] = _without(inner, inside, sources, taken)
+            else:
+                taken[inside] = source
+        return rest
+    if isinstance(value, list):
+        kept = []
+        for place, inner in enumerate(value):
+            inside = f"{pointer}/{place}"
+            source = sources.find(inner)
+            if source is None:
+                kept.append(_without(inner, inside, sources, taken))
+            else:
+                taken[inside] = source
+                kept.append(None)  # so that the others keep their places
+        return kept
+    return value
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of JSON, in a fifth of the time of `deepcopy`, which looks for more than JSON has."""
+    if isinstance(value, dict):
+        return {name: _copied(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copied(inner) for inner in value]
+    return value
+
+
+def _same(one: object, other: object) -> bool:
+    """Say whether two values are the same JSON: for Python, 1 is True and 1.0."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    # A zero has a sign, which is told apart by how it is written.
+    return one == other and (not isinstance(one, float) or repr(one) == repr(other))
+
+
+def _taken(message: Message, source: str) -> Any:
+    """Return what an item takes from its message."""
+    if source.startswith(_AS_JSON):
+        return json.loads(_found(message, source.removeprefix(_AS_JSON)))
+    return _copied(_found(message, source))
+
+
+def _found(value: Any, pointer: str) -> Any:
+    """Return what a JSON pointer points to."""
+    for name in pointer.split("/")[1:]:
+        value = value[int(name)] if isinstance(value, list) else value[_unescaped(name)]
+    return value
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("~1", "/").replace("~0", "~")
+
+
+# -- what any framework can read ----------------------------------------------------------------
+
+
+def plain(message: Mapping[str, Any]) -> Message:
+    """Return a message as a chat has it: `role`, `content` as text, `tool_calls`, `tool_call_id`.
+
+    A message that answers several calls at once is more than one in a chat: see `chat`. This returns the
+    first, or what is said beside the answers.
+    """
+    found = chat(message)
+    return next((one for one in found if one["role"] != "tool"), found[0])
+
+
+def chat(message: Mapping[str, Any]) -> list[Message]:
+    """Return a message as those of a chat: answers of tools, one by one, then what else is said.
+
+    Known besides chat messages: OpenAI Responses items, and blocks as Anthropic and Bedrock have them. What
+    is no text is named in brackets; what a model thought is left out.
+    """
+    reading = _Reading(message)
+    said = reading.said()
+    return [*reading.results, said] if said is not None else reading.results
+
+
+def conversation(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
+    """Return stored messages as a chat that every provider accepts.
+
+    What a model said in a row, such as a text and several calls, becomes one message. One that says nothing
+    is left out.
+    """
+    found: list[Message] = []
+    for message in messages:
+        for one in chat(message):
+            last = found[-1] if found else None
+            if one["role"] == "assistant" and not one["content"] and "tool_calls" not in one:
+                continue
+            if (
+                last is not None
+                and last["role"] == one["role"] == "assistant"
+                and ("tool_calls" in one or "tool_calls" in last)
+            ):
+                last["content"] = "\n".join(filter(None, (last["content"], one["content"])))
+                last["tool_calls"] = last.get("tool_calls", []) + one.get("tool_calls", [])
+            else:
+                found.append(one)
+    return found
+
+
+class _Reading:
+    """What is in one message."""
+
+    def __init__(self, message: Mapping[str, Any]) -> None:
+        self._message = message
+        self._texts: list[str] = []
+        self._calls: list[Message] = []
+        self.results: list[Message] = []
+        if message.get("role") in {"tool", "function"}:
+            self._result(message.get("tool_call_id"), message.get("content"))
+            return
+        self._item()
+        self._content(message.get("content"))
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, dict):
+                function = call.get("function")
+                inner = function if isinstance(function, dict) else call
+                given = next((inner[k] for k in ("arguments", "args", "input") if k in inner), None)
+                self._call(call.get("id"), inner.get("name"), given)
+
+    def said(self) -> Message | None:
+        """Return what is said beside the answers; None if there is nothing but answers."""
+        if self.results and not self._texts and not self._calls:
+            return None
+        role = self._message.get("role")
+        if not isinstance(role, str):
+            role = "assistant" if self._calls or "type" in self._message else "user"
+        found: Message = {"role": role, "content": "\n".join(self._texts)}
+        if self._calls:
+            found["tool_calls"] = self._calls
+        return found
+
+    def _call(self, call_id: object, name: object, given: object) -> None:
+        if call_id and any(call["id"] == call_id for call in self._calls):
+            return  # some write a call as a block and as a chat does
+        arguments = given if isinstance(given, str) else _json({} if given is None else given)
+        function = {"name": str(name or ""), "arguments": arguments}
+        self._calls.append({"id": str(call_id or ""), "type": "function", "function": function})
+
+    def _result(self, call_id: object, content: object) -> None:
+        text = content_text(content)
+        self.results.append({"role": "tool", "tool_call_id": str(call_id or ""), "content": text})
+
+    def _item(self) -> None:
+        """Take what an item of OpenAI's Responses says."""
+        item = self._message
+        kind = item.get("type")
+        if not isinstance(kind, str) or "role" in item:
+            return
+        if kind.endswith("_call_output"):
+            self._result(item.get("call_id"), item.get("output"))
+        elif kind.endswith("_call") and "call_id" in item:
+            given = next((item[k] for k in ("arguments", "input", "action") if k in item), None)
+            self._call(item["call_id"], item.get("name") or kind.removesuffix("_call"), given)
+
+    def _content(self, content: object) -> None:
+        if isinstance(content, list):
+            for block in content:
+                self._block(block)
+        elif content is not None and self._message.get("type") not in _THOUGHTS:
+            text = content_text(content)
+            if text:
+                self._texts.append(text)
+
+    def _block(self, block: object) -> None:
+        if isinstance(block, dict):
+            kind = block.get("type")
+            use, result = block.get("toolUse"), block.get("toolResult")
+            if kind == "tool_use":
+                return self._call(block.get("id"), block.get("name"), block.get("input"))
+            if kind == "tool_result":
+                return self._result(block.get("tool_use_id"), block.get("content"))
+            if isinstance(use, dict):
+                return self._call(use.get("toolUseId"), use.get("name"), use.get("input"))
+            if isinstance(result, dict):
+                return self._result(result.get("toolUseId"), result.get("content"))
+        text = _block_text(block)
+        if text:
+            self._texts.append(text)
+        return None
+
+
+def content_text(content: object) -> str:
+    """Return a message's content as text."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(filter(None, map(_block_text, content)))
+    return _json(content)
+
+
+def _block_text(block: object) -> str:
+    if not isinstance(block, dict):
+        return content_text(block)
+    kind = block.get("type")
+    if kind in _THOUGHTS or (kind is None and not _THOUGHTS.isdisjoint(block)):
+        return ""
+    for name in ("text", "refusal"):
+        if isinstance(block.get(name), str):
+            return str(block[name])
+    if "json" in block:
+        return _json(block["json"])
+    if isinstance(kind, str) and kind:
+        return f"[{kind}]"
+    # Bedrock names a block by its only member.
+    return f"[{next(iter(block))}]" if len(block) == 1 else _json(block)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

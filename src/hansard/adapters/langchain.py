@@ -1,0 +1,174 @@
+"""Keep the chat histories of LangChain.
+
+    from hansard.adapters.langchain import HansardChatMessageHistory
+
+    with_history = RunnableWithMessageHistory(chain, lambda id: HansardChatMessageHistory(id, "data"))
+
+Above: user code, LangChain.  Below: `opening`, `common`, `hansard`, `hansard.aio`.
+LangChain has declared the class that this one implements out of date, and removes it in version 2: programs
+that begin today keep their conversations with LangGraph, and `hansard.adapters.langgraph`.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import hansard
+from hansard.adapters import common
+from hansard.adapters.opening import StoreLike, aopened, missing, opened, settled
+
+try:
+    from langchain_core.chat_history import BaseChatMessageHistory
+    from langchain_core.messages import (
+        AIMessage,
+        BaseMessage,
+        ChatMessage,
+        HumanMessage,
+        SystemMessage,
+        ToolMessage,
+        message_to_dict,
+        messages_from_dict,
+    )
+except ImportError as error:
+    missing("langchain", "langchain-core 1", "langchain", error)
+
+__all__ = ["HansardChatMessageHistory"]
+
+FORMAT: Final = "langchain"
+
+_ROLES: Final = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
+
+
+class HansardChatMessageHistory(BaseChatMessageHistory):
+    """The history of one chat, kept in a store.
+
+    Any number of these, in any number of processes, may stand for one session at a time.
+
+    Attributes:
+        session_id: the session's id in the store.
+    """
+
+    def __init__(self, session_id: str, store: StoreLike) -> None:
+        """Make a handle; nothing is opened or written yet.
+
+        Args:
+            session_id: any text of 1 to 1,024 characters.
+            store: a store, its async twin, or the path of one.
+        """
+        self.session_id = session_id
+        self._store = settled(store)
+
+    def _session(self) -> hansard.Session:
+        return opened(self._store).session(self.session_id)
+
+    async def _awaited(self) -> hansard.aio.Session:
+        return (await aopened(self._store)).session(self.session_id)
+
+    @property
+    def messages(self) -> list[BaseMessage]:  # type: ignore[override]
+        """The messages, oldest first: a new list each time."""
+        return _read(self._session().messages())
+
+    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Append messages, all or none."""
+        self._session().add_messages(map(message_of, messages))
+
+    def clear(self) -> None:
+        """Let the chat start anew. What was said stays in the history; `store.delete` removes it."""
+        session = self._session()
+        if session.seq:
+            session.clear()
+
+    async def aget_messages(self) -> list[BaseMessage]:
+        """Return the messages, oldest first."""
+        session = await self._awaited()
+        return _read(await session.messages())
+
+    async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Append messages, all or none."""
+        session = await self._awaited()
+        await session.add_messages([message_of(message) for message in messages])
+
+    async def aclear(self) -> None:
+        """Let the chat start anew."""
+        session = await self._awaited()
+        if await session.seq:
+            await session.clear()
+
+
+def message_of(message: BaseMessage) -> dict[str, Any]:
+    """Return the message that one of LangChain's is stored as."""
+    native = message_to_dict(message)
+    kind = message.type.removesuffix("MessageChunk").lower()
+    role = message.role if isinstance(message, ChatMessage) else _ROLES.get(kind, kind)
+    calls = [
+        {
+            "id": call["id"],
+            "type": "function",
+            "function": {
+                "name": call["name"],
+                "arguments": json.dumps(call["args"], ensure_ascii=False),
+            },
+        }
+        for call in getattr(message, "tool_calls", ())
+    ]
+    call_id = getattr(message, "tool_call_id", None)
+    return common.pack(
+        FORMAT,
+        native,
+        role=role,
+        content=message.content,
+        tool_calls=calls or None,
+        tool_call_id=call_id,
+    )
+
+
+def _read(messages: Iterable[dict[str, Any]]) -> list[BaseMessage]:
+    """Return stored messages as LangChain's; those of another framework as a chat that models accept."""
+    found: list[BaseMessage] = []
+    both = ((common.unpack(message, FORMAT), message) for message in messages)
+    for foreign, pairs in groupby(both, key=lambda pair: pair[0] is None):
+        if foreign:
+            found += map(_foreign, common.conversation(message for _, message in pairs))
+        else:
+            found += messages_from_dict([native for native, _ in pairs if native is not None])
+    return found
+
+
+def _foreign(said: dict[str, Any]) -> BaseMessage:
+    role, content = said["role"], said["content"]
+    if role == "user":
+        return HumanMessage(content)
+    if role == "tool":
+        return ToolMessage(content, tool_call_id=said["tool_call_id"])
+    if role in {"system", "developer"}:
+        return SystemMessage(content)
+    if role != "assistant":
+        return ChatMessage(content=content, role=role)
+    calls = list(_calls(said.get("tool_calls", ())))
+    return AIMessage(
+        content,
+        tool_calls=[call for call in calls if isinstance(call["args"], dict)],
+        invalid_tool_calls=[
+            {**call, "type": "invalid_tool_call", "error": "no JSON object"}
+            for call in calls
+            if not isinstance(call["args"], dict)
+        ],
+    )
+
+
+def _calls(calls: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for call in calls:
+        given = call["function"]["arguments"]
+        try:
+            read = json.loads(given)
+        except ValueError:
+            read = None
+        args = read if isinstance(read, dict) else given
+        yield {
+            "id": call["id"],
+            "name": call["function"]["name"],
+            "args": args,
+            "type": "tool_call",
+        }

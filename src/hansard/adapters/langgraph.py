@@ -1,0 +1,428 @@
+"""LangGraph: a checkpointer that keeps each thread in a session.
+
+    from hansard.adapters.langgraph import HansardSaver
+
+    graph = builder.compile(checkpointer=HansardSaver("data"))
+
+Above: user code.  Below: `hansard`, `opening`, `common`, `langgraph_threads` (which session it is),
+`langgraph_thread` (what it adds up to), `langgraph_records` (what is stored of it).
+A checkpoint is one append. It has in it what is new in it, and of a list that grew, such as `messages`, what
+was added: what a step writes does not grow with the thread. docs/guides/langgraph.md has the rest.
+"""
+
+import random
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import count, islice
+from typing import Any, Final
+
+import hansard
+from hansard.adapters import langgraph_values as values
+from hansard.adapters.langgraph_events import CHECKPOINT, REMOVED, WRITES
+from hansard.adapters.langgraph_records import Gathered, Held, New, Said, config_of, copied, load
+from hansard.adapters.langgraph_thread import EMPTY, Checkpoint, Thread
+from hansard.adapters.langgraph_threads import Threads, Workers
+from hansard.adapters.opening import StoreLike, missing
+
+try:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        WRITES_IDX_MAP,
+        BaseCheckpointSaver,
+        ChannelVersions,
+        CheckpointMetadata,
+        CheckpointTuple,
+        DeltaChannelHistory,
+        get_checkpoint_metadata,
+    )
+    from langgraph.checkpoint.base import Checkpoint as GraphCheckpoint
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+except ImportError as error:
+    missing("langgraph", "langgraph", "langgraph", error)
+
+__all__ = ["HansardSaver"]
+
+#: Checkpoints, each with the id of its thread. In the class below, `list` is a method.
+Found = list[tuple[str, Checkpoint]]
+Written = list[tuple[str, dict[str, Any]]]
+
+#: So many checkpoints are taken together when they are listed.
+_PAGE: Final = 16
+#: After so many conflicts with others who mirror messages, a checkpoint is put without; the next catches up.
+_ATTEMPTS: Final = 8
+
+
+class HansardSaver(BaseCheckpointSaver[str]):
+    """A checkpointer: each thread is a session of a store, with the thread's id.
+
+    For any number of processes, threads and event loops at a time.
+
+    Args:
+        store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
+        serde: turns values into bytes; LangGraph's own, if it is not given.
+        mirror: the channel whose messages are added to the session as messages, too, so that search, replay
+            and other frameworks see the conversation. None: none. With a serializer that is not LangGraph's
+            `JsonPlusSerializer`, such as one that encrypts, nothing is mirrored.
+        prefix: what the ids of the sessions begin with, before the thread's id.
+    """
+
+    def __init__(
+        self,
+        store: StoreLike,
+        *,
+        serde: SerializerProtocol | None = None,
+        mirror: str | None = "messages",
+        prefix: str = "",
+    ) -> None:
+        super().__init__(serde=serde)
+        self._mirror = mirror
+        self._threads = Threads(store, prefix)
+        self._workers = Workers()
+
+    def get_next_version(self, current: str | float | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's own shape
+        """Return the version behind another: a number to compare by, and chance to tell branches apart."""
+        number = 0 if current is None else int(str(current).partition(".")[0])
+        # Two that go on from one checkpoint must not call two values by one name.
+        return f"{number + 1:032}.{random.randrange(10**16):016}"  # noqa: S311 - nobody is kept out by it
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint with what is pending for it; the newest of its namespace, if none is named."""
+        thread_id, ns, checkpoint_id = _place(config)
+        thread = self._threads.of(thread_id)
+        with thread.lock:
+            thread.refresh()
+            found = thread.find(ns, checkpoint_id)
+            gathered = None if found is None else Gathered(thread, found)
+            thread.let_go()
+        return None if gathered is None else gathered.told(self.serde, thread_id)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, the newest first: of one thread, or of all."""
+        ns = checkpoint_id = None
+        if config is None:
+            thread_ids = self._threads.ids()
+        else:
+            thread_id, _, checkpoint_id = _place(config)
+            thread_ids = [thread_id]
+            ns = config["configurable"].get("checkpoint_ns")
+        bound = None if before is None else before["configurable"].get("checkpoint_id")
+        found: Found = []
+        for thread_id in thread_ids:
+            thread = self._threads.of(thread_id)
+            with thread.lock:
+                thread.refresh()
+                found += [(thread_id, one) for one in thread.shown(ns)]
+        found = [
+            (thread_id, one)
+            for thread_id, one in found
+            if (not checkpoint_id or one.id == checkpoint_id) and (not bound or one.id < bound)
+        ]
+        found.sort(key=lambda one: one[1].id, reverse=True)
+        matching = (
+            one
+            for one in self._told(found)
+            if all(one.metadata.get(name) == value for name, value in (filter or {}).items())
+        )
+        yield from matching if limit is None else islice(matching, max(limit, 0))
+
+    def _told(self, found: Sequence[tuple[str, Checkpoint]]) -> Iterator[CheckpointTuple]:
+        for start in range(0, len(found), _PAGE):
+            gathered = []
+            for thread_id, one in found[start : start + _PAGE]:
+                thread = self._threads.of(thread_id)
+                with thread.lock:
+                    gathered.append((thread_id, Gathered(thread, one)))
+                    thread.let_go()
+            for thread_id, each in gathered:
+                yield each.told(self.serde, thread_id)
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: GraphCheckpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint, and the values of the channels that are new in it: one append."""
+        thread_id, ns, parent = _place(config)
+        told = get_checkpoint_metadata(config, metadata)
+        rest: dict[str, Any] = dict(checkpoint)
+        held = rest.pop("channel_values")
+        data: dict[str, Any] = {"ns": ns, "id": checkpoint["id"]}
+        if parent:
+            data["parent"] = parent
+        if isinstance(told.get("run_id"), str):
+            data["run"] = told["run_id"]
+        data["versions"] = rest.pop("channel_versions")
+        data["checkpoint"] = values.pack(self.serde.dumps_typed(rest))
+        data["metadata"] = values.pack(self.serde.dumps_typed(told))
+        new = {
+            channel: New(self.serde, held[channel]) if channel in held else None
+            for channel in new_versions
+        }
+        self._append_put(self._threads.marked(thread_id), data, new)
+        return config_of(thread_id, ns, checkpoint["id"])
+
+    def _append_put(self, thread: Thread, data: dict[str, Any], new: dict[str, New | None]) -> None:
+        ns, channel = data["ns"], self._mirror
+        mirrors = channel in new and not ns and isinstance(self.serde, JsonPlusSerializer)
+        for attempt in count():
+            said = None
+            with thread.lock:
+                thread.refresh()
+                data["values"] = {
+                    name: None if one is None else one.packed(thread, ns, name)
+                    for name, one in new.items()
+                }
+                if mirrors and attempt < _ATTEMPTS:
+                    assert channel is not None
+                    said = Said(thread, channel, new[channel], self._written(thread, data, channel))
+                expected = thread.seq
+                thread.let_go()
+            if said is None or said.noted is None:
+                if thread.session.append(CHECKPOINT, data).seq > expected:
+                    return
+                # It is another session by now: the thread was deleted, and what this is built on with it.
+                continue
+            if said.back is not None:
+                # The graph went on from an earlier place, or changed what was said: so does this.
+                reverted = thread.session.revert(said.back).seq
+                expected += reverted == expected + 1
+            events = [(CHECKPOINT, data | {"mirrored": said.noted})]
+            events += [("message.added", {"message": message}) for message in said.messages]
+            with suppress(hansard.SeqConflict):
+                thread.session.append_all(events, expected_seq=expected)
+                return
+
+    def _written(self, thread: Thread, data: dict[str, Any], channel: str) -> Sequence[Any]:
+        """Return what was written to a channel for a checkpoint's parent, if only that is stored of it."""
+        parent = thread.checkpoints.get(("", data.get("parent", "")))
+        if data["values"][channel] is not None or parent is None:
+            return ()
+        written = (write for _, write in thread.writes(parent) if write.channel == channel)
+        return [load(self.serde, thread.written(write)) for write in written]
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task wrote, for the checkpoint that it began from: one append."""
+        thread_id, ns, checkpoint_id = _place(config)
+        if checkpoint_id is None:
+            raise ValueError("put_writes needs the checkpoint_id of the checkpoint it belongs to")
+        written = [
+            [
+                WRITES_IDX_MAP.get(channel, index),
+                channel,
+                values.pack(self.serde.dumps_typed(value)),
+            ]
+            for index, (channel, value) in enumerate(writes)
+        ]
+        if written:
+            data = {"ns": ns, "checkpoint": checkpoint_id, "task": task_id, "path": task_path}
+            self._threads.marked(thread_id).session.append(WRITES, {**data, "writes": written})
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return what was written to channels on the way to a checkpoint, since each last had a value."""
+        thread_id, ns, checkpoint_id = _place(config)
+        thread = self._threads.of(thread_id)
+        collected: dict[str, Written] = {name: [] for name in channels}
+        seeds: dict[str, Held] = {}
+        with thread.lock:
+            thread.refresh()
+            found = thread.find(ns, checkpoint_id)
+            for one in () if found is None else thread.ancestors(found):
+                remaining = collected.keys() - seeds.keys()
+                if not remaining:
+                    break
+                for task, write in reversed(thread.writes(one)):
+                    if write.channel in remaining:
+                        collected[write.channel].append((task, thread.written(write)))
+                for name in remaining:
+                    value = one.values.get(name)
+                    if value is not None and value.length != EMPTY:
+                        seeds[name] = Held(thread, value)
+            thread.let_go()
+        history: dict[str, DeltaChannelHistory] = {}
+        for name, held in collected.items():
+            history[name] = {
+                "writes": [
+                    (task, name, load(self.serde, packed)) for task, packed in reversed(held)
+                ]
+            }
+            if name in seeds:
+                history[name]["seed"] = seeds[name].told(self.serde)
+        return history
+
+    # -- threads ----------------------------------------------------------------------------------
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread for good: it is not in the trash afterwards, and its id is free.
+
+        If it was copied, the copies are built on it: then it only begins anew.
+        """
+        store, session_id = self._threads.store, self._threads.session_id(thread_id)
+        self._threads.forget(thread_id)
+        if store.exists(session_id):
+            store.delete(session_id)
+        if session_id in store.trash():
+            try:
+                store.purge(session_id)
+            except hansard.InUse:
+                session = store.restore(session_id)
+                session.append(REMOVED, {"all": True})
+                session.clear()
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Let the checkpoints of some runs be seen no more, in whatever thread. Looks at every thread."""
+        wanted = set(run_ids)
+        for thread_id in self._threads.ids() if wanted else ():
+            thread = self._threads.of(thread_id)
+            with thread.lock:
+                thread.refresh()
+                found = [one for one in thread.shown() if one.run in wanted]
+            _remove(thread, found)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Let all but the newest checkpoint of each namespace be seen no more, or delete whole threads.
+
+        What a `DeltaChannel` needs of older checkpoints stays.
+        """
+        if strategy not in {"keep_latest", "delete"}:
+            raise ValueError(f"strategy must be 'keep_latest' or 'delete', not {strategy!r}")
+        for thread_id in thread_ids:
+            if strategy == "delete":
+                self.delete_thread(thread_id)
+                continue
+            thread = self._threads.of(thread_id)
+            with thread.lock:
+                thread.refresh()
+                shown = thread.shown()
+            newest = {one.ns: one for one in reversed(shown)}
+            _remove(thread, [one for one in shown if newest[one.ns] is not one])
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread: a fork, which costs the same however long the thread is.
+
+        If the target exists, what the source holds is added to it.
+        """
+        source = self._threads.of(source_thread_id)
+        if (
+            not self._threads.store.exists(source.session.id)
+            or source_thread_id == target_thread_id
+        ):
+            return
+        try:
+            child = source.session.fork(self._threads.session_id(target_thread_id))
+        except hansard.SessionExists:
+            self._copy_into(source, self._threads.marked(target_thread_id))
+        else:
+            self._threads.mark(child, target_thread_id)
+
+    def _copy_into(self, source: Thread, target: Thread) -> None:
+        while True:
+            after = target.session.seq
+            with source.lock:
+                source.refresh()
+                events = copied(source, after)
+                source.let_go()
+            with suppress(hansard.SeqConflict):
+                target.session.append_all(events, expected_seq=after)
+                return
+
+    # -- the same, awaited ------------------------------------------------------------------------
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Do as `get_tuple` does."""
+        return await self._workers.run(lambda: self.get_tuple(config))
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Do as `list` does."""
+        found = self.list(config, filter=filter, before=before, limit=limit)
+        while page := await self._workers.run(lambda: [*islice(found, _PAGE)]):
+            for one in page:
+                yield one
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: GraphCheckpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Do as `put` does. A call that is cancelled is over before the cancellation goes on."""
+        return await self._workers.run(lambda: self.put(config, checkpoint, metadata, new_versions))
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Do as `put_writes` does. A call that is cancelled is over before the cancellation goes on."""
+        await self._workers.run(lambda: self.put_writes(config, writes, task_id, task_path))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Do as `get_delta_channel_history` does."""
+        return await self._workers.run(
+            lambda: self.get_delta_channel_history(config=config, channels=channels)
+        )
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Do as `delete_thread` does."""
+        await self._workers.run(lambda: self.delete_thread(thread_id))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Do as `delete_for_runs` does."""
+        await self._workers.run(lambda: self.delete_for_runs(run_ids))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Do as `prune` does."""
+        await self._workers.run(lambda: self.prune(thread_ids, strategy=strategy))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Do as `copy_thread` does."""
+        await self._workers.run(lambda: self.copy_thread(source_thread_id, target_thread_id))
+
+
+def _place(config: RunnableConfig) -> tuple[str, str, str | None]:
+    """Return thread, namespace and checkpoint that a config names."""
+    named = config["configurable"]
+    return (
+        str(named["thread_id"]),
+        named.get("checkpoint_ns", ""),
+        named.get("checkpoint_id") or None,
+    )
+
+
+def _remove(thread: Thread, found: Sequence[Checkpoint]) -> None:
+    if found:
+        named: dict[str, list[str]] = {}
+        for one in found:
+            named.setdefault(one.ns, []).append(one.id)
+        thread.session.append(REMOVED, {"checkpoints": named})

@@ -1,0 +1,416 @@
+"""One thread of LangGraph, as the events of its session add up to it.
+
+Above: `langgraph`.  Below: `hansard`, `langgraph_events`, `langgraph_values`.
+What is kept in memory is small: which checkpoints there are, where their values stand, and the newest value
+of each channel that holds a list. A look at a thread reads only the events that are new to it. What an older
+checkpoint holds is read again when it is asked for, by its seq.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+import hansard
+from hansard.adapters import langgraph_values as values
+from hansard.adapters.langgraph_events import (
+    CHECKPOINT,
+    FORMAT,
+    MARK,
+    REMOVED,
+    WRITES,
+    Put,
+    Removed,
+    Version,
+    Written,
+    read_metadata,
+    read_packed,
+    read_put,
+    read_removed,
+    read_value,
+    read_written,
+)
+
+#: Lengths of what is no list: a value that is stored as a whole, and none at all.
+WHOLE: Final = -1
+EMPTY: Final = -2
+
+#: So many bytes of events that were read are kept for each thread.
+_KEPT: Final = 8 * 1024 * 1024
+
+#: What lies so close together is read in one go.
+_CLOSE: Final = 32
+
+#: A namespace, and the id of a checkpoint in it.
+Place = tuple[str, str]
+
+
+class Value:
+    """A channel's value: where it stands. Of a list, also what it grew from and into."""
+
+    __slots__ = ("base", "channel", "grown", "items", "keep", "length", "marks", "seq", "version")
+
+    def __init__(self, seq: int, channel: str, version: Version | None) -> None:
+        self.seq = seq
+        self.channel = channel
+        self.version = version
+        #: How many items a list has, or one of the two below.
+        self.length = WHOLE
+        self.keep = 0
+        self.base: Value | None = None
+        #: A later list that begins with all of this one.
+        self.grown: Value | None = None
+        #: The items as stored, of the newest list of a channel.
+        self.items: list[bytes] | None = None
+        #: What they are known by, as far as somebody asked.
+        self.marks: list[bytes] = []
+
+
+class Checkpoint:
+    """A checkpoint: where it stands, where it comes from, and where its values are."""
+
+    __slots__ = ("hidden", "id", "ns", "parent", "run", "seq", "values", "writes")
+
+    def __init__(self, seq: int, put: Put) -> None:
+        self.seq = seq
+        self.ns = put.ns
+        self.id = put.id
+        self.parent = put.parent
+        self.run = put.run
+        self.values: dict[str, Value] = {}
+        self.writes: dict[tuple[str, int], Write] = {}
+        self.hidden = False
+
+
+def _end(value: Value) -> Value:
+    """Return the last of the lists that each begin with all of the one before."""
+    end = value
+    while end.grown is not None:
+        end = end.grown
+    while value.grown is not None:
+        # The way is shorter for the next who asks.
+        value.grown, value = end, value.grown
+    return end
+
+
+class Write(NamedTuple):
+    """One write of a task: where it stands."""
+
+    path: str
+    channel: str
+    seq: int
+    position: int
+
+
+class Lost(hansard.HansardError):
+    """A checkpoint is built on events that were taken out of the session for good."""
+
+
+class Thread:
+    """What is known of one thread. Whoever asks holds `lock`; nobody appends while holding it."""
+
+    def __init__(self, session: hansard.Session) -> None:
+        self.session = session
+        self.lock = threading.RLock()
+        self._events: OrderedDict[int, bytes] = OrderedDict()
+        self._room = _KEPT
+        self._forget()
+
+    def _forget(self) -> None:
+        self.seq = 0
+        self._last: hansard.Event | None = None
+        self._events.clear()
+        self._bytes = 0
+        #: Whether the session's metadata say that it is a thread.
+        self.marked = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self.checkpoints: dict[Place, Checkpoint] = {}
+        #: The one with the highest id, by namespace; None if it must be looked for.
+        self._latest: dict[str, Checkpoint | None] = {}
+        #: Of checkpoints that are not there (yet), and of those that are.
+        self._writes: dict[Place, dict[tuple[str, int], Write]] = {}
+        self._values: dict[tuple[int, str], Value] = {}
+        self._versions: dict[tuple[str, str, Version], Value] = {}
+        #: The newest value of each channel that is a list, and holds its items.
+        self._newest: dict[tuple[str, str], Value] = {}
+        #: What was mirrored and is part of the conversation: marks and seqs.
+        self.mirrored: list[tuple[str, int]] = []
+        #: The list that was mirrored last.
+        self.mirror: Value | None = None
+
+    # -- going along with the session ---------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Read what is new. A session that is gone is an empty thread."""
+        try:
+            if not self._follow():
+                # Another session has the name, or something was taken out of it: all of it is read again.
+                self._forget()
+                self._follow()
+        except hansard.SessionDeleted:
+            self._forget()
+
+    def _follow(self) -> bool:
+        """Read what is new; False if what is known is not true any more."""
+        known = self._last
+        anew = known is None
+        # From the last one that is known: if it is not the same, the name is another session's by now.
+        for event in self.session.events(after=0 if anew else self.seq - 1):
+            if known is not None:
+                if event != known:
+                    return False
+                known = None
+                continue
+            if not anew and event.kind in {"message.redacted", "history.dropped"}:
+                return False
+            self._add(event)
+            self.seq, self._last = event.seq, event
+        return known is None
+
+    def _add(self, event: hansard.Event) -> None:
+        try:
+            if event.kind == CHECKPOINT:
+                self._add_checkpoint(event, read_put(event.raw))
+            elif event.kind == WRITES:
+                self._add_writes(event, read_written(event.raw))
+            elif event.kind == REMOVED:
+                self._remove(read_removed(event.raw))
+            elif event.kind in {"metadata.set", "session.created"}:
+                said = read_metadata(event.raw).metadata.get(MARK)
+                if said is not None:
+                    self.marked = bytes(said) == str(FORMAT).encode()
+        except msgspec.MsgspecError:
+            # What was redacted has no content, and what somebody else wrote under this name means nothing.
+            return
+
+    def _add_checkpoint(self, event: hansard.Event, put: Put) -> None:
+        self._keep(event)
+        found = Checkpoint(event.seq, put)
+        parent = self.checkpoints.get((put.ns, put.parent or ""))
+        for channel, raw in put.values.items():
+            version = put.versions.get(channel)
+            value = self._add_value(event.seq, put.ns, channel, version, bytes(raw))
+            if version is not None:
+                self._versions[put.ns, channel, version] = value
+        for channel, version in put.versions.items():
+            # From the parent first: two that began from the same one may both have made the same version.
+            inherited = None if parent is None else parent.values.get(channel)
+            if channel in put.values:
+                value = self._values[event.seq, channel]
+            elif inherited is not None and inherited.version == version:
+                value = inherited
+            elif (known := self._versions.get((put.ns, channel, version))) is not None:
+                value = known
+            else:
+                continue
+            found.values[channel] = value
+        self.checkpoints[put.ns, put.id] = found
+        latest = self._latest.setdefault(put.ns, found)
+        if latest is not None and latest.id <= found.id:
+            self._latest[put.ns] = found
+        if put.mirrored is not None:
+            self.mirror = self._values.get((event.seq, put.mirrored.channel))
+            del self.mirrored[put.mirrored.kept :]
+            self.mirrored += [
+                (mark, event.seq + place) for place, mark in enumerate(put.mirrored.marks, 1)
+            ]
+
+    def _add_value(
+        self, seq: int, ns: str, channel: str, version: Version | None, raw: bytes
+    ) -> Value:
+        value = Value(seq, channel, version)
+        read = read_value(raw)
+        before = self._newest.pop((ns, channel), None)
+        if read is None:
+            value.length = EMPTY
+        elif read.items is not None:
+            items = [bytes(item) for item in read.items]
+            value.keep = read.keep
+            value.length = read.keep + len(items)
+            if read.base:
+                value.base = self._values.get((read.base, channel))
+            self._grow(value, before, items)
+            self._newest[ns, channel] = value
+        if before is not None and before is not value.base:
+            before.items, before.marks = None, []
+        self._values[seq, channel] = value
+        return value
+
+    def _grow(self, value: Value, before: Value | None, items: list[bytes]) -> None:
+        """Give a new list its items: those of its base, which it takes over if nobody else needs them."""
+        base = value.base
+        if base is None:
+            # If it should have one, that was taken out; `items` are then missed when they are asked for.
+            value.items = items if not value.keep else None
+            return
+        if base.length == value.keep and base.grown is None:
+            base.grown = value
+        if base is before and base.items is not None:
+            value.items, value.marks = base.items, base.marks
+            base.items, base.marks = None, []
+            del value.items[value.keep :], value.marks[value.keep :]
+        else:
+            try:
+                value.items = self.items(base)[: value.keep]
+            except Lost:
+                return
+        value.items += items
+
+    def _add_writes(self, event: hansard.Event, written: Written) -> None:
+        self._keep(event)
+        place = (written.ns, written.checkpoint)
+        held = self._writes.setdefault(place, {})
+        # What a task had written before this event stands; of a special channel, the last write does.
+        for position, (index, channel, _) in enumerate(written.writes):
+            if index < 0 or (written.task, index) not in held:
+                held[written.task, index] = Write(written.path, channel, event.seq, position)
+
+    def _remove(self, removed: Removed) -> None:
+        if removed.all:
+            self._clear()
+        for ns, ids in removed.checkpoints.items():
+            for checkpoint_id in ids:
+                found = self.checkpoints.get((ns, checkpoint_id))
+                writes = self._writes.pop((ns, checkpoint_id), {})
+                if found is not None and not found.hidden:
+                    found.hidden, found.writes = True, writes
+                    self._latest[ns] = None
+
+    # -- asking ---------------------------------------------------------------------------------------
+
+    def shown(self, ns: str | None = None) -> list[Checkpoint]:
+        """Return the checkpoints that LangGraph sees, the newest first."""
+        found = [
+            one
+            for one in self.checkpoints.values()
+            if not one.hidden and (ns is None or one.ns == ns)
+        ]
+        found.sort(key=lambda one: one.id, reverse=True)
+        return found
+
+    def find(self, ns: str, checkpoint_id: str | None) -> Checkpoint | None:
+        """Return a checkpoint that LangGraph sees, by its id, or the newest of a namespace."""
+        if checkpoint_id is not None:
+            found = self.checkpoints.get((ns, checkpoint_id))
+            return None if found is None or found.hidden else found
+        latest = self._latest.get(ns)
+        if latest is None and ns in self._latest:
+            latest = next(iter(self.shown(ns)), None)
+            if latest is not None:
+                self._latest[ns] = latest
+        return latest
+
+    def ancestors(self, checkpoint: Checkpoint) -> Iterator[Checkpoint]:
+        """Yield what a checkpoint comes from, the nearest first, also what LangGraph sees no more."""
+        seen = {checkpoint.id}
+        while checkpoint.parent is not None and checkpoint.parent not in seen:
+            found = self.checkpoints.get((checkpoint.ns, checkpoint.parent))
+            if found is None:
+                return
+            seen.add(found.id)
+            yield found
+            checkpoint = found
+
+    def writes(self, checkpoint: Checkpoint) -> list[tuple[str, Write]]:
+        """Return the writes for a checkpoint with their tasks, in the order in which they are applied."""
+        held = (
+            checkpoint.writes
+            if checkpoint.hidden
+            else self._writes.get((checkpoint.ns, checkpoint.id), {})
+        )
+        ordered = sorted(held.items(), key=lambda one: (one[1].path, *one[0]))
+        return [(task, write) for (task, _), write in ordered]
+
+    def items(self, value: Value) -> list[bytes]:
+        """Return the items of a list, as stored; not to be changed."""
+        waiting: list[Value] = []
+        cursor: Value | None = value
+        held: list[bytes] | None = None
+        while cursor is not None:
+            end = _end(cursor)
+            if end.items is not None:
+                held = end.items[: cursor.length]
+                break
+            waiting.append(cursor)
+            cursor = cursor.base
+        if held is None:
+            if waiting[-1].keep:
+                raise Lost(
+                    f"thread {self.session.id!r}: the value of {value.channel!r} at seq {value.seq} is built "
+                    "on events that were dropped from the session or redacted"
+                )
+            held = []
+        self.fetch(one.seq for one in waiting)
+        for one in reversed(waiting):
+            read = read_value(self._raw_value(one))
+            if read is None or read.items is None:
+                raise Lost(f"thread {self.session.id!r}: the event at seq {one.seq} was redacted")
+            held = held[: one.keep] + [bytes(item) for item in read.items]
+        return held
+
+    def marks(self, value: Value) -> list[bytes]:
+        """Return what the items of the newest list of a channel are known by."""
+        assert value.items is not None
+        for item in value.items[len(value.marks) :]:
+            value.marks.append(values.mark(values.typed(item)))
+        return value.marks
+
+    def newest(self, ns: str, channel: str) -> Value | None:
+        """Return the newest value of a channel, if it is a list."""
+        found = self._newest.get((ns, channel))
+        return None if found is None or found.items is None else found
+
+    def put_of(self, checkpoint: Checkpoint) -> Put:
+        """Return what is stored of a checkpoint."""
+        return read_put(self.raw(checkpoint.seq))
+
+    def packed(self, value: Value) -> dict[str, object]:
+        """Return a value that is no list, as stored."""
+        return read_packed(self._raw_value(value))
+
+    def _raw_value(self, value: Value) -> bytes:
+        return bytes(read_put(self.raw(value.seq)).values[value.channel])
+
+    def written(self, write: Write) -> dict[str, object]:
+        """Return the value of a write, as stored."""
+        return read_packed(read_written(self.raw(write.seq)).writes[write.position][2])
+
+    # -- events by their seqs ---------------------------------------------------------------------------
+
+    def raw(self, seq: int) -> bytes:
+        """Return the data of an event."""
+        self.fetch((seq,))
+        return self._events[seq]
+
+    def fetch(self, seqs: Iterable[int]) -> None:
+        """See to it that events are at hand; what lies close together is read together."""
+        missing = sorted(set(seqs) - self._events.keys())
+        while missing:
+            last = missing[0]
+            for seq in missing:
+                if seq - last > _CLOSE:
+                    break
+                last = seq
+            wanted = {seq for seq in missing if seq <= last}
+            missing = missing[len(wanted) :]
+            for event in self.session.events(after=min(wanted) - 1):
+                if event.seq in wanted:
+                    self._events[event.seq] = event.raw
+                    self._bytes += len(event.raw)
+                if event.seq >= last:
+                    break
+
+    def _keep(self, event: hansard.Event) -> None:
+        self._events[event.seq] = event.raw
+        self._bytes += len(event.raw)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Keep no more events than there is room for: the oldest go."""
+        while self._bytes > self._room and len(self._events) > 1:
+            _, raw = self._events.popitem(last=False)
+            self._bytes -= len(raw)

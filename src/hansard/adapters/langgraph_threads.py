@@ -1,0 +1,141 @@
+"""The threads of LangGraph that are sessions of a store: which is which, and those kept in mind.
+
+Above: `langgraph`.  Below: `hansard`, `opening`, `langgraph_thread`.
+A thread is the session of the same id. Where no session can have that id, being empty, too long or no text,
+or where it begins like what stands for such an id, the session's id is made of the thread's, one to one.
+`Workers` are the threads of the other kind, in which an event loop's calls wait for the disk.
+"""
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import sha256
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+import hansard
+from hansard.adapters.langgraph_events import FORMAT, MARK
+from hansard.adapters.langgraph_thread import Thread
+from hansard.adapters.opening import StoreLike, opened, settled
+
+Answer = TypeVar("Answer")
+
+#: So many threads are kept in mind.
+_THREADS: Final = 64
+#: So many calls of one saver can wait for the disk at a time.
+_WORKERS: Final = 8
+#: Where a thread's id cannot be a session's, this stands before what is made of it.
+_CODED: Final = "~"
+_LONGEST: Final = 1024
+#: In the metadata: the thread's id, where it cannot be told from the session's.
+_THREAD: Final = "langgraph_thread"
+
+
+class Threads:
+    """The threads of one saver."""
+
+    def __init__(self, store: StoreLike, prefix: str) -> None:
+        self._store = settled(store)
+        self._prefix = prefix
+        self._mutex = Lock()
+        self._known: OrderedDict[str, Thread] = OrderedDict()
+
+    @property
+    def store(self) -> hansard.Store:
+        """The store; opened when it is needed, if a path was given."""
+        return opened(self._store)
+
+    def of(self, thread_id: str) -> Thread:
+        """Return a thread, be it empty."""
+        session_id = self.session_id(thread_id)
+        with self._mutex:
+            known = self._known.get(session_id)
+            if known is None:
+                known = Thread(self.store.session(session_id))
+                self._known[session_id] = known
+            self._known.move_to_end(session_id)
+            if len(self._known) > _THREADS:
+                self._known.popitem(last=False)
+        return known
+
+    def marked(self, thread_id: str) -> Thread:
+        """Return a thread whose session says that it is one, by which it is found among all sessions."""
+        thread = self.of(thread_id)
+        if not thread.marked:
+            self.mark(thread.session, thread_id)
+        return thread
+
+    def mark(self, session: hansard.Session, thread_id: str) -> None:
+        """Let a session say that it is a thread."""
+        said: dict[str, Any] = {MARK: FORMAT}
+        if session.id.startswith(self._prefix + 2 * _CODED):
+            said[_THREAD] = thread_id.encode(errors="surrogatepass").hex()
+        session.patch_metadata(said)
+
+    def ids(self) -> list[str]:
+        """Return the ids of all threads."""
+        listed = self.store.sessions(prefix=self._prefix, where={MARK: FORMAT})
+        return [self._thread_id(info) for info in listed.items if not info.damaged]
+
+    def session_id(self, thread_id: str) -> str:
+        """Return the id of a thread's session: its own, or, if no session can have that, one made of it."""
+        thread_id = str(thread_id)  # some call their threads by numbers
+        plain = self._prefix + thread_id
+        coded = thread_id.encode(errors="surrogatepass").hex()
+        if (
+            thread_id
+            and not thread_id.startswith(_CODED)
+            and len(plain) <= _LONGEST
+            and "\0" not in plain
+            and not any("\ud800" <= character <= "\udfff" for character in thread_id)
+        ):
+            return plain
+        if len(self._prefix) + 1 + len(coded) <= _LONGEST:
+            return f"{self._prefix}{_CODED}{coded}"
+        return f"{self._prefix}{2 * _CODED}{sha256(bytes.fromhex(coded)).hexdigest()}"
+
+    def _thread_id(self, info: hansard.SessionInfo) -> str:
+        own = info.id.removeprefix(self._prefix)
+        if not own.startswith(_CODED):
+            return own
+        hashed = own.startswith(2 * _CODED)
+        coded = str(info.metadata.get(_THREAD, "")) if hashed else own.removeprefix(_CODED)
+        return bytes.fromhex(coded).decode(errors="surrogatepass")
+
+    def forget(self, thread_id: str) -> None:
+        """Keep a thread in mind no longer."""
+        with self._mutex:
+            self._known.pop(self.session_id(thread_id), None)
+
+
+class Workers:
+    """Threads in which the calls of an event loop wait for the disk."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._process = 0
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None or self._process != os.getpid():
+            # Two loops may both make one, and a fork has no threads of its own.
+            self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="hansard-langgraph")
+            self._process = os.getpid()
+        return self._pool
+
+    async def run(self, call: Callable[[], Answer]) -> Answer:
+        """Let a thread make a call. If it is cancelled, it has not begun and never will, or it is over."""
+        begun = self._threads().submit(call)
+        waiting = asyncio.wrap_future(begun)
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            if not begun.cancel():
+                while not waiting.done():
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait([waiting])
+                if not waiting.cancelled():
+                    waiting.exception()  # nobody is left to be told
+            raise

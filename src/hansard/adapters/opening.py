@@ -1,0 +1,97 @@
+"""Take what a caller gives for a store: an open one, or the path of one.
+
+Above: the adapters.  Below: `hansard`, `hansard.aio`.
+A framework often makes its session objects anew for each turn, so a path is opened once in a process and
+stays open until the process ends. Who wants other options than the usual ones, or wants to close the store,
+opens it himself and hands it in.
+
+An adapter calls `settled` where it is made, which touches no disk, and `opened` or `aopened` in each call.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+from typing import NoReturn
+
+import hansard
+from hansard import aio
+
+#: What a caller may give for a store.
+StoreLike = hansard.Store | aio.Store | str | os.PathLike[str]
+
+#: The same, with a path that stays the same place when the process changes its folder.
+Settled = hansard.Store | aio.Store | str
+
+_MEMORY = "memory:"
+
+_guard = threading.Lock()
+_open: dict[str, hansard.Store] = {}
+
+
+def settled(store: StoreLike) -> Settled:
+    """Return a store, or the absolute path of one: where a program goes later does not move it.
+
+    `memory:` is a new store each time, as it is for `hansard.open`.
+    """
+    if isinstance(store, hansard.Store | aio.Store):
+        return store
+    if not isinstance(store, str | os.PathLike):
+        raise TypeError(
+            f"store must be a hansard.Store, a hansard.aio.Store or a path, not {type(store).__name__}"
+        )
+    path = os.fsdecode(store)
+    if path == _MEMORY:
+        return hansard.open(path)
+    return path if "://" in path or not path else os.path.abspath(path)
+
+
+def opened(store: StoreLike) -> hansard.Store:
+    """Return a store for calls that may wait for the disk; a path is opened once in a process."""
+    place = settled(store)
+    if isinstance(place, hansard.Store):
+        return place
+    if isinstance(place, aio.Store):
+        return aio.under(place)
+    with _guard:
+        if place not in _open:
+            _open[place] = hansard.open(place)
+        return _open[place]
+
+
+async def aopened(store: StoreLike) -> aio.Store:
+    """Return a store for an event loop, which waits for nothing: a path is opened in another thread."""
+    place = settled(store)
+    if isinstance(place, aio.Store):
+        return place
+    if isinstance(place, str):
+        known = _open.get(place)
+        place = known if known is not None else await asyncio.to_thread(opened, place)
+    return aio.over(place)
+
+
+def missing(module: str, package: str, extra: str, error: ImportError) -> NoReturn:
+    """Raise what tells a person which extra an adapter needs."""
+    raise ImportError(
+        f"hansard.adapters.{module} needs {package}: pip install 'hansard[{extra}]' ({error})",
+        name=error.name,
+    ) from error
+
+
+def _forked() -> None:
+    # Another thread may have held it: in the child nobody would let it go.
+    global _guard  # noqa: PLW0603 - the only one there is
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+@atexit.register
+def _close() -> None:
+    for store in _open.values():
+        # What was acknowledged is safe; an error here would only hide what the program said last.
+        with contextlib.suppress(hansard.HansardError):
+            store.close()
+    _open.clear()

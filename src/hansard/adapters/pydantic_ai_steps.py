@@ -1,0 +1,350 @@
+"""Pydantic AI's harness: a step store, for its capability `StepPersistence`.
+
+    from hansard.adapters.pydantic_ai import HansardStepStore
+
+    agent = Agent(model, capabilities=[StepPersistence(store=HansardStepStore("data"))])
+
+Above: `pydantic_ai`, which has its public name.  Below: `opening`, `pydantic_items` (messages), `hansard`.
+Each run is a session, and one more session has the list of the runs. What a run's snapshots hold are messages
+that everybody can read, each stored once, however many snapshots have it; steps, snapshots and effects of
+tools are events of the application's own. Answers what the harness' `InMemoryStepStore` answers.
+"""
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+import hansard
+from hansard.adapters.opening import StoreLike, missing, opened, settled
+from hansard.adapters.pydantic_items import message_of, natives_of
+
+try:
+    from pydantic import TypeAdapter
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+    from pydantic_ai_harness.step_persistence import (
+        ContinuableSnapshot,
+        RunRecord,
+        StepEvent,
+        ToolEffectRecord,
+    )
+except ImportError as error:
+    missing("pydantic_ai", "pydantic-ai-harness for its step store", "pydantic-ai", error)
+
+_RUN: Final = "x.pydantic-ai.run"
+_STEP: Final = "x.pydantic-ai.step"
+_SNAPSHOT: Final = "x.pydantic-ai.snapshot"
+_EFFECT: Final = "x.pydantic-ai.effect"
+
+#: After these, what was read before must be read anew.
+_ERASING: Final = frozenset({"message.redacted", "history.dropped"})
+
+#: So many runs are kept in mind.
+_RUNS: Final = 64
+
+#: Keys of so many characters are taken as they are.
+_LONGEST: Final = 512
+
+_records: Final = TypeAdapter(RunRecord)
+_steps: Final = TypeAdapter(StepEvent)
+_effects: Final = TypeAdapter(ToolEffectRecord)
+_snapshots: Final = TypeAdapter(ContinuableSnapshot)
+
+Answer = TypeVar("Answer")
+Data = dict[str, Any]
+
+
+class HansardStepStore:
+    """Keeps the steps, snapshots and tool effects of runs in a store; for `StepPersistence`.
+
+    One for all runs, and for any number of processes.
+    """
+
+    def __init__(
+        self, store: StoreLike, *, prefix: str = "steps/", max_snapshots_per_run: int | None = None
+    ) -> None:
+        """Make a handle; nothing is opened or written yet.
+
+        Args:
+            store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
+            prefix: what the ids of the sessions begin with.
+            max_snapshots_per_run: how many snapshots of a run are answered, the newest of all and the newest
+                complete one always. Nothing is erased: the log has the others, too. None: all.
+        """
+        _check_keep(max_snapshots_per_run)
+        self._store = settled(store)
+        self._prefix = prefix
+        self._keep = max_snapshots_per_run
+        self._mutex = Lock()
+        self._known: OrderedDict[str, _Run] = OrderedDict()
+        self._list = _Runs()
+
+    async def _in_run(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
+        """Call something with a run that is up to date, in another thread."""
+        return await asyncio.to_thread(self._with_run, run_id, call)
+
+    def _with_run(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
+        with self._mutex:
+            run = self._known.setdefault(run_id, _Run())
+            self._known.move_to_end(run_id)
+            if len(self._known) > _RUNS:
+                self._known.popitem(last=False)
+        with run.lock:
+            run.refresh(self._session(f"run/{run_id}"))
+            return call(run)
+
+    def _session(self, name: str) -> hansard.Session:
+        return opened(self._store).session(self._prefix + name)
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    async def register_run(self, record: RunRecord) -> None:
+        """Store what is known of a run; of two records, the later one counts."""
+        data = _records.dump_python(record, mode="json")
+        await asyncio.to_thread(lambda: self._session("runs").append(_RUN, data))
+
+    def _runs(self) -> dict[str, Data]:
+        with self._list.lock:
+            self._list.refresh(self._session("runs"))
+            return dict(self._list.records)
+
+    async def get_run(self, *, run_id: str) -> RunRecord | None:
+        """Return what is known of a run; None if it is not registered."""
+        found = (await asyncio.to_thread(self._runs)).get(run_id)
+        return None if found is None else _records.validate_python(found)
+
+    async def list_runs(
+        self, *, parent_run_id: str | None = None, conversation_id: str | None = None
+    ) -> list[RunRecord]:
+        """Return the runs, of a parent or a conversation or all, in the order in which they began."""
+        records = [
+            _records.validate_python(one)
+            for one in (await asyncio.to_thread(self._runs)).values()
+            if parent_run_id in {None, one["parent_run_id"]}
+            and conversation_id in {None, one["conversation_id"]}
+        ]
+        return sorted(records, key=lambda record: record.started_at)
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    async def append_event(self, event: StepEvent) -> None:
+        """Store a step; one with an idempotency key only once."""
+        data = _steps.dump_python(event, mode="json")
+        key = None if event.idempotency_key is None else _step_key(event.idempotency_key)
+        name = f"run/{event.run_id}"
+        await asyncio.to_thread(lambda: self._session(name).append(_STEP, data, key=key))
+
+    async def list_events(self, *, run_id: str) -> list[StepEvent]:
+        """Return the steps of a run, in order."""
+        found = await self._in_run(run_id, lambda run: list(run.steps))
+        return [_steps.validate_python(one) for one in found]
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    async def save_snapshot(self, snapshot: ContinuableSnapshot) -> None:
+        """Store a snapshot; messages that the run has stored already are not stored again."""
+        data = _snapshots.dump_python(snapshot, mode="json", exclude={"messages"})
+        natives = json.loads(ModelMessagesTypeAdapter.dump_json(list(snapshot.messages)))
+        await asyncio.to_thread(self._save, snapshot.run_id, data, natives)
+
+    def _save(self, run_id: str, data: Data, natives: list[Data]) -> None:
+        session = self._session(f"run/{run_id}")
+        done = False
+        while not done:
+            with suppress(hansard.SeqConflict):
+                done = self._with_run(
+                    run_id, lambda run: run.save(session, data, natives, self._keep)
+                )
+
+    async def latest_snapshot(
+        self, *, run_id: str, include_interrupted: bool = False
+    ) -> ContinuableSnapshot | None:
+        """Return the newest snapshot, of those that are complete or of all; None if there is none."""
+        found = await self._in_run(run_id, lambda run: run.shown(include_interrupted)[-1:])
+        return _snapshot(found[0]) if found else None
+
+    async def list_snapshots(
+        self, *, run_id: str, include_interrupted: bool = False
+    ) -> list[ContinuableSnapshot]:
+        """Return the snapshots that are kept, oldest first: those that are complete, or all."""
+        found = await self._in_run(run_id, lambda run: run.shown(include_interrupted))
+        return [_snapshot(one) for one in found]
+
+    # -- what tools have done --------------------------------------------------------------------
+
+    async def record_tool_effect(self, record: ToolEffectRecord) -> None:
+        """Store what is known of a call; of two records, the later one counts."""
+        data = _effects.dump_python(record, mode="json")
+        name = f"run/{record.run_id}"
+        await asyncio.to_thread(lambda: self._session(name).append(_EFFECT, data))
+
+    async def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
+        """Return what is known of a call; None if nothing is."""
+        found = await self._in_run(run_id, lambda run: run.effects.get(tool_call_id))
+        return None if found is None else _effects.validate_python(found)
+
+    async def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
+        """Return the calls that began and of which nobody knows how they ended."""
+        found = await self._in_run(run_id, lambda run: list(run.effects.values()))
+        return [_effects.validate_python(one) for one in found if one["status"] == "started"]
+
+
+def _check_keep(keep: object) -> None:
+    if keep is not None and (not isinstance(keep, int) or keep < 1):
+        raise ValueError(f"max_snapshots_per_run must be an int >= 1 or None, not {keep!r}")
+
+
+def _step_key(key: str) -> str:
+    """Return the key of an event for one of the harness', which may be of any length."""
+    if len(key) > _LONGEST or "\0" in key:
+        key = sha256(key.encode(errors="surrogatepass")).hexdigest()
+    return f"step:{key}"
+
+
+def _snapshot(stored: "tuple[Data, list[Data]]") -> ContinuableSnapshot:
+    data, natives = stored
+    messages = ModelMessagesTypeAdapter.validate_json(json.dumps(natives))
+    return _snapshots.validate_python({**data, "messages": messages})
+
+
+@dataclass
+class _Known:
+    """What a session adds up to, as far as it was read."""
+
+    lock: Any = field(default_factory=Lock)
+    seq: int = 0
+
+    def refresh(self, session: hansard.Session) -> None:
+        """Read what has come since."""
+        new = list(session.events(after=self.seq))
+        if self.seq and (session.seq < self.seq or any(event.kind in _ERASING for event in new)):
+            # Something that was read is gone, or the session was deleted and begun anew.
+            self.__dict__.update(type(self)(lock=self.lock).__dict__)
+            new = list(session.events())
+        for event in new:
+            self.add(event)
+            self.seq = event.seq
+
+    def add(self, event: hansard.Event) -> None:
+        """Add an event."""
+        raise NotImplementedError
+
+
+@dataclass
+class _Runs(_Known):
+    """The runs, in the order in which they were first registered."""
+
+    records: dict[str, Data] = field(default_factory=dict)
+
+    def add(self, event: hansard.Event) -> None:
+        """Add a run, or what is known of it now."""
+        if event.kind == _RUN and "run_id" in event.data:
+            self.records[event.data["run_id"]] = event.data
+
+
+@dataclass
+class _Run(_Known):
+    """One run: its steps, its snapshots, and what its tools have done."""
+
+    steps: list[Data] = field(default_factory=list)
+    effects: dict[str, Data] = field(default_factory=dict)
+    #: The snapshots that are kept: what is known of each, and the seqs of its messages.
+    snapshots: list[tuple[Data, list[int]]] = field(default_factory=list)
+    #: Messages by their seqs, and where to find one that is the same.
+    messages: dict[int, Data] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    #: The highest number that a snapshot's key begins with, and the keys that begin so.
+    highest: int = -1
+    highest_keys: set[str] = field(default_factory=set)
+
+    def add(self, event: hansard.Event) -> None:
+        """Add what an event says."""
+        if event.message is not None:
+            for _, native in natives_of([event.message]):
+                self.messages[event.seq] = native
+                self.places[_text(native)] = event.seq
+        elif event.kind == _STEP and "run_id" in event.data:
+            self.steps.append(event.data)
+        elif event.kind == _EFFECT and "tool_call_id" in event.data:
+            self.effects[event.data["tool_call_id"]] = event.data
+        elif event.kind == _SNAPSHOT and "snapshot" in event.data:
+            self._add_snapshot(event.data)
+
+    def _add_snapshot(self, told: Data) -> None:
+        data = told["snapshot"]
+        key = data["idempotency_key"]
+        number = _number(key)
+        if number is not None:
+            if number > self.highest:
+                self.highest, self.highest_keys = number, set()
+            self.highest_keys.add(key)
+        self.snapshots.append((data, told["messages"]))
+        keep = told["keep"]
+        if keep is not None and len(self.snapshots) > keep:
+            kept = self.snapshots[-keep:]
+            complete = [one for one in self.snapshots if one[0]["state"] == "complete"][-1:]
+            # Both questions need an answer: which is the newest, and which is the newest complete one.
+            older = [one for one in complete if not any(one is other for other in kept)]
+            self.snapshots = [*older, *kept]
+
+    def shown(self, include_interrupted: bool) -> list[tuple[Data, list[Data]]]:  # noqa: FBT001 - as asked
+        """Return the snapshots that are kept, with their messages."""
+        return [
+            (data, [self.messages[seq] for seq in seqs if seq in self.messages])
+            for data, seqs in self.snapshots
+            if include_interrupted or data["state"] == "complete"
+        ]
+
+    def save(
+        self, session: hansard.Session, data: Data, natives: list[Data], keep: int | None
+    ) -> bool:
+        """Store a snapshot and those of its messages that are new, if it is no repetition.
+
+        `SeqConflict` if another process was faster.
+        """
+        key = data["idempotency_key"]
+        if key is not None and self._repeated(key):
+            return True
+        new: list[Data] = []
+        seqs = []
+        fresh: dict[str, int] = {}
+        for native in natives:
+            text = _text(native)
+            seq = self.places.get(text) or fresh.get(text)
+            if seq is None:
+                new.append(native)
+                seq = fresh[text] = self.seq + len(new)
+            seqs.append(seq)
+        told = {"snapshot": data, "messages": seqs, "keep": keep}
+        events = [("message.added", {"message": message_of(native)}) for native in new]
+        session.append_all([*events, (_SNAPSHOT, told)], expected_seq=self.seq)
+        return True
+
+    def _repeated(self, key: str) -> bool:
+        number = _number(key)
+        if number is not None and (
+            number < self.highest or (number == self.highest and key in self.highest_keys)
+        ):
+            return True
+        return any(data["idempotency_key"] == key for data, _ in self.snapshots)
+
+
+def _number(key: str | None) -> int | None:
+    """Return the number that a key begins with, as the harness makes them; later ones are higher."""
+    begin, colon, _ = (key or "").partition(":")
+    if not colon:
+        return None
+    try:
+        number = int(begin)
+    except ValueError:
+        return None
+    return number if number >= 0 else None
+
+
+def _text(native: Data) -> str:
+    return json.dumps(native, sort_keys=True)

@@ -1,0 +1,229 @@
+"""A session of Strands, as its events add up to it; and how a message of Strands is stored.
+
+Above: `strands`.  Below: `hansard`, `common`.
+A message is stored in the common shape, with calls and results as Anthropic's blocks. `origin` has what else
+Strands knows of it: its own blocks, its agent, its number, when it was created. A later message of the same
+agent and number stands in the place of an earlier one.
+
+Events of the application's own: `x.strands.session`, `x.strands.agent` and `x.strands.multi_agent`, each the
+state as Strands writes it to a file; the last one counts.
+"""
+
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+import hansard
+from hansard.adapters import common
+
+FORMAT: Final = "strands"
+
+SESSION: Final = "x.strands.session"
+AGENT: Final = "x.strands.agent"
+MULTI_AGENT: Final = "x.strands.multi_agent"
+
+Json = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class Stored(NamedTuple):
+    """A message: where it stands, and what is stored, as JSON."""
+
+    seq: int
+    message: bytes
+
+
+class Known:
+    """What is known of one session, brought up to date by what is new in it."""
+
+    def __init__(self, handle: hansard.Session) -> None:
+        self.handle = handle
+        #: Held by whoever reads what is known, and never during an append.
+        self.lock = threading.RLock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.seq = 0
+        self._last: hansard.Event | None = None
+        self.session: Json | None = None
+        self.agents: dict[str, Json] = {}
+        self.multi_agents: dict[str, Json] = {}
+        #: By agent, by number.
+        self.messages: dict[str, dict[int, Stored]] = {}
+
+    def refresh(self) -> None:
+        """Read what is new. A session that is gone is an empty one."""
+        with self.lock:
+            try:
+                if not self._follow():
+                    # Another session has the name, or something was taken out: all of it is read again.
+                    self._forget()
+                    self._follow()
+            except hansard.SessionDeleted:
+                self._forget()
+
+    def _follow(self) -> bool:
+        known = self._last
+        anew = known is None
+        # From the last one that is known: if it is not the same, the name is another session's by now.
+        for event in self.handle.events(after=0 if anew else self.seq - 1):
+            if known is not None:
+                if event != known:
+                    return False
+                known = None
+                continue
+            if not anew and event.kind in {"message.redacted", "history.dropped"}:
+                return False
+            self._add(event)
+            self.seq, self._last = event.seq, event
+        return known is None
+
+    def _add(self, event: hansard.Event) -> None:
+        if event.kind == "message.added":
+            self._add_message(event)
+        elif event.kind in {SESSION, AGENT, MULTI_AGENT}:
+            told = unwrapped(event.data)
+            if told is None:
+                return  # redacted
+            if event.kind == SESSION:
+                self.session = told
+            elif event.kind == AGENT:
+                self.agents[told["agent_id"]] = told
+            else:
+                self.multi_agents[told["id"]] = told["state"]
+
+    def _add_message(self, event: hansard.Event) -> None:
+        message = event.data["message"]
+        # What was redacted has no message.
+        item = None if message is None else common.unpack(message, FORMAT)
+        if item is not None:
+            held = self.messages.setdefault(item["agent"], {})
+            held[item["message_id"]] = Stored(event.seq, _encode(message))
+
+    def free(self, agent: str, number: int) -> int:
+        """Return a number for a new message: the one that is wished, or the next that nobody has."""
+        held = self.messages.get(agent, {})
+        return max(held) + 1 if number in held else number
+
+
+# -- a message ----------------------------------------------------------------------------------
+
+
+def packed(agent: str, told: Json) -> Json:
+    """Return the message that stands for one of Strands, given as it would be written to a file."""
+    said = told["message"] if told.get("redact_message") is None else told["redact_message"]
+    item: Json = {"agent": agent, **told, "message": said, "redact_message": None}
+    if told.get("redact_message") is not None:
+        # What was redacted is not kept anywhere: what is said instead stands in both places.
+        item["redact_message"] = True
+    role = said["role"]
+    if _is_json(item):
+        return common.pack(FORMAT, item, role=role, content=_shown(said["content"]))
+    # JSON has no word for some of it, such as NaN; as text it comes back as from a file.
+    text = common.content_text(json.loads(json.dumps(said["content"], default=str)))
+    rest = {"agent": agent, "message_id": told["message_id"], "text": json.dumps(item)}
+    return common.pack(FORMAT, rest, role=role, content=text.encode(errors="replace").decode())
+
+
+def _shown(content: list[Json]) -> str | list[Json]:
+    """Return content with blocks as Anthropic has them, which all views know: texts, calls and results."""
+    if len(content) == 1 and content[0].keys() == {"text"}:
+        return str(content[0]["text"])
+    return [_block(block) for block in content]
+
+
+def _block(block: Json) -> Json:
+    if block.keys() == {"text"}:
+        return {"type": "text", **block}
+    use, result = block.get("toolUse"), block.get("toolResult")
+    if isinstance(use, dict):
+        named = {"id": use.get("toolUseId"), "name": use.get("name"), "input": use.get("input")}
+        return {"type": "tool_use", **named}
+    if isinstance(result, dict):
+        told = common.content_text(result.get("content"))
+        return {"type": "tool_result", "tool_use_id": result.get("toolUseId"), "content": told}
+    return block
+
+
+def unpacked(stored: bytes) -> Json:
+    """Return a message as Strands would have written it to a file."""
+    item = common.unpack(_decode(stored), FORMAT)
+    assert item is not None  # only such messages are kept
+    if "text" in item:
+        item = json.loads(item["text"])
+    if item["redact_message"]:
+        item["redact_message"] = item["message"]
+    told: Json = item
+    return told
+
+
+def foreign(messages: Iterable[Json]) -> Iterator[Json]:
+    """Yield messages that another framework wrote, in the shape that Strands has."""
+    for one in common.conversation(messages):
+        if one["role"] == "tool":
+            result = {
+                "toolUseId": one["tool_call_id"],
+                "status": "success",
+                "content": [{"text": one["content"]}],
+            }
+            yield {"role": "user", "content": [{"toolResult": result}]}
+            continue
+        content: list[Json] = [{"text": one["content"]}] if one["content"] else []
+        for call in one.get("tool_calls", ()):
+            function = call["function"]
+            content.append(
+                {
+                    "toolUse": {
+                        "toolUseId": call["id"],
+                        "name": function["name"],
+                        "input": _arguments(function["arguments"]),
+                    }
+                }
+            )
+        yield {"role": "assistant" if one["role"] == "assistant" else "user", "content": content}
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+# -- a state ------------------------------------------------------------------------------------
+
+
+def wrapped(told: Json) -> Json:
+    """Return the data of an event that holds a state; what is no JSON, as text."""
+    return {"state": told} if _is_json(told) else {"text": json.dumps(told)}
+
+
+def unwrapped(data: Json) -> Json | None:
+    """Return the state that an event holds; None if it was redacted."""
+    told: Json | None = json.loads(data["text"]) if "text" in data else data.get("state")
+    return told
+
+
+def _is_json(told: Json) -> bool:
+    """Say whether a value comes back equal from JSON that can be stored, however deep it is."""
+    try:
+        raw = _encode(told)
+        return bool(_decode(raw) == told) and _depth(told, 0) < _DEEPEST
+    except (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+        return False
+
+
+#: An event may have 128 levels; the common shape adds a few.
+_DEEPEST: Final = 100
+
+
+def _depth(value: object, depth: int) -> int:
+    if depth > _DEEPEST or not isinstance(value, dict | list):
+        return depth
+    inner = value.values() if isinstance(value, dict) else value
+    return max((_depth(one, depth + 1) for one in inner), default=depth)

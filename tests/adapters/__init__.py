@@ -1,0 +1,1 @@
+"""The adapters, each with its real framework: a module per framework, since importing one takes seconds."""

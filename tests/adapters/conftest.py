@@ -1,0 +1,27 @@
+"""What a test opened by its path is closed after it: an adapter would keep it open until the process ends."""
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from hansard.adapters import opening
+
+#: Whoever waits so long has hung.
+PATIENCE = 10
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_open() -> Iterator[None]:
+    """Close the stores that were opened by path; other tests count the threads of their process."""
+    yield
+    opening._close()
+    deadline = time.monotonic() + PATIENCE
+    for thread in threading.enumerate():
+        while thread.name.startswith("hansard-aio") and thread.is_alive():
+            # Again and again: an error that a thread has just raised holds the store, in a cycle.
+            gc.collect()
+            thread.join(0.05)
+            assert time.monotonic() < deadline, "a store of this test is still open"

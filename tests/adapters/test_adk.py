@@ -1,0 +1,727 @@
+"""Google's Agent Development Kit: its runner, its rewind and its own service beside ours."""
+
+import asyncio
+import itertools
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.adk.agents import LlmAgent
+from google.adk.errors import StaleSessionError
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events.event import Event
+from google.adk.events.event_actions import EventActions
+from google.adk.models import BaseLlm
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
+from google.adk.platform import time as kit_time
+from google.adk.runners import Runner
+from google.adk.sessions import BaseSessionService, InMemorySessionService, Session
+from google.adk.sessions.base_session_service import GetSessionConfig
+from google.genai import types
+
+import hansard
+from hansard.adapters import common
+from hansard.adapters.adk import HansardSessionService
+from hansard.testing import faults
+
+# The kit says of some of its own features that they are experimental, whoever uses them.
+pytestmark = pytest.mark.filterwarnings("ignore:.*EXPERIMENTAL.*:UserWarning")
+
+WHO: dict[str, Any] = {"app_name": "shop", "user_id": "u7"}
+
+#: The session that a conversation of this name is.
+BEHIND = "adk/shop/u7/"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[hansard.Store]:
+    """Return a store whose appends survive a kill; a power cut is not what these tests are about."""
+    with hansard.open(tmp_path / "data", durability="os") as opened:
+        yield opened
+
+
+def said(text: str, at: float = 1.0, *, role: str = "user", **changes: Any) -> Event:
+    """Return an event that says something, and changes the state."""
+    return Event(
+        id=Event.new_id(),
+        author=role,
+        invocation_id=f"i-{text}",
+        timestamp=at,
+        content=types.Content(role=role, parts=[types.Part(text=text)]),
+        actions=EventActions(state_delta=changes.get("changes", {})),
+    )
+
+
+def texts(session: Session | None) -> list[str]:
+    """Return what the events of a session say."""
+    assert session is not None
+    contents = [event.content for event in session.events]
+    return [
+        part.text for content in contents if content for part in content.parts or () if part.text
+    ]
+
+
+async def got(service: BaseSessionService, session_id: str = "s", **more: Any) -> Session:
+    """Return a session that must be there."""
+    found = await service.get_session(**{**WHO, "session_id": session_id, **more})
+    assert found is not None
+    return found
+
+
+# -- the same as the kit's own ------------------------------------------------------------------
+
+
+class Script:
+    """Random operations, done alike on the kit's own service and on ours."""
+
+    def __init__(self, rng: random.Random, store: hansard.Store) -> None:
+        self.rng = rng
+        self.both: tuple[BaseSessionService, BaseSessionService] = (
+            InMemorySessionService(),
+            HansardSessionService(store),
+        )
+        self.names: list[dict[str, Any]] = [
+            {"app_name": app, "user_id": user, "session_id": session}
+            for app in ("shop", "a/b")
+            for user in ("u%2F1", "u")
+            for session in ("s", "s/../t")
+        ]
+        self.now = 1_000.0
+        self.last: Event | None = None
+
+    async def step(self) -> None:
+        """Do one operation on both, and compare all that they answer."""
+        kind = self.rng.choices(
+            ["create", "append", "get", "list", "delete", "user", "again"], [6, 40, 6, 3, 1, 2, 3]
+        )[0]
+        # Some grow long, and some are deleted and begun again.
+        name = self.rng.choice(self.names[: 8 if kind in {"create", "delete"} else 3])
+        self.now += self.rng.choice([-2.0, 0.0, 0.25, 1.0])
+        kit_time.set_time_provider(lambda: self.now)
+        choice = self.rng.random()
+        state = self.changes()
+        event = self.event()
+        answers = []
+        for service in self.both:
+            self.rng.seed(choice)
+            try:
+                answers.append(await getattr(self, kind)(service, name, state, event))
+            except (AlreadyExistsError, SessionNotFoundError) as error:
+                answers.append(type(error).__name__)
+        self.rng.seed(choice + 1)
+        assert answers[0] == answers[1], (kind, name)
+
+    def changes(self) -> dict[str, Any]:
+        """Return random changes of the state, in random scopes."""
+        values: list[Any] = [
+            None,
+            0,
+            1.5,
+            "text",
+            True,
+            [1, {"a": None}],
+            {"b": {"c": "d"}},
+            "é\u2028",
+        ]
+        return {
+            self.rng.choice(["", "app:", "user:", "temp:"])
+            + self.rng.choice("xyz"): self.rng.choice(values)
+            for _ in range(self.rng.randrange(4))
+        }
+
+    def event(self) -> Event:
+        """Return a random event: a text, a call, an answer, bytes, or nothing but changes."""
+        call = types.FunctionCall(id="c1", name="look", args={"where": "here", "n": None})
+        answer = types.FunctionResponse(id="c1", name="look", response={"result": "18 °C " * 9})
+        part = self.rng.choice(
+            [
+                types.Part(text="something that was said, in more words than a few"),
+                types.Part(text="hm", thought=True, thought_signature=b"\x00\xfe"),
+                types.Part(function_call=call),
+                types.Part(function_response=answer),
+                types.Part(inline_data=types.Blob(data=b"\x00\xff", mime_type="image/png")),
+            ]
+        )
+        parts = [part, types.Part(text="and")][: self.rng.randrange(3)]
+        return Event(
+            id=str(self.rng.random()),
+            author=self.rng.choice(["user", "agent"]),
+            invocation_id="i",
+            timestamp=self.now,
+            content=types.Content(role=self.rng.choice(["user", "model", None]), parts=parts)
+            if self.rng.random() < 0.8
+            else None,
+            partial=self.rng.choice([None, None, None, True]),
+            long_running_tool_ids={"c1", "c0"} if self.rng.random() < 0.2 else None,
+            actions=EventActions(state_delta=self.changes(), artifact_delta={"f": 1}),
+        )
+
+    async def create(
+        self, service: BaseSessionService, name: dict[str, Any], state: dict[str, Any], _: Event
+    ) -> object:
+        """Begin a session."""
+        return dumped(await service.create_session(**name, state=state))
+
+    async def append(
+        self, service: BaseSessionService, name: dict[str, Any], _: object, event: Event
+    ) -> object:
+        """Append an event to a session as it is now; return the session as the caller then has it."""
+        session = await service.get_session(**name)
+        if session is None:
+            app_name, user_id, session_id = name.values()
+            session = Session(id=session_id, app_name=app_name, user_id=user_id)
+        returned = await service.append_event(session, event.model_copy(deep=True))
+        self.last = returned
+        return dumped(session), returned.model_dump()
+
+    async def again(
+        self, service: BaseSessionService, name: dict[str, Any], _: object, __: object
+    ) -> object:
+        """Append an event that was appended before, perhaps to another session."""
+        event = self.last
+        return None if event is None else await self.append(service, name, None, event)
+
+    async def get(
+        self, service: BaseSessionService, name: dict[str, Any], _: object, __: object
+    ) -> object:
+        """Get a session, or a part of it."""
+        config = GetSessionConfig(
+            num_recent_events=self.rng.choice([None, None, 0, 1, 3, 50]),
+            after_timestamp=self.rng.choice([None, None, self.now - 3, self.now + 9]),
+        )
+        found = await service.get_session(**name, config=self.rng.choice([None, config]))
+        return None if found is None else dumped(found)
+
+    async def list(
+        self, service: BaseSessionService, name: dict[str, Any], _: object, __: object
+    ) -> object:
+        """List the sessions of an app, or of a user."""
+        user = self.rng.choice([None, name["user_id"]])
+        found = await service.list_sessions(app_name=name["app_name"], user_id=user)
+        return [dumped(session) for session in found.sessions]
+
+    async def delete(
+        self, service: BaseSessionService, name: dict[str, Any], _: object, __: object
+    ) -> object:
+        """Delete a session."""
+        await service.delete_session(**name)
+        return await service.get_session(**name)
+
+    async def user(
+        self, service: BaseSessionService, name: dict[str, Any], _: object, __: object
+    ) -> object:
+        """Read a user's state."""
+        return await service.get_user_state(app_name=name["app_name"], user_id=name["user_id"])
+
+
+def dumped(session: Session) -> dict[str, Any]:
+    """Return all that a session says."""
+    return session.model_dump()
+
+
+def test_it_answers_as_the_kits_own_service(store: hansard.Store, rng: random.Random) -> None:
+    """N-3, N-57, N-63: on a random script, every answer is that of `InMemorySessionService`."""
+
+    async def run() -> None:
+        script = Script(rng, store)
+        for _ in range(400):
+            await script.step()
+
+    asyncio.run(run())
+    # It was no script of refusals: what was noted on the way was read again.
+    kinds = {
+        event.kind for info in store.sessions().items for event in store.session(info.id).events()
+    }
+    assert {"message.added", "x.adk.event", "x.adk.state", "x.adk.shared"} <= kinds
+
+
+def test_every_name_has_its_own_session(store: hansard.Store) -> None:
+    """N-2: names that would be one path, joined by `/`, are sessions of their own."""
+    service = HansardSessionService(store)
+    names = [
+        ("a", "b/c", "d"),
+        ("a/b", "c", "d"),
+        ("a", "b", "c/d"),
+        ("a%2Fb", "c", "d"),
+        ("", "", "d"),
+    ]
+    ids = {service.id_of(*name) for name in names} | {
+        service.id_of("a", "b/c"),
+        service.id_of("a", "b"),
+        service.id_of("a"),
+    }
+    assert len(ids) == len(names) + 3
+
+    async def run() -> None:
+        for app, user, session in names:
+            await service.create_session(
+                app_name=app, user_id=user, session_id=session, state={"me": [app, user]}
+            )
+        for app, user, session in names:
+            (found,) = (await service.list_sessions(app_name=app, user_id=user)).sessions
+            assert (found.user_id, found.id, found.state) == (user, session, {"me": [app, user]})
+
+    asyncio.run(run())
+
+
+# -- who was there first ------------------------------------------------------------------------
+
+
+def test_a_stale_session_is_told_by_seq(store: hansard.Store) -> None:
+    """N-18, N-22: a session read before another writer's event is refused, whatever the clocks say."""
+    service = HansardSessionService(store)
+
+    async def run() -> None:
+        mine = await service.create_session(**WHO, session_id="s")
+        theirs = await got(service)
+        # In time it is long before the other one was made, and before what follows.
+        await service.append_event(theirs, said("theirs", at=1.0))
+        with pytest.raises(StaleSessionError, match="get it again"):
+            await service.append_event(
+                mine, said("mine", at=9e9, changes={"app:x": 1, "user:y": 2})
+            )
+        assert texts(await got(service)) == ["theirs"]
+        assert not mine.events
+        again = await got(service)
+        assert "app:x" not in again.state
+        await service.append_event(again, said("mine", at=0.5))
+        assert texts(await got(service)) == ["theirs", "mine"]
+
+    asyncio.run(run())
+
+
+def test_housekeeping_makes_no_session_stale(store: hansard.Store) -> None:
+    """A title, a label or usage that somebody notes meanwhile does not refuse the next event."""
+    service = HansardSessionService(store)
+
+    async def run() -> None:
+        session = await service.create_session(**WHO, session_id="s")
+        behind = store.session(BEHIND + "s")
+        for number in range(3):
+            behind.set_title(f"title {number}")
+            behind.snapshot(f"label {number}")
+            behind.record_usage(model="m", input_tokens=1)
+            await service.append_event(session, said(f"{number}", changes={"app:n": number}))
+        assert texts(await got(service)) == ["0", "1", "2"]
+        assert (await got(service)).state == {"app:n": 2}
+
+    asyncio.run(run())
+
+
+def test_a_session_that_nobody_read_must_have_the_last_event(store: hansard.Store) -> None:
+    """A session object made by hand is taken if its last event is the last, and refused if it is not."""
+    service = HansardSessionService(store)
+
+    async def run() -> None:
+        session = await service.create_session(**WHO, session_id="s")
+        by_hand = Session(id="s", **WHO)
+        await service.append_event(by_hand, said("one"))
+        with pytest.raises(StaleSessionError):
+            await service.append_event(Session(id="s", **WHO), said("two"))
+        with pytest.raises(StaleSessionError):
+            await service.append_event(session, said("two"))
+        copied = Session(id="s", **WHO, events=list(by_hand.events))
+        await service.append_event(copied, said("two"))
+        with pytest.raises(SessionNotFoundError):
+            await service.append_event(Session(id="none", **WHO), said("lost"))
+        assert texts(await got(service)) == ["one", "two"]
+
+    asyncio.run(run())
+
+
+def test_tasks_share_a_session_object(store: hansard.Store) -> None:
+    """Branches of one invocation append to one session object at the same time, and all is kept."""
+    service = HansardSessionService(store)
+
+    async def run() -> None:
+        session = await service.create_session(**WHO, session_id="s")
+        events = [said(f"{number}", changes={f"app:{number}": number}) for number in range(20)]
+        await asyncio.gather(*(service.append_event(session, event) for event in events))
+        found = await got(service)
+        assert sorted(texts(found), key=int) == [f"{number}" for number in range(20)]
+        assert found.events == session.events
+        assert found.state == session.state
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_append_is_there_whole_or_not_at_all(store: hansard.Store) -> None:
+    """What is cancelled is there once, with its changes in all scopes, or nothing of it is."""
+    service = HansardSessionService(store)
+
+    async def run() -> None:
+        await service.create_session(**WHO, session_id="s")
+        for number in range(12):
+            session = await got(service)
+            before = len(session.events)
+            task = asyncio.ensure_future(
+                service.append_event(session, said(f"{number}", changes={"app:n": number}))
+            )
+            for _ in range(number % 4):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            found = await got(service)
+            assert len(found.events) - before in {0, 1}
+            happened = texts(found)[-1:] == [f"{number}"]
+            assert (found.state.get("app:n") == number) is happened
+
+    asyncio.run(run())
+
+
+# -- all scopes, or none ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_leaves_all_scopes_changed_or_none(tmp_path: Path, when: faults.When) -> None:
+    """N-39: killed at any call of the disk, an event and its changes of app and user are there or are not."""
+    ends = set()
+    for at in itertools.count(1):
+        path = tmp_path / f"{at}"
+        with hansard.open(path, durability="os") as store:
+            service = HansardSessionService(store)
+            session = asyncio.run(
+                service.create_session(
+                    **WHO, session_id="s", state={"app:n": 0, "user:n": 0, "n": 0}
+                )
+            )
+            asyncio.run(service.create_session(**WHO, session_id="other"))
+            event = said("changes", changes={"app:n": 1, "user:n": 1, "n": 1})
+            with faults.kill(at=at, when=when) as fault:
+                try:
+                    asyncio.run(service.append_event(session, event))
+                except faults.Killed:
+                    acknowledged = False
+                else:
+                    acknowledged = True
+        with hansard.open(path, durability="os") as store:
+            service = HansardSessionService(store)
+            # Another conversation of the same user is asked first: it must not take a look at this one.
+            shared = asyncio.run(got(service, "other")).state
+            found = asyncio.run(got(service))
+            happened = texts(found) == ["changes"]
+            number = int(happened)
+            assert shared == {"app:n": number, "user:n": number}
+            assert found.state == {"app:n": number, "user:n": number, "n": number}
+            assert happened or not acknowledged
+            # Who tries again, after reading again, has it once.
+            if not happened:
+                asyncio.run(service.append_event(found, event))
+            assert asyncio.run(got(service)).state == {"app:n": 1, "user:n": 1, "n": 1}
+            assert len(asyncio.run(got(service)).events) == 1
+        ends.add((happened, acknowledged))
+        if not fault.fired:
+            break
+    assert ends == {(False, False), (True, False), (True, True)}
+
+
+def test_what_was_left_open_does_not_undo_what_came_later(store: hansard.Store) -> None:
+    """Changes whose writer was killed before it settled them are settled before any later ones."""
+    service = HansardSessionService(store)
+
+    async def run() -> None:
+        session = await service.create_session(**WHO, session_id="s", state={"app:n": 0})
+        other = await service.create_session(**WHO, session_id="other")
+        await service.append_event(session, said("first", changes={"app:n": 1}))
+        shared = store.session(service.id_of("shop"))
+        last = list(shared.events())[-1]
+        assert last.kind == "x.adk.settled"
+        # As if the writer had been killed before that event.
+        shared.revert(last.seq - 1)
+        await service.append_event(other, said("second", changes={"app:n": 2}))
+        assert (await got(service)).state == {"app:n": 2}
+
+    asyncio.run(run())
+
+
+def test_a_deleted_session_leaves_its_changes(store: hansard.Store) -> None:
+    """What a conversation changed for its app and user stays when it is deleted; its id is free again."""
+    service = HansardSessionService(store)
+
+    async def run() -> None:
+        session = await service.create_session(**WHO, session_id="s", state={"user:a": 1})
+        await service.append_event(session, said("hello", changes={"app:b": 2}))
+        await service.delete_session(**WHO, session_id="s")
+        assert await service.get_session(**WHO, session_id="s") is None
+        with pytest.raises(SessionNotFoundError):
+            await service.append_event(session, said("more"))
+        assert store.trash() == [BEHIND + "s"]
+        again = await service.create_session(**WHO, session_id=" s ")
+        assert again.state == {"user:a": 1, "app:b": 2}
+        assert not again.events
+
+    asyncio.run(run())
+
+
+# -- the kit's own loop -------------------------------------------------------------------------
+
+
+class Scripted(BaseLlm):
+    """A model that looks up the weather, and then says what it heard."""
+
+    model: str = "scripted"
+
+    async def generate_content_async(
+        self,
+        llm_request: LlmRequest,
+        stream: bool = False,  # noqa: FBT002 - as the kit's
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """Answer, depending on what was said last."""
+        assert not stream
+        last = (llm_request.contents[-1].parts or [types.Part()])[-1]
+        if last.function_response is not None:
+            answer = types.Part(text=f"heard {last.function_response.response}")
+        elif last.text is not None and last.text.startswith("weather"):
+            call = types.FunctionCall(name="look", args={"where": "here"})
+            answer = types.Part(function_call=call)
+        else:
+            answer = types.Part(text=f"{len(llm_request.contents)} contents")
+        yield LlmResponse(content=types.Content(role="model", parts=[answer]))
+
+
+def runner_of(service: BaseSessionService, look: Any) -> Runner:
+    """Return a runner whose agent has one tool."""
+    agent = LlmAgent(name="agent", model=Scripted(), tools=[look], output_key="answer")
+    return Runner(app_name="shop", agent=agent, session_service=service)
+
+
+async def turn(runner: Runner, text: str) -> str:
+    """Say something, and return the id of the invocation that answered it."""
+    content = types.Content(role="user", parts=[types.Part(text=text)])
+    invocation = ""
+    async for event in runner.run_async(user_id="u7", session_id="s", new_message=content):
+        invocation = event.invocation_id
+    return invocation
+
+
+def look(where: str) -> dict[str, str]:
+    """Say what the weather is."""
+    return {"result": f"18 °C {where}"}
+
+
+def test_the_runner_rewinds(store: hansard.Store) -> None:
+    """N-49: `Runner.rewind_async` puts all back as with the kit's own service; nothing is erased."""
+
+    async def run(service: BaseSessionService) -> tuple[list[str], dict[str, Any]]:
+        await service.create_session(**WHO, session_id="s")
+        runner = runner_of(service, look)
+        await turn(runner, "one")
+        second = await turn(runner, "weather")
+        await runner.rewind_async(user_id="u7", session_id="s", rewind_before_invocation_id=second)
+        await turn(runner, "three")
+        found = await got(service)
+        return texts(found), found.state
+
+    ours = asyncio.run(run(HansardSessionService(store)))
+    assert ours == asyncio.run(run(InMemorySessionService()))
+    # The model saw "one", its answer, and "three".
+    assert ours[0][-1] == "3 contents"
+    assert store.search("weather")
+
+
+def test_hansards_own_revert_and_fork(store: hansard.Store) -> None:
+    """N-49, N-50: a revert takes later events and their state out, and can be undone; a fork has them."""
+    service = HansardSessionService(store)
+
+    async def run() -> None:
+        session = await service.create_session(**WHO, session_id="s", state={"n": 0})
+        behind = store.session(BEHIND + "s")
+        for number in range(1, 41):
+            await service.append_event(session, said(f"{number}", changes={"n": number}))
+            if number == 20:
+                behind.snapshot("half")
+        whole = behind.seq
+        behind.fork(BEHIND + "t")
+        behind.revert("half")
+        for config in (None, GetSessionConfig(num_recent_events=3)):
+            half = await got(service, config=config)
+            assert half.state == {"n": 20}
+            assert texts(half)[-1] == "20"
+        with pytest.raises(StaleSessionError):
+            await service.append_event(session, said("41"))
+        behind.revert(whole)
+        assert texts(await got(service))[-1] == "40"
+        fork = await got(service, "t")
+        assert fork.state == {"n": 40}
+        await service.append_event(fork, said("of the fork", changes={"n": -1}))
+        assert (await got(service)).state == {"n": 40}
+        listed = (await service.list_sessions(app_name="shop")).sessions
+        assert {one.id: one.state["n"] for one in listed} == {"s": 40, "t": -1}
+
+    asyncio.run(run())
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from tests.adapters.test_adk import WHO, HansardSessionService, runner_of, turn
+
+def look(where: str) -> dict[str, str]:
+    "Say what the weather is."
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+async def run():
+    service = HansardSessionService(sys.argv[1])
+    await service.create_session(**WHO, session_id="s", state={"user:kept": 1})
+    runner = runner_of(service, look)
+    await turn(runner, "hello")
+    await turn(runner, "weather")
+
+asyncio.run(run())
+"""
+
+WRITER = """
+import asyncio, sys
+import hansard
+from hansard.adapters.adk import Event, HansardSessionService, StaleSessionError
+
+async def run():
+    who = {"app_name": "shop", "user_id": "u7", "session_id": "s"}
+    service = HansardSessionService(hansard.open(sys.argv[1], durability="os"))
+    refused = 0
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(20):
+        while True:
+            session = await service.get_session(**who)
+            state = {f"app:{sys.argv[2]}": number, "count": session.state.get("count", 0) + 1}
+            event = Event(author="user", invocation_id="i", state=state,
+                          message=f"{sys.argv[2]}{number}")
+            try:
+                await service.append_event(session, event)
+                break
+            except StaleSessionError:
+                refused += 1
+    print(refused)
+
+asyncio.run(run())
+"""
+
+
+def child(code: str, *arguments: str) -> "subprocess.Popen[str]":
+    """Start a process that has this module's names."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
+    """N-59, N-60: a run that is killed inside of a tool leaves all that was said, and the next goes on."""
+    path = tmp_path / "data"
+    with child(KILLED, str(path)) as process:
+        process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    with hansard.open(path, durability="os") as store:
+        service = HansardSessionService(store)
+
+        async def run() -> None:
+            found = await got(service)
+            assert texts(found) == ["hello", "1 contents", "weather"]
+            assert found.events[-1].get_function_calls()[0].name == "look"
+            assert found.state == {"user:kept": 1, "answer": "1 contents"}
+            await turn(runner_of(service, look), "weather again")
+            after = await got(service)
+            assert after.events[: len(found.events)] == found.events
+            assert texts(after)[-1] == "heard {'result': '18 °C here'}"
+
+        asyncio.run(run())
+        hits = store.search("weather", prefix="adk/")
+        assert {hit.session for hit in hits} == {BEHIND + "s"}
+
+
+@pytest.mark.slow
+def test_two_processes_lose_nothing(tmp_path: Path) -> None:
+    """N-16, N-22: two processes append to one conversation, reading again when refused: all is there once."""
+    path = tmp_path / "data"
+    with hansard.open(path, durability="os") as store:
+        asyncio.run(HansardSessionService(store).create_session(**WHO, session_id="s"))
+        with child(WRITER, str(path), "a") as one, child(WRITER, str(path), "b") as other:
+            for process in (one, other):
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+            for process in (one, other):
+                assert process.stdin is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            outs = [process.communicate(timeout=60)[0] for process in (one, other)]
+        assert [one.returncode, other.returncode] == [0, 0], outs
+        found = asyncio.run(got(HansardSessionService(store)))
+        assert sorted(texts(found)) == sorted(
+            f"{who}{number}" for who in "ab" for number in range(20)
+        )
+        for who in "ab":
+            mine = [text for text in texts(found) if text.startswith(who)]
+            assert mine == [f"{who}{number}" for number in range(20)]
+        # Each counted on from what it had read: nobody counted on from what was no longer so.
+        assert found.state == {"app:a": 19, "app:b": 19, "count": 40}
+        assert store.verify().ok
+
+
+# -- read by others -----------------------------------------------------------------------------
+
+
+def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
+    """A conversation is plain messages to every reader, and what others have said in it are its events."""
+    service = HansardSessionService(store)
+
+    async def run() -> None:
+        await service.create_session(**WHO, session_id="s")
+        await turn(runner_of(service, look), "weather")
+        behind = store.session(BEHIND + "s")
+        chat = common.conversation(behind.messages())
+        assert [one["role"] for one in chat] == ["user", "assistant", "tool", "assistant"]
+        assert chat[2]["tool_call_id"] == chat[1]["tool_calls"][0]["id"]
+        assert chat[3]["content"] == "heard {'result': '18 °C here'}"
+        assert not behind.pairing()
+        behind.add_message({"role": "user", "content": "from elsewhere"})
+        found = await got(service)
+        assert texts(found)[-1] == "from elsewhere"
+        assert await turn(runner_of(service, look), "and now")
+        assert texts(await got(service))[-1] == "6 contents"
+        last = behind.seq
+        behind.redact(2, reason="private")
+        assert behind.seq == last + 1
+        assert "weather" not in texts(await got(service))
+
+    asyncio.run(run())
+
+
+def test_a_listing_shows_what_cannot_be_read(tmp_path: Path) -> None:
+    """N-31, N-35: a damaged conversation is listed beside the others, and to get it says what is wrong."""
+    with hansard.open(tmp_path / "data", durability="os") as store:
+        service = HansardSessionService(store)
+        for name in ("good", "bad"):
+            asyncio.run(service.create_session(**WHO, session_id=name, state={"is": name}))
+        where = store.session(BEHIND + "bad")
+        for number in range(3):
+            where.add_message({"role": "user", "content": f"{number}" * 50})
+    (log,) = [file for file in (tmp_path / "data").rglob("log.jsonl") if "bad" in str(file)]
+    content = log.read_bytes()
+    log.write_bytes(content.replace(b"1" * 50, b"7" * 50))
+    with hansard.open(tmp_path / "data", durability="os") as store:
+        service = HansardSessionService(store)
+        listed = asyncio.run(service.list_sessions(**WHO)).sessions
+        assert {one.id: one.state for one in listed} == {"good": {"is": "good"}, "bad": {}}
+        with pytest.raises(hansard.Damaged):
+            asyncio.run(got(service, "bad"))
+
+
+def test_without_the_kit_it_says_what_to_install() -> None:
+    """Without the kit, the adapter cannot be imported, and the error names the extra to install."""
+    code = "import sys; sys.modules['google.adk'] = None; import hansard.adapters.adk"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "needs google-adk: pip install 'hansard[google-adk]'" in done.stderr

@@ -1,0 +1,657 @@
+"""The Claude Agent SDK: its conformance suite, its client, and its own store beside ours."""
+
+import asyncio
+import itertools
+import json
+import random
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import claude_agent_sdk as sdk
+import pytest
+from claude_agent_sdk._internal.transcript_mirror_batcher import TranscriptMirrorBatcher
+from claude_agent_sdk.testing import run_session_store_conformance
+
+import hansard
+from hansard.adapters import common, tally
+from hansard.adapters.claude_agent import HansardSessionStore
+from hansard.testing import faults
+
+PROJECT = "p"
+SESSION = "00000000-0000-4000-8000-000000000001"
+KEY: Any = {"project_key": PROJECT, "session_id": SESSION}
+BEHIND = f"claude/{PROJECT}/{SESSION}"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[hansard.Store]:
+    """Return a store whose appends survive a kill; a power cut is not what these tests are about."""
+    with hansard.open(tmp_path / "data", durability="os") as opened:
+        yield opened
+
+
+def key_of(session_id: str, project_key: str = PROJECT) -> Any:
+    """Return the key of a transcript."""
+    return {"project_key": project_key, "session_id": session_id}
+
+
+def entry(role: str, content: Any, parent: str | None = None, **more: Any) -> Any:
+    """Return an entry of a transcript that says something."""
+    message: dict[str, Any] = {"role": role, "content": content}
+    if role == "assistant":
+        message |= {"id": "msg_1", "model": "m", "usage": {"input_tokens": 3}}
+    return {
+        "type": role,
+        "uuid": str(uuid.uuid4()),
+        "parentUuid": parent,
+        "timestamp": "2026-01-31T12:00:00.000Z",
+        "sessionId": SESSION,
+        "cwd": "/work",
+        "message": message,
+        **more,
+    }
+
+
+def chain(*texts: str) -> list[Any]:
+    """Return a conversation, each entry the child of the one before."""
+    found: list[Any] = []
+    for place, text in enumerate(texts):
+        parent = found[-1]["uuid"] if found else None
+        found.append(entry("assistant" if place % 2 else "user", text, parent))
+    return found
+
+
+# -- the same as the SDK says -------------------------------------------------------------------
+
+
+def test_the_sdks_conformance_suite_passes_whole(tmp_path: Path) -> None:
+    """All 14 contracts of the SDK's own suite hold, none of them skipped."""
+    stores: list[hansard.Store] = []
+
+    def make() -> Any:
+        stores.append(hansard.open(tmp_path / f"{len(stores)}", durability="os"))
+        return HansardSessionStore(stores[-1])
+
+    asyncio.run(run_session_store_conformance(make))
+    for method in ("list_sessions", "list_session_summaries", "delete", "list_subkeys"):
+        # By which the suite decides whether a contract is to be skipped.
+        assert method in vars(HansardSessionStore)
+    # One to see what is there, and one for each contract.
+    assert len(stores) == 1 + 14
+    for one in stores:
+        one.close()
+
+
+def _random_entry(rng: random.Random) -> Any:
+    blocks = [
+        {"type": "text", "text": "some words that were said"},
+        {"type": "tool_use", "id": "t1", "name": "look", "input": {"a": [1, None, {"b": 0.5}]}},
+        {"type": "tool_result", "tool_use_id": "t1", "content": "x" * 40},
+    ]
+    kinds: list[Any] = [
+        entry("user", rng.choice(["yes", "<command-name>/x</command-name>", "hello\nthere " * 30])),
+        entry(rng.choice(["user", "assistant"]), rng.sample(blocks, 2), isSidechain=True),
+        entry("user", "a summary", isCompactSummary=True, isMeta=rng.choice([True, False])),
+        {"type": "custom-title", "customTitle": rng.choice(["one", "two", ""])},
+        {"type": "ai-title", "aiTitle": "made up"},
+        {"type": "tag", "tag": rng.choice(["t", ""])},
+        {"type": "summary", "summary": "short", "leafUuid": "x"},
+        {"type": "last-prompt", "lastPrompt": "yes"},
+        {"type": "user", "message": "no object", "origin": {"format": "x", "item": {}}},
+        {"type": "system", "uuid": str(uuid.uuid4()), "content": "half \ud83d", "n": 10**30},
+        {"type": "user", "uuid": str(uuid.uuid4()), "message": {"role": 1, "content": None}},
+        {"type": "x", "gitBranch": "main", "timestamp": "2026-01-01T00:00:00Z", "n": float("inf")},
+    ]
+    return rng.choice(kinds)
+
+
+def test_it_answers_as_the_sdks_own_store(store: hansard.Store, rng: random.Random) -> None:
+    """N-57, N-64: on a random script, whatever entries hold, every answer is that of the SDK's own store."""
+
+    async def run() -> None:
+        theirs, ours = sdk.InMemorySessionStore(), HansardSessionStore(store)
+        gone: set[str] = set()
+        for step in range(150):
+            project = rng.choice(["p", "-work-it"])
+            session = rng.choice(["s1", "s1", "s2", "s3", f"s-{step}"])
+            key: Any = {"project_key": project, "session_id": session}
+            if rng.random() < 0.3:
+                key["subpath"] = rng.choice(["subagents/agent-1", "subagents/x/agent-2"])
+            kind = rng.choices(["append", "delete", "look"], [12, 1, 6])[0]
+            where = ours.id_of(key)
+            if kind == "append" and where not in gone:
+                entries = [_random_entry(rng) for _ in range(rng.randrange(1, 6))]
+                await theirs.append(key, json.loads(json.dumps(entries)))
+                await ours.append(key, entries)
+            elif kind == "delete" and session != "s1":
+                gone |= {
+                    one.id for one in store.sessions(prefix=where).items if _below(one.id, where)
+                }
+                await theirs.delete(key)
+                await ours.delete(key)
+            assert await ours.load(key) == await theirs.load(key)
+            listed = {one["session_id"] for one in await ours.list_sessions(project)}
+            assert listed == {one["session_id"] for one in await theirs.list_sessions(project)}
+            folded = {
+                one["session_id"]: one["data"] for one in await ours.list_session_summaries(project)
+            }
+            expected = await theirs.list_session_summaries(project)
+            assert folded == {one["session_id"]: one["data"] for one in expected}
+            main: Any = {"project_key": project, "session_id": session}
+            assert set(await ours.list_subkeys(main)) == set(await theirs.list_subkeys(main))
+
+    asyncio.run(run())
+    kinds = {
+        event.kind for info in store.sessions().items for event in store.session(info.id).events()
+    }
+    assert {"message.added", "x.claude.entry", "x.claude.summary"} <= kinds
+
+
+def _below(session_id: str, where: str) -> bool:
+    return session_id == where or session_id.startswith(where + "/")
+
+
+def test_every_key_has_its_own_session(store: hansard.Store) -> None:
+    """N-2, N-3: keys that would be one path, joined by `/`, are transcripts of their own, and listed so."""
+    ours = HansardSessionStore(store)
+    keys: list[Any] = [
+        {"project_key": "a", "session_id": "b/c"},
+        {"project_key": "a/b", "session_id": "c"},
+        {"project_key": "a", "session_id": "b", "subpath": "c"},
+        {"project_key": "a%2Fb", "session_id": "c"},
+        {"project_key": "a", "session_id": "b%2Fc"},
+        {"project_key": "a", "session_id": "b", "subpath": "c%2F/../d"},
+        {"project_key": "", "session_id": "c"},
+    ]
+
+    def named(place: int) -> Any:
+        return {"type": "x", "n": place}
+
+    async def run() -> None:
+        for place, key in enumerate(keys):
+            await ours.append(key, [named(place)])
+        for place, key in enumerate(keys):
+            assert await ours.load(key) == [named(place)]
+        assert {one["session_id"] for one in await ours.list_sessions("a")} == {"b/c", "b%2Fc"}
+        assert [one["session_id"] for one in await ours.list_sessions("a/b")] == ["c"]
+        assert await ours.list_subkeys({"project_key": "a", "session_id": "b"}) == [
+            "c",
+            "c%2F/../d",
+        ]
+        with pytest.raises(ValueError, match="subpath"):
+            await ours.load({"project_key": "a", "session_id": "b", "subpath": ""})
+
+    asyncio.run(run())
+    assert len({ours.id_of(key) for key in keys}) == len(keys)
+
+
+# -- again, at once, killed ---------------------------------------------------------------------
+
+
+def test_an_entry_counts_once(store: hansard.Store) -> None:
+    """N-56, N-57: an entry with a known uuid adds nothing, in any batch; one without is kept each time."""
+    ours = HansardSessionStore(store)
+    entries = chain(*(f"{number}" for number in range(9)))
+    title: Any = {"type": "custom-title", "customTitle": "yes"}
+
+    async def run() -> None:
+        await ours.append(KEY, entries[:4])
+        await ours.append(KEY, [*entries[2:7], title])
+        await ours.append(KEY, [entries[5], entries[5], *entries, title])
+        assert await ours.load(KEY) == [*entries[:7], title, *entries[7:], title]
+        store.session(BEHIND).compact()
+        await ours.append(KEY, entries)
+        assert len(await ours.load(KEY) or ()) == 11
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_killed_batch_is_completed_by_sending_it_again(tmp_path: Path, when: faults.When) -> None:
+    """N-39, N-56: killed at any call of the disk, a batch leaves its beginning; sent again, it is whole."""
+    entries = [*chain("one", "two", "three"), entry("user", "half \ud83d")]
+    lengths = set()
+    for at in itertools.count(1):
+        path = tmp_path / f"{at}"
+        with hansard.open(path, durability="os") as store:
+            ours = HansardSessionStore(store)
+            with faults.kill(at=at, when=when) as fault:
+                try:
+                    asyncio.run(ours.append(KEY, entries))
+                    acknowledged = True
+                except faults.Killed:
+                    acknowledged = False
+        with hansard.open(path, durability="os") as store:
+            ours = HansardSessionStore(store)
+            left = asyncio.run(ours.load(KEY)) or []
+            assert left == entries[: len(left)]
+            assert len(left) == len(entries) or not acknowledged
+            asyncio.run(ours.append(KEY, entries))
+            assert asyncio.run(ours.load(KEY)) == entries
+        lengths.add(len(left))
+        if not fault.fired:
+            break
+    assert {0, len(entries)} <= lengths
+
+
+def test_a_cancelled_append_is_done_whole(store: hansard.Store) -> None:
+    """What the SDK no longer waits for, and does not send again, is there all the same, in order."""
+    ours = HansardSessionStore(store)
+    entries = chain(*(f"{number}" for number in range(600)))
+
+    async def run() -> None:
+        task = asyncio.ensure_future(ours.append(KEY, entries))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await ours.load(KEY) == entries
+
+    asyncio.run(run())
+
+
+WRITER = """
+import asyncio, json, sys
+import hansard
+from claude_agent_sdk._internal.transcript_mirror_batcher import TranscriptMirrorBatcher
+from hansard.adapters.claude_agent import HansardSessionStore
+
+async def run():
+    who = sys.argv[2]
+    store = HansardSessionStore(hansard.open(sys.argv[1], durability="os"))
+    failed = []
+    async def on_error(key, message):
+        failed.append(message)
+    batcher = TranscriptMirrorBatcher(store, "/projects", on_error)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for turn in range(12):
+        for number in range(200):
+            name = f"{who}-{turn}-{number}"
+            said = {"role": "user", "content": name}
+            batcher.enqueue("/projects/p/" + sys.argv[3] + ".jsonl",
+                            [{"type": "user", "uuid": name, "message": said}])
+        await batcher.flush()
+    print(json.dumps(failed))
+
+asyncio.run(run())
+"""
+
+
+def child(code: str, *arguments: str) -> "subprocess.Popen[str]":
+    """Start a process."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+@pytest.mark.slow
+def test_two_processes_lose_nothing(tmp_path: Path) -> None:
+    """N-16: two processes mirror into one transcript: each entry is there once, in its writer's order."""
+    path = tmp_path / "data"
+    with (
+        child(WRITER, str(path), "a", SESSION) as one,
+        child(WRITER, str(path), "b", SESSION) as other,
+    ):
+        for process in (one, other):
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in (one, other):
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        outs = [process.communicate(timeout=60)[0] for process in (one, other)]
+    assert outs == ["[]\n", "[]\n"]
+    with hansard.open(path, durability="os") as store:
+        ours = HansardSessionStore(store)
+        found = [dict(one)["uuid"] for one in asyncio.run(ours.load(KEY)) or ()]
+        for who in "ab":
+            mine = [name for name in found if str(name).startswith(who)]
+            assert mine == [f"{who}-{turn}-{number}" for turn in range(12) for number in range(200)]
+        assert len(found) == 2 * 12 * 200
+        (summary,) = asyncio.run(ours.list_session_summaries(PROJECT))
+        assert summary["data"]["first_prompt"] == found[0]
+        assert store.verify().ok
+
+
+# -- the SDK's own functions --------------------------------------------------------------------
+
+
+def test_the_sdks_functions_work_on_it(store: hansard.Store, tmp_path: Path) -> None:
+    """Each function of the SDK that takes a store answers with ours as with its own."""
+    folder = str(tmp_path)
+    project = sdk.project_key_for_directory(folder)
+    key: Any = {"project_key": project, "session_id": SESSION}
+    entries = chain("what is the weather?", "18 °C", "and tomorrow?", "who knows")
+    inner = [
+        entry("user", "look", agentId="7", isSidechain=True),
+        entry("assistant", [{"type": "text", "text": "I did"}], agentId="7", isSidechain=True),
+    ]
+    inner[1]["parentUuid"] = inner[0]["uuid"]
+
+    async def run(there: Any) -> list[Any]:
+        await there.append(key, entries)
+        await there.append({**key, "subpath": "subagents/agent-7"}, inner)
+        await sdk.rename_session_via_store(there, SESSION, "Weather", directory=folder)
+        await sdk.tag_session_via_store(there, SESSION, "rain", directory=folder)
+        fork = await sdk.fork_session_via_store(
+            there, SESSION, directory=folder, up_to_message_id=entries[1]["uuid"]
+        )
+        found: list[Any] = [
+            (info.summary, info.custom_title, info.first_prompt, info.tag, info.cwd)
+            for info in await sdk.list_sessions_from_store(there, directory=folder)
+        ]
+        found.append([one.message for one in await messages(there, SESSION)])
+        found.append([one.message for one in await messages(there, fork.session_id)])
+        found.append(await sdk.list_subagents_from_store(there, SESSION, directory=folder))
+        agent = await sdk.get_subagent_messages_from_store(there, SESSION, "7", directory=folder)
+        found.append([one.message for one in agent])
+        await sdk.delete_session_via_store(there, fork.session_id, directory=folder)
+        found.append(await messages(there, fork.session_id))
+        known = await sdk.get_session_info_from_store(there, SESSION, directory=folder)
+        found.append(known and (known.custom_title, known.tag, known.created_at))
+        return found
+
+    async def messages(there: Any, session_id: str) -> list[Any]:
+        return await sdk.get_session_messages_from_store(there, session_id, directory=folder)
+
+    ours = asyncio.run(run(HansardSessionStore(store)))
+    theirs = asyncio.run(run(sdk.InMemorySessionStore()))
+    assert sorted(map(repr, ours[:2])) == sorted(map(repr, theirs[:2]))
+    assert ours[2:] == theirs[2:]
+    assert [one["content"] for one in ours[3]] == ["what is the weather?", "18 °C"]
+    # N-53: the title stands in hansard's own listing too.
+    assert store.session(f"claude/{project}/{SESSION}").title == "Weather"
+
+
+def test_times_are_those_of_the_store(store: hansard.Store) -> None:
+    """N-61: times are in milliseconds, of the store's clock; what happened last in a transcript counts."""
+    ours = HansardSessionStore(store)
+
+    async def run() -> None:
+        for name in ("one", "two"):
+            await ours.append(key_of(name), chain("hello"))
+        before = {one["session_id"]: one["mtime"] for one in await ours.list_sessions(PROJECT)}
+        store.session(f"claude/{PROJECT}/one").set_title("no news")
+        await ours.append(key_of("two"), chain("again"))
+        after = {one["session_id"]: one["mtime"] for one in await ours.list_sessions(PROJECT)}
+        assert after["one"] == before["one"] > 1e12
+        assert after["two"] >= before["two"]
+        summaries = await ours.list_session_summaries(PROJECT)
+        assert {one["session_id"]: one["mtime"] for one in summaries} == after
+
+    asyncio.run(run())
+
+
+def test_a_deleted_transcript_is_in_the_trash(store: hansard.Store) -> None:
+    """N-28: a deleted transcript goes with its subagents, takes no entries, and can be brought back."""
+    ours = HansardSessionStore(store)
+    entries = chain("one", "two")
+    inner: Any = {**KEY, "subpath": "subagents/agent-1"}
+
+    async def run() -> None:
+        await ours.append(KEY, entries)
+        await ours.append(inner, entries)
+        await ours.delete(KEY)
+        assert await ours.load(KEY) is None
+        assert store.trash() == [BEHIND, f"{BEHIND}/subagents/agent-1"]
+        with pytest.raises(hansard.SessionDeleted):
+            await ours.append(KEY, chain("three"))
+        await ours.delete(KEY)
+        store.restore(BEHIND)
+        assert await ours.load(KEY) == entries
+        assert await ours.list_subkeys(KEY) == []
+
+    asyncio.run(run())
+
+
+# -- its client, killed and resumed -------------------------------------------------------------
+
+
+def options_of(folder: Path, store: Any, **more: Any) -> sdk.ClaudeAgentOptions:
+    """Return options with which the SDK starts the stand-in for its command, in an empty home."""
+    command = folder / "claude"
+    if not command.exists():
+        stand_in = Path(__file__).with_name("claude_cli.py")
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{stand_in}" "$@"\n')
+        command.chmod(0o700)
+    config = folder / "config"
+    config.mkdir(exist_ok=True)
+    environment = {
+        "CLAUDE_CONFIG_DIR": str(config),
+        "STAND_IN_PROJECT": sdk.project_key_for_directory(str(folder)),
+        "STAND_IN_SESSION": SESSION,
+    }
+    return sdk.ClaudeAgentOptions(
+        cli_path=str(command), cwd=str(folder), env=environment, session_store=store, **more
+    )
+
+
+async def ask(options: sdk.ClaudeAgentOptions, *prompts: str) -> list[str | None]:
+    """Say something, and return what is answered."""
+    found = []
+    async with sdk.ClaudeSDKClient(options) as client:
+        for prompt in prompts:
+            await client.query(prompt)
+            async for message in client.receive_response():
+                assert getattr(message, "subtype", None) != "mirror_error", message
+                if isinstance(message, sdk.ResultMessage):
+                    found.append(message.result)
+    return found
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from hansard.adapters.claude_agent import HansardSessionStore
+from tests.adapters.test_claude_agent import ask, options_of
+
+class Killed(HansardSessionStore):
+    async def append(self, key, entries):
+        await super().append(key, entries)
+        if any("tool_use" in str(entry) for entry in entries):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+folder = Path(sys.argv[1])
+store = Killed(folder / "data")
+asyncio.run(ask(options_of(folder, store, session_store_flush="eager"), "hello", "the weather?"))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_client_is_resumed(tmp_path: Path) -> None:
+    """N-58, N-59, N-60: a client that is killed in a turn leaves what was mirrored, and goes on from it."""
+    with child(KILLED, str(tmp_path)) as process:
+        process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    with hansard.open(tmp_path / "data", durability="os") as store:
+        ours = HansardSessionStore(store)
+        key: Any = {
+            "project_key": sdk.project_key_for_directory(str(tmp_path)),
+            "session_id": SESSION,
+        }
+
+        async def run() -> None:
+            left = await ours.load(key) or []
+            said = [one for one in map(dict, left) if one["type"] in {"user", "assistant"}]
+            # "hello" and its answer, "the weather?" and the call; perhaps more had come with them.
+            assert len(said) >= 4
+            # The command's own files are not needed: it resumes from what the store has.
+            options = options_of(tmp_path, ours, resume=SESSION)
+            assert await ask(options, "are you there?") == [f"{len(said)} known"]
+            after = await ours.load(key) or []
+            assert after[: len(left)] == left
+            assert len(after) == len(left) + 3
+            going_on = options_of(tmp_path, ours, continue_conversation=True)
+            assert await ask(going_on, "weather again") == [f"{len(said) + 2} known"]
+            assert "subagents/agent-7" in await ours.list_subkeys(key)
+
+        asyncio.run(run())
+        behind = store.session(ours.id_of(key))
+        assert [hit.session for hit in store.search("there", role="user")] == [behind.id]
+        roles = [one["role"] for one in common.conversation(behind.messages()[-4:])]
+        assert roles == ["user", "assistant", "tool", "assistant"]
+
+
+def test_a_failed_flush_is_tried_again_by_the_sdk(tmp_path: Path) -> None:
+    """N-29, N-56: when the disk refuses a batch, the SDK's own retry brings it in, each entry once."""
+    entries = chain("one", "two")
+    with hansard.open(tmp_path / "data", durability="os") as store:
+        ours = HansardSessionStore(store)
+        reported: list[str] = []
+
+        async def run() -> None:
+            async def on_error(_: Any, message: str) -> None:
+                reported.append(message)
+
+            batcher = TranscriptMirrorBatcher(ours, "/projects", on_error)
+            await ours.append(KEY, entries[:1])
+            batcher.enqueue(f"/projects/{PROJECT}/{SESSION}.jsonl", entries)
+            with faults.fail(28, only=("write",)) as fault:
+                await batcher.flush()
+            assert fault.fired
+            assert await ours.load(KEY) == entries
+
+        asyncio.run(run())
+        assert not reported
+
+
+# -- hansard's own ways -------------------------------------------------------------------------
+
+
+def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
+    """A transcript is plain messages to every reader, and what others say in it are its entries."""
+    ours = HansardSessionStore(store)
+    call = {"type": "tool_use", "id": "t1", "name": "look", "input": {"where": "here"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "18 °C"}
+    mode: Any = {"type": "mode", "mode": "plan"}
+    entries = [entry("user", "the weather?")]
+    entries.append(entry("assistant", [call], entries[0]["uuid"]))
+    entries.append(entry("user", [result], entries[1]["uuid"]))
+    behind = store.session(BEHIND)
+
+    async def run() -> None:
+        await ours.append(KEY, [*entries, mode])
+        chat = common.conversation(behind.messages())
+        assert [one["role"] for one in chat] == ["user", "assistant", "tool"]
+        assert not behind.pairing()
+        assert [hit.seq for hit in store.search("weather")] == [1]
+        # What was said stands once in the log.
+        assert b"".join(event.raw for event in behind.events()).count(b"the weather?") == 1
+        behind.add_message(
+            {"role": "assistant", "content": "", "tool_calls": chat[1]["tool_calls"]}
+        )
+        behind.add_message({"role": "tool", "tool_call_id": "t1", "content": "still 18 °C"})
+        behind.add_message({"role": "assistant", "content": "from elsewhere"})
+        found = [dict(one) for one in await ours.load(KEY) or ()]
+        assert found[:3] == entries
+        said: list[Any] = [one["message"] for one in found if "message" in one]
+        assert said[3] == {"role": "assistant", "content": [call]}
+        assert said[4]["content"][0]["content"] == "still 18 °C"
+        assert [one.get("parentUuid") for one in found[4:]] == [
+            one["uuid"] for one in found[2:6] if "uuid" in one
+        ]
+        assert await ours.load(KEY) == found
+
+    asyncio.run(run())
+
+
+def test_hansards_own_revert_fork_and_redaction(store: hansard.Store, tmp_path: Path) -> None:
+    """N-49, N-50: the SDK sees a revert and its undoing, a fork and a redaction; the chain stays whole."""
+    ours = HansardSessionStore(store)
+    folder = str(tmp_path)
+    key: Any = {**KEY, "project_key": sdk.project_key_for_directory(folder)}
+    entries = chain(*(f"{number}" for number in range(60)))
+    behind = store.session(ours.id_of(key))
+    twin = str(uuid.uuid4())
+
+    async def texts(session_id: str = SESSION) -> list[Any]:
+        found = await sdk.get_session_messages_from_store(
+            ours,
+            session_id,
+            directory=folder,
+        )
+        return [one.message["content"] for one in found]
+
+    async def run() -> None:
+        for place in range(0, 60, 6):
+            await ours.append(key, entries[place : place + 6])
+        whole = behind.seq
+        behind.fork(ours.id_of(key_of(twin, key["project_key"])))
+        behind.revert(4)
+        assert await ours.load(key) == entries[:4]
+        await ours.append(key, [entry("user", "another way", entries[3]["uuid"])])
+        assert await texts() == ["0", "1", "2", "3", "another way"]
+        assert await texts(twin) == [f"{number}" for number in range(60)]
+        behind.revert(whole)
+        assert await texts() == [f"{number}" for number in range(60)]
+        behind.redact(1)
+        # Redacted in the parent, and so in the fork.
+        for name in (SESSION, twin):
+            assert await texts(name) == [f"{number}" for number in range(1, 60)]
+        for one in await ours.list_session_summaries(key["project_key"]):
+            assert one["data"]["first_prompt"] == "2"
+
+    asyncio.run(run())
+    assert any(event.kind == "x.claude.summary" for event in behind.events())
+
+
+def test_a_listing_reads_the_end_of_a_transcript_only(store: hansard.Store) -> None:
+    """N-76: what a summary costs to read does not grow with the transcript."""
+    ours = HansardSessionStore(store)
+
+    async def run() -> None:
+        for _ in range(100):
+            await ours.append(KEY, chain("a", "b", "c"))
+
+    asyncio.run(run())
+    behind = store.session(BEHIND)
+    assert behind.seq > 300
+    for events, complete in tally.looking_back(behind):
+        assert not complete
+        if any(event.kind == "x.claude.summary" for event in events):
+            assert len(events) <= 4 * 16
+            break
+    (summary,) = asyncio.run(ours.list_session_summaries(PROJECT))
+    assert summary["data"]["first_prompt"] == "a"
+
+
+def test_a_damaged_transcript_is_not_passed_over(tmp_path: Path) -> None:
+    """N-31, N-35, N-61: a damaged transcript is listed, as it may be the newest, and to load it raises."""
+    with hansard.open(tmp_path / "data", durability="os") as store:
+        ours = HansardSessionStore(store)
+        asyncio.run(ours.append(key_of("good"), chain("hello")))
+        asyncio.run(ours.append(key_of("bad"), chain("x" * 50, "y" * 50, "z" * 50)))
+    (log,) = [file for file in (tmp_path / "data").rglob("log.jsonl") if "bad" in str(file)]
+    log.write_bytes(log.read_bytes().replace(b"y" * 50, b"n" * 50))
+    with hansard.open(tmp_path / "data", durability="os") as store:
+        ours = HansardSessionStore(store)
+        listed = {
+            one["session_id"]: one["mtime"] for one in asyncio.run(ours.list_sessions(PROJECT))
+        }
+        assert listed["bad"] >= listed["good"]
+        assert [one["session_id"] for one in asyncio.run(ours.list_session_summaries(PROJECT))] == [
+            "good"
+        ]
+        with pytest.raises(hansard.Damaged):
+            asyncio.run(ours.load(key_of("bad")))
+
+
+def test_without_the_sdk_it_says_what_to_install() -> None:
+    """Without the SDK, the adapter cannot be imported, and the error names the extra to install."""
+    code = (
+        "import sys; sys.modules['claude_agent_sdk'] = None; import hansard.adapters.claude_agent"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "needs claude-agent-sdk: pip install 'hansard[claude-agent]'" in done.stderr

@@ -1,0 +1,276 @@
+"""A framework's own item comes back equal, is stored once, and can be read by every other framework."""
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hansard
+from hansard.adapters import common
+
+Json = dict[str, Any]
+
+LONG = "what was said, at some length"
+
+# Few texts, some of them long: so that the same one often stands in item and message.
+TEXTS = st.sampled_from(["", "a", "/", "~1", "c1", LONG, "x" * 40]) | st.text()
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+ITEMS = st.dictionaries(TEXTS | st.sampled_from(["role", "content", "origin"]), VALUES, max_size=4)
+
+
+def written(value: object) -> str:
+    """Return a value as JSON: 1, 1.0 and True are three, and -0.0 is not 0.0."""
+    return json.dumps(value, sort_keys=True)
+
+
+@given(native=ITEMS, role=TEXTS, content=VALUES, data=st.data())
+def test_what_was_packed_comes_back_equal(
+    native: Json, role: str, content: object, data: st.DataObject
+) -> None:
+    """N-64: for any JSON, `unpack` returns what `pack` was given, whatever of it the message has too."""
+    parts = [content, [native], *native.values()]
+    said = data.draw(st.sampled_from(parts))
+    calls = data.draw(st.sampled_from(parts))
+    if data.draw(st.booleans()):
+        calls = [{"id": "c", "function": {"name": "f", "arguments": json.dumps(calls)}}]
+    before = written([native, said, calls])
+    message = common.pack("f", native, role=role, content=said, tool_calls=calls)
+    stored = json.loads(json.dumps(message))
+    found = common.unpack(stored, "f", chat=True)
+    assert written(found) == written(native)
+    assert written([native, said, calls]) == before
+    assert written(stored["content"]) == written(said)
+    if "origin" in stored:
+        assert common.unpack(stored, "g") is None
+
+
+@given(native=ITEMS, content=VALUES)
+def test_nothing_is_shared_with_what_was_given(native: Json, content: object) -> None:
+    """N-63: message and item can be changed without an effect on what they were made from."""
+    message = common.pack("f", native, role="user", content=content)
+    kept = deepcopy(message)
+    found = common.unpack(message, "f", chat=True)
+    for made in (native, found):
+        for value in (made or {}).values():
+            if isinstance(value, list):
+                value.append("changed")
+            elif isinstance(value, dict):
+                value["changed"] = 1
+    assert written(message) == written(kept)
+
+
+def test_what_was_said_stands_once() -> None:
+    """A text that item and message share is stored once, also deep inside of either."""
+    text = "It will rain in Ulm, and not a little."
+    arguments = '{"city": "Ulm", "days": 3, "units": "metric"}'
+    native = {"a": {"b": [1, {"said": text}]}, "arguments": arguments, "content": [{"text": text}]}
+    message = common.pack(
+        "f",
+        native,
+        role="assistant",
+        content=text,
+        tool_calls=[{"id": "c", "function": {"name": "w", "arguments": arguments}}],
+    )
+    raw = json.dumps(message)
+    assert raw.count(text) == 1
+    assert raw.count("metric") == 1
+    assert common.unpack(message, "f") == native
+    assert message["origin"]["from"] == {
+        "/a/b/1/said": "/content",
+        "/arguments": "/tool_calls/0/function/arguments",
+        "/content/0/text": "/content",
+    }
+
+
+def test_arguments_stand_once_as_object_or_text() -> None:
+    """Arguments that an item has as an object, and a chat as a text, are stored once, and come back equal."""
+    given = {"path": "a.txt", "text": LONG, "n": [1, 1.0, True, -0.0, 2**60]}
+    native = {"calls": [{"name": "write", "args": given}]}
+    calls = [{"id": "c", "function": {"name": "write", "arguments": json.dumps(given)}}]
+    message = common.pack("f", native, role="assistant", content="", tool_calls=calls)
+    assert json.dumps(message).count(LONG) == 1
+    assert written(common.unpack(json.loads(json.dumps(message)), "f")) == written(native)
+    calls[0]["function"]["arguments"] = "{not JSON at all, but long"  # type: ignore[index]
+    assert common.unpack({**message, "tool_calls": calls}, "f") is None
+
+
+@pytest.mark.parametrize("said", [[True, 2], [1.0, 2], [1, 2, 2], [[1], 2], {"0": 1}])
+def test_what_only_looks_the_same_is_not_taken(said: object) -> None:
+    """N-64: 1, 1.0 and True are equal to Python and three values in JSON: none stands for another."""
+    native = {"a": [1, 2], "zero": [0.0]}
+    message = common.pack("f", native, role="user", content=said, more=[-0.0])
+    assert "from" not in message["origin"]
+    assert written(common.unpack(message, "f")) == written(native)
+
+
+def test_a_role_and_a_text_need_no_origin() -> None:
+    """What is a plain message already is stored as it is, and belongs to no framework."""
+    native = {"role": "user", "content": "hello"}
+    message = common.pack("f", native, role="user", content="hello")
+    assert message == native
+    assert common.unpack(message, "f", chat=True) == native
+    assert common.unpack(message, "f") is None
+    assert "origin" in common.pack("f", native, role="assistant", content="hello")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        None,
+        "web",
+        {"format": "f"},
+        {"format": 1, "item": {}},
+        {"format": "f", "item": [1]},
+        {"format": "f", "item": {}, "from": {"/a/b": "/content"}},
+        {"format": "f", "item": {"a": [1]}, "from": {"/a/x": "/content"}},
+        {"format": "f", "item": {}, "from": {"/a": "/nothing"}},
+        {"format": "f", "item": {}, "from": ["content"]},
+        {"format": "f", "item": {"a": 1}, "from": {"/a/b": "/content"}},
+    ],
+)
+def test_a_member_of_somebody_else_is_no_item(origin: object) -> None:
+    """A message with a member `origin` that `pack` did not make is read as what it is: a message."""
+    message = {"role": "user", "content": "hello", "origin": origin}
+    assert common.unpack(message, "f") is None
+    assert common.plain(message) == {"role": "user", "content": "hello"}
+
+
+def test_origin_cannot_be_given() -> None:
+    """A caller who names a member `origin` hears that it is taken."""
+    with pytest.raises(TypeError, match="origin"):
+        common.pack("f", {}, role="user", content="", origin={})
+
+
+def call(call_id: str, name: str, arguments: str) -> Json:
+    """Return a call as a chat has it."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"role": "user", "content": "hi", "partial": True}, [{"role": "user", "content": "hi"}]),
+        ({"content": "hi"}, [{"role": "user", "content": "hi"}]),
+        (
+            {"role": "assistant", "content": None, "tool_calls": [call("c", "w", "{}")]},
+            [{"role": "assistant", "content": "", "tool_calls": [call("c", "w", "{}")]}],
+        ),
+        (
+            {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "dry"}]},
+            [{"role": "tool", "tool_call_id": "c", "content": "dry"}],
+        ),
+        # OpenAI Responses, as an application of its own may store them.
+        (
+            {"type": "function_call", "call_id": "c", "name": "w", "arguments": "{}", "id": "fc"},
+            [{"role": "assistant", "content": "", "tool_calls": [call("c", "w", "{}")]}],
+        ),
+        (
+            {"type": "function_call_output", "call_id": "c", "output": "dry"},
+            [{"role": "tool", "tool_call_id": "c", "content": "dry"}],
+        ),
+        ({"type": "reasoning", "summary": [], "content": "hm"}, [{"role": "assistant", "content": ""}]),
+        (
+            {"role": "assistant", "type": "message", "content": [
+                {"type": "output_text", "text": "dry", "annotations": []},
+                {"type": "refusal", "refusal": "no"}, {"type": "input_image", "image_url": "x"}]},
+            [{"role": "assistant", "content": "dry\nno\n[input_image]"}],
+        ),
+        # Anthropic.
+        (
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "text", "text": "let me look"},
+                {"type": "tool_use", "id": "t", "name": "w", "input": {"city": "Ulm"}}]},
+            [{"role": "assistant", "content": "let me look",
+              "tool_calls": [call("t", "w", '{"city": "Ulm"}')]}],
+        ),
+        (
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": "dry"},
+                {"type": "tool_result", "tool_use_id": "u", "content": [{"type": "text", "text": "wet"}]},
+                {"type": "text", "text": "go on"}]},
+            [{"role": "tool", "tool_call_id": "t", "content": "dry"},
+             {"role": "tool", "tool_call_id": "u", "content": "wet"},
+             {"role": "user", "content": "go on"}],
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "t", "name": "w", "args": {}}],
+             "content": [{"type": "tool_use", "id": "t", "name": "w", "input": {}}]},
+            [{"role": "assistant", "content": "", "tool_calls": [call("t", "w", "{}")]}],
+        ),
+        # Bedrock.
+        (
+            {"role": "assistant", "content": [
+                {"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": "let me look"},
+                {"toolUse": {"toolUseId": "t", "name": "w", "input": {}}}]},
+            [{"role": "assistant", "content": "let me look", "tool_calls": [call("t", "w", "{}")]}],
+        ),
+        (
+            {"role": "user", "content": [{"toolResult": {"toolUseId": "t", "status": "success", "content": [
+                {"json": {"rain": 0}}, {"image": {"format": "png"}}]}}]},
+            [{"role": "tool", "tool_call_id": "t", "content": '{"rain": 0}\n[image]'}],
+        ),
+    ],
+)  # fmt: skip
+def test_every_shape_reads_as_a_chat(message: Json, expected: list[Json]) -> None:
+    """What any framework stored reads as messages of a chat: text, calls, and answers one by one."""
+    assert common.chat(message) == expected
+    assert common.plain(message) in expected
+
+
+def test_a_conversation_is_one_that_providers_accept() -> None:
+    """N-55: calls that stand one by one become one message, directly before their results."""
+    items: list[Json] = [
+        {"role": "user", "content": "Ulm or Bonn?"},
+        {"type": "reasoning", "summary": []},
+        {"type": "function_call", "call_id": "c1", "name": "w", "arguments": "{}"},
+        {"type": "function_call", "call_id": "c2", "name": "w", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "dry"},
+        {"type": "function_call_output", "call_id": "c2", "output": "wet"},
+        {"role": "assistant", "content": "Ulm."},
+        {"role": "assistant", "content": "Not Bonn."},
+    ]
+    assert common.conversation(items) == [
+        {"role": "user", "content": "Ulm or Bonn?"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [call("c1", "w", "{}"), call("c2", "w", "{}")],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "dry"},
+        {"role": "tool", "tool_call_id": "c2", "content": "wet"},
+        {"role": "assistant", "content": "Ulm."},
+        {"role": "assistant", "content": "Not Bonn."},
+    ]
+
+
+def test_a_packed_message_is_found_and_paired_as_any_other() -> None:
+    """N-55: search finds what was said and not what only its framework needs; calls keep their results."""
+    with hansard.open("memory:") as store:
+        session = store.session("s")
+        item = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
+        session.add_messages(
+            [
+                common.pack("f", {"x": "hidden"}, role="user", content="rain in Ulm"),
+                common.pack(
+                    "f",
+                    item,
+                    role="assistant",
+                    content="",
+                    tool_calls=[call("c1", "weather", "{}")],
+                ),
+                common.pack("f", {"out": "dry"}, role="tool", content="dry", tool_call_id="c1"),
+            ]
+        )
+        assert [hit.seq for hit in store.search("rain")] == [1]
+        assert [hit.seq for hit in store.search("weather")] == [2]
+        assert not store.search("hidden")
+        assert not session.pairing()
+        assert [message["role"] for message in session.window(messages=2)] == ["assistant", "tool"]

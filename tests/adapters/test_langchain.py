@@ -1,0 +1,322 @@
+"""`HansardChatMessageHistory` is what LangChain takes for a chat's history."""
+
+import asyncio
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.chat_history import BaseChatMessageHistory, InMemoryChatMessageHistory
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ChatMessage,
+    FunctionMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langchain_core.runnables.history import RunnableWithMessageHistory
+
+import hansard
+from hansard.adapters import common, openai_items
+from hansard.adapters.langchain import HansardChatMessageHistory
+from tests.unit.aio.evidence import watching
+
+# Upstream deprecates the classes that stand beside ours here; ours derives from one and gives no warning.
+pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
+
+#: Whoever waits so long has hung.
+PATIENCE = 60
+
+LONG = "It will rain in Ulm on Thursday, and not a little."
+
+MESSAGES: list[BaseMessage] = [
+    HumanMessage("Will it rain?"),
+    HumanMessage([{"type": "text", "text": LONG}, {"type": "image_url", "image_url": "data:x"}], name="Ann"),
+    AIMessage(
+        LONG,
+        id="run-1",
+        usage_metadata={"input_tokens": 3, "output_tokens": 4, "total_tokens": 7},
+        response_metadata={"model_name": "m", "p": 0.5},
+    ),
+    AIMessage("", tool_calls=[{"id": "c1", "name": "weather", "args": {"city": LONG, "days": [1, 2.0]}}]),
+    AIMessage(
+        [{"type": "text", "text": "hm"}, {"type": "tool_use", "id": "c2", "name": "w", "input": {"n": 1}}],
+        tool_calls=[{"id": "c2", "name": "w", "args": {"n": 1}}],
+        invalid_tool_calls=[
+            {"id": "c3", "name": "w", "args": "{", "error": "no JSON", "type": "invalid_tool_call"}
+        ],
+    ),
+    ToolMessage(LONG, tool_call_id="c1", artifact={"rows": [1, 2]}, status="error"),
+    SystemMessage("Be brief."),
+    ChatMessage(content="aside", role="narrator"),
+    FunctionMessage(content="18", name="f"),
+    AIMessageChunk(content="part", chunk_position="last"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[hansard.Store]:
+    """Give a store on disk."""
+    with hansard.open(tmp_path / "data", durability="os") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.type)
+def test_every_message_comes_back_equal(message: BaseMessage, store: hansard.Store) -> None:
+    """N-64: a message of any class comes back equal, of its own class, and is stored once."""
+    history = HansardChatMessageHistory("s", store)
+    history.add_messages([message])
+    (found,) = history.messages
+    assert found == message
+    assert type(found) is type(message)
+    (stored,) = store.session("s").messages()
+    assert json.dumps(stored).count(LONG) == (LONG in str(message))
+
+
+@pytest.mark.parametrize("run_number", range(3))
+def test_it_answers_as_memory_does(
+    run_number: int, store: hansard.Store, rng: random.Random
+) -> None:
+    """N-58: the same random script, sync and async, gives the same answers as LangChain's own history."""
+
+    async def script() -> None:
+        theirs, ours = InMemoryChatMessageHistory(), HansardChatMessageHistory("s", store)
+        for _ in range(60):
+            some = [rng.choice(MESSAGES) for _ in range(rng.choice([0, 1, 2, 4]))]
+            match rng.randrange(8):
+                case 0 | 1:
+                    theirs.add_messages(some)
+                    ours.add_messages(some)
+                case 2 | 3:
+                    await theirs.aadd_messages(some)
+                    await ours.aadd_messages(some)
+                case 4:
+                    theirs.add_user_message("hi")
+                    ours.add_user_message("hi")
+                case 5 if rng.random() < 0.2:
+                    theirs.clear()
+                    await (ours.aclear() if rng.random() < 0.5 else asyncio.to_thread(ours.clear))
+                case 6:
+                    ours = HansardChatMessageHistory("s", store)
+                case _:
+                    assert str(ours) == str(theirs)
+            assert ours.messages == theirs.messages
+            assert await ours.aget_messages() == theirs.messages
+
+    asyncio.run(script())
+    assert store.session("s").seq > 10
+    assert store.verify().ok
+
+
+def test_it_gives_no_warning_of_its_own(tmp_path: Path) -> None:
+    """It is a history for LangChain, and using it warns of nothing; the path of a store will do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        history = HansardChatMessageHistory("s", tmp_path / "data")
+        assert isinstance(history, BaseChatMessageHistory)
+        history.clear()
+        history.add_ai_message("hello")
+    assert [message.content for message in history.messages] == ["hello"]
+
+
+def test_nothing_that_was_cleared_is_erased(store: hansard.Store) -> None:
+    """N-45: a chat that was cleared starts anew, and the history has all of it."""
+    history = HansardChatMessageHistory("s", store)
+    history.add_messages(MESSAGES)
+    history.clear()
+    history.add_user_message("anew")
+    assert [message.content for message in history.messages] == ["anew"]
+    assert len(store.session("s").messages(view="history")) == len(MESSAGES) + 1
+    assert {hit.seq for hit in store.search("rain")} == {1, 2, 3, 4, 6}
+
+
+def test_what_cannot_come_back_equal_is_refused_whole(store: hansard.Store) -> None:
+    """N-64, N-89: an artifact that is no JSON is refused, with the messages that came with it."""
+    history = HansardChatMessageHistory("s", store)
+    with pytest.raises(hansard.InvalidEvent):
+        history.add_messages([MESSAGES[0], ToolMessage("x", tool_call_id="c", artifact=object())])
+    assert history.messages == []
+
+
+def chain(history_of: Any, *answers: str) -> Any:
+    """Return LangChain's own loop around a model that says these things."""
+    model = GenericFakeChatModel(messages=iter(AIMessage(answer) for answer in answers))
+    return RunnableWithMessageHistory(model, history_of)
+
+
+def config(session_id: str) -> Any:
+    """Return what a call is told about its session."""
+    return {"configurable": {"session_id": session_id}}
+
+
+def test_the_real_loop_keeps_users_apart(store: hansard.Store) -> None:
+    """N-58, N-68: one loop serves two users at once; each has each message once, and only its own."""
+    spoken = chain(
+        lambda user: HansardChatMessageHistory(user, store), *(f"answer {n}" for n in range(8))
+    )
+
+    async def turns(user: str) -> None:
+        for number in range(2):
+            await spoken.ainvoke([HumanMessage(f"{user} {number}")], config(user))
+            await asyncio.to_thread(
+                spoken.invoke, [HumanMessage(f"{user} again {number}")], config(user)
+            )
+
+    async def both() -> None:
+        await asyncio.gather(turns("ann"), turns("bob"))
+
+    asyncio.run(both())
+    for user in ("ann", "bob"):
+        messages = HansardChatMessageHistory(user, store).messages
+        assert [message.type for message in messages] == ["human", "ai"] * 4
+        assert [message.content for message in messages if message.type == "human"] == [
+            f"{user} 0", f"{user} again 0", f"{user} 1", f"{user} again 1"
+        ]  # fmt: skip
+
+
+def test_async_calls_do_not_wait_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-75: no call of the disk, and none that may wait, is made by the loop's own thread."""
+
+    async def use() -> None:
+        history = HansardChatMessageHistory("s", tmp_path / "data")
+        await history.aadd_messages(MESSAGES)
+        await history.aget_messages()
+        await history.aclear()
+
+    with watching(monkeypatch) as watch:
+        asyncio.run(use())
+    assert watch.by("hansard-aio")
+    assert not watch.by("MainThread")
+
+
+def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> None:
+    """N-55: a chat goes on in LangChain where another framework was, and the other way round."""
+    items = [
+        {"role": "user", "content": "Ulm or Bonn?"},
+        {"type": "reasoning", "id": "r", "summary": []},
+        {"type": "function_call", "call_id": "c1", "name": "w", "arguments": '{"city": "Ulm"}'},
+        {"type": "function_call", "call_id": "c2", "name": "w", "arguments": "no JSON"},
+        {"type": "function_call_output", "call_id": "c1", "output": "dry"},
+        {"type": "function_call_output", "call_id": "c2", "output": "wet"},
+        {"role": "developer", "content": "Be brief."},
+        {"role": "narrator", "content": "Silence."},
+    ]
+    store.session("s").add_messages(map(openai_items.message_of, items))
+    history = HansardChatMessageHistory("s", store)
+    history.add_ai_message("Ulm.")
+    assert [message.type for message in history.messages] == [
+        "human", "ai", "tool", "tool", "system", "chat", "ai"
+    ]  # fmt: skip
+    called = history.messages[1]
+    assert isinstance(called, AIMessage)
+    assert [call["args"] for call in called.tool_calls] == [{"city": "Ulm"}]
+    assert [call["args"] for call in called.invalid_tool_calls] == ["no JSON"]
+
+    other = HansardChatMessageHistory("t", store)
+    other.add_messages(MESSAGES[:6])
+    found = [
+        item for message in store.session("t").messages() for item in openai_items.items_of(message)
+    ]
+    assert [item.get("type", item.get("role")) for item in found] == [
+        "user", "user", "assistant", "function_call", "assistant", "function_call", "function_call_output"
+    ]  # fmt: skip
+    assert not [problem for problem in store.session("t").pairing() if problem.call_id == "c1"]
+    assert common.plain(store.session("t").messages()[2])["content"] == LONG
+
+
+BURST = 150
+
+CHILD = """
+import sys, time
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables.history import RunnableWithMessageHistory
+import hansard
+from hansard.adapters.langchain import HansardChatMessageHistory
+
+store = hansard.open(sys.argv[1], durability="os")
+me, count, burst = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+
+def answer(given):
+    said = given["asked"][-1].content
+    if said.endswith("last"):
+        print("asked", flush=True)
+        time.sleep(600)
+    return AIMessage("to " + said)
+
+chain = RunnableWithMessageHistory(
+    RunnableLambda(answer), lambda id: HansardChatMessageHistory(id, store),
+    input_messages_key="asked", history_messages_key="history")
+print("ready", flush=True)
+sys.stdin.readline()
+# Close together first, so that the two meet; then as LangChain does it.
+history = HansardChatMessageHistory("s", store)
+for number in range(burst):
+    history.add_messages([HumanMessage(f"{me} burst {number}"), AIMessage(f"to {me} burst {number}")])
+for number in [*range(count), "last"]:
+    chain.invoke({"asked": [HumanMessage(f"{me} {number}")]}, {"configurable": {"session_id": "s"}})
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_lose_nothing_and_a_kill_leaves_whole_turns(tmp_path: Path) -> None:
+    """N-16, N-17, N-59: every turn of two processes is there whole and once; a kill spoils none of them."""
+    count = 4
+    with contextlib.ExitStack() as stack:
+        children = []
+        for name in "ab":
+            child = subprocess.Popen(
+                [sys.executable, "-c", CHILD, str(tmp_path / "data"), name, str(count), str(BURST)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # where LangChain says that its loop is out of date
+                text=True,
+            )
+            stack.callback(child.communicate, timeout=PATIENCE)
+            stack.callback(child.kill)
+            children.append(child)
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("\n")
+            child.stdin.flush()
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "asked\n"
+    with hansard.open(tmp_path / "data") as store:
+        history = HansardChatMessageHistory("s", store)
+        messages = history.messages
+        asked = [message.content for message in messages[::2]]
+        bursts = [f"{me} burst {n}" for me in "ab" for n in range(BURST)]
+        turns = [f"{me} {n}" for me in "ab" for n in range(count)]
+        assert sorted(map(str, asked)) == sorted(bursts + turns)
+        assert [message.content for message in messages[1::2]] == [f"to {text}" for text in asked]
+        # LangChain stores a turn when it is over, so the one that was killed is not there; the next one is.
+        spoken = chain(lambda _: history, "resumed")
+        spoken.invoke([HumanMessage("go on")], config("s"))
+        assert [message.content for message in history.messages[-2:]] == ["go on", "resumed"]
+        assert store.verify().ok
+
+
+def test_a_missing_framework_is_named() -> None:
+    """Without LangChain, the error names the extra to install."""
+    code = "import sys\nsys.modules['langchain_core'] = None\nimport hansard.adapters.langchain\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert "ImportError: hansard.adapters.langchain needs langchain-core" in done.stderr
+    assert "pip install 'hansard[langchain]'" in done.stderr

@@ -1,0 +1,888 @@
+"""`HansardSaver` is what LangGraph takes for a checkpointer: its conformance suite, and its own saver beside.
+
+The suite has no test of concurrency, crashes, delta channels or the order of writes; those are here.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import json
+import operator
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+
+import hansard
+from hansard.adapters import langgraph_values as values
+from hansard.adapters.langchain import HansardChatMessageHistory
+from hansard.adapters.langgraph import HansardSaver
+
+#: Whoever waits so long has hung.
+PATIENCE = 60
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[hansard.Store]:
+    """Return a store whose appends survive a kill; a power cut is not what these tests are about."""
+    with hansard.open(tmp_path / "data", durability="os") as opened:
+        yield opened
+
+
+def at(thread: str, ns: str = "", checkpoint: str | None = None) -> RunnableConfig:
+    """Return how LangGraph names a place."""
+    named = {"thread_id": thread, "checkpoint_ns": ns}
+    return {"configurable": named if checkpoint is None else {**named, "checkpoint_id": checkpoint}}
+
+
+def checkpoint_of(number: int, held: dict[str, Any], versions: dict[str, Any]) -> Checkpoint:
+    """Return a checkpoint whose id is a number that sorts."""
+    return {
+        "v": 4,
+        "id": f"{number:08}",
+        "ts": "2026-01-01T00:00:00+00:00",
+        "channel_values": held,
+        "channel_versions": versions,
+        "versions_seen": {"node": dict(versions)},
+        "updated_channels": None,
+    }
+
+
+class Talk(TypedDict):
+    """The state of a graph that talks."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+def talking(saver: Any) -> Any:
+    """Return a graph whose only node says back what was said."""
+
+    def answer(state: Talk) -> dict[str, Any]:
+        return {"messages": [AIMessage(f"you said {state['messages'][-1].content}")]}
+
+    builder = StateGraph(Talk)
+    builder.add_node("answer", answer)
+    builder.add_edge(START, "answer")
+    builder.add_edge("answer", END)
+    return builder.compile(checkpointer=saver)
+
+
+def said(session: hansard.Session, **options: Any) -> list[Any]:
+    """Return what a session's messages say."""
+    return [message["content"] for message in session.messages(**options)]
+
+
+# -- the contract -------------------------------------------------------------------------------
+
+
+def test_the_conformance_suite_passes_whole(tmp_path: Path) -> None:
+    """LangGraph's own suite: 58 tests of what every saver must do, and 23 of what it may, all of them."""
+    numbers = iter(range(100))
+
+    @checkpointer_test(name="hansard")
+    async def ours() -> AsyncIterator[HansardSaver]:
+        with hansard.open(tmp_path / str(next(numbers)), durability="os") as store:
+            yield HansardSaver(store)
+
+    report = asyncio.run(validate(ours))
+    failed = [failure for result in report.results.values() for failure in result.failures]
+    assert not failed
+    passed = {name: result.tests_passed for name, result in report.results.items()}
+    optional = ("delete_for_runs", "copy_thread", "prune")
+    assert sum(passed[name] for name in optional) == 23
+    assert sum(passed.values()) == 58 + 23
+    assert report.passed_all()
+
+
+def shape(found: CheckpointTuple | None) -> Any:
+    """Return a checkpoint so that two can be compared, whoever kept them."""
+    if found is None:
+        return None
+    parent = found.parent_config
+    return (
+        {**found.config["configurable"]},
+        {**found.checkpoint},
+        {**found.metadata},
+        None if parent is None else {**parent["configurable"]},
+        found.pending_writes,
+    )
+
+
+class Script:
+    """The same random operations on LangGraph's saver and on two of ours that share a directory."""
+
+    def __init__(self, rng: random.Random, path: Path) -> None:
+        self.rng = rng
+        self.stores = [hansard.open(path, durability="os") for _ in range(2)]
+        self.ours = [HansardSaver(store) for store in self.stores]
+        self.theirs = InMemorySaver()
+        self.number = 0
+        self.held: dict[tuple[str, str, str | None], tuple[dict[str, Any], dict[str, Any]]] = {}
+
+    def close(self) -> None:
+        """Close the stores."""
+        for store in self.stores:
+            store.close()
+
+    def one(self) -> HansardSaver:
+        """Return one of ours: what the other wrote must be seen at once."""
+        return self.rng.choice(self.ours)
+
+    def both(self, call: str, *arguments: Any, **named: Any) -> None:
+        """Do the same to both."""
+        for saver in (self.one(), self.theirs):
+            getattr(saver, call)(*arguments, **named)
+
+    def value(self, channel: str, before: Any) -> Any:
+        """Return a channel's next value: lists grow, shrink, are edited, or are replaced."""
+        items = list(before or [])
+        message = HumanMessage(f"m{self.rng.random()}", id=str(self.rng.random()))
+        match self.rng.randrange(6):
+            case 0 if items:
+                items.pop(self.rng.randrange(len(items)))
+            case 1 if items:
+                items[self.rng.randrange(len(items))] = message
+            case 2:
+                items = [message]
+            case _:
+                items += [message] * self.rng.randint(1, 2)
+        plain = [
+            None,
+            b"\0\1",
+            {"a": [1, 2.5]},
+            {1: "x"},
+            "text",
+            float("inf"),
+            ("t",),
+            {"$ext": 1},
+        ]
+        return items if channel == "messages" else self.rng.choice(plain)
+
+    def put(self, thread: str, ns: str) -> None:
+        """Put a checkpoint behind one of those that are there."""
+        self.number += 1
+        known = [place for place in self.held if place[:2] == (thread, ns)]
+        parent = self.rng.choice(known)[2] if known and self.rng.random() < 0.9 else None
+        held, versions = self.held.get((thread, ns, parent), ({}, {}))
+        held, versions, new = dict(held), dict(versions), {}
+        for channel in self.rng.sample(["messages", "other", "gone"], self.rng.randint(0, 3)):
+            version = self.theirs.get_next_version(versions.get(channel), None)
+            versions[channel] = new[channel] = version
+            held.pop(channel, None)
+            if channel != "gone" or self.rng.random() < 0.5:
+                held[channel] = self.value(channel, held.get(channel))
+        config = at(thread, ns, parent)
+        config["metadata"] = {"who": self.rng.choice("ab"), "nul": "x\0y"}
+        metadata: Any = {"source": "loop", "step": self.number % 3, "run_id": f"r{self.number % 4}"}
+        checkpoint = checkpoint_of(self.number, held, versions)
+        self.both("put", config, checkpoint, metadata, new)
+        self.held[thread, ns, checkpoint["id"]] = (held, versions)
+
+    def write(self, thread: str, ns: str) -> None:
+        """Write for a checkpoint, sometimes again under the same task, sometimes to special channels."""
+        known = [place for place in self.held if place[:2] == (thread, ns)]
+        if known:
+            channels = ["a", "b", ERROR, INTERRUPT, RESUME]
+            writes = [
+                (self.rng.choice(channels), self.rng.random())
+                for _ in range(self.rng.randint(0, 3))
+            ]
+            config = at(thread, ns, self.rng.choice(known)[2])
+            task, path = self.rng.choice(["t1", "t2", "t3"]), self.rng.choice(["", "~a", "~b"])
+            self.both("put_writes", config, writes, task, path)
+
+    def step(self) -> None:
+        """Do something, and look at something."""
+        thread, ns = self.rng.choice(["one", "two"]), self.rng.choice(["", "", "sub:1"])
+        chance = self.rng.random()
+        if chance < 0.5:
+            self.put(thread, ns)
+        elif chance < 0.97:
+            self.write(thread, ns)
+        else:
+            self.both("delete_thread", thread)
+            self.held = {place: held for place, held in self.held.items() if place[0] != thread}
+        self.look(thread, ns)
+
+    def look(self, thread: str, ns: str) -> None:
+        """Ask both the same."""
+        saver = self.one()
+        known = [place[2] for place in self.held if place[:2] == (thread, ns)]
+        for checkpoint in (None, self.rng.choice([*known, "none"])):
+            config = at(thread, ns, checkpoint)
+            assert shape(saver.get_tuple(config)) == shape(self.theirs.get_tuple(config))
+        options: dict[str, Any] = {
+            "filter": self.rng.choice([None, {"step": 1}, {"who": "a", "nul": "xy"}]),
+            "before": self.rng.choice([None, at(thread, ns, f"{self.number // 2:08}")]),
+            "limit": self.rng.choice([None, 0, 1, 5]),
+        }
+        ours = list(saver.list(at(thread, ns), **options))
+        assert [*map(shape, ours)] == [*map(shape, self.theirs.list(at(thread, ns), **options))]
+
+    def everything(self, saver: Any) -> list[Any]:
+        """Return all checkpoints of all threads, in one order."""
+        found = map(shape, saver.list(None))
+        return sorted(found, key=lambda one: (one[0]["checkpoint_id"], one[0]["thread_id"]))
+
+
+@pytest.mark.slow
+def test_it_answers_as_langgraphs_own_saver(rng: random.Random, tmp_path: Path) -> None:
+    """N-18, N-64: 250 random operations through two stores of one directory answer as `InMemorySaver`'s."""
+    script = Script(rng, tmp_path / "data")
+    try:
+        for _ in range(250):
+            script.step()
+        assert script.everything(script.one()) == script.everything(script.theirs)
+        with hansard.open(tmp_path / "data", read_only=True) as cold:
+            assert script.everything(HansardSaver(cold)) == script.everything(script.theirs)
+    finally:
+        script.close()
+
+
+def test_writes_come_in_the_order_in_which_they_are_applied(store: hansard.Store) -> None:
+    """Pending writes are sorted by path, task and index, whichever came first, also from a cold start."""
+    saver = HansardSaver(store)
+    config = saver.put(at("t"), checkpoint_of(1, {}, {}), {}, {})
+    saver.put_writes(config, [("c", 1), ("c", 2)], "task-a", "~b")
+    saver.put_writes(config, [("c", 3)], "task-z", "~a")
+    saver.put_writes(config, [("c", 4)], "task-b", "~a")
+    saver.put_writes(config, [("c", 0)], "task-q")
+    for one in (saver, HansardSaver(store)):
+        found = one.get_tuple(config)
+        assert found is not None
+        assert [value for _, _, value in found.pending_writes or ()] == [0, 4, 3, 1, 2]
+
+
+def test_a_write_counts_once_and_a_special_one_is_replaced(store: hansard.Store) -> None:
+    """N-56: a task's write that comes again is ignored; an interrupt that comes again takes the place."""
+    saver = HansardSaver(store)
+    config = saver.put(at("t"), checkpoint_of(1, {}, {}), {}, {})
+    for number in range(2):
+        saver.put_writes(config, [("c", number), (INTERRUPT, number)], "task")
+    found = saver.get_tuple(config)
+    assert found is not None
+    assert found.pending_writes == [("task", INTERRUPT, 1), ("task", "c", 0)]
+
+
+ODD_IDS = [
+    "a",
+    "support/42",
+    "",
+    "~",
+    "~61",
+    "~~",
+    "a\0b",
+    "x" * 2000,
+    "x" * 2001,
+    "\ud800",
+    "é" * 600,
+]
+
+
+def test_every_thread_id_has_a_session_of_its_own(store: hansard.Store) -> None:
+    """N-1, N-2, N-7: ids that no session can have are kept apart, and listed under their true names."""
+    saver = HansardSaver(store, prefix="graph/")
+    for number, thread in enumerate(ODD_IDS):
+        saver.put(at(thread), checkpoint_of(number, {"n": number}, {"n": 1}), {}, {"n": 1})
+    for number, thread in enumerate(ODD_IDS):
+        found = HansardSaver(store, prefix="graph/").get_tuple(at(thread))
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"n": number}
+    listed = [one.config["configurable"]["thread_id"] for one in saver.list(None)]
+    assert listed == ODD_IDS[::-1]
+    assert all(info.id.startswith("graph/") for info in store.sessions().items)
+    saver.copy_thread("a", "y" * 3000)
+    assert "y" * 3000 in {one.config["configurable"]["thread_id"] for one in saver.list(None)}
+
+
+def test_values_are_stored_as_json_that_comes_back_equal(rng: random.Random) -> None:
+    """N-64: what a serializer gives is stored as JSON, or in base64 if the same bytes would not come back."""
+    serde = JsonPlusSerializer(pickle_fallback=True)
+    told: list[Any] = [
+        {"a": [1, -1, 2**63, 1.5, None, True, "é\u2028"]},
+        {"$ext": 1, "$": {"$bytes": 2}},
+        {1: {b"k": b"\0"}},
+        AIMessage("hi", tool_calls=[{"name": "f", "args": {"x": 1}, "id": "c"}]),
+        {1, 2},
+        rng.random(),
+        "x" * 70_000,
+    ]
+    untold: list[Any] = [float("nan"), b"\0", bytearray(b"\1"), lambda: None]
+    deep: Any = []
+    for _ in range(100):
+        deep = [deep]
+    for value in told:
+        packed = values.pack(typed := serde.dumps_typed(value))
+        assert packed.keys() == {"msgpack"}
+        assert values.unpack(json.loads(json.dumps(packed))) == typed
+    for value in [*untold[:3], deep]:
+        packed = values.pack(typed := serde.dumps_typed(value))
+        assert packed.keys() == {"type", "base64"}
+        assert values.unpack(packed) == typed
+    assert values.unpack(values.pack(("null", b""))) == ("null", b"")
+    assert values.pack(("json", b'{"a":[1]}')) == {"json": {"a": [1]}}
+    assert values.unpack(values.pack(("json", b'{"a": NaN}'))) == ("json", b'{"a": NaN}')
+
+
+# -- what a step costs --------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_step_costs_the_same_however_long_the_thread_is(
+    store: hansard.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-71, N-73: step 300 of a growing list writes as many bytes, and reads as many events, as step 20."""
+    read = 0
+    events = hansard.Session.events
+
+    def counted(session: hansard.Session, **options: Any) -> Iterator[hansard.Event]:
+        nonlocal read
+        for event in events(session, **options):
+            read += 1
+            yield event
+
+    monkeypatch.setattr(hansard.Session, "events", counted)
+    saver = HansardSaver(store)
+    log = tmp_path / "data" / "sessions" / "t" / "log.jsonl"
+    config, costs = at("t"), {}
+    said: list[Any] = []
+    for step in range(10, 301):
+        said = [*said, {"role": "user", "content": f"{step:06}"}]
+        before, bytes_before = read, log.stat().st_size if log.exists() else 0
+        version = f"{step:08}"
+        checkpoint = checkpoint_of(step, {"messages": said}, {"messages": version})
+        config = saver.put(config, checkpoint, {"step": 1}, {"messages": version})
+        saver.put_writes(config, [("c", 1)], "task")
+        found = saver.get_tuple(at("t"))
+        assert found is not None
+        assert found.checkpoint["channel_values"]["messages"] == said
+        costs[step] = (read - before, log.stat().st_size - bytes_before)
+    assert costs[300][0] == costs[20][0] < 12
+    # A seq has one digit more, and so have the numbers that name one.
+    assert costs[300][1] - costs[20][1] < 40
+    middle = saver.get_tuple(at("t", "", f"{100:08}"))
+    assert middle is not None
+    assert middle.checkpoint["channel_values"]["messages"] == said[:91]
+
+
+def test_a_long_history_is_listed_from_a_cold_start(store: hansard.Store) -> None:
+    """Every version of a list that grew, shrank and was edited comes back, newest first, page by page."""
+    saver = HansardSaver(store, mirror=None)
+    config = at("t")
+    held: list[str] = []
+    wanted: list[Any] = []
+    for step in range(60):
+        held = held[: step % 7] if step % 11 == 10 else [*held, f"item {step}"]
+        checkpoint = checkpoint_of(step, {"c": held}, {"c": f"{step:08}"})
+        config = saver.put(config, checkpoint, {}, {"c": f"{step:08}"})
+        wanted.insert(0, held)
+    for one in (saver, HansardSaver(store)):
+        assert [found.checkpoint["channel_values"]["c"] for found in one.list(at("t"))] == wanted
+    with_small_memory = HansardSaver(store)
+    with_small_memory._threads.of("t")._room = 1
+    listed = with_small_memory.list(at("t"))
+    assert [found.checkpoint["channel_values"]["c"] for found in listed] == wanted
+
+
+# -- several at a time --------------------------------------------------------------------------
+
+WRITER = """
+import sys, hansard
+from hansard.adapters.langgraph import HansardSaver
+
+path, who, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+saver = HansardSaver(hansard.open(path, durability="os"))
+print("ready", flush=True)
+sys.stdin.readline()
+config = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+said = []
+for number in range(count):
+    said = [*said, {"role": "user", "content": f"{who}-{number}"}]
+    version = saver.get_next_version(f"{number:032}.0", None)
+    checkpoint = {"v": 4, "id": f"{number:04}-{who}", "ts": "", "channel_values": {"messages": said},
+        "channel_versions": {"messages": version}, "versions_seen": {}, "updated_channels": None}
+    config = saver.put(config, checkpoint, {"who": who}, {"messages": version})
+    saver.put_writes(config, [("c", number)], f"task-{who}")
+    assert saver.get_tuple(config).checkpoint["channel_values"]["messages"] == said
+print("done", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def children(script: str, *rows: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start programs of this Python, and see to it that none is left."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, *row],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for row in rows
+    ]
+    try:
+        yield started
+    finally:
+        for child in started:
+            child.kill()
+            child.communicate(timeout=PATIENCE)
+
+
+@pytest.mark.slow
+def test_processes_that_share_a_thread_lose_nothing(store: hansard.Store, tmp_path: Path) -> None:
+    """N-16, N-17: 2 processes put 40 checkpoints each on one thread; all are there, and so is the talk."""
+    rows = [[str(tmp_path / "data"), str(who), "40"] for who in range(2)]
+    with children(WRITER, *rows) as started:
+        for child in started:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        for child in started:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        for child in started:
+            assert child.communicate(timeout=PATIENCE)[0] == "done\n"
+    saver = HansardSaver(store)
+    found = {one.config["configurable"]["checkpoint_id"]: one for one in saver.list(at("t"))}
+    assert found.keys() == {f"{number:04}-{who}" for number in range(40) for who in range(2)}
+    for name, one in found.items():
+        number, who = map(int, name.split("-"))
+        wanted = [f"{who}-{each}" for each in range(number + 1)]
+        assert [each["content"] for each in one.checkpoint["channel_values"]["messages"]] == wanted
+        assert one.pending_writes == [(f"task-{who}", "c", number)]
+    # Whoever came last had the last word, and it is the whole of what that one had said.
+    session = store.session("t")
+    last = [event for event in session.events() if event.kind == "x.langgraph.checkpoint"][-1]
+    number, who = map(int, last.data["id"].split("-"))
+    conversation = said(session)
+    assert conversation == [f"{who}-{each}" for each in range(number + 1)][: len(conversation)]
+    assert len(conversation) >= number
+
+
+def test_a_loop_goes_on_while_a_call_waits(store: hansard.Store) -> None:
+    """N-75: what a call waits for does not hold up the event loop; a cancelled put is there once, or not."""
+    saver = HansardSaver(store)
+    saver.put(at("t"), checkpoint_of(1, {}, {}), {}, {})
+    thread = saver._threads.of("t")
+    held, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with thread.lock:
+            held.set()
+            let_go.wait(PATIENCE)
+
+    async def scene() -> None:
+        holder = threading.Thread(target=hold)
+        holder.start()
+        await asyncio.to_thread(held.wait, PATIENCE)
+        reading = asyncio.create_task(saver.aget_tuple(at("t")))
+        putting = asyncio.create_task(saver.aput(at("t"), checkpoint_of(2, {}, {}), {}, {}))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not reading.done()
+        putting.cancel()
+        let_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        before = store.session("t").seq
+        found = await reading
+        assert found is not None
+        holder.join(PATIENCE)
+        assert store.session("t").seq == before
+        assert len([one async for one in saver.alist(at("t"))]) in {1, 2}
+
+    asyncio.run(scene())
+
+
+# -- a real graph, killed -----------------------------------------------------------------------
+
+GRAPH = """
+import operator, os, signal, sys
+from typing import Annotated, TypedDict
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.types import Command, interrupt
+from hansard.adapters.langgraph import HansardSaver
+
+path, notes, what = sys.argv[1:]
+
+class State(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+    steps: Annotated[list[str], operator.add]
+
+def note(text):
+    with open(notes, "a") as file:
+        file.write(text + "\\n")
+
+def plan(state):
+    note("plan")
+    return {"messages": [AIMessage("shall I?", id="m2")], "steps": ["plan"]}
+
+def beside(state):
+    note("beside")
+    return {"steps": ["beside"]}
+
+def ask(state):
+    answer = interrupt("may I?")
+    note("ask")
+    return {"messages": [HumanMessage(answer, id="m3")], "steps": ["ask"]}
+
+def act(state):
+    note("act")
+    if what == "begin":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"messages": [AIMessage("done", id="m4")], "steps": ["act"]}
+
+builder = StateGraph(State)
+for node in (plan, beside, ask, act):
+    builder.add_node(node.__name__, node)
+builder.add_edge(START, "plan")
+builder.add_edge(START, "beside")
+builder.add_edge(["plan", "beside"], "ask")
+builder.add_edge("ask", "act")
+builder.add_edge("act", END)
+graph = builder.compile(checkpointer=HansardSaver(path))
+config = {"configurable": {"thread_id": "t"}}
+given = [None]
+if what == "begin":
+    begin = {"messages": [HumanMessage("tidy up", id="m1")], "steps": []}
+    given = [begin, Command(resume="yes")]
+for one in given:
+    found = graph.invoke(one, config, durability="sync")
+    contents = [message.content for message in found["messages"]]
+    print(contents, found["steps"], "__interrupt__" in found, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_graph_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    """N-39, N-59: a run is killed in a node behind an interrupt; the next process runs that one again."""
+    notes = tmp_path / "notes"
+
+    def run(what: str) -> tuple[int, list[str]]:
+        done = subprocess.run(
+            [sys.executable, "-c", GRAPH, str(tmp_path / "data"), str(notes), what],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return done.returncode, done.stdout.splitlines()
+
+    assert run("begin") == (-signal.SIGKILL, ["['tidy up', 'shall I?'] ['beside', 'plan'] True"])
+    with hansard.open(tmp_path / "data") as store:
+        # What was acknowledged before the kill is there: the answer, and that it was asked for.
+        assert said(store.session("t")) == ["tidy up", "shall I?", "yes"]
+        assert store.session("t").verify().ok
+    steps = "['beside', 'plan', 'ask', 'act']"
+    assert run("again") == (0, [f"['tidy up', 'shall I?', 'yes', 'done'] {steps} False"])
+    assert sorted(notes.read_text().split()) == ["act", "act", "ask", "beside", "plan"]
+    with hansard.open(tmp_path / "data", read_only=True) as store:
+        assert said(store.session("t")) == ["tidy up", "shall I?", "yes", "done"]
+        assert [hit.session for hit in store.search("tidy")] == ["t"]
+
+
+# -- the conversation ---------------------------------------------------------------------------
+
+
+def test_what_a_graph_says_is_a_conversation_for_all(store: hansard.Store) -> None:
+    """Messages are mirrored once each, with calls and results; N-55: a call is never without its result."""
+    saver = HansardSaver(store)
+    graph = talking(saver)
+    call = AIMessage("", tool_calls=[{"name": "look", "args": {"at": "x"}, "id": "c1"}])
+    result = ToolMessage("seen", tool_call_id="c1")
+    graph.invoke({"messages": [HumanMessage("hello"), call, result]}, at("t"))
+    graph.invoke({"messages": [HumanMessage("hello")]}, at("t"))
+    session = store.session("t")
+    assert session.messages() == [
+        {"role": "user", "content": "hello"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "look", "arguments": '{"at": "x"}'},
+                }
+            ],
+        },
+        {"role": "tool", "content": "seen", "tool_call_id": "c1"},
+        {"role": "assistant", "content": "you said seen"},
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "you said hello"},
+    ]
+    assert session.pairing() == []
+    assert {hit.session for hit in store.search("seen")} == {"t"}
+    # LangChain's history, which knows nothing of graphs, has the same conversation.
+    history = HansardChatMessageHistory("t", store)
+    assert [message.type for message in history.messages] == [
+        "human",
+        "ai",
+        "tool",
+        "ai",
+        "human",
+        "ai",
+    ]
+    assert said(session, view="history") == said(session)
+
+
+def test_the_conversation_goes_back_when_the_graph_does(store: hansard.Store) -> None:
+    """N-49: from an earlier checkpoint another way is taken; the model view follows, the history has both."""
+    graph = talking(HansardSaver(store))
+    graph.invoke({"messages": [HumanMessage("one", id="a")]}, at("t"))
+    earlier = graph.get_state(at("t")).config
+    graph.invoke({"messages": [HumanMessage("two", id="b")]}, at("t"))
+    graph.invoke({"messages": [HumanMessage("three", id="c")]}, earlier)
+    session = store.session("t")
+    assert said(session) == ["one", "you said one", "three", "you said three"]
+    assert said(session, view="history") == [
+        *["one", "you said one", "two", "you said two"],
+        *["three", "you said three"],
+    ]
+    # An edited message is another one, a removed one is gone, and what was first can go, too.
+    graph.update_state(at("t"), {"messages": [HumanMessage("three!", id="c")]})
+    assert said(session) == ["one", "you said one", "three!", "you said three"]
+    graph.update_state(at("t"), {"messages": [RemoveMessage(id="a")]})
+    assert said(session) == ["you said one", "three!", "you said three"]
+    # Another process knows from the log alone what was mirrored.
+    graph = talking(HansardSaver(store))
+    graph.invoke({"messages": [HumanMessage("four", id="d")]}, at("t"))
+    held = graph.get_state(at("t")).values["messages"]
+    assert said(session) == [message.content for message in held]
+
+
+def test_nothing_is_mirrored_if_that_is_wished(store: hansard.Store, tmp_path: Path) -> None:
+    """N-70: without a mirror there are no messages; with a cipher there is no plain text in any file."""
+    talking(HansardSaver(store, mirror=None)).invoke(
+        {"messages": [HumanMessage("unmirrored")]}, at("plain")
+    )
+    assert store.session("plain").messages() == []
+    serde = EncryptedSerializer(Reversing(), JsonPlusSerializer())
+    graph = talking(HansardSaver(tmp_path / "closed", serde=serde))
+    for _ in range(2):
+        graph.invoke({"messages": [HumanMessage("confidential")]}, at("t"))
+    assert len(graph.get_state(at("t")).values["messages"]) == 4
+    with hansard.open(tmp_path / "closed") as closed:
+        assert closed.session("t").messages() == []
+        assert closed.search("confidential") == []
+    files = [path for path in (tmp_path / "closed").rglob("*") if path.is_file()]
+    assert len(files) > 3
+    assert not [path for path in files if b"confidential" in path.read_bytes()]
+
+
+class Reversing:
+    """A cipher that keeps no secret but that of what it is."""
+
+    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
+        """Turn it round, with something at random behind it, as ciphers have."""
+        return "reversing", plaintext[::-1] + os.urandom(4)
+
+    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
+        """Turn it round again."""
+        return ciphertext[:-4][::-1]
+
+
+# -- delta channels -----------------------------------------------------------------------------
+
+
+def gather(state: list[Any], writes: Any) -> list[Any]:
+    """Return a list with what was written, one by one or in lists."""
+    return [*state, *(item for write in writes for item in write)]
+
+
+class Log(TypedDict):
+    """The state of a graph of which one channel is stored as what was written to it."""
+
+    log: Annotated[list[str], DeltaChannel(gather, snapshot_frequency=4)]
+    count: Annotated[int, operator.add]
+
+
+def logging_graph(saver: Any) -> Any:
+    """Return a graph with two nodes at a time that write to one delta channel, where the order matters."""
+    builder = StateGraph(Log)
+    for name in ("zeta", "alpha"):
+        builder.add_node(
+            name, lambda state, name=name: {"log": [f"{name}{len(state['log'])}"], "count": 1}
+        )
+        builder.add_edge(START, name)
+        builder.add_edge(name, END)
+    return builder.compile(checkpointer=saver)
+
+
+def held(graph: Any, thread: str) -> Any:
+    """Return the values of a thread's newest checkpoint."""
+    return graph.get_state(at(thread)).values
+
+
+# The channel says of itself that it is in beta.
+@pytest.mark.filterwarnings("ignore:.*beta.*")
+def test_delta_channels_survive_prune_and_copy(store: hansard.Store) -> None:
+    """N-45: after a prune, a deletion of runs and a copy, what a delta channel adds up to is the same."""
+    saver, other = HansardSaver(store), InMemorySaver()
+    ours, theirs = logging_graph(saver), logging_graph(other)
+    for turn in range(7):
+        for graph in (ours, theirs):
+            config: Any = {**at("t"), "metadata": {"run_id": f"run-{turn}"}}
+            graph.invoke({"log": [f"in{turn}"], "count": 0}, config)
+        assert held(ours, "t") == held(theirs, "t")
+        assert held(logging_graph(HansardSaver(store)), "t") == held(theirs, "t")
+    wanted = held(theirs, "t")
+    assert len(wanted["log"]) == 21
+    mine, its = (
+        one.get_delta_channel_history(config=at("t"), channels=["log", "none"])
+        for one in (saver, other)
+    )
+    assert mine["log"]["seed"] == its["log"]["seed"]
+    assert [w[1:] for w in mine["log"]["writes"]] == [w[1:] for w in its["log"]["writes"]] != []
+    assert mine["none"] == its["none"] == {"writes": []}
+    saver.copy_thread("t", "copy")
+    saver.put(at("there"), checkpoint_of(0, {}, {}), {}, {})
+    saver.copy_thread("t", "there")
+    saver.delete_for_runs([f"run-{turn}" for turn in range(6)])
+    assert {one.metadata.get("run_id") for one in saver.list(at("t"))} == {"run-6"}
+    assert held(ours, "t") == wanted
+    saver.prune(["t", "copy", "there"])
+    for thread in ("t", "copy", "there"):
+        assert len(list(saver.list(at(thread)))) == 1
+        assert held(ours, thread) == held(logging_graph(HansardSaver(store)), thread) == wanted
+        ours.invoke({"log": ["more"], "count": 0}, at(thread))
+        assert held(ours, thread)["log"][:22] == [*wanted["log"], "more"]
+    assert store.session("copy").parent == "t"
+
+
+class DeltaTalk(TypedDict):
+    """The state of a graph whose messages are stored as they were written."""
+
+    messages: Annotated[list[Any], DeltaChannel(gather, snapshot_frequency=3)]
+
+
+@pytest.mark.filterwarnings("ignore:.*beta.*")
+def test_messages_of_a_delta_channel_are_mirrored(store: hansard.Store) -> None:
+    """What is written to a delta channel of messages is mirrored, once each, also where it is snapshotted."""
+    builder = StateGraph(DeltaTalk)
+    builder.add_node(
+        "answer", lambda state: {"messages": [AIMessage(f"a{len(state['messages'])}")]}
+    )
+    builder.add_edge(START, "answer")
+    builder.add_edge("answer", END)
+    graph = builder.compile(checkpointer=HansardSaver(store))
+    for turn in range(6):
+        graph.invoke({"messages": [HumanMessage(f"q{turn}")]}, at("t"))
+    wanted = [message.content for message in held(graph, "t")["messages"]]
+    assert len(wanted) == 12
+    session = store.session("t")
+    assert said(session) == said(session, view="history") == wanted
+
+
+# -- threads that go and come -------------------------------------------------------------------
+
+
+def test_a_deleted_thread_begins_anew(store: hansard.Store, tmp_path: Path) -> None:
+    """N-19, N-28: another process deletes a thread; ours sees it at once, and what is put then is whole."""
+    with hansard.open(tmp_path / "data", durability="os") as elsewhere:
+        ours, theirs = HansardSaver(store), HansardSaver(elsewhere)
+        graph = talking(ours)
+        for _ in range(3):
+            graph.invoke({"messages": [HumanMessage("before")]}, at("t"))
+        theirs.delete_thread("t")
+        assert ours.get_tuple(at("t")) is None
+        assert store.trash() == []
+        talking(theirs).invoke({"messages": [HumanMessage("after")]}, at("t"))
+        graph.invoke({"messages": [HumanMessage("again")]}, at("t"))
+        found = [message.content for message in held(graph, "t")["messages"]]
+        assert found == ["after", "you said after", "again", "you said again"]
+        assert said(store.session("t")) == found
+        # Nobody looks meanwhile, and the new thread has more events than the old one had.
+        theirs.delete_thread("t")
+        for number in range(4):
+            talking(theirs).invoke({"messages": [HumanMessage(f"{number}")]}, at("t"))
+        assert [*map(shape, ours.list(at("t")))] == [*map(shape, theirs.list(at("t")))]
+        assert len(held(graph, "t")["messages"]) == 8
+
+
+def test_a_thread_that_was_copied_can_be_deleted(store: hansard.Store) -> None:
+    """N-50: a copy is a fork, which keeps all it has when its source is deleted; the id is free again."""
+    saver = HansardSaver(store)
+    graph = talking(saver)
+    graph.invoke({"messages": [HumanMessage("kept")]}, at("t"))
+    seq = store.session("t").seq
+    saver.copy_thread("t", "copy")
+    assert store.session("copy").seq <= seq + 2  # nothing was copied
+    saver.delete_thread("t")
+    assert saver.get_tuple(at("t")) is None
+    assert said(store.session("t")) == []
+    assert [message.content for message in held(graph, "copy")["messages"]] == [
+        "kept",
+        "you said kept",
+    ]
+    graph.invoke({"messages": [HumanMessage("new")]}, at("t"))
+    assert said(store.session("t")) == ["new", "you said new"]
+    saver.delete_thread("never was")
+
+
+def test_secrets_can_be_taken_out_of_a_thread(store: hansard.Store) -> None:
+    """N-65, N-66: a scrub reaches into checkpoints and writes, also those that were read before."""
+    saver = HansardSaver(store)
+    graph = talking(saver)
+    graph.invoke({"messages": [HumanMessage("my code is swordfish")]}, at("t"))
+    assert "swordfish" in str(saver.get_tuple(at("t")))
+    store.session("t").scrub("swordfish")
+    for one in (saver, HansardSaver(store)):
+        assert "swordfish" not in str(list(one.list(at("t"))))
+        found = one.get_tuple(at("t"))
+        assert found is not None
+        assert len(found.checkpoint["channel_values"]["messages"]) == 2
+
+
+def test_what_was_dropped_is_missed_and_not_made_up(store: hansard.Store) -> None:
+    """N-31: a checkpoint that is built on dropped history raises; it does not come back poorer."""
+    saver = HansardSaver(store)
+    graph = talking(saver)
+    for _ in range(3):
+        graph.invoke({"messages": [HumanMessage("hello")]}, at("t"))
+    session = store.session("t")
+    puts = [event.seq for event in session.events() if event.kind == "x.langgraph.checkpoint"]
+    session.drop_history(puts[-1])
+    with pytest.raises(hansard.HansardError, match="dropped"):
+        saver.get_tuple(at("t"))
+
+
+def test_a_session_of_another_framework_can_become_a_thread(store: hansard.Store) -> None:
+    """A thread whose id is that of a session goes on behind what was said there, and leaves it as it is."""
+    session = store.session("t")
+    session.add_message({"role": "user", "content": "earlier"})
+    graph = talking(HansardSaver(store))
+    graph.invoke({"messages": [HumanMessage("hello")]}, at("t"))
+    graph.update_state(at("t"), {"messages": [RemoveMessage(id="__remove_all__")]})
+    assert said(session) == ["earlier"]
+    assert said(session, view="history") == ["earlier", "hello", "you said hello"]
+
+
+def test_without_the_framework_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The adapter of a framework that is not installed names the extra to install."""
+    for name in [name for name in sys.modules if name.startswith("hansard.adapters.langgraph")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "langgraph"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"needs langgraph: pip install 'hansard\[langgraph\]'"):
+        importlib.import_module("hansard.adapters.langgraph")

@@ -1,0 +1,724 @@
+"""`HansardSession` is what the OpenAI Agents SDK takes for a session, and loses nothing.
+
+The SDK's own `SQLiteSession` says what is right; the SDK's own scripted model drives its real loop.
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from agents import Agent, RunConfig, RunContextWrapper, Runner, SQLiteSession, function_tool
+from agents.extensions.memory import EncryptedSession
+from agents.memory import Session
+from agents.memory.openai_responses_compaction_session import OpenAIResponsesCompactionSession
+from agents.memory.session import _session_accepts_wrapper
+from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+
+import hansard
+from hansard.adapters import common, openai_items
+from hansard.adapters.openai_agents import HansardSession
+from tests.unit.aio.evidence import watching
+
+Item = Any
+
+#: Nothing goes over the network: no trace is exported.
+QUIET = RunConfig(tracing_disabled=True)
+
+#: Whoever waits so long has hung.
+PATIENCE = 60
+
+LONG = "It will rain in Ulm on Thursday, and not a little."
+
+# One of each shape that the SDK stores.
+ITEMS: list[Item] = [
+    {"role": "user", "content": "Will it rain?"},
+    {"role": "user", "content": [{"type": "input_text", "text": LONG}], "type": "message"},
+    {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": LONG, "annotations": [], "logprobs": []}],
+    },
+    {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAA"},
+    {"id": "rs_2", "type": "reasoning", "summary": [{"type": "summary_text", "text": LONG}]},
+    {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city":"Ulm"}', "id": "f"},
+    {"type": "function_call_output", "call_id": "c1", "output": LONG},
+    {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "dry"}]},
+    {"type": "local_shell_call", "call_id": "c3", "action": {"type": "exec", "command": ["ls"]}},
+    {"type": "custom_tool_call", "call_id": "c4", "name": "sql", "input": "select 1"},
+    {"type": "web_search_call", "id": "ws_1", "action": {"query": "umbrella shops"}},
+    {"type": "mcp_call", "id": "m1", "name": "look", "arguments": "{}", "output": LONG},
+    {"type": "item_reference", "id": "msg_1"},
+    {"type": "compaction", "encrypted_content": "gAAAA"},
+    {"__enc__": 1, "v": 1, "kid": "k", "payload": "x" * 60},
+    {"role": "developer", "content": ""},
+    {"n": 1.0, "deep": [[True, None, {"a/b~": -0.0}]]},
+]  # fmt: skip
+
+
+def run(coroutine: Any) -> Any:
+    """Run a coroutine on a loop of its own."""
+    return asyncio.run(coroutine)
+
+
+def written(value: object) -> str:
+    """Return a value as JSON: 1, 1.0 and True are three."""
+    return json.dumps(value, sort_keys=True)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[hansard.Store]:
+    """Give a store on disk."""
+    with hansard.open(tmp_path / "data", durability="os") as opened:
+        yield opened
+
+
+# -- the protocol -------------------------------------------------------------------------------
+
+
+def test_it_is_a_session_of_the_sdk(store: hansard.Store) -> None:
+    """It has all that the protocol asks for, takes the run's context everywhere, and says who it is."""
+    session = HansardSession("s", store, session_settings={"limit": 3})
+    assert isinstance(session, Session)
+    assert _session_accepts_wrapper(session)
+    assert session.session_settings is not None
+    assert session.session_settings.limit == 3
+    assert "'s'" in repr(session)
+    assert not store.exists("s")
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: str(item.get("type", item.get("role"))))
+def test_every_item_comes_back_equal(item: Item, store: hansard.Store) -> None:
+    """N-64: an item of any shape comes back equal, and what was said in it is stored once."""
+    session = HansardSession("s", store)
+    before = written(item)
+    run(session.add_items([item]))
+    assert written(run(session.get_items())) == written([item])
+    assert written(item) == before
+    (message,) = store.session("s").messages()
+    assert isinstance(message["role"], str)
+    assert json.dumps(message).count(LONG) == json.dumps(item).count(LONG)
+    assert written(run(session.pop_item())) == before
+    assert run(session.get_items()) == []
+
+
+def test_what_was_said_can_be_found(store: hansard.Store) -> None:
+    """The search finds what a user, the model and tools said, and what tools were called with."""
+    run(HansardSession("s", store).add_items(ITEMS))
+    assert {hit.seq for hit in store.search("rain")} == {1, 2, 3, 5, 7, 12}
+    assert [hit.seq for hit in store.search("weather Ulm")] == [6]
+    assert [hit.seq for hit in store.search("umbrella")] == [11]
+    assert not store.search("summary_text")
+
+
+def random_item(rng: random.Random) -> Item:
+    """Return some item, with a number that tells it from others."""
+    item = json.loads(json.dumps(rng.choice(ITEMS)))
+    item["number"] = rng.randrange(10**6)
+    return item
+
+
+@pytest.mark.parametrize("run_number", range(4))
+def test_it_answers_as_sqlite_does(
+    run_number: int, store: hansard.Store, rng: random.Random
+) -> None:
+    """N-58: the same random script gives the same answers as the SDK's own `SQLiteSession`."""
+    settings = {"limit": rng.choice([None, None, 1, 3, 50])}
+
+    async def script() -> int:
+        theirs = SQLiteSession("s", session_settings=settings)
+        ours = HansardSession("s", store, session_settings=settings)
+        own = store.session("s")
+        answers = 0
+        for _ in range(120):
+            match rng.randrange(12):
+                case 0 | 1 | 2 | 3:
+                    items = [random_item(rng) for _ in range(rng.choice([0, 1, 1, 2, 5]))]
+                    await theirs.add_items(items)
+                    await ours.add_items(items)
+                case 4 | 5 | 6:
+                    assert written(await ours.pop_item()) == written(await theirs.pop_item())
+                case 7 if rng.random() < 0.3:
+                    await theirs.clear_session()
+                    await ours.clear_session()
+                case 8:  # another process takes over
+                    ours = HansardSession("s", store, session_settings=settings)
+                case 9 if own.seq:  # what is no part of the conversation
+                    own.set_title(str(rng.random()))
+                    if rng.random() < 0.5:
+                        own.compact()
+                case _:
+                    limit = rng.choice([None, 0, -1, 1, 2, 7, 1000])
+                    shown = await ours.get_items(limit)
+                    assert written(shown) == written(await theirs.get_items(limit))
+                    answers += len(shown)
+            assert written(await ours.get_items(-1)) == written(await theirs.get_items(-1))
+        theirs.close()
+        return answers
+
+    assert run(script()) >= 0
+    assert store.session("s").seq > 20
+    assert store.verify().ok
+
+
+def test_nothing_that_was_popped_or_cleared_is_erased(store: hansard.Store) -> None:
+    """N-45, N-49: what was taken back is in the history, and a revert brings it back."""
+    ours = HansardSession("s", store)
+    run(ours.add_items(ITEMS[:3]))
+    run(ours.pop_item())
+    run(ours.clear_session())
+    session = store.session("s")
+    assert run(ours.get_items()) == []
+    assert len(session.messages(view="history")) == 3
+    session.revert(3)
+    assert run(ours.get_items()) == ITEMS[:3]
+
+
+def test_what_is_no_item_is_refused_whole(store: hansard.Store) -> None:
+    """N-89: if one of several items cannot be stored, none is, and the error says why."""
+    ours = HansardSession("s", store)
+    wrong: Item
+    for wrong in ("text", {"n": float("nan")}, {"o": object()}):
+        with pytest.raises((TypeError, hansard.InvalidEvent)):
+            run(ours.add_items([ITEMS[0], wrong]))
+    assert run(ours.get_items()) == []
+    assert not store.exists("s")
+
+
+def test_a_closed_store_says_so() -> None:
+    """N-89: nothing is taken for stored after the store was closed, not even nothing."""
+    store = hansard.open("memory:")
+    ours = HansardSession("s", store)
+    run(ours.add_items(ITEMS[:1]))
+    run(hansard.aio.over(store).close())
+    for call in (ours.add_items([]), ours.add_items(ITEMS), ours.get_items(), ours.pop_item()):
+        with pytest.raises(hansard.Closed):
+            run(call)
+
+
+def test_nothing_waits_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-75: no call of the disk, and none that may wait, is made by the loop's own thread."""
+
+    async def use() -> None:
+        session = HansardSession("s", tmp_path / "data")
+        await session.add_items(ITEMS)
+        await session.get_items(2)
+        await session.pop_item()
+        await session.clear_session()
+
+    with watching(monkeypatch) as watch:
+        run(use())
+    assert watch.by("hansard-aio")
+    assert not watch.by("MainThread")
+
+
+def test_a_cancelled_call_is_done_or_not(store: hansard.Store, rng: random.Random) -> None:
+    """A cancelled `add_items` is there once or not at all, and what was acknowledged is there."""
+
+    async def cancel_some() -> set[int]:
+        ours = HansardSession("s", store)
+        done = set()
+        for number in range(60):
+            items: list[Item] = [{"role": "user", "content": str(number)}, {"n": number}]
+            task = asyncio.create_task(ours.add_items(items))
+            for _ in range(rng.randrange(4)):
+                await asyncio.sleep(0)
+            if number % 3:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+                done.add(number)
+        return done
+
+    done = run(cancel_some())
+    items = run(HansardSession("s", store).get_items())
+    numbers = [item["n"] for item in items if "n" in item]
+    assert numbers == sorted(set(numbers))
+    assert done <= set(numbers)
+    assert [item["content"] for item in items if "role" in item] == [str(n) for n in numbers]
+
+
+# -- the real loop ------------------------------------------------------------------------------
+
+
+@function_tool
+def weather(city: str) -> str:
+    """Say what the weather is like."""
+    return f"{city}: 18 °C, dry"
+
+
+def agent(*steps: Any) -> tuple[Agent[Any], ScriptedModel]:
+    """Return an agent whose model says these things, one after the other."""
+    model = ScriptedModel(steps)
+    return Agent(name="A", model=model, tools=[weather]), model
+
+
+CALLS = [function_call("weather", {"city": city}, call_id=city) for city in ("Ulm", "Bonn")]
+
+
+def test_the_real_loop_stores_what_it_stores_in_sqlite(store: hansard.Store) -> None:
+    """N-55, N-58: two runs give the model the same input as with `SQLiteSession`, none of it twice."""
+
+    async def talk(session: Any) -> tuple[str, str]:
+        spoken, model = agent(
+            CALLS, [assistant_message("Take no umbrella.")], [assistant_message("Neither.")]
+        )
+        await Runner.run(spoken, "Ulm and Bonn?", session=session, run_config=QUIET)
+        await Runner.run(spoken, "And now?", session=session, run_config=QUIET)
+        model.assert_complete()
+        return written([call.input for call in model.calls]), written(await session.get_items())
+
+    theirs = SQLiteSession("s")
+    assert run(talk(HansardSession("s", store))) == run(talk(theirs))
+    theirs.close()
+    session = store.session("s")
+    assert not session.pairing()
+    assert [message["role"] for message in session.messages()] == [
+        "user", "assistant", "assistant", "tool", "tool", "assistant", "user", "assistant"
+    ]  # fmt: skip
+    assert [hit.seq for hit in store.search("umbrella")] == [6]
+
+
+def test_a_run_that_fails_keeps_what_was_done(store: hansard.Store) -> None:
+    """N-59: a run that raises has stored the user's turn and the tools that ran; the next one goes on."""
+    spoken, model = agent(CALLS[:1], ModelStep(error=RuntimeError("no model")))
+    ours = HansardSession("s", store)
+    with pytest.raises(RuntimeError, match="no model"):
+        run(Runner.run(spoken, "Ulm?", session=ours, run_config=QUIET))
+    kinds = [item.get("type", item.get("role")) for item in run(ours.get_items())]
+    assert kinds == ["user", "function_call", "function_call_output"]
+    created = store.session("s").state().created
+    model.enqueue([assistant_message("Dry.")])
+    result = run(Runner.run(spoken, "Go on.", session=ours, run_config=QUIET))
+    assert result.final_output == "Dry."
+    assert len(run(ours.get_items())) == 5
+    assert store.session("s").state().created == created
+
+
+CHILD = """
+import asyncio, sys, time
+from agents import Agent, RunConfig, Runner, function_tool
+from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from hansard.adapters.openai_agents import HansardSession
+
+@function_tool
+def weather(city: str) -> str:
+    return f"{city}: dry"
+
+def hang(call):
+    print("asked", flush=True)
+    time.sleep(600)
+
+model = ScriptedModel([[function_call("weather", {"city": "Ulm"}, call_id="c1")], ModelStep.respond(hang)])
+agent = Agent(name="A", model=model, tools=[weather])
+asyncio.run(Runner.run(
+    agent, "Ulm?", session=HansardSession("s", sys.argv[1]), run_config=RunConfig(tracing_disabled=True)))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
+    """N-59, N-60: killed while the model thinks, a run has stored its turn; another process goes on."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path / "data")], stdout=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "asked\n"
+        finally:
+            child.kill()
+            child.wait(PATIENCE)
+    with hansard.open(tmp_path / "data") as store:
+        ours = HansardSession("s", store)
+        kinds = [item.get("type", item.get("role")) for item in run(ours.get_items())]
+        assert kinds == ["user", "function_call", "function_call_output"]
+        spoken, model = agent([assistant_message("Dry.")])
+        run(Runner.run(spoken, "Well?", session=ours, run_config=QUIET))
+        assert model.last_call is not None
+        assert len(model.last_call.input) == 4
+        assert not store.session("s").pairing()
+        assert store.verify().ok
+
+
+# -- several at once ----------------------------------------------------------------------------
+
+WRITER = """
+import asyncio, json, sys
+from agents import Agent, RunConfig, Runner
+from agents.testing import ScriptedModel, assistant_message
+from hansard.adapters.openai_agents import HansardSession
+import hansard
+
+async def main(path, me, count):
+    model = ScriptedModel([[assistant_message(f"to {me} {number}")] for number in range(count)])
+    agent = Agent(name="A", model=model)
+    async with hansard.aio.open(path, durability="os") as store:
+        session = HansardSession("s", store)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for number in range(count):
+            await Runner.run(
+                agent, f"{me} {number}", session=session, run_config=RunConfig(tracing_disabled=True))
+        print("added", flush=True)
+        sys.stdin.readline()
+        popped = []
+        while (item := await session.pop_item()) is not None:
+            popped.append(item)
+        print(json.dumps(popped), flush=True)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_lose_nothing_and_pop_nothing_twice(tmp_path: Path) -> None:
+    """N-16, N-17, N-22: what two real loops say in one session is all there; each item is popped once."""
+    count = 30
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "data")]
+    with contextlib.ExitStack() as stack:
+        children = []
+        for name in "ab":
+            child = subprocess.Popen(
+                [*command, name, str(count)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            stack.callback(child.communicate, timeout=PATIENCE)
+            stack.callback(child.kill)
+            children.append(child)
+
+        def expect(line: str) -> None:
+            for child in children:
+                assert child.stdout is not None
+                assert child.stdout.readline() == f"{line}\n"
+
+        def go_on() -> None:
+            for child in children:
+                assert child.stdin is not None
+                child.stdin.write("\n")
+                child.stdin.flush()
+
+        expect("ready")
+        go_on()
+        expect("added")
+        with hansard.open(tmp_path / "data", read_only=True) as store:
+            items = run(HansardSession("s", store).get_items())
+        go_on()
+        popped = [json.loads(child.stdout.readline()) for child in children if child.stdout]
+    turns = [f"{name} {number}" for name in "ab" for number in range(count)]
+    said = [openai_items.message_of(item) for item in items]
+    contents = [common.plain(message)["content"] for message in said]
+    assert sorted(contents) == sorted([*turns, *(f"to {turn}" for turn in turns)])
+    for name in "ab":
+        own = [text for text in contents if text.startswith(name)]
+        assert own == [f"{name} {number}" for number in range(count)]
+    both = [written(item) for one in popped for item in one]
+    assert sorted(both) == sorted(map(written, items))
+    assert all(popped), "one of the two popped nothing: they did not run at the same time"
+
+
+def test_tasks_and_loops_pop_nothing_twice(store: hansard.Store) -> None:
+    """N-22: many tasks, on two loops in two threads, pop each item exactly once."""
+    run(
+        HansardSession("s", store).add_items(
+            [{"role": "user", "content": str(n)} for n in range(40)]
+        )
+    )
+
+    async def pop_all() -> list[Item]:
+        async def some() -> list[Item]:
+            ours: Any = HansardSession("s", store)
+            found = []
+            while (item := await ours.pop_item()) is not None:
+                found.append(item["content"])
+            return found
+
+        return [item for one in await asyncio.gather(*(some() for _ in range(4))) for item in one]
+
+    async def both() -> list[Item]:
+        halves = await asyncio.gather(*(asyncio.to_thread(run, pop_all()) for _ in range(2)))
+        return [item for half in halves for item in half]
+
+    assert sorted(run(both()), key=int) == [str(n) for n in range(40)]
+
+
+def test_one_object_serves_all_users(store: hansard.Store) -> None:
+    """N-68: the id is taken from each run's context; no user reads another's, and nobody is guessed."""
+    ours = HansardSession("nobody", store, identify=lambda wrapper: f"users/{wrapper.context}")
+
+    async def turns(user: str) -> None:
+        for number in range(3):
+            spoken, model = agent([assistant_message(f"Hello {user}.")])
+            said = f"I am {user}, {number}."
+            await Runner.run(spoken, said, session=ours, context=user, run_config=QUIET)
+            assert model.last_call is not None
+            others = {"xena", "yuri"} - {user}
+            assert not any(other in written(model.last_call.input) for other in others)
+
+    async def both() -> None:
+        await asyncio.gather(turns("xena"), turns("yuri"))
+
+    run(both())
+    assert [info.id for info in store.sessions().items] == ["users/xena", "users/yuri"]
+    assert {info.message_count for info in store.sessions().items} == {6}
+    with pytest.raises(ValueError, match="context"):
+        run(ours.get_items())
+    assert len(run(ours.get_items(wrapper=RunContextWrapper("xena")))) == 6
+
+
+# -- inside of the SDK's wrappers ----------------------------------------------------------------
+
+
+def test_inside_encryption_no_plain_text_is_anywhere(tmp_path: Path) -> None:
+    """N-70: in `EncryptedSession`, no file of the store and no index holds a word; search finds none."""
+    secret = "xylophone-47"  # noqa: S105 - what must not be found
+    spoken, _ = agent(
+        [function_call("weather", {"city": secret}, call_id="c1")],
+        [assistant_message(f"Never {secret}!")],
+    )
+    with hansard.open(tmp_path / "data") as store:
+        inner = HansardSession("s", store)
+        outer = EncryptedSession("s", inner, encryption_key="k" * 32)  # type: ignore[arg-type]
+        run(Runner.run(spoken, f"Say {secret}.", session=outer, run_config=QUIET))
+        items = run(outer.get_items())
+        assert written(items).count(secret) >= 4
+        assert run(outer.get_items(1)) == items[-1:]
+        assert store.search(secret) == []
+        assert store.search("Never") == []
+        assert run(outer.pop_item()) == items[-1]
+        store.compact()
+        assert store.search(secret) == []
+        assert run(outer.get_items()) == items[:-1]
+        messages = store.session("s").messages()
+        assert {(message["role"], message["content"]) for message in messages} == {
+            ("assistant", "")
+        }
+    files = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    assert {"index.db"} < {path.name for path in files}
+    for path in files:
+        raw = path.read_bytes()
+        for word in (secret, "xylophone", "Never", "weather"):
+            assert word.encode() not in raw, path.name
+
+
+class FakeClient:
+    """Answers `responses.compact` with one item, and lets others do something meanwhile."""
+
+    def __init__(self, meanwhile: Any = None) -> None:
+        self.asked: list[Any] = []
+        self.responses = self
+        self._meanwhile = meanwhile
+
+    async def compact(self, **options: Any) -> Any:
+        """Stand in for the API."""
+        self.asked.append(options)
+        if self._meanwhile is not None:
+            await self._meanwhile()
+        return SimpleNamespace(
+            output=[{"type": "compaction", "encrypted_content": "short"}], usage=None
+        )
+
+
+def compacting(inner: Any, client: FakeClient) -> OpenAIResponsesCompactionSession:
+    """Return the SDK's wrapper, which compacts whenever it is asked."""
+    return OpenAIResponsesCompactionSession(
+        "s",
+        inner,
+        client=client,  # type: ignore[arg-type]
+        compaction_mode="input",
+        should_trigger_compaction=lambda _: True,
+    )
+
+
+def test_inside_compaction_it_does_as_sqlite_does(store: hansard.Store) -> None:
+    """N-45, N-47: automatic and manual compaction replace what the model sees; the history has all."""
+
+    async def talk(inner: Any) -> list[str]:
+        client = FakeClient()
+        outer = compacting(inner, client)
+        spoken, model = agent(
+            CALLS,
+            [assistant_message("Dry.")],
+            [assistant_message("Still.")],
+            [assistant_message("Yes.")],
+        )
+        seen = []
+        await inner.add_items([{"role": "user", "content": "said before"}])
+        for text in ("Ulm and Bonn?", "And now?"):
+            await Runner.run(spoken, text, session=outer, run_config=QUIET)
+            seen.append(written(await outer.get_items()))
+        await outer.run_compaction({"force": True})
+        seen.append(written(await outer.get_items()))
+        await Runner.run(spoken, "Sure?", session=outer, run_config=QUIET)
+        return [*seen, written([call.input for call in model.calls]), written(client.asked)]
+
+    theirs = SQLiteSession("s")
+    ours = run(talk(HansardSession("s", store)))
+    assert ours == run(talk(theirs))
+    theirs.close()
+    assert "compaction" in ours[0]
+    history = [
+        common.plain(message)["content"] for message in store.session("s").messages(view="history")
+    ]
+    assert {"said before", "Ulm and Bonn?", "And now?", "Sure?", "Dry.", "Still."} <= set(history)
+
+
+def test_compaction_overwrites_nothing_that_others_said_meanwhile(store: hansard.Store) -> None:
+    """N-18: what another process adds while the API compacts is neither lost nor hidden."""
+    other = HansardSession("s", store)
+
+    async def meanwhile() -> None:
+        await other.add_items([{"role": "user", "content": "meanwhile"}])
+
+    spoken, _ = agent([assistant_message("Dry.")])
+    outer = compacting(HansardSession("s", store), FakeClient(meanwhile))
+    run(Runner.run(spoken, "Ulm?", session=outer, run_config=QUIET))
+    contents = [message["content"] for message in map(common.plain, store.session("s").messages())]
+    assert contents == ["Ulm?", "Dry.", "meanwhile"]
+
+
+def test_a_whole_replacement_is_one_append(store: hansard.Store) -> None:
+    """N-39: a manual compaction is one append, so that no kill leaves an empty conversation."""
+    inner = HansardSession("s", store)
+    run(inner.add_items(ITEMS[:4]))
+    session = store.session("s")
+    run(compacting(inner, FakeClient()).run_compaction({"force": True}))
+    assert [event.kind for event in session.events(after=4)] == [
+        "session.reverted",
+        "message.added",
+    ]
+    assert len(run(inner.get_items())) == 1
+    session.revert(4)
+    assert run(inner.get_items()) == ITEMS[:4]
+
+
+# -- together with others ------------------------------------------------------------------------
+
+FOREIGN: list[dict[str, Any]] = [
+    {"role": "user", "content": [{"type": "text", "text": "Ulm?"}]},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": "Let me look."},
+            {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Ulm"}},
+            {"type": "tool_use", "id": "t2", "name": "weather", "input": {"city": "Bonn"}},
+        ],
+    },
+    {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": "t1", "content": "dry"},
+            {"type": "tool_result", "tool_use_id": "t2", "content": "wet"},
+        ],
+    },
+    {"role": "assistant", "content": []},
+    common.pack("another", {"kind": "x"}, role="assistant", content="Ulm is dry."),
+]
+
+AS_ITEMS = [
+    {"role": "user", "content": "Ulm?"},
+    {"role": "assistant", "content": "Let me look."},
+    {"type": "function_call", "call_id": "t1", "name": "weather", "arguments": '{"city": "Ulm"}'},
+    {"type": "function_call", "call_id": "t2", "name": "weather", "arguments": '{"city": "Bonn"}'},
+    {"type": "function_call_output", "call_id": "t1", "output": "dry"},
+    {"type": "function_call_output", "call_id": "t2", "output": "wet"},
+    {"role": "assistant", "content": "Ulm is dry."},
+]
+
+
+def test_what_another_framework_wrote_is_read_and_popped(store: hansard.Store) -> None:
+    """A session of another framework is a conversation here: limits and pops count items."""
+    store.session("s").add_messages(FOREIGN)
+    ours = HansardSession("s", store)
+    assert run(ours.get_items()) == AS_ITEMS
+    for limit in range(1, 9):
+        assert run(ours.get_items(limit)) == AS_ITEMS[-limit:]
+    for left in range(6, -1, -1):
+        assert run(ours.pop_item()) == AS_ITEMS[left]
+        assert run(ours.get_items()) == AS_ITEMS[:left]
+    assert run(ours.pop_item()) is None
+    assert store.session("s").messages(view="history")[: len(FOREIGN)] == FOREIGN
+
+
+def test_the_loop_goes_on_where_another_framework_was(store: hansard.Store) -> None:
+    """The SDK's loop takes a session of another framework, and what it adds reads as any chat."""
+    store.session("s").add_messages(FOREIGN)
+    spoken, model = agent(CALLS, [assistant_message("Both dry.")])
+    run(Runner.run(spoken, "And now?", session=HansardSession("s", store), run_config=QUIET))
+    assert model.first_call is not None
+    assert model.first_call.input[:-1] == AS_ITEMS
+    chat = common.conversation(store.session("s").messages())
+    assert [one["role"] for one in chat] == [
+        "user", "assistant", "tool", "tool", "assistant",
+        "user", "assistant", "tool", "tool", "assistant",
+    ]  # fmt: skip
+    assert [call["id"] for call in chat[6]["tool_calls"]] == ["Ulm", "Bonn"]
+
+
+@pytest.mark.parametrize(
+    "what", ["summary", "early summary", "stream", "partial", "fork", "redaction"]
+)
+def test_a_pop_takes_one_item_whatever_else_happened(what: str, store: hansard.Store) -> None:
+    """N-47, N-49: summaries, streams, forks and redactions stay as they are when the newest item goes."""
+    session = store.session("s")
+    ours = HansardSession("s", store)
+    run(ours.add_items([{"role": "user", "content": str(n)} for n in range(6)]))
+    summary = {"role": "system", "content": "0 to 2"}
+    if what == "summary":
+        session.summarize(upto=3, message=summary)
+    elif what == "early summary":
+        session.summarize(upto=3, message=summary)
+        run(ours.add_items([{"role": "user", "content": "6"}]))
+    elif what == "stream":
+        with session.stream() as message:
+            message.write("par")
+            session.add_message({"role": "user", "content": "between"})
+            message.write("tial")
+    elif what == "partial":
+        message = session.stream()
+        message.write("par")
+        session.add_message({"role": "user", "content": "between"})
+        message.write("tial")
+    elif what == "fork":
+        session = session.fork("child", at=4)
+        ours = HansardSession("child", store)
+    else:
+        session.redact(3)
+    items = run(ours.get_items())
+    assert len(items) >= 4
+    while items:
+        assert run(ours.pop_item()) == items.pop()
+        assert run(ours.get_items()) == items
+    assert run(ours.pop_item()) is None
+
+
+def test_a_missing_framework_is_named() -> None:
+    """Without the SDK, the error names the extra to install, and reading its items needs no SDK."""
+    code = (
+        "import sys\n"
+        "sys.modules['agents'] = None\n"
+        "import hansard.adapters.openai_items\n"
+        "import hansard.adapters.openai_agents\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert "ImportError: hansard.adapters.openai_agents needs openai-agents" in done.stderr
+    assert "pip install 'hansard[openai-agents]'" in done.stderr
+
+
+def test_items_and_messages_are_inverses() -> None:
+    """N-64: `item_of` gives back what `message_of` was given, also through JSON."""
+    for item in ITEMS:
+        message = json.loads(json.dumps(openai_items.message_of(item)))
+        assert written(openai_items.item_of(message)) == written(item)

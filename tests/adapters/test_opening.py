@@ -1,0 +1,116 @@
+"""A store may be given to an adapter as itself, as its async twin, or as a path."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.adapters import opening
+
+HELLO = {"role": "user", "content": "hello"}
+
+
+def test_a_path_is_opened_once(tmp_path: Path) -> None:
+    """One path, however it is written, is one store in a process, for threads and loops alike."""
+    path = tmp_path / "data"
+    store = opening.opened(path)
+    found: list[hansard.Store] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(opening.opened(f"{tmp_path}/./data")))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(one is store for one in found)
+    assert len(found) == 4
+    first = asyncio.run(opening.aopened(path))
+    assert asyncio.run(opening.aopened(str(path))) is first
+    assert hansard.aio.under(first) is store
+
+
+def test_an_open_store_is_taken_as_it_is(tmp_path: Path) -> None:
+    """A store that is handed in stays the caller's, and both of its sides see the same."""
+
+    async def both() -> None:
+        with hansard.open(tmp_path / "data", durability="os") as store:
+            awaited = await opening.aopened(store)
+            assert await opening.aopened(awaited) is awaited is await opening.aopened(store)
+            assert opening.opened(awaited) is store is opening.opened(store)
+            await awaited.session("s").add_message(HELLO)
+            assert store.session("s").messages() == [HELLO]
+        with pytest.raises(hansard.Closed):
+            await awaited.session("s").messages()
+
+    asyncio.run(both())
+
+
+def test_memory_is_a_new_store_each_time() -> None:
+    """`memory:` means what it means to `hansard.open`: a store of one's own."""
+    one, other = opening.opened("memory:"), opening.opened("memory:")
+    one.session("s").add_message(HELLO)
+    assert not other.exists("s")
+
+
+def test_a_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-90: a relative path means the folder in which the adapter was made."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    place = opening.settled("data")
+    assert not (tmp_path / "data").exists()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    opening.opened(place).session("s").add_message(HELLO)
+    assert sorted(os.listdir(tmp_path)) == ["data", "elsewhere"]
+    assert not os.listdir(tmp_path / "elsewhere")
+
+
+def test_what_is_no_store_is_refused() -> None:
+    """What is neither a store nor a path is refused where it is given, and the error says what would do."""
+    with pytest.raises(
+        TypeError, match=r"a hansard\.Store, a hansard\.aio\.Store or a path, not int"
+    ):
+        opening.settled(3)  # type: ignore[arg-type]
+
+
+def test_opening_waits_in_another_thread(tmp_path: Path) -> None:
+    """N-75: the event loop's own thread opens no store."""
+    threads: list[threading.Thread] = []
+    real = hansard.open
+
+    def watched(path: str) -> hansard.Store:
+        threads.append(threading.current_thread())
+        return real(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hansard, "open", watched)
+        asyncio.run(opening.aopened(tmp_path / "data"))
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
+def test_a_process_that_ends_leaves_nothing_open(tmp_path: Path) -> None:
+    """A store that was opened by its path is closed at the end: no descriptor is left to complain of."""
+    code = (
+        "import asyncio, sys\n"
+        "from hansard.adapters import opening\n"
+        "async def main():\n"
+        "    store = await opening.aopened(sys.argv[1])\n"
+        "    await store.session('s').add_message({'role': 'user', 'content': 'hello'})\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with hansard.open(tmp_path / "data") as store:
+        assert store.session("s").messages() == [HELLO]

@@ -1,0 +1,125 @@
+"""The facade of four methods in docs/guides/own-loop.md: as it stands there, it keeps what it says."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "own-loop.md"
+
+#: The class alone, without what the page does with it.
+FACADE = re.findall(
+    r"^class Conversation:\n(?:(?:    .*)?\n)+", GUIDE.read_text("utf-8"), re.MULTILINE
+)[0]
+
+HELLO = {"role": "user", "content": "hello"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[hansard.Store]:
+    """Give a store on disk."""
+    with hansard.open(tmp_path / "data", durability="os") as opened:
+        yield opened
+
+
+@pytest.fixture
+def conversation() -> Any:
+    """Give the class that the guide shows."""
+    names: dict[str, Any] = {}
+    exec(FACADE, names)  # noqa: S102 - our own page
+    return names["Conversation"]
+
+
+def said(conversation: Any) -> list[str]:
+    """Return what was said."""
+    return [message["content"] for message in conversation.messages()]
+
+
+def test_it_is_as_short_as_it_says(conversation: Any) -> None:
+    """The facade has four methods, and about thirty lines."""
+    methods = {name for name in vars(conversation) if not name.startswith("_")}
+    assert methods == {"messages", "add", "undo", "clear"}
+    assert len(FACADE.splitlines()) <= 35
+
+
+def test_it_saves_and_restores_by_itself(conversation: Any, store: hansard.Store) -> None:
+    """N-58, N-60: an id brings a conversation back, each message once, with the time that it began."""
+    first = conversation(store)
+    first.add(HELLO)
+    created = store.session(first.id).state().created
+    again = conversation(store, first.id)
+    assert said(again) == ["hello"]
+    again.add({"role": "assistant", "content": "hi"}, key="turn-1")
+    again.add({"role": "assistant", "content": "hi"}, key="turn-1")
+    assert said(first) == ["hello", "hi"]
+    assert store.session(first.id).state().created == created
+
+
+def test_a_turn_that_fails_is_there(conversation: Any, store: hansard.Store) -> None:
+    """N-55, N-59: the user's turn is stored although the model fails, and an open call gets a result."""
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+    def turn() -> None:
+        talk = conversation(store, "s")
+        talk.add(HELLO)
+        talk.add({"role": "assistant", "content": "", "tool_calls": [call]})
+        raise RuntimeError("no model")
+
+    with pytest.raises(RuntimeError, match="no model"):
+        turn()
+    roles = [message["role"] for message in conversation(store, "s").messages()]
+    assert roles == ["user", "assistant", "tool"]
+
+
+def test_users_are_kept_apart(conversation: Any, store: hansard.Store) -> None:
+    """N-68: two conversations of one store never see each other, and fresh ids differ."""
+    ann, bob = conversation(store), conversation(store)
+    ann.add({"role": "user", "content": "I am Ann"})
+    bob.add({"role": "user", "content": "I am Bob"})
+    assert ann.id != bob.id
+    assert (said(ann), said(bob)) == (["I am Ann"], ["I am Bob"])
+
+
+def test_undo_takes_turns_back_and_erases_nothing(conversation: Any, store: hansard.Store) -> None:
+    """N-49: each undo takes one turn back, the last one says that there is none, the history has all."""
+    talk = conversation(store, "s")
+    for number in range(3):
+        talk.add({"role": "user", "content": str(number)}, {"role": "assistant", "content": "a"})
+    for left in (4, 2, 0):
+        assert talk.undo()
+        assert len(talk.messages()) == left
+    assert not talk.undo()
+    assert len(store.session("s").messages(view="history")) == 6
+    talk.add(HELLO)
+    talk.clear()
+    assert said(talk) == []
+
+
+@pytest.mark.slow
+def test_a_killed_process_has_saved_what_it_added(tmp_path: Path) -> None:
+    """N-59: what `add` has acknowledged is there after kill -9, and another process goes on."""
+    code = (
+        f"import hansard, sys, time\n{FACADE}\n"
+        "talk = Conversation(hansard.open(sys.argv[1]), 's')\n"
+        "talk.add({'role': 'user', 'content': 'hello'})\n"
+        "print('added', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "data")], stdout=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "added\n"
+        finally:
+            child.kill()
+    with hansard.open(tmp_path / "data") as store:
+        session = store.session("s")
+        session.add_message({"role": "assistant", "content": "hi"})
+        assert [message["content"] for message in session.messages()] == ["hello", "hi"]

@@ -1,0 +1,1005 @@
+"""`SessionPersistence` and `HansardStepStore` keep what Pydantic AI's agents say and do, and lose nothing.
+
+What a run itself has as its messages says what is right for the one, the harness' store in memory for the
+other; scripted models drive the real loop.
+"""
+
+import asyncio
+import contextlib
+import copy
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, DeferredToolRequests, ModelRetry, UsageLimitExceeded, UsageLimits
+from pydantic_ai.capabilities import AbstractCapability, ProcessHistory
+from pydantic_ai.messages import (
+    BinaryContent,
+    CompactionPart,
+    ImageUrl,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    RetryPromptPart,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.tools import DeferredToolResults, RunContext
+from pydantic_ai_harness.compaction import SummarizingCompaction
+from pydantic_ai_harness.step_persistence import (
+    ContinuableSnapshot,
+    InMemoryStepStore,
+    RunRecord,
+    StepEvent,
+    StepPersistence,
+    StepStore,
+    ToolEffectRecord,
+    continue_run,
+)
+
+import hansard
+from hansard.adapters import common, openai_items, pydantic_items
+from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
+from tests.unit.aio.evidence import watching
+
+#: Whoever waits so long has hung.
+PATIENCE = 60
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[hansard.Store]:
+    """Return a store whose appends survive a kill; a power cut is not what these tests are about."""
+    with hansard.open(tmp_path / "data", durability="os") as opened:
+        yield opened
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end."""
+    return asyncio.run(work)
+
+
+def prompt_of(messages: list[ModelMessage]) -> str:
+    """Return what a user has said last."""
+    said = [
+        part.content
+        for message in messages
+        for part in message.parts
+        if isinstance(part, UserPromptPart)
+    ]
+    return str(said[-1]) if said else ""
+
+
+def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+    """Call a tool twice when asked to look, and else say how many messages were given."""
+    last = messages[-1]
+    if any(isinstance(part, ToolReturnPart) for part in last.parts) or "look" not in prompt_of(
+        messages
+    ):
+        return ModelResponse(parts=[TextPart(f"given {len(messages)}")])
+    calls = [
+        ToolCallPart("look", {"at": at}, tool_call_id=f"c{len(messages)}-{at}")
+        for at in ("sea", "sky")
+    ]
+    return ModelResponse(parts=[ThinkingPart("I should look"), TextPart("Let me see."), *calls])
+
+
+async def streamed(
+    messages: list[ModelMessage], info: AgentInfo
+) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+    """Give the same bit by bit, texts only."""
+    for word in str(answer(messages, info).parts[-1].content).split():  # type: ignore[union-attr]
+        yield f"{word} "
+
+
+MODEL = FunctionModel(answer, stream_function=streamed)
+
+
+def look(at: str) -> dict[str, Any]:
+    """Look at something."""
+    return {"at": at, "seen": f"a view of the {at}, as far as the eye can reach"}
+
+
+def agent_of(*capabilities: Any, **options: Any) -> Agent[Any, Any]:
+    """Return an agent with a scripted model and a tool."""
+    options.setdefault("tools", [look])
+    options.setdefault("instructions", "Be brief.")
+    return Agent(options.pop("model", MODEL), capabilities=list(capabilities), **options)
+
+
+def texts(session: hansard.Session, **options: Any) -> list[str]:
+    """Return what was said in a session, as others read it."""
+    return [common.plain(message)["content"] for message in session.messages(**options)]
+
+
+def dumped(messages: list[ModelMessage]) -> Any:
+    """Return messages as Pydantic AI writes them."""
+    return json.loads(ModelMessagesTypeAdapter.dump_json(messages))
+
+
+# -- messages -----------------------------------------------------------------------------------
+
+LONG = "a text that is long enough to be worth a pointer"
+
+PICTURE = BinaryContent(b"\0\xff" * 40, media_type="image/png")
+
+MESSAGES: list[ModelMessage] = [
+    ModelRequest([UserPromptPart("hi")]),
+    ModelRequest([SystemPromptPart("Be kind."), UserPromptPart(LONG)], instructions=LONG),
+    ModelRequest([SystemPromptPart("Be kind.")]),
+    ModelRequest([]),
+    ModelRequest(
+        [UserPromptPart(["look:", ImageUrl("https://x.test/a.png"), PICTURE])]
+    ),
+    ModelRequest([ToolReturnPart("t", LONG, tool_call_id="a")], run_id="r", conversation_id="c"),
+    ModelRequest([ToolReturnPart("t", {"deep": [1, 2.5, None, {"text": LONG}]}, tool_call_id="a")]),
+    ModelRequest(
+        [
+            ToolReturnPart("t", None, tool_call_id="a"),
+            ToolReturnPart("t", [LONG, 1], tool_call_id="b", metadata={"k": 1}),
+            UserPromptPart("and?"),
+        ]
+    ),
+    ModelRequest([CompactionPart("what was said before")], metadata={"origin": "mine"}),
+    ModelResponse([TextPart("yes"), TextPart("no")], model_name="m", finish_reason="stop"),
+    ModelResponse([ThinkingPart(LONG, signature="sig"), ToolCallPart("t", {"a": LONG}, tool_call_id="a")]),
+    ModelResponse([ToolCallPart("t", '{"a": "' + LONG + '"}', tool_call_id="a"), ToolCallPart("u", None)]),
+    ModelResponse([], state="interrupted"),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::pydantic_ai._warnings.PydanticAIDeprecationWarning")
+def test_messages_come_back_equal(store: hansard.Store, rng: random.Random) -> None:
+    """N-64: any message, through the log, is written as it was; no long text is stored twice."""
+    messages = [
+        *MESSAGES,
+        ModelRequest([RetryPromptPart("again", tool_name="t", tool_call_id="a")]),
+        ModelRequest([RetryPromptPart("not so")]),
+    ]
+    for _ in range(60):
+        parts: list[Any] = [
+            part for _ in range(3) for part in rng.choice(messages).parts if rng.random() < 0.7
+        ]
+        kinds: list[Any] = [UserPromptPart, ToolReturnPart, SystemPromptPart]
+        said = [part for part in parts if type(part) in kinds]
+        messages.append(ModelRequest(said, instructions=rng.choice([None, LONG, ""])))
+        messages.append(
+            ModelResponse([one for one in parts if type(one) in (TextPart, ToolCallPart)])
+        )
+    session = store.session("s")
+    natives = dumped(messages)
+    session.add_messages([pydantic_items.message_of(native) for native in natives])
+    assert [native for _, native in pydantic_items.natives_of(session.messages())] == natives
+    for message in session.messages()[: len(MESSAGES)]:
+        assert LONG not in json.dumps(message["origin"]["item"]["parts"])
+
+
+def test_what_others_read(store: hansard.Store) -> None:
+    """A run is read as a chat by other frameworks, its calls have their results, and it can be found."""
+    agent = agent_of(SessionPersistence(store), system_prompt="You are a guide.")
+    run(agent.run("look at it", conversation_id="s"))
+    session = store.session("s")
+    told = common.conversation(session.messages())
+    assert [one["role"] for one in told] == ["user", "assistant", "tool", "tool", "assistant"]
+    assert [one["content"] for one in told[:2]] == ["look at it", "Let me see."]
+    assert json.loads(told[2]["content"])["at"] == "sea"
+    assert [call["function"]["name"] for call in told[1]["tool_calls"]] == ["look", "look"]
+    assert session.pairing() == []
+    items = [item for message in session.messages() for item in openai_items.items_of(message)]
+    assert [item.get("type", item.get("role")) for item in items] == [
+        "user", "assistant", "function_call", "function_call",
+        "function_call_output", "function_call_output", "assistant",
+    ]  # fmt: skip
+    assert [hit.seq for hit in store.search("eye can reach")] == [3]
+    assert not store.search("guide")
+
+
+def test_a_session_of_another_framework_goes_on(store: hansard.Store) -> None:
+    """What others wrote, calls and results too, is the history of a run; what it says comes behind."""
+    session = store.session("s")
+    items: list[Any] = [
+        {"role": "user", "content": "hello"},
+        {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at": "moon"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "round"},
+        {"role": "assistant", "content": "It is round."},
+    ]
+    session.add_message({"role": "system", "content": "Be kind."})
+    session.add_messages([openai_items.message_of(item) for item in items])
+    persistence = SessionPersistence(store)
+    result = run(agent_of(persistence).run("and?", conversation_id="s"))
+    history = result.all_messages()
+    assert [type(part) for message in history for part in message.parts] == [
+        SystemPromptPart, UserPromptPart, ToolCallPart, ToolReturnPart, TextPart, UserPromptPart, TextPart,
+    ]  # fmt: skip
+    assert history[2].parts[0].tool_name == "look"
+    assert texts(session)[-3:] == ["It is round.", "and?", "given 5"]
+    assert len(session.messages()) == 7
+    assert len(run(persistence.load("s"))) >= 6
+
+
+# -- runs ---------------------------------------------------------------------------------------
+
+
+def test_a_conversation_goes_on_in_the_next_run(store: hansard.Store) -> None:
+    """N-60: what is stored is what the run has, messages, models and times; the next one begins with it."""
+    persistence = SessionPersistence(store)
+    agent = agent_of(persistence)
+    first = run(agent.run("look", conversation_id="s"))
+    assert run(persistence.load("s")) == first.all_messages()
+    second = run(agent_of(SessionPersistence(store)).run("and now?", conversation_id="s"))
+    assert second.all_messages()[:4] == first.all_messages()
+    assert len(second.new_messages()) == 2
+    assert run(persistence.load("s")) == second.all_messages()
+    assert second.output == "given 5"
+    assert {event.kind for event in store.session("s").events()} == {"message.added"}
+
+
+def test_a_streamed_run_is_stored(store: hansard.Store) -> None:
+    """A run that is streamed, and one that is left in the middle of iterating, are stored as they are."""
+    persistence = SessionPersistence(store)
+    agent = agent_of(persistence)
+
+    async def stream() -> list[ModelMessage]:
+        async with agent.run_stream("hello", conversation_id="s") as result:
+            async for _ in result.stream_text():
+                pass
+            return result.all_messages()
+
+    async def leave() -> None:
+        async with agent.iter("look", conversation_id="s") as going:
+            async for node in going:
+                if Agent.is_call_tools_node(node):
+                    break
+
+    messages = run(stream())
+    assert run(persistence.load("s")) == messages
+    run(leave())
+    assert texts(store.session("s")) == ["hello", "given 1 ", "look", "Let me see."]
+
+
+def test_no_call_waits_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-75: no call of the disk, and none that may wait, is made by the loop's own thread."""
+
+    async def use() -> None:
+        await agent_of(SessionPersistence(tmp_path / "data")).run("look", conversation_id="s")
+        steps = HansardStepStore(tmp_path / "data")
+        await agent_of(StepPersistence(store=steps)).run("look", conversation_id="s")
+        await steps.list_runs()
+
+    with watching(monkeypatch) as watch:
+        run(use())
+    assert watch.by("asyncio")
+    assert not watch.by("MainThread")
+
+
+def test_one_capability_serves_all_users(store: hansard.Store) -> None:
+    """N-68: whose conversation it is, each run says: runs at the same time see only their own."""
+    persistence = SessionPersistence(store, prefix="chat/")
+    agent = agent_of(persistence)
+    by_user = agent_of(
+        SessionPersistence(store, identify=lambda ctx: f"users/{ctx.deps}"), deps_type=str
+    )
+
+    async def talk(user: str) -> None:
+        for number in range(3):
+            await agent.run(f"{user} {number}", conversation_id=user)
+            await by_user.run(f"{user} {number}", deps=user)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(talk(user) for user in ("ann", "bob", "cy")))
+
+    run(all_of_them())
+    for user in ("ann", "bob", "cy"):
+        said = [f"{user} 0", "given 1", f"{user} 1", "given 3", f"{user} 2", "given 5"]
+        assert texts(store.session(f"chat/{user}")) == said
+        assert texts(store.session(f"users/{user}")) == said
+    run(agent.run("who am I?"))
+    assert store.count(prefix="chat/") == 4
+
+
+def test_a_given_history_is_not_doubled(store: hansard.Store) -> None:
+    """N-58: a caller's own history is taken as it is; of it, what is stored is not stored again."""
+    persistence = SessionPersistence(store)
+    agent = agent_of(persistence)
+    first = run(agent.run("one", conversation_id="s"))
+    second = run(agent.run("two", message_history=first.all_messages()))
+    assert texts(store.session("s")) == ["one", "given 1", "two", "given 3"]
+    new: list[ModelMessage] = [
+        ModelRequest([UserPromptPart("by hand")]),
+        ModelResponse([TextPart("so")]),
+    ]
+    third = run(agent.run("three", message_history=[*second.all_messages(), *new]))
+    assert texts(store.session("s"))[4:] == ["by hand", "so", "three", "given 7"]
+    assert third.output == "given 7"
+    assert run(persistence.save("s", third.all_messages())) == 0
+
+
+def test_what_a_failed_run_has_said_is_stored(store: hansard.Store) -> None:
+    """N-59: if a model, a tool or a limit ends a run, its prompt, calls and finished results are stored."""
+    persistence = SessionPersistence(store)
+
+    def fails(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        if prompt_of(messages) == "fail" or isinstance(messages[-1].parts[0], ToolReturnPart):
+            raise RuntimeError("no model")
+        return answer(messages, _)
+
+    async def breaks(at: str) -> str:
+        if at == "sky":
+            await asyncio.sleep(0.01)
+            raise RuntimeError("no sky")
+        return "blue"
+
+    broken = agent_of(persistence, model=FunctionModel(fails))
+    with pytest.raises(RuntimeError, match="no model"):
+        run(broken.run("fail", conversation_id="model"))
+    assert texts(store.session("model")) == ["fail"]
+    with pytest.raises(RuntimeError, match="no model"):
+        run(broken.run("look", conversation_id="later"))
+    said = store.session("later").messages()
+    assert [common.plain(one)["role"] for one in said] == ["user", "assistant", "tool"]
+    tooled = agent_of(persistence, tools=[])
+    tooled.tool_plain(name="look")(breaks)
+    with pytest.raises(RuntimeError, match="no sky"):
+        run(tooled.run("look", conversation_id="tool"))
+    restored = run(persistence.load("tool"))
+    assert [part.content for part in restored[-1].parts if isinstance(part, ToolReturnPart)] == [
+        "blue"
+    ]
+    assert restored[-1].state == "interrupted"
+    with pytest.raises(UsageLimitExceeded):
+        run(
+            agent_of(persistence).run(
+                "x", conversation_id="limit", usage_limits=UsageLimits(total_tokens_limit=1)
+            )
+        )
+    restored = run(persistence.load("limit"))
+    assert [one.state for one in restored] == ["complete", "interrupted"]
+    # Each of them goes on.
+    for id in ("model", "later", "tool", "limit"):
+        before = run(persistence.load(id))
+        result = run(agent_of(persistence).run("go on", conversation_id=id))
+        assert result.output.startswith("given")
+        assert dumped(run(persistence.load(id)))[: len(before)] == dumped(before)
+
+
+def test_a_cancelled_run_is_stored(store: hansard.Store) -> None:
+    """N-59: what was said before a run was cancelled, in a tool or a request, is there once, and goes on."""
+    persistence = SessionPersistence(store)
+    reached = asyncio.Event()
+
+    async def waits(at: str) -> str:
+        if at == "sky":
+            reached.set()
+            await asyncio.Event().wait()
+        return "blue"
+
+    async def cancel() -> None:
+        agent = agent_of(persistence, tools=[])
+        agent.tool_plain(name="look")(waits)
+        task = asyncio.create_task(agent.run("look", conversation_id="s"))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(cancel())
+    assert texts(store.session("s"))[:2] == ["look", "Let me see."]
+    last = run(persistence.load("s"))[-1]
+    assert last.state == "interrupted"
+    assert [part.content for part in last.parts] == ["blue"]
+    result = run(agent_of(persistence).run("never mind", conversation_id="s"))
+    assert result.output == "given 3"
+    assert store.session("s").messages()[-2]["content"] == "never mind"
+
+
+def test_deferred_calls_are_answered_later(store: hansard.Store) -> None:
+    """A run that waits for somebody to approve a call is resumed with the answer, from the store alone."""
+    persistence = SessionPersistence(store)
+    agent = agent_of(persistence, tools=[], output_type=[str, DeferredToolRequests])
+    agent.tool_plain(name="look", requires_approval=True)(look)
+    first = run(agent.run("look", conversation_id="s"))
+    assert isinstance(first.output, DeferredToolRequests)
+    ids = [call.tool_call_id for call in first.output.approvals]
+    for prompt in (None, "and hurry"):
+        fork = store.session("s").fork(f"s-{prompt}").id
+        results = DeferredToolResults(approvals=dict.fromkeys(ids, True))
+        done = run(agent.run(prompt, conversation_id=fork, deferred_tool_results=results))
+        assert done.output == "given 3"
+        seen = [
+            part.content
+            for part in done.all_messages()[2].parts
+            if isinstance(part, ToolReturnPart)
+        ]
+        assert seen == [look("sea"), look("sky")]
+        found = run(persistence.load(fork))
+        assert [one.parts for one in found] == [one.parts for one in done.all_messages()]
+
+
+def test_saving_by_hand_and_metadata(store: hansard.Store) -> None:
+    """`auto_save` and `auto_restore` can be off, `save` stores what is new, metadata are the session's."""
+    by_hand = SessionPersistence(store, auto_save=False)
+    result = run(agent_of(by_hand).run("hello", conversation_id="s"))
+    assert not store.exists("s")
+    assert run(by_hand.save("s", result.all_messages())) == 2
+    assert run(by_hand.save("s", result.all_messages())) == 0
+    assert run(agent_of(by_hand).run("again", conversation_id="s")).output == "given 3"
+
+    async def at_once(id: str) -> list[int]:
+        return await asyncio.gather(*(by_hand.save(id, result.all_messages()) for _ in range(8)))
+
+    for number in range(20):
+        assert sorted(run(at_once(f"once-{number}"))) == [0] * 7 + [2]
+        assert texts(store.session(f"once-{number}")) == ["hello", "given 1"]
+    forgetful = SessionPersistence(
+        store,
+        auto_restore=False,
+        metadata=lambda ctx: {"agent": str(getattr(ctx.agent, "name", ""))},
+    )
+    assert (
+        run(agent_of(forgetful, name="guide").run("again", conversation_id="s")).output == "given 1"
+    )
+    assert texts(store.session("s")) == ["hello", "given 1", "again", "given 1"]
+    assert store.session("s").metadata == {"agent": "guide"}
+    assert [one.id for one in store.sessions(where={"agent": "guide"}).items] == ["s"]
+
+
+def test_from_a_spec(tmp_path: Path) -> None:
+    """An agent that is described in a file names the store and its options there."""
+    options = {"store": str(tmp_path / "data"), "prefix": "chat/", "metadata": {"team": "a"}}
+    agent = Agent.from_spec(
+        {"model": "test", "capabilities": [{"SessionPersistence": options}]},
+        custom_capability_types=[SessionPersistence],
+    )
+    run(agent.run("hello", conversation_id="s"))
+    with hansard.open(tmp_path / "data") as store:
+        assert texts(store.session("chat/s")) == ["hello", "success (no tool calls)"]
+        assert store.session("chat/s").metadata == {"team": "a"}
+    short = SessionPersistence.from_spec("memory:")
+    assert isinstance(short, SessionPersistence)
+
+
+# -- what others do to the history --------------------------------------------------------------
+
+
+def processed(store: hansard.Store, processor: Callable[..., Any]) -> Agent[Any, Any]:
+    """Return an agent whose history is changed before each request."""
+    return agent_of(SessionPersistence(store), ProcessHistory(processor))
+
+
+def test_what_a_processor_leaves_out_stays_stored(store: hansard.Store) -> None:
+    """A window over the history is what the model sees; the next run has all again, and none is doubled."""
+    seen = []
+
+    def last_two(messages: list[ModelMessage]) -> list[ModelMessage]:
+        seen.append(len(messages))
+        return messages[-2:] if len(messages) > 2 else messages
+
+    agent = processed(store, last_two)
+    for number in range(4):
+        result = run(agent.run(str(number), conversation_id="s"))
+    assert result.output == "given 2"
+    assert seen == [1, 3, 5, 7]
+    assert texts(store.session("s")) == [
+        "0",
+        "given 1",
+        "1",
+        "given 2",
+        "2",
+        "given 2",
+        "3",
+        "given 2",
+    ]
+    only = processed(store, lambda messages: messages[-1:])
+    assert run(only.run("4", conversation_id="s")).output == "given 1"
+    assert texts(store.session("s"))[-3:] == ["given 2", "4", "given 1"]
+    assert {event.kind for event in store.session("s").events()} == {"message.added"}
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+def test_a_message_that_stands_for_the_first_ones_is_a_summary(
+    store: hansard.Store, kept: int
+) -> None:
+    """What a compaction puts first is stored as a summary: the model view has it, the history view all."""
+
+    def compact(messages: list[ModelMessage]) -> list[ModelMessage]:
+        if len(messages) < 5:
+            return messages
+        return [
+            ModelRequest([CompactionPart(f"{len(messages) - kept} messages")]),
+            *messages[-kept:],
+        ]
+
+    agent = processed(store, compact)
+    for number in range(3):
+        result = run(agent.run(str(number), conversation_id="s"))
+    session = store.session("s")
+    said = ["0", "given 1", "1", "given 3", "2", f"given {kept}"]
+    assert texts(session) == [f"{5 - kept} messages", *said[5 - kept :]]
+    assert texts(session, view="history") == said
+    assert "summary.added" in {event.kind for event in session.events()}
+    restored = run(SessionPersistence(store).load("s"))
+    assert restored[0].parts == result.all_messages()[0].parts
+    assert dumped(restored) == dumped(result.all_messages())
+    assert (
+        run(agent_of(SessionPersistence(store)).run("3", conversation_id="s")).output
+        == f"given {kept + 2}"
+    )
+
+
+def test_a_changed_history_is_what_is_stored(store: hansard.Store) -> None:
+    """A processor that rewrites messages changes the model view, once; the history view has what was said."""
+
+    def masked(messages: list[Any]) -> list[Any]:
+        return [
+            replace(one, parts=[replace(one.parts[0], content="my pin is ****")])
+            if "4711" in str(one.parts)
+            else one
+            for one in messages
+        ]
+
+    agent = processed(store, masked)
+    for prompt in ("hello", "my pin is 4711"):
+        run(agent_of(SessionPersistence(store)).run(prompt, conversation_id="s"))
+    run(agent.run("and now?", conversation_id="s"))
+    session = store.session("s")
+    assert texts(session)[2:] == ["my pin is ****", "given 3", "and now?", "given 5"]
+    assert texts(session, view="history")[:3] == ["hello", "given 1", "my pin is 4711"]
+    kinds = [event.kind for event in session.events()]
+    assert kinds.count("session.reverted") == 1
+    run(agent.run("more", conversation_id="s"))
+    assert [event.kind for event in session.events()][len(kinds) :] == ["message.added"] * 2
+    # What was not there before is masked before it is stored.
+    run(agent.run("still 4711", conversation_id="s"))
+    assert texts(session).count("my pin is ****") == 2
+    assert "still 4711" not in texts(session, view="history")
+
+
+def test_the_compaction_of_the_harness(store: hansard.Store) -> None:
+    """The harness' own summaries, which leave the first prompt in place, are what a next run begins with."""
+    persistence = SessionPersistence(store)
+    model = FunctionModel(lambda *_: ModelResponse(parts=[TextPart("in short")]))
+    agent = agent_of(
+        persistence, SummarizingCompaction(model=model, max_messages=6, keep_messages=2)
+    )
+    for number in range(6):
+        result = run(agent.run(str(number), conversation_id="s"))
+        # The framework makes one message of two requests in a row, when a run begins.
+        stored = [part for message in run(persistence.load("s")) for part in message.parts]
+        assert stored == [part for message in result.all_messages() for part in message.parts]
+    assert "in short" in texts(store.session("s"))
+    assert [
+        str(n) for n in range(6) if str(n) not in texts(store.session("s"), view="history")
+    ] == []
+
+
+def test_a_copied_history_is_the_same(store: hansard.Store) -> None:
+    """A processor that copies all messages changes nothing."""
+    agent = processed(store, copy.deepcopy)
+    for number in range(3):
+        run(agent.run(f"look {number}", conversation_id="s"))
+    assert {event.kind for event in store.session("s").events()} == {"message.added"}
+    assert len(store.session("s").messages()) == 12
+
+
+class Meanwhile(AbstractCapability[Any]):
+    """Lets another process speak before the first request of a run, and changes the history before one."""
+
+    def __init__(
+        self, session: hansard.Session, request: int, change: Callable[[list[Any]], None]
+    ) -> None:
+        self._session, self._request, self._change = session, request, change
+        self._count = 0
+
+    async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
+        """Say something as another process, and change the history."""
+        self._count += 1
+        if self._count == 1:
+            native = dumped([ModelRequest([UserPromptPart("from elsewhere")], run_id="other")])[0]
+            self._session.add_message(pydantic_items.message_of(native))
+        if self._count == self._request:
+            self._change(ctx.messages)
+        return request_context
+
+
+def shorten(upto: int) -> Callable[[list[Any]], None]:
+    """Return what lets a message stand for the first ones."""
+
+    def change(messages: list[Any]) -> None:
+        messages[:upto] = [ModelRequest([UserPromptPart("in short")])]
+
+    return change
+
+
+def reword(messages: list[Any]) -> None:
+    """Change what was said in the middle."""
+    messages[2] = ModelRequest([UserPromptPart("1, in other words")])
+
+
+@pytest.mark.parametrize(
+    ("request_number", "change", "kind"),
+    [
+        (1, shorten(2), "summary.added"),
+        (1, reword, "session.reverted"),
+        (2, shorten(5), "session.reverted"),
+    ],
+    ids=["summary", "reworded", "summary-of-both"],
+)
+def test_a_change_does_not_hide_what_another_said(
+    store: hansard.Store, request_number: int, change: Callable[[list[Any]], None], kind: str
+) -> None:
+    """N-18: what another process says while the history is changed stays in the model view."""
+    session = store.session("s")
+    for number in range(2):
+        run(agent_of(SessionPersistence(store)).run(f"{number}", conversation_id="s"))
+    other = Meanwhile(session, request_number, change)
+    result = run(agent_of(SessionPersistence(store), other).run("look", conversation_id="s"))
+    said = texts(session)
+    assert said.count("from elsewhere") == 1
+    assert kind in {event.kind for event in session.events()}
+    assert {"0", "1", "look"} <= set(texts(session, view="history"))
+    restored = run(SessionPersistence(store).load("s"))
+    own = [one for one in restored if one.run_id != "other"]
+    assert [one.parts for one in own] == [one.parts for one in result.all_messages()]
+
+
+# -- several processes, and kills ---------------------------------------------------------------
+
+CHILD = """
+import asyncio, os, signal, sys
+import hansard
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import FunctionModel
+from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
+from pydantic_ai_harness.step_persistence import ContinuableSnapshot, StepEvent, StepPersistence
+
+path, what, name = sys.argv[1:]
+store = hansard.open(path, durability="os")
+
+def answer(messages, info):
+    parts = messages[-1].parts
+    if isinstance(parts[-1], ToolReturnPart):
+        if what == "request":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ModelResponse(parts=[TextPart(f"answer to {name}")])
+    return ModelResponse(parts=[ToolCallPart("look", {}, tool_call_id=f"c-{parts[-1].content}")])
+
+agent = Agent(FunctionModel(answer), capabilities=[
+    SessionPersistence(store),
+    StepPersistence(store=HansardStepStore(store), run_id=None if what == "many" else "r"),
+])
+
+@agent.tool_plain
+def look() -> str:
+    "Look, and maybe never come back."
+    if what == "tool":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"seen by {name}"
+
+async def many():
+    steps = HansardStepStore(store)
+    for number in range(6):
+        await agent.run(f"{name}-{number}", conversation_id="s")
+        for _ in range(2):
+            await steps.append_event(StepEvent(run_id="both", kind="run_started", step_index=number,
+                                               idempotency_key=f"{number}"))
+        messages = [*agent_messages(number)]
+        await steps.save_snapshot(ContinuableSnapshot(run_id="both", step_index=number, messages=messages))
+
+def agent_messages(number):
+    return [ModelResponse(parts=[TextPart(f"{name} {n}")]) for n in range(number + 1)]
+
+if what == "many":
+    print("ready", flush=True)
+    sys.stdin.readline()
+    asyncio.run(many())
+else:
+    asyncio.run(agent.run(name, conversation_id="s"))
+print("done", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def children(*rows: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start programs of this Python, and see to it that none is left."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD, *row],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for row in rows
+    ]
+    try:
+        yield started
+    finally:
+        for child in started:
+            child.kill()
+            child.communicate(timeout=PATIENCE)
+
+
+@pytest.mark.slow
+def test_two_processes_in_one_conversation_lose_nothing(
+    store: hansard.Store, tmp_path: Path
+) -> None:
+    """N-16, N-17: two agents that run one conversation at the same time have all 48 messages in it.
+
+    So have two that write the steps and snapshots of one run: each is there, a repeated one once.
+    """
+    path = str(tmp_path / "data")
+    with children([path, "many", "x"], [path, "many", "y"]) as started:
+        for child in started:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        for child in started:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        for child in started:
+            assert child.communicate(timeout=PATIENCE)[0] == "done\n"
+    restored = run(SessionPersistence(store).load("s"))
+    assert len(restored) == len(store.session("s").messages()) == 48
+    # What ran at the same time comes one after the other, each call followed by its result.
+    for first in range(0, 48, 4):
+        one = [
+            part.content
+            for m in restored[first : first + 4]
+            for part in m.parts
+            if hasattr(part, "content")
+        ]
+        name = str(one[0])[0]
+        assert one[1:] == [f"seen by {name}", f"answer to {name}"]
+    prompts = [
+        str(part.content) for m in restored for part in m.parts if isinstance(part, UserPromptPart)
+    ]
+    for name in ("x", "y"):
+        assert [one for one in prompts if one[0] == name] == [f"{name}-{n}" for n in range(6)]
+    steps = HansardStepStore(store)
+    assert sorted(event.step_index for event in run(steps.list_events(run_id="both"))) == list(
+        range(6)
+    )
+    snapshots = run(steps.list_snapshots(run_id="both"))
+    assert len(snapshots) == 12
+    for name in ("x", "y"):
+        own = [one.messages for one in snapshots if one.messages[0].parts[0].content[0] == name]
+        assert [[m.parts[0].content for m in one] for one in own] == [
+            [f"{name} {n}" for n in range(number + 1)] for number in range(6)
+        ]
+    assert len(run(steps.list_runs(conversation_id="s"))) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["tool", "request"])
+def test_an_agent_that_was_killed_goes_on(store: hansard.Store, tmp_path: Path, where: str) -> None:
+    """N-39, N-59: killed in a tool, or while a model has its results, all before is there, and goes on.
+
+    With a prompt, the call gets a result that says so; without one, it is made, or its results sent again.
+    """
+    with children([str(tmp_path / "data"), where, "hello"]) as (child,):
+        assert child.communicate(timeout=PATIENCE)[0] == ""
+        assert child.returncode == -signal.SIGKILL
+    session = store.session("s")
+    said = [common.plain(message)["role"] for message in session.messages()]
+    assert said == ["user", "assistant", "tool"][: 2 if where == "tool" else 3]
+    steps = HansardStepStore(store)
+    effects = run(steps.list_unresolved_tool_effects(run_id="r"))
+    assert [effect.tool_name for effect in effects] == (["look"] if where == "tool" else [])
+    if where == "request":
+        history = run(continue_run(steps, run_id="r"))
+        assert isinstance(history[-1].parts[0], ToolReturnPart)
+    persistence = SessionPersistence(store)
+    made = []
+
+    def look_again() -> str:
+        made.append("look")
+        return "seen at last"
+
+    agent = agent_of(persistence, tools=[])
+    agent.tool_plain(name="look")(look_again)
+    other = session.fork("other").id
+    result = run(agent.run("are you there?", conversation_id="s"))
+    assert result.output.startswith("given")
+    assert texts(session)[-2] == "are you there?"
+    assert not made
+    result = run(agent.run(conversation_id=other))
+    assert result.output == "given 3"
+    assert made == (["look"] if where == "tool" else [])
+    found = run(persistence.load(other))
+    assert len(found) == 4
+    assert [one.parts for one in found] == [one.parts for one in result.all_messages()]
+    # Once more: nothing was stored twice, and the first run's messages are as they were.
+    assert dumped(found)[:2] == dumped(run(persistence.load("s")))[:2]
+
+
+# -- the step store -----------------------------------------------------------------------------
+
+
+def some_messages(rng: random.Random, pool: list[ModelMessage]) -> list[ModelMessage]:
+    """Return a history: some of those that were used before, and some new ones."""
+    # As any store gives them back: the framework reads a picture as a kind of its own.
+    read = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(MESSAGES))
+    pool.append(replace(rng.choice(read), run_id=f"m{len(pool)}"))
+    return rng.choices(pool, k=rng.randrange(6))
+
+
+async def one_step(rng: random.Random, stores: list[Any], pool: list[ModelMessage]) -> list[Any]:
+    """Do the same random thing to all stores; return their answers."""
+    run_id, other = rng.choices(["r1", "r2", "r/3 ü"], k=2)
+    time = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(
+        seconds=rng.randrange(5), microseconds=rng.randrange(3)
+    )
+    key = rng.choice(
+        [None, "k", f"{rng.randrange(6)}:{rng.choice('ab')}", "-1:x", "x:y", "1", "k" * 2000]
+    )
+    call = rng.choice(["c1", "c2", "c3"])
+    interrupted = rng.random() < 0.5
+    deed = rng.choice(["run", "step", "snapshot", "snapshot", "effect", "ask", "ask"])
+    value: Any
+    if deed == "run":
+        value = RunRecord(
+            run_id=run_id, parent_run_id=rng.choice([None, other]), conversation_id=rng.choice([None, "c"]),
+            metadata={"api_key": "sk-" + "a1B2c3D4" * 4} if interrupted else {},
+            started_at=time, agent_name=key,
+        )  # fmt: skip
+        return [await store.register_run(value) for store in stores]
+    if deed == "step":
+        value = StepEvent(
+            run_id=run_id, kind="tool_call_started", step_index=rng.randrange(9), timestamp=time,
+            error=rng.choice([None, "oh\u2028no"]), metadata={"a": "b"}, idempotency_key=key,
+        )  # fmt: skip
+        return [await store.append_event(value) for store in stores]
+    if deed == "snapshot":
+        value = ContinuableSnapshot(
+            run_id=run_id, step_index=rng.randrange(9), messages=some_messages(rng, pool), timestamp=time,
+            state="interrupted" if interrupted else "complete", idempotency_key=key,
+        )  # fmt: skip
+        return [await store.save_snapshot(value) for store in stores]
+    if deed == "effect":
+        value = ToolEffectRecord(
+            tool_call_id=call, tool_name="t", run_id=run_id, started_at=time, effect_summary=key,
+            status=rng.choice(["started", "completed", "failed"]), ended_at=rng.choice([None, time]),
+        )  # fmt: skip
+        return [await store.record_tool_effect(value) for store in stores]
+    parent, conversation = rng.choice([None, other]), rng.choice([None, "c", "none"])
+    return [
+        [
+            await store.get_run(run_id=run_id),
+            await store.list_runs(parent_run_id=parent, conversation_id=conversation),
+            await store.list_events(run_id=run_id),
+            await store.latest_snapshot(run_id=run_id, include_interrupted=interrupted),
+            await store.list_snapshots(run_id=run_id, include_interrupted=interrupted),
+            await store.get_tool_effect(run_id=run_id, tool_call_id=call),
+            await store.list_unresolved_tool_effects(run_id=run_id),
+        ]
+        for store in stores
+    ]
+
+
+@pytest.mark.parametrize("keep", [None, 1, 2, 3])
+def test_a_step_store_answers_as_the_harness_does(
+    store: hansard.Store, rng: random.Random, keep: int | None
+) -> None:
+    """The same random script gives the same answers as the harness' own store, in two handles, and anew."""
+
+    async def script() -> None:
+        own = HansardStepStore(store, max_snapshots_per_run=keep)
+        second = HansardStepStore(store, max_snapshots_per_run=keep)
+        theirs = InMemoryStepStore(max_snapshots_per_run=keep)
+        pool: list[ModelMessage] = []
+        for _ in range(150):
+            ours: Any = rng.choice([own, second])
+            mine, right = await one_step(rng, [ours, theirs], pool)
+            assert mine == right
+        fresh: Any = HansardStepStore(store)
+        for run_id in ("r1", "r2", "r/3 ü"):
+            for all_of_them in (True, False):
+                asked: Any = {"run_id": run_id, "include_interrupted": all_of_them}
+                assert await fresh.list_snapshots(**asked) == await theirs.list_snapshots(**asked)
+                assert await fresh.latest_snapshot(**asked) == await theirs.latest_snapshot(**asked)
+            assert await fresh.list_events(run_id=run_id) == await theirs.list_events(run_id=run_id)
+
+    run(script())
+
+
+def test_a_step_store_stores_a_message_once(store: hansard.Store) -> None:
+    """N-73: a snapshot adds what is new in it; its messages are in the shape that everybody reads."""
+    steps = HansardStepStore(store)
+    assert isinstance(steps, StepStore)
+    agent = agent_of(StepPersistence(store=steps, capture_frontier=True))
+    history: list[ModelMessage] = []
+    for number in range(4):
+        history = run(
+            agent.run(f"look {number}", message_history=history, conversation_id="c")
+        ).all_messages()
+    (record,) = [one for one in run(steps.list_runs()) if one.run_id == history[-1].run_id]
+    session = store.session(f"steps/run/{record.run_id}")
+    snapshots = run(steps.list_snapshots(run_id=record.run_id, include_interrupted=True))
+    assert len(snapshots) >= 3
+    assert snapshots[-1].messages == history
+    assert len(session.messages()) <= len(history) + 1
+    assert "look 0" in texts(session)
+    assert run(continue_run(steps, run_id=record.run_id)) == history
+
+
+def test_what_is_redacted_leaves_the_snapshots(store: hansard.Store) -> None:
+    """A message that was redacted is in no snapshot, whoever has read it before; a run begun anew is new."""
+    steps = HansardStepStore(store)
+    snapshot = ContinuableSnapshot(run_id="r", step_index=1, messages=MESSAGES[:2])
+    run(steps.save_snapshot(snapshot))
+    assert run(steps.latest_snapshot(run_id="r")) == snapshot
+    store.session("steps/run/r").redact(1)
+    assert run(steps.latest_snapshot(run_id="r")).messages == MESSAGES[1:2]
+    store.delete("steps/run/r")
+    store.purge("steps/run/r")
+    assert run(steps.latest_snapshot(run_id="r")) is None
+    run(steps.save_snapshot(snapshot))
+    assert run(steps.latest_snapshot(run_id="r")) == snapshot
+
+
+@pytest.mark.parametrize("keep", [0, -1, 1.5, "2"])
+def test_a_step_store_refuses_what_it_cannot_keep(keep: Any) -> None:
+    """A bound below one, or none that is a whole number, is refused, as the harness does."""
+    with pytest.raises(ValueError, match="max_snapshots_per_run"):
+        HansardStepStore("memory:", max_snapshots_per_run=keep)
+
+
+@pytest.mark.parametrize(
+    ("gone", "names"),
+    [("pydantic_ai", "pydantic-ai-slim"), ("pydantic_ai_harness", "pydantic-ai-harness")],
+)
+def test_a_missing_framework_is_named(gone: str, names: str) -> None:
+    """Without the framework, the error names the extra to install; without the harness, the rest works."""
+    code = (
+        "import sys\n"
+        f"sys.modules['{gone}'] = None\n"
+        "import hansard.adapters.pydantic_items\n"
+        "import hansard.adapters.pydantic_ai as adapter\n"
+        "print(adapter.SessionPersistence)\n"
+        "adapter.HansardStepStore\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert f"ImportError: hansard.adapters.pydantic_ai needs {names}" in done.stderr
+    assert "pip install 'hansard[pydantic-ai]'" in done.stderr
+    assert ("SessionPersistence" in done.stdout) == (gone == "pydantic_ai_harness")
+
+
+def test_a_retry_is_part_of_the_run(store: hansard.Store) -> None:
+    """What a tool asks the model to do again, and what an output is refused for, is stored as it was."""
+    persistence = SessionPersistence(store)
+    agent = agent_of(persistence, tools=[], retries=3)
+    tries: list[str] = []
+
+    @agent.tool_plain(name="look", retries=3)
+    def refuses(at: str) -> str:
+        tries.append(at)
+        if len(tries) < 3:
+            raise ModelRetry("look closer")
+        return at
+
+    @agent.output_validator
+    def longer(output: str) -> str:
+        if len(tries) < 4:
+            tries.append("output")
+            raise ModelRetry("say more")
+        return output
+
+    result = run(agent.run("look", conversation_id="s"))
+    assert len(tries) == 4
+    assert dumped(run(persistence.load("s"))) == dumped(result.all_messages())
+    assert store.session("s").pairing() == []

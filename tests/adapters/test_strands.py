@@ -1,0 +1,540 @@
+"""`HansardRepository` and `HansardStorage` are what Strands takes for its own, and lose nothing.
+
+Strands' file sessions and its storage in memory say what is right; a scripted model drives its real loop.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.models.model import Model
+from strands.session.file_session_manager import FileSessionManager
+from strands.session.repository_session_manager import RepositorySessionManager
+from strands.session.snapshot_session_manager import SnapshotSessionManager
+from strands.storage import InMemoryStorage
+from strands.types.exceptions import SessionException, StorageError
+from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
+
+import hansard
+from hansard.adapters import common
+from hansard.adapters.strands import HansardRepository, HansardStorage
+
+#: Whoever waits so long has hung.
+PATIENCE = 60
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[hansard.Store]:
+    """Return a store whose appends survive a kill; a power cut is not what these tests are about."""
+    with hansard.open(tmp_path / "data", durability="os") as opened:
+        yield opened
+
+
+class Scripted(Model):
+    """A model that calls a tool when it is asked to look, and else says how many messages it was given."""
+
+    def update_config(self, **model_config: Any) -> None:
+        """Take no options."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Have none."""
+        return {}
+
+    def structured_output(self, *_: Any, **__: Any) -> Any:
+        """Give none."""
+        raise NotImplementedError
+
+    async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        """Yield one message, bit by bit."""
+        last = messages[-1]["content"][0]
+        yield {"messageStart": {"role": "assistant"}}
+        if last.get("text") == "look":
+            start = {"toolUse": {"name": "look", "toolUseId": f"c{len(messages)}"}}
+            yield {"contentBlockStart": {"start": start}}
+            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": '{"at": "x"}'}}}}
+            reason = "tool_use"
+        else:
+            yield {"contentBlockDelta": {"delta": {"text": f"seen {len(messages)}"}}}
+            reason = "end_turn"
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": reason}}
+
+
+@tool
+def look(at: str) -> str:
+    """Look at something."""
+    return f"a view of {at}"
+
+
+def agent_of(manager: Any, **options: Any) -> Agent:
+    """Return an agent with a scripted model."""
+    return Agent(
+        model=Scripted(),
+        tools=[look],
+        session_manager=manager,
+        agent_id="a",
+        callback_handler=None,
+        **options,
+    )
+
+
+def texts(messages: Any) -> list[str]:
+    """Return what messages say, as everybody reads it."""
+    return [common.plain(message)["content"] for message in messages]
+
+
+# -- the repository -----------------------------------------------------------------------------
+
+
+def content(rng: random.Random) -> Any:
+    """Return a message, with bytes, calls, and what JSON has no word for."""
+    block = rng.choice(
+        [
+            {"text": f"text {rng.random()}"},
+            {"text": "same"},
+            {"toolUse": {"toolUseId": "c", "name": "n", "input": {"x": [1, None]}}},
+            {
+                "toolResult": {
+                    "toolUseId": "c",
+                    "status": "success",
+                    "content": [{"json": {"a": 1}}],
+                }
+            },
+            {"image": {"format": "png", "source": {"bytes": b"\0\1" + rng.randbytes(3)}}},
+            {"toolResult": {"toolUseId": "c", "content": [{"json": {"x": float("inf")}}]}},
+        ]
+    )
+    return {"role": rng.choice(["user", "assistant"]), "content": [block, {"text": "!"}]}
+
+
+class Together:
+    """Several agents that work together, as far as a repository sees them."""
+
+    def __init__(self, name: str, state: dict[str, Any]) -> None:
+        self.id = name
+        self.state = state
+
+    def serialize_state(self) -> dict[str, Any]:
+        """Return the state."""
+        return self.state
+
+
+class Script:
+    """The same operations on Strands' files and on two repositories that share a directory."""
+
+    def __init__(self, rng: random.Random, path: Path) -> None:
+        self.rng = rng
+        self.theirs = FileSessionManager("unused", str(path / "files"))
+        self.stores = [hansard.open(path / "data", durability="os") for _ in range(2)]
+        self.ours = [HansardRepository(store) for store in self.stores]
+        self.count = 0
+
+    def both(self, call: str, *arguments: Any, **named: Any) -> Any:
+        """Do the same to both, and return what they say, which must be the same."""
+        answers: list[Any] = []
+        for one in (self.theirs, self.rng.choice(self.ours)):
+            try:
+                # What a repository changes of what it is given is its own.
+                given = [self.own(argument) for argument in arguments]
+                answers.append(told(getattr(one, call)(*given, **named)))
+            except (SessionException, ValueError) as error:
+                answers.append(type(error))
+        assert answers[0] == answers[1], (call, arguments)
+        return answers[0]
+
+    def own(self, argument: Any) -> Any:
+        """Return an argument that nobody else has."""
+        if isinstance(argument, SessionMessage | SessionAgent):
+            return type(argument).from_dict(argument.to_dict())
+        return argument
+
+    def step(self) -> None:
+        """Do something at random, and look."""
+        session, agent = self.rng.choice(["s", "t"]), self.rng.choice(["a", "b"])
+        number = self.rng.randrange(self.count + 2)
+        match self.rng.randrange(10):
+            case 0:
+                self.both("create_session", Session(session, SessionType.AGENT, "then", "then"))
+            case 1:
+                self.both("create_agent", session, self.agent(agent))
+            case 2:
+                self.both("update_agent", session, self.agent(agent))
+            case 3:
+                message = SessionMessage(content(self.rng), number, None, f"u{self.count}", "now")
+                self.both("update_message", session, agent, message)
+            case 4:
+                redacted = content(self.rng)
+                message = SessionMessage(redacted, number, redacted, f"u{self.count}", "now")
+                self.both("update_message", session, agent, message)
+            case 5:
+                call = self.rng.choice(["create_multi_agent", "update_multi_agent"])
+                self.both(call, session, Together(agent, {"n": self.rng.random()}))
+            case _:
+                message = SessionMessage(content(self.rng), self.count, None, f"c{self.count}", "x")
+                self.both("create_message", session, agent, message)
+                self.count += 1
+        self.look(session, agent, number)
+
+    def agent(self, name: str) -> SessionAgent:
+        """Return an agent's state."""
+        state = {"n": self.rng.random(), "odd": self.rng.choice([None, float("inf"), b"\0"])}
+        return SessionAgent(name, state, {"removed": 1}, {"i": 1}, f"{self.rng.random()}", "now")
+
+    def look(self, session: str, agent: str, number: int) -> None:
+        """Ask both the same."""
+        self.both("read_session", session)
+        self.both("read_agent", session, agent)
+        self.both("read_message", session, agent, number)
+        self.both("read_multi_agent", session, agent)
+        limit = self.rng.choice([None, 0, 2, 100])
+        self.both("list_messages", session, agent, limit=limit, offset=self.rng.randrange(4))
+
+
+def told(answer: Any) -> Any:
+    """Return an answer so that two can be compared."""
+    if isinstance(answer, list):
+        return [told(one) for one in answer]
+    return answer.to_dict() if hasattr(answer, "to_dict") else answer
+
+
+@pytest.mark.slow
+def test_it_answers_as_strands_own_files(rng: random.Random, tmp_path: Path) -> None:
+    """N-18, N-64: 120 random operations through two repositories of one directory answer as on files."""
+    script = Script(rng, tmp_path)
+    for session in ("s", "t"):
+        script.both("create_session", Session(session, SessionType.AGENT, "then", "then"))
+    for _ in range(120):
+        script.step()
+    assert len(script.both("list_messages", "s", "a")) > 3
+    with pytest.raises(ValueError, match="integer"):
+        script.ours[0].read_message("s", "a", "1")  # type: ignore[arg-type]
+    for store in script.stores:
+        store.close()
+    with hansard.open(tmp_path / "data", read_only=True) as cold:
+        script.ours = [HansardRepository(cold)]
+        for session in ("s", "t"):
+            for agent in ("a", "b"):
+                script.both("list_messages", session, agent)
+                script.both("read_agent", session, agent)
+
+
+def test_an_agent_goes_on_where_it_was(store: hansard.Store) -> None:
+    """N-58, N-60: a new agent has what the last one said, once, and was created when it was."""
+    repository = HansardRepository(store)
+    first = agent_of(RepositorySessionManager("support/42", repository), state={"user": "u7"})
+    first("hello")
+    first("look")
+    created = repository.read_agent("support/42", "a")
+    second = agent_of(RepositorySessionManager("support/42", HansardRepository(store)))
+    assert second.messages == first.messages
+    assert second.state.get("user") == "u7"
+    second("and now?")
+    stored = repository.read_agent("support/42", "a")
+    assert created is not None
+    assert stored is not None
+    assert stored.created_at == created.created_at
+    session = store.session("support/42")
+    assert texts(session.messages()) == [
+        *["hello", "seen 1", "look", "", "a view of x", "seen 5", "and now?", "seen 7"]
+    ]
+    # Calls and results are known as such, in whatever shape a framework has them.
+    assert session.pairing() == []
+    assert [hit.session for hit in store.search("view")] == ["support/42"]
+    assert [len(one.get("tool_calls", ())) for one in map(common.plain, session.messages())][3] == 1
+
+
+def test_a_redacted_message_is_gone(store: hansard.Store, tmp_path: Path) -> None:
+    """N-66: what a guardrail redacts is in no view and, after a compaction, in no file."""
+    repository = HansardRepository(store)
+    manager = RepositorySessionManager("s", repository)
+    agent = agent_of(manager)
+    agent("hello")
+    secret: Any = {"role": "user", "content": [{"text": "my code is swordfish"}]}
+    manager.append_message(secret, agent)
+    instead: Any = {"role": "user", "content": [{"text": "[taken out]"}]}
+    manager.redact_latest_message(instead, agent)
+    found = repository.list_messages("s", "a")
+    assert [message.to_message()["content"] for message in found][-1] == instead["content"]
+    assert found[-1].redact_message == instead
+    session = store.session("s")
+    assert texts(session.messages(view="history")) == ["hello", "seen 1", "[taken out]"]
+    session.compact()
+    files = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    assert not [path for path in files if b"swordfish" in path.read_bytes()]
+    agent = agent_of(RepositorySessionManager("s", HansardRepository(store)))
+    assert "swordfish" not in str(agent.messages)
+    agent("go on")
+    assert [message.message_id for message in repository.list_messages("s", "a")] == [0, 1, 2, 3, 4]
+
+
+def test_a_text_that_is_none_is_stored_all_the_same(store: hansard.Store) -> None:
+    """N-64: half a character, as a cut stream leaves it, comes back equal; Strands' files refuse it."""
+    half: Any = {"role": "user", "content": [{"text": "half \ud83d"}]}
+    repository = HansardRepository(store)
+    repository.create_message("s", "a", SessionMessage(half, 0))
+    (found,) = repository.list_messages("s", "a")
+    assert found.to_message() == half
+    assert texts(store.session("s").messages()) == ["half ?"]
+
+
+def test_what_another_framework_wrote_is_readable(store: hansard.Store) -> None:
+    """A session that Strands has not begun is listed as Strands would have it: texts, calls and results."""
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":"x"}'}}
+    store.session("s").add_messages(
+        [
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "seen"},
+        ]
+    )
+    repository = HansardRepository(store)
+    assert repository.read_session("s") is None
+    found = [message.to_message() for message in repository.list_messages("s", "any")]
+    result = {"toolUseId": "c1", "status": "success", "content": [{"text": "seen"}]}
+    assert found == [
+        {"role": "user", "content": [{"text": "hello"}]},
+        {
+            "role": "assistant",
+            "content": [{"toolUse": {"toolUseId": "c1", "name": "look", "input": {"at": "x"}}}],
+        },
+        {"role": "user", "content": [{"toolResult": result}]},
+    ]
+    assert len(repository.list_messages("s", "any", limit=1, offset=1)) == 1
+    with pytest.raises(SessionException):
+        repository.list_messages("nothing", "any")
+
+
+def test_sessions_do_not_mix(store: hansard.Store) -> None:
+    """N-68: one repository serves two users at the same time; neither sees the other, nor other prefixes."""
+    repository = HansardRepository(store, prefix="tenant-a/")
+    agents = [agent_of(RepositorySessionManager(user, repository)) for user in ("u1", "u2")]
+    for number, agent in enumerate(agents):
+        agent(f"I am {number}")
+    assert texts(store.session("tenant-a/u1").messages()) == ["I am 0", "seen 1"]
+    assert texts(store.session("tenant-a/u2").messages()) == ["I am 1", "seen 1"]
+    assert HansardRepository(store).read_session("u1") is None
+    repository.delete_session("u1")
+    assert repository.read_session("u1") is None
+    assert not store.exists("tenant-a/u1")
+    with pytest.raises(SessionException):
+        repository.delete_session("u1")
+    agent_of(RepositorySessionManager("u1", repository))("again")
+    assert texts(store.session("tenant-a/u1").messages()) == ["again", "seen 1"]
+
+
+# -- several processes, and kills ---------------------------------------------------------------
+
+CHILD = """
+import os, signal, sys
+import hansard
+from hansard.adapters.strands import HansardRepository
+from strands.session.repository_session_manager import RepositorySessionManager
+from strands import Agent, tool
+from strands.models.model import Model
+
+path, what, name = sys.argv[1:]
+
+class Scripted(Model):
+    def update_config(self, **_): pass
+    def get_config(self): return {}
+    def structured_output(self, *_, **__): raise NotImplementedError
+    async def stream(self, messages, *_, **__):
+        yield {"messageStart": {"role": "assistant"}}
+        if messages[-1]["content"][0].get("text") == "look":
+            yield {"contentBlockStart": {"start": {"toolUse": {"name": "look", "toolUseId": "c1"}}}}
+            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": "{}"}}}}
+        else:
+            yield {"contentBlockDelta": {"delta": {"text": "answer to " + name}}}
+        yield {"contentBlockStop": {}}
+        called = messages[-1]["content"][0].get("text") == "look"
+        yield {"messageStop": {"stopReason": "tool_use" if called else "end_turn"}}
+
+@tool
+def look() -> str:
+    "Look, and never come back."
+    os.kill(os.getpid(), signal.SIGKILL)
+
+repository = HansardRepository(hansard.open(path, durability="os") if what == "many" else path)
+manager = RepositorySessionManager("s", repository)
+agent = Agent(model=Scripted(), tools=[look], session_manager=manager, agent_id="a", callback_handler=None)
+if what == "many":
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(15):
+        agent(f"{name}-{number}")
+else:
+    for text in name.split():
+        agent(text)
+print(len(agent.messages), flush=True)
+"""
+
+
+@contextlib.contextmanager
+def children(*rows: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start programs of this Python, and see to it that none is left."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD, *row],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for row in rows
+    ]
+    try:
+        yield started
+    finally:
+        for child in started:
+            child.kill()
+            child.communicate(timeout=PATIENCE)
+
+
+@pytest.mark.slow
+def test_two_processes_in_one_conversation_lose_nothing(
+    store: hansard.Store, tmp_path: Path
+) -> None:
+    """N-16, N-17: two agents that began at the same time have all 60 messages; on files, 30 are left."""
+    path = str(tmp_path / "data")
+    HansardRepository(store).create_session(Session("s", SessionType.AGENT))
+    with children([path, "many", "x"], [path, "many", "y"]) as started:
+        for child in started:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        for child in started:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        for child in started:
+            assert child.communicate(timeout=PATIENCE)[0] == "30\n"
+    found = HansardRepository(store).list_messages("s", "a")
+    assert [message.message_id for message in found] == list(range(60))
+    said = texts(message.to_message() for message in found)
+    for name in ("x", "y"):
+        own = [text for text in said if text.startswith(f"{name}-")]
+        assert own == [f"{name}-{number}" for number in range(15)]
+        assert said.count(f"answer to {name}") == 15
+    # The same with Strands' own files, one after the other: each counts for itself.
+    files = str(tmp_path / "files")
+    FileSessionManager("s", files)
+    agents = [agent_of(FileSessionManager("s", files)) for _ in range(2)]
+    for number in range(15):
+        for agent in agents:
+            agent(f"{number}")
+    assert len(FileSessionManager("s", files).list_messages("s", "a")) == 30
+
+
+@pytest.mark.slow
+def test_an_agent_that_was_killed_goes_on(tmp_path: Path) -> None:
+    """N-39, N-59: killed inside a tool, what was said before is there; the next process goes on from it."""
+    path = str(tmp_path / "data")
+    with children([path, "one", "hello look never"]) as (child,):
+        assert child.communicate(timeout=PATIENCE)[0] == ""
+        assert child.returncode == -signal.SIGKILL
+    with hansard.open(path) as store:
+        session = store.session("s")
+        assert session.verify().ok
+        assert texts(session.messages()) == ["hello", "answer to hello look never", "look", ""]
+        assert [problem.call_id for problem in session.pairing()] == ["c1"]
+        agent = agent_of(RepositorySessionManager("s", HansardRepository(store)))
+        # Strands gives the call that was killed a result that says so, and goes on.
+        agent("go on")
+        assert texts(session.messages())[-2:] == ["go on", f"seen {len(agent.messages) - 1}"]
+        assert [common.plain(one)["role"] for one in session.messages()][:4] == (
+            ["user", "assistant"] * 2
+        )
+
+
+# -- the storage --------------------------------------------------------------------------------
+
+KEYS = ["a", "a/b", "/a//c/", "session/s/latest.json", "a.txt", "b" * 300]
+BAD_KEYS = ["", "/", "a\\b", "../x", "a/../b"]
+
+
+@pytest.mark.slow
+def test_the_storage_answers_as_strands_own(rng: random.Random, tmp_path: Path) -> None:
+    """N-1, N-19: 150 random operations through two storages of one directory answer as in memory."""
+
+    async def scene() -> None:
+        theirs = InMemoryStorage()
+        async with (
+            hansard.aio.open(tmp_path / "data", durability="os") as one,
+            hansard.aio.open(tmp_path / "data", durability="os") as other,
+        ):
+            ours = [HansardStorage(one), HansardStorage(other)]
+
+            async def both(call: str, *arguments: Any) -> Any:
+                answers: list[Any] = []
+                for storage in (theirs, rng.choice(ours)):
+                    try:
+                        answers.append(await getattr(storage, call)(*arguments))
+                    except StorageError:
+                        answers.append(StorageError)
+                assert answers[0] == answers[1], (call, arguments)
+                return answers[0]
+
+            for _ in range(150):
+                key = rng.choice(KEYS if rng.random() < 0.9 else BAD_KEYS)
+                data = rng.choice(
+                    [b"", b'{"words": "red apples"}', b"green pears", rng.randbytes(9)]
+                )
+                calls: list[Any] = [("write", key, data), ("read", key), ("delete", key)]
+                await both(*rng.choice(calls))
+                await both("list", rng.choice(["", "a", "a/", "/a", "zz", "session//s", ".."]))
+            await both("search", "red")
+            assert len(await both("list", "")) > 0
+
+    asyncio.run(scene())
+
+
+def test_snapshots_are_kept_in_the_storage(store: hansard.Store) -> None:
+    """An agent with a `SnapshotSessionManager` over our storage is restored by another one."""
+    storage = HansardStorage(store)
+    first = agent_of(SnapshotSessionManager("s", storage=storage))
+    first("hello")
+    second = agent_of(SnapshotSessionManager("s", storage=HansardStorage(store)))
+    second("look")
+    assert texts(second.messages)[:2] == ["hello", "seen 1"]
+    assert len(second.messages) == 6
+    keys = asyncio.run(storage.list())
+    assert keys
+    assert {info.id for info in store.sessions(prefix="strands/").items} == {
+        f"strands/{key}" for key in keys
+    }
+    # Each write is an event: what an earlier one held can be read.
+    latest = store.session(f"strands/{keys[0]}")
+    assert sum(event.kind == "x.strands.value" for event in latest.events()) >= 2
+    asyncio.run(SnapshotSessionManager("s", storage=storage).delete_session())
+    assert asyncio.run(storage.list()) == []
+
+
+def test_a_storage_says_what_went_wrong(tmp_path: Path) -> None:
+    """N-29: a write that fails is a `StorageError` with its reason, and never a silent success."""
+    hansard.open(tmp_path / "data").close()
+    with hansard.open(tmp_path / "data", read_only=True) as store:
+        storage = HansardStorage(store)
+        with pytest.raises(StorageError, match="read_only"):
+            asyncio.run(storage.write("k", b"v"))
+        assert asyncio.run(storage.read("k")) is None
+        with pytest.raises(StorageError):
+            asyncio.run(storage.read("x" * 2000))
+
+
+def test_without_the_framework_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The adapter of a framework that is not installed names the extra to install."""
+    for name in [name for name in sys.modules if name.startswith("hansard.adapters.strands")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "strands"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        ImportError, match=r"needs strands-agents: pip install 'hansard\[strands\]'"
+    ):
+        importlib.import_module("hansard.adapters.strands")

@@ -1,0 +1,71 @@
+"""Sums that are noted in the log: the same as if everything had been read."""
+
+import random
+from typing import Any
+
+import hansard
+from hansard.adapters import tally
+
+
+def _add(value: dict[str, Any], event: hansard.Event) -> None:
+    message = event.message
+    if message is not None:
+        value["texts"] = [*value["texts"], message["content"]]
+
+
+TEXTS = tally.Tally("x.texts", lambda: {"texts": []}, _add)
+
+
+def _step(session: hansard.Session, rng: random.Random, number: int) -> hansard.Session:
+    """Do something at random, and return the session to go on with: a fork, perhaps."""
+    kinds = ["say", "say much", "revert", "clear", "redact", "title", "fork"]
+    kind = rng.choices(kinds, [60, 3, 4, 1, 2, 9, 1])[0]
+    if kind == "say":
+        session.add_message({"role": "user", "content": f"{number}"})
+    elif kind == "say much":
+        session.add_messages([{"role": "user", "content": f"{more}"} for more in range(90)])
+    elif kind == "revert":
+        session.revert(rng.randrange(session.seq + 1))
+    elif kind == "clear":
+        session.clear()
+    elif kind == "redact":
+        session.redact(1)
+    elif kind == "title":
+        session.set_title(f"title {number}")
+    else:
+        parent, session = session, session.fork()
+        parent.redact(1)
+    return session
+
+
+def test_a_sum_is_the_same_with_and_without_notes(rng: random.Random) -> None:
+    """N-40, N-49: after any reverts, clears, redactions and forks, a sum is that of the model view."""
+    with hansard.open("memory:") as store:
+        for _ in range(10):
+            session = store.session()
+            session.add_message({"role": "user", "content": "first"})
+            for number in range(rng.randrange(100)):
+                before = session.seq
+                session = _step(session, rng, number)
+                if tally.due(session, before, session.seq):
+                    # Sometimes twice, sometimes not at all.
+                    for _ in range(rng.randrange(3)):
+                        tally.note(session, TEXTS)
+                shown = [message["content"] for message in session.messages()]
+                assert tally.added_up(session, TEXTS) == (session.seq, {"texts": shown})
+                events = tally.shown(session.events())
+                found = [event.message["content"] for event in events if event.message is not None]
+                assert found == shown
+
+
+def test_a_note_that_was_scrubbed_is_not_believed() -> None:
+    """N-40: a note that no longer says what it said is passed over, and so is one of another shape."""
+    with hansard.open("memory:") as store:
+        session = store.session("s")
+        session.add_messages([{"role": "user", "content": f"{number}"} for number in range(40)])
+        tally.note(session, TEXTS)
+        session.append("x.texts", {"upto": "all", "value": {"texts": ["not so"]}})
+        session.append("x.texts", {"redacted": True})
+        assert tally.added_up(session, TEXTS).value["texts"] == [f"{n}" for n in range(40)]
+        session.scrub("13")
+        assert tally.added_up(session, TEXTS).value["texts"][12:15] == ["12", "[redacted]", "14"]

@@ -1,0 +1,219 @@
+"""A Codex rollout becomes a session, line by line, and comes out again as the same rollout.
+
+The rollouts are written to the documented format: its program is not installed here.
+"""
+
+import asyncio
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zstandard import ZstdCompressor
+
+import hansard
+from hansard import exporters, importers
+from hansard.adapters.openai_agents import HansardSession
+from tests.importers.evidence import bring, problems, texts, write_lines
+
+Line = dict[str, Any]
+
+
+def line(kind: str, second: int, **payload: Any) -> Line:
+    """Return a line of a rollout."""
+    return {"timestamp": f"2026-02-03T04:05:{second:02}.678Z", "type": kind, "payload": payload}
+
+
+def said(second: int, role: str, text: str) -> Line:
+    """Return the line of a message."""
+    part = "output_text" if role == "assistant" else "input_text"
+    return line(
+        "response_item", second, type="message", role=role, content=[{"type": part, "text": text}]
+    )
+
+
+def head(name: str, **more: Any) -> Line:
+    """Return the first line of a rollout."""
+    return line(
+        "session_meta",
+        0,
+        id=name,
+        timestamp="2026-02-03T04:05:00.500Z",
+        cwd="/home/u/work",
+        originator="codex_cli_rs",
+        cli_version="0.99.0",
+        source="cli",
+        **more,
+    )
+
+
+def tokens(second: int, total: int) -> Line:
+    """Return the line that counts tokens."""
+    last = {"input_tokens": 100, "cached_input_tokens": 0, "output_tokens": 7, "total_tokens": 107}
+    info = {"total_token_usage": {"total_tokens": total}, "last_token_usage": last}
+    return line("event_msg", second, type="token_count", info=info)
+
+
+def rollout(name: str) -> list[Line]:
+    """Return a rollout with one of everything."""
+    call = {
+        "type": "function_call",
+        "call_id": "c1",
+        "name": "shell",
+        "arguments": '{"command":["ls"]}',
+    }
+    return [
+        head(name, base_instructions={"text": "Be brief."}),
+        line(
+            "turn_context", 1, turn_id="t1", cwd="/home/u/work", model="gpt-5-codex", effort="high"
+        ),
+        said(2, "user", "What is here?"),
+        line("event_msg", 2, type="user_message", message="What is here?"),
+        line("response_item", 3, type="reasoning", summary=[], encrypted_content="gAAA"),
+        line("response_item", 4, **call),
+        line("response_item", 5, type="function_call_output", call_id="c1", output="README.md"),
+        {**said(6, "assistant", "A README."), "ordinal": 6, "metadata": {"turn": "t1"}},
+        tokens(7, 107),
+        tokens(8, 107),
+    ]
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Return where Codex keeps a rollout."""
+    return folder / "sessions/2026/02/03" / f"rollout-2026-02-03T04-05-00-{name}.jsonl"
+
+
+def native(store: hansard.Store, name: str) -> list[Any]:
+    """Return what the adapter of the OpenAI Agents SDK reads."""
+    return asyncio.run(HansardSession(name, store).get_items())
+
+
+@pytest.fixture
+def name() -> str:
+    """Return the id of a rollout."""
+    return str(uuid.uuid4())
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_rollout_comes_in_and_goes_out_line_for_line(
+    tmp_path: Path, name: str, *, compressed: bool
+) -> None:
+    """N-60, N-64: items are read by the OpenAI adapter as they are, and the export has every line again."""
+    made = rollout(name)
+    path = write_lines(path_of(tmp_path, name), made)
+    if compressed:
+        content = ZstdCompressor().compress(path.read_bytes())
+        path.unlink()
+        path = path.with_name(path.name + ".zst")
+        path.write_bytes(content)
+    store, report = bring("codex", tmp_path / "sessions")
+    assert [one.session for one in report.imported] == [name]
+    assert report.skipped == []
+    assert native(store, name) == [one["payload"] for one in made if one["type"] == "response_item"]
+    session = store.session(name)
+    assert session.metadata["model"] == "gpt-5-codex"
+    assert [(one.input_tokens, one.output_tokens) for one in session.usage.values()] == [(100, 7)]
+    out = b"".join(exporters.export(session, "codex", redacted=False))
+    told = [json.loads(one) for one in out.splitlines()]
+    assert [{**one, "timestamp": one["timestamp"].replace("000Z", "Z")} for one in told] == made
+    # What was exported is imported again as the same.
+    other = hansard.open("memory:")
+    again = write_lines(tmp_path / "again" / f"{name}.jsonl", told)
+    importers.bring(other, "codex", again)
+    assert other.session(name).messages() == session.messages()
+
+
+def test_a_compaction_is_a_summary_and_the_history_stays(tmp_path: Path, name: str) -> None:
+    """N-45, N-47: behind `compacted` a model is shown the summary; the history view has all before it."""
+    replaced = [
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "They looked."}],
+        }
+    ]
+    made = [
+        *rollout(name),
+        line("compacted", 10, message="They listed files."),
+        said(11, "user", "And now?"),
+        line("compacted", 12, message="", replacement_history=replaced),
+        said(13, "user", "Go on."),
+    ]
+    store, _ = bring("codex", write_lines(path_of(tmp_path, name), made))
+    session = store.session(name)
+    assert texts(session.messages()) == ["They looked.", "Go on."]
+    assert "What is here?" in texts(session.messages(view="history"))
+    out = b"".join(exporters.export(session, "codex", redacted=False)).splitlines()
+    assert [json.loads(one)["type"] for one in out] == [one["type"] for one in made]
+
+
+def test_a_copied_fork_shares_what_it_was_forked_from(tmp_path: Path, name: str) -> None:
+    """N-50: a rollout that begins with another's lines is a fork at that place, whatever their times."""
+    made = rollout(name)
+    child = str(uuid.uuid4())
+    copied = [{**one, "timestamp": "2026-03-01T00:00:00.000Z"} for one in made[:7]]
+    forked = [head(child, forked_from_id=name), *copied, said(20, "user", "Another way.")]
+    write_lines(path_of(tmp_path, name), made)
+    write_lines(path_of(tmp_path, child), forked)
+    store, report = bring("codex", tmp_path / "sessions")
+    assert report.skipped == []
+    fork = store.session(child)
+    assert fork.parent == name
+    assert native(store, child) == [
+        one["payload"] for one in forked if one["type"] == "response_item"
+    ]
+    out = [json.loads(one) for one in b"".join(exporters.export(fork, "codex")).splitlines()]
+    assert out[0]["payload"]["id"] == child
+    assert [one["payload"] for one in out[1:]] == [one["payload"] for one in forked[2:]]
+
+
+def test_a_rollout_may_go_on_from_another(tmp_path: Path, name: str) -> None:
+    """A rollout with a `history_base` has what it inherits; alone, what it adds, and a report."""
+    made = [{**one, "ordinal": place} for place, one in enumerate(rollout(name))]
+    child = str(uuid.uuid4())
+    base = {"thread_id": name, "end_ordinal_exclusive": 4}
+    own = [head(child, history_base=base), said(20, "user", "Another way.")]
+    write_lines(path_of(tmp_path, name), made)
+    alone = write_lines(path_of(tmp_path, child), own)
+    store, report = bring("codex", tmp_path / "sessions")
+    assert report.skipped == []
+    assert texts(store.session(child).messages()) == ["What is here?", "Another way."]
+    assert store.session(child).parent == name
+    other, report = bring("codex", alone)
+    assert texts(other.session(child).messages()) == ["Another way."]
+    assert len(report.skipped) == 1
+
+
+def test_damaged_lines_are_reported_and_the_others_come(tmp_path: Path, name: str) -> None:
+    """N-33, N-81: a torn line and a line without a payload are named by their numbers."""
+    made = rollout(name)
+    path = write_lines(path_of(tmp_path, name), [*made[:3], {"type": "x"}, *made[3:], '{"timesta'])
+    store, report = bring("codex", path)
+    assert [place.rpartition(":")[2] for place in problems(report)] in (["4", "12"], ["12", "4"])
+    assert len(native(store, name)) == 5
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}\n", b"null\n", b'{"type": "event_msg", "payload": {}}\n', b"\x28\xb5\x2f\xfdno"],
+)
+def test_nothing_valid_is_an_error(tmp_path: Path, name: str, content: bytes) -> None:
+    """N-80: a file without a rollout in it is refused, and untouched."""
+    path = path_of(tmp_path, name)
+    path.parent.mkdir(parents=True)
+    path = path.with_name(path.name + ".zst") if content.startswith(b"\x28") else path
+    path.write_bytes(content)
+    with pytest.raises(importers.NothingToImport):
+        bring("codex", path)
+
+
+def test_a_rollout_that_grew_is_continued(tmp_path: Path, name: str) -> None:
+    """N-84, N-88: a second import changes nothing; what was added since is appended."""
+    made = rollout(name)
+    path = write_lines(path_of(tmp_path, name), made[:5])
+    store, _ = bring("codex", path)
+    assert importers.bring(store, "codex", path).present
+    write_lines(path, made)
+    assert len(importers.bring(store, "codex", path).continued) == 1
+    assert native(store, name) == [one["payload"] for one in made if one["type"] == "response_item"]

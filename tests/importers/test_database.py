@@ -1,0 +1,213 @@
+"""A SQLite file is read with all that was committed to it, and nothing beside it is made or changed."""
+
+import random
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hansard.importers import database
+from hansard.importers.source import LARGEST, Files, Unreadable
+from tests.importers.evidence import untouched
+
+
+def rows_of(path: Path) -> list[tuple[object, ...]]:
+    """Return the rows as the importers read them."""
+    with database.opened(Files(path.parent), path) as connection:
+        return connection.execute("SELECT * FROM t ORDER BY a").fetchall()
+
+
+def written(path: Path, rng: random.Random) -> sqlite3.Connection:
+    """Write rows, commit some, move some of the log into the database, and leave it open."""
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA page_size={rng.choice([512, 4096, 65536])}")
+    connection.execute("PRAGMA journal_mode=wal")
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute("CREATE TABLE t (a, b)")
+    for number in range(rng.randrange(1, 50)):
+        row = (number, rng.randbytes(rng.randrange(3000)))
+        connection.execute("INSERT INTO t VALUES (?, ?)", row)
+        if rng.random() < 0.3:
+            connection.execute("DELETE FROM t WHERE a = ?", (rng.randrange(number + 1),))
+            connection.commit()
+        if rng.random() < 0.1:
+            connection.commit()
+            how = rng.choice(["PASSIVE", "RESTART", "TRUNCATE"])
+            connection.execute(f"PRAGMA wal_checkpoint({how})").fetchall()
+    return connection
+
+
+def test_what_is_committed_in_the_log_is_read_and_no_file_appears(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    """N-62: 10 random databases with a write-ahead log are read as SQLite reads them, and left alone."""
+    for number in range(10):
+        path = tmp_path / str(number) / "x.db"
+        path.parent.mkdir()
+        # Its own reader, so that SQLite's files are there before and after.
+        with closing(written(path, rng)), closing(sqlite3.connect(path)) as reader:
+            wanted = reader.execute("SELECT * FROM t ORDER BY a").fetchall()
+            with untouched(path.parent):
+                assert rows_of(path) == wanted
+
+
+def test_a_log_that_was_cut_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
+    """N-33: a write-ahead log that was cut anywhere gives what was committed before the cut."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=wal")
+        connection.execute("CREATE TABLE t (a)")
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        for number in range(4):
+            connection.execute("INSERT INTO t VALUES (?)", (number,))
+            connection.commit()
+        content = (tmp_path / "x.db").read_bytes()
+        log = (tmp_path / "x.db-wal").read_bytes()
+    seen = set()
+    folder = tmp_path / "cut"
+    folder.mkdir()
+    for end in range(0, len(log) + 1, 509):
+        (folder / "x.db").write_bytes(content)
+        (folder / "x.db-wal").write_bytes(log[:end])
+        found = [row[0] for row in rows_of(folder / "x.db")]
+        assert found == list(range(len(found)))
+        seen.add(len(found))
+    assert seen >= {0, 1, 2, 3}
+
+
+#: Writes to two tables in each transaction, and moves its log into the database all the time.
+WRITER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute(f"PRAGMA journal_mode={sys.argv[2]}")
+connection.execute("PRAGMA synchronous=OFF")
+connection.execute("PRAGMA wal_autocheckpoint=7")
+for table in ("t", "u"):
+    connection.execute(f"CREATE TABLE {table} (a INTEGER PRIMARY KEY, b)")
+print("ready", flush=True)
+for number in range(10**9):
+    connection.execute("BEGIN IMMEDIATE")
+    for table in ("t", "u"):
+        connection.execute(f"INSERT INTO {table} VALUES (?, ?)", (number, "x" * (number % 3000)))
+        if number > 300:
+            connection.execute(f"DELETE FROM {table} WHERE a = ?", (number - 300,))
+    connection.execute("COMMIT")
+"""
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_database_that_is_being_written_to_is_read_as_it_was_at_one_moment(
+    tmp_path: Path, mode: str
+) -> None:
+    """N-18: beside a process that writes without rest, no reading mixes two transactions, or is damaged."""
+    path = tmp_path / "x.db"
+    command = [sys.executable, "-c", WRITER, str(path), mode]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"ready\n"
+            seen = set()
+            for _ in range(40):
+                try:
+                    with database.opened(Files(tmp_path), path) as connection:
+                        one, other = (
+                            connection.execute(query).fetchall()
+                            for query in (
+                                "SELECT a FROM t ORDER BY a",
+                                "SELECT a FROM u ORDER BY a",
+                            )
+                        )
+                        check = connection.execute("PRAGMA integrity_check").fetchall()
+                except Unreadable:
+                    # Without a log of its own, such a database has no moment at which nothing changes.
+                    assert mode == "delete"
+                    continue
+                assert one == other
+                assert check == [("ok",)]
+                seen.add(one[-1] if one else None)
+            assert mode == "delete" or len(seen) > 1
+        finally:
+            writer.kill()
+
+
+class Overtaken(Files):
+    """Files of which one is written to while it is about to be read: at most so many times."""
+
+    def __init__(self, path: Path, writer: sqlite3.Connection, how: str, times: int) -> None:
+        super().__init__(path.parent)
+        self._how = how
+        self._path = path
+        self._writer = writer
+        self._left = times
+
+    def read(self, path: Path, *, largest: int = LARGEST) -> bytes | None:
+        """Read a file, after a transaction that has all of the log in the database, in new places."""
+        if path == self._path and self._left:
+            self._left -= 1
+            self._writer.execute("DELETE FROM t WHERE a % 2 = 0")
+            rows = [(n, "y" * 900) for n in range(1000, 1100, 2)]
+            self._writer.executemany("INSERT INTO t VALUES (?, ?)", rows)
+            self._writer.commit()
+            self._writer.execute(f"PRAGMA wal_checkpoint({self._how})").fetchall()
+        return super().read(path, largest=largest)
+
+
+def full(path: Path) -> sqlite3.Connection:
+    """Return a connection to a database that has rows in its log."""
+    writer = sqlite3.connect(path)
+    writer.execute("PRAGMA journal_mode=wal")
+    writer.execute("CREATE TABLE t (a, b)")
+    writer.executemany("INSERT INTO t VALUES (?, ?)", [(n, "x" * 900) for n in range(100)])
+    writer.commit()
+    return writer
+
+
+@pytest.mark.parametrize("how", ["PASSIVE", "TRUNCATE"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_is_moved_out_of_the_log_in_between_is_seen(
+    tmp_path: Path, how: str, times: int
+) -> None:
+    """N-18: a transaction between the readings of the log and of the database is there, whole."""
+    path = tmp_path / "x.db"
+    with closing(full(path)) as writer:
+        files = Overtaken(path, writer, how, times)
+        with database.opened(files, path) as connection:
+            found = connection.execute("SELECT * FROM t ORDER BY a").fetchall()
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert found == writer.execute("SELECT * FROM t ORDER BY a").fetchall()
+
+
+def test_a_log_that_is_begun_anew_each_time_is_an_error(tmp_path: Path) -> None:
+    """N-24: whoever never rests is not waited for without end: the error says what to do."""
+    path = tmp_path / "x.db"
+    with closing(full(path)) as writer:
+        files = Overtaken(path, writer, "TRUNCATE", 10**9)
+        with (
+            pytest.raises(Unreadable, match="when its program rests"),
+            database.opened(files, path),
+        ):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("beside", "content", "why"),
+    [
+        ("", b"no database at all", "no SQLite database"),
+        ("", b"SQLite format 3\0" + b"\xff" * 4096, "no SQLite database that can be read"),
+        ("-journal", b"\xd9\xd5\x05\xf9 hot", "in the middle of that"),
+    ],
+)
+def test_what_cannot_be_trusted_is_refused(
+    tmp_path: Path, beside: str, content: bytes, why: str
+) -> None:
+    """N-31: bytes that are no database, and one whose program died while writing, are errors that say so."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    (tmp_path / f"x.db{beside}").write_bytes(content)
+    with untouched(tmp_path), pytest.raises(Unreadable, match=why):
+        rows_of(path)

@@ -1,0 +1,140 @@
+"""A thread of LangGraph comes over from the file that its own `SqliteSaver` wrote, and the graph goes on."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+from hansard import importers
+from hansard.adapters.langgraph import HansardSaver
+from tests.importers.evidence import bring, problems, texts
+
+#: Whose form no scanner takes for a real one.
+KEY = "sk-ant-" + "api03-" + "x7Kd9mQ2vB5nR8tY1wZ4" * 3
+
+THREAD: Any = {"configurable": {"thread_id": "t1"}}
+
+
+class State(MessagesState):
+    """Messages, and what no JSON has."""
+
+    seen: set[str]
+    blob: bytes
+
+
+def step(state: State) -> dict[str, Any]:
+    """Say something, as an agent with a tool does."""
+    count = len(state["messages"])
+    call = {"name": "weather", "args": {"city": "Ulm"}, "id": f"c{count}"}
+    said = [
+        AIMessage(content="I look.", tool_calls=[call]),
+        ToolMessage("dry", tool_call_id=f"c{count}"),
+    ]
+    return {"messages": said, "seen": {str(count)}, "blob": b"\xff\x00"}
+
+
+def graph(saver: Any) -> Any:
+    """Return a graph of one step, with a saver."""
+    builder = StateGraph(State)
+    builder.add_node("step", step)
+    builder.add_edge(START, "step")
+    builder.add_edge("step", END)
+    return builder.compile(checkpointer=saver)
+
+
+@contextmanager
+def written(path: Path, turns: int = 3) -> Iterator[tuple[SqliteSaver, Any]]:
+    """Let LangGraph write a thread, and keep its file open."""
+    with SqliteSaver.from_conn_string(str(path)) as saver:
+        made = graph(saver)
+        for turn in range(turns):
+            made.invoke({"messages": [HumanMessage(f"ask {turn}")]}, THREAD)
+        yield saver, made
+
+
+def test_the_saver_has_every_checkpoint_and_the_graph_goes_on(tmp_path: Path) -> None:
+    """N-14, N-62: all checkpoints and writes are equal through the adapter, while the file is open."""
+    path = tmp_path / "graph.db"
+    with written(path) as (saver, _):
+        wanted = list(saver.list(None))
+        store, report = bring("langgraph", path)
+    assert report.skipped == []
+    ours = HansardSaver(store)
+    assert list(ours.list(None)) == wanted
+    session = store.session("t1")
+    assert texts(session.messages())[:3] == ["ask 0", "I look.", "dry"]
+    assert session.messages()[1]["tool_calls"][0]["function"]["arguments"] == '{"city": "Ulm"}'
+    answer = graph(ours).invoke({"messages": [HumanMessage("more")]}, THREAD)
+    # The adapter has found the marks of what was mirrored: it adds what is new, and nothing twice.
+    assert [one.content for one in answer["messages"]] == texts(session.messages())
+    assert len(session.messages()) == len(session.messages(view="history")) == 12
+
+
+def test_going_on_from_an_earlier_checkpoint_is_a_revert(tmp_path: Path) -> None:
+    """N-49: a branch leaves the other turns out of the model view only, and its checkpoints are all there."""
+    path = tmp_path / "graph.db"
+    with written(path) as (saver, made):
+        earlier = [one for one in made.get_state_history(THREAD) if one.metadata["step"] == 4]
+        made.invoke({"messages": [HumanMessage("branch")]}, earlier[0].config)
+        wanted = list(saver.list(None))
+        state = made.get_state(THREAD).values["messages"]
+        store, _ = bring("langgraph", path)
+    assert list(HansardSaver(store).list(None)) == wanted
+    session = store.session("t1")
+    assert texts(session.messages()) == [one.content for one in state]
+    assert "ask 2" in texts(session.messages(view="history"))
+
+
+def test_what_cannot_be_decoded_is_kept_and_reported(tmp_path: Path) -> None:
+    """N-34, N-81: damaged and encrypted checkpoints are kept as bytes and reported; the others are there."""
+    path = tmp_path / "graph.db"
+    with written(path) as (saver, _):
+        wanted = list(saver.list(None))
+    broken, sealed = wanted[2].checkpoint["id"], wanted[5].checkpoint["id"]
+    with closing(sqlite3.connect(path)) as connection:
+        update = "UPDATE checkpoints SET type = ?, checkpoint = ? WHERE checkpoint_id = ?"
+        connection.execute(update, ("msgpack", b"\x81\xa1", broken))
+        connection.execute(update, ("msgpack+aes", b"cipher", sealed))
+        connection.commit()
+    store, report = bring("langgraph", path)
+    where = {place.rpartition(":")[2] for place in problems(report)}
+    assert {broken, sealed} == where
+    kept = {
+        event.data["id"]: event.data
+        for event in store.session("t1").events()
+        if event.kind == "x.langgraph.opaque"
+    }
+    assert {name: one["base64"] for name, one in kept.items()} == {
+        broken: "gaE=",
+        sealed: "Y2lwaGVy",
+    }
+    names = [one.checkpoint["id"] for one in HansardSaver(store).list(None)]
+    assert names == [one.checkpoint["id"] for one in wanted if one.checkpoint["id"] not in kept]
+
+
+def test_a_thread_that_grew_is_continued(tmp_path: Path) -> None:
+    """N-66, N-84, N-88: a second import changes nothing; after another turn, it appends that as it is."""
+    path = tmp_path / "graph.db"
+    with written(path) as (saver, made):
+        store, _ = bring("langgraph", path)
+        assert importers.bring(store, "langgraph", path).present
+        # What looks like a credential was said, and is what the graph holds.
+        made.invoke({"messages": [HumanMessage(KEY)]}, THREAD)
+        assert len(importers.bring(store, "langgraph", path).continued) == 1
+        assert list(HansardSaver(store).list(None)) == list(saver.list(None))
+        assert texts(store.session("t1").messages())[-3:] == [KEY, "I look.", "dry"]
+
+
+def test_another_database_is_an_error(tmp_path: Path) -> None:
+    """N-80: a database without checkpoints is refused, and untouched."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    with pytest.raises(importers.NothingToImport, match="no table of checkpoints"):
+        bring("langgraph", path)

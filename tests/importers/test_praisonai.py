@@ -1,0 +1,122 @@
+"""Claims about importing PraisonAI's sessions: the fixtures were made by the real package."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import importers
+from hansard.adapters import common
+from tests.importers.trees import FIXTURES, contents, texts, write
+
+MADE = FIXTURES / "praisonai"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    """Return an empty store."""
+    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as opened:
+        yield opened
+
+
+def test_a_session_with_an_archive_is_whole(store: hansard.Store) -> None:
+    """N-84: what was archived comes first, then what is live, with its times; the model sees the summary."""
+    before = contents(MADE)
+    report = importers.bring(store, "praisonai", MADE / "default")
+    assert report.skipped == []
+    data = json.loads((MADE / "default" / "chat-1.json").read_text())
+    said = [*data["archived_messages"], *data["messages"][1:]]
+    session = store.session("chat-1")
+    stored = session.messages(view="history")
+    assert [common.unpack(message, "praisonai") for message in stored] == said
+    assert texts(store, "chat-1") == [
+        text for number in range(5) for text in (f"question {number}", f"answer {number}")
+    ]
+    shown = texts(store, "chat-1", "model")
+    assert shown[0] == data["messages"][0]["content"]
+    assert shown[1:] == [one["content"] for one in data["messages"][1:]]
+    first = next(event for event in session.events() if event.kind == "message.added")
+    assert first.time.timestamp() == pytest.approx(said[0]["timestamp"], abs=1e-5)
+    assert contents(MADE) == before
+
+
+def test_calls_of_tools_and_odd_ids_are_kept(store: hansard.Store) -> None:
+    """N-2, N-84: a session is called as it calls itself, and not as its file.
+
+    Calls and results are a chat's.
+    """
+    importers.bring(store, "praisonai", MADE / "default")
+    messages = store.session("tools/one").messages()
+    assert messages[1]["tool_calls"][0]["function"]["name"] == "look"
+    assert messages[2]["tool_call_id"] == "c1"
+
+
+def test_parents_children_and_snapshots_are_kept(store: hansard.Store) -> None:
+    """N-84: a fork is a fork, a child says whose it is, a snapshot is a label.
+
+    And one whose turns were reverted away is a fork of its own, so that nothing is lost.
+    """
+    report = importers.bring(store, "praisonai", MADE / "hierarchical")
+    assert report.skipped == []
+    session = store.session("main")
+    assert session.title == "Main conversation"
+    assert texts(store, "main") == ["q0", "a0", "q1", "a1", "q2", "a2", "the way on"]
+    forks = {one.session: one for one in report.sessions if one.parent == "main"}
+    other = next(name for name in forks if name != "main@nowhere")
+    assert texts(store, other) == ["q0", "a0", "another way"]
+    assert store.session(other).state().parent == "main"
+    assert texts(store, "main@nowhere") == [*texts(store, "main")[:6], "a way that led nowhere"]
+    assert store.session("child").metadata["forked_from"] == "main"
+    assert texts(store, "child") == ["hello child"]
+    assert set(session.state().snapshots) == {"before refactor"}
+    session.revert("before refactor")
+    assert texts(store, "main", "model") == ["q0", "a0", "q1", "a1", "q2", "a2"]
+
+
+def test_a_session_whose_archive_grew_is_continued(store: hansard.Store, tmp_path: Path) -> None:
+    """N-84: when turns were archived since, and others came, those that are new are appended.
+
+    And the summary that was written anew is the one that counts.
+    """
+    root = shutil.copytree(MADE / "default", tmp_path / "source")
+    importers.bring(store, "praisonai", root)
+    path = root / "chat-1.json"
+    data = json.loads(path.read_text())
+    summary, *live = data["messages"]
+    data["archived_messages"] += live[:2]
+    more = {"role": "user", "content": "question 5", "timestamp": 1.8e9, "metadata": {}}
+    data["messages"] = [{**summary, "content": "shorter"}, *live[2:], more]
+    write(path, data)
+    report = importers.bring(store, "praisonai", root)
+    assert {one.session: (one.outcome, one.new) for one in report.sessions} == {
+        "chat-1": ("continued", 1),
+        "tools/one": ("present", 0),
+    }
+    assert texts(store, "chat-1")[-2:] == ["answer 4", "question 5"]
+    assert texts(store, "chat-1", "model")[0] == "shorter"
+    assert len(texts(store, "chat-1", "model")) == 1 + len(live) - 2 + 1
+
+
+def test_what_is_damaged_is_reported(store: hansard.Store, tmp_path: Path) -> None:
+    """N-81: turns that are none, snapshots that lead nowhere and files that were put aside are reported.
+
+    The rest comes in.
+    """
+    root = shutil.copytree(MADE / "hierarchical", tmp_path / "source")
+    data = json.loads((root / "main.json").read_text())
+    data["messages"].append("no turn")
+    data["snapshot_storage"]["records"].pop("6")
+    data["snapshots"].append({"id": "old", "message_index": 99, "label": "far"})
+    data["snapshots"].append({"id": "older", "message_index": 0, "invalidated": True})
+    data["snapshots"].append({"id": "good", "message_index": 1, "label": "early"})
+    write(root / "main.json", data)
+    (root / "x.json.corrupt-1").write_text("{")
+    report = importers.bring(store, "praisonai", root)
+    assert texts(store, "main")[-1] == "the way on"
+    assert store.session("main").state().snapshots["early"] == 3
+    wheres = [problem.where for problem in report.skipped]
+    assert wheres.count("x.json.corrupt-1") == 1
+    assert wheres.count("main.json") == 5

@@ -1,0 +1,158 @@
+"""Conversations and runs of Pydantic AI come over from what Pydantic AI and its harness wrote themselves."""
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, BinaryContent
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from pydantic_ai.models.test import TestModel
+from pydantic_ai_harness.step_persistence import FileStepStore, SqliteStepStore, StepPersistence
+
+from hansard import importers
+from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
+from hansard.adapters.pydantic_items import natives_of
+from tests.importers.evidence import bring, problems, texts
+
+#: Stored apart, for its size, by the harness' stores.
+LONG = "a long result " * 8000
+PICTURE = BinaryContent(data=bytes(range(256)) * 400, media_type="image/png")
+
+
+def agent(*capabilities: Any) -> Agent[None, str]:
+    """Return an agent with a tool, and a model that always calls it."""
+    made = Agent(TestModel(custom_output_text="It is dry."), capabilities=list(capabilities))
+
+    @made.tool_plain
+    def weather(city: str) -> str:
+        return f"dry in {city}: {LONG}"
+
+    return made
+
+
+def run(store: Any, *, turns: int = 2) -> list[ModelMessage]:
+    """Let an agent run, with the harness' own capability, and return its messages."""
+    made = agent(StepPersistence(store=store))
+    history: list[ModelMessage] = []
+    for turn in range(turns):
+        prompt: Any = f"Will it rain? {turn}" if turn else ["Will it rain?", PICTURE]
+        result = asyncio.run(made.run(prompt, message_history=history, conversation_id="c1"))
+        history = result.all_messages()
+    return history
+
+
+async def _answers(store: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"runs": await store.list_runs()}
+    for record in found["runs"]:
+        own = record.run_id
+        events = await store.list_events(run_id=own)
+        calls = {event.tool_call_id for event in events if event.tool_call_id}
+        found[own] = (
+            events,
+            await store.latest_snapshot(run_id=own),
+            await store.latest_snapshot(run_id=own, include_interrupted=True),
+            await store.list_snapshots(run_id=own, include_interrupted=True),
+            [await store.get_tool_effect(run_id=own, tool_call_id=call) for call in sorted(calls)],
+            await store.list_unresolved_tool_effects(run_id=own),
+        )
+    return found
+
+
+def answers(store: Any) -> dict[str, Any]:
+    """Return what a step store answers to all questions about its runs."""
+    return asyncio.run(_answers(store))
+
+
+def made_in(folder: Path, kind: str) -> tuple[Any, Path]:
+    """Return a step store of the harness' own, and where it is."""
+    if kind == "files":
+        return FileStepStore(folder / "steps"), folder / "steps"
+    return SqliteStepStore(database=folder / "steps.db"), folder / "steps.db"
+
+
+@pytest.mark.parametrize("kind", ["files", "sqlite"])
+def test_a_step_store_answers_the_same_after_the_import(tmp_path: Path, kind: str) -> None:
+    """N-14, N-62: runs, steps, snapshots and effects are equal through the adapter; nothing is touched."""
+    original, path = made_in(tmp_path, kind)
+    history = run(original)
+    store, report = bring("pydantic-ai", path)
+    assert report.skipped == []
+    wanted = answers(original)
+    assert len(wanted) == 3
+    assert answers(HansardStepStore(store)) == wanted
+    last = wanted["runs"][-1].run_id
+    assert len(store.session(f"steps/run/{last}").messages()) == len(history)
+
+
+@pytest.mark.parametrize("kind", ["files", "sqlite"])
+def test_a_step_store_that_grew_is_continued(tmp_path: Path, kind: str) -> None:
+    """N-84, N-88: a second import changes nothing; after another run, that one is added to the list."""
+    original, path = made_in(tmp_path, kind)
+    run(original, turns=1)
+    store, _ = bring("pydantic-ai", path)
+    again = importers.bring(store, "pydantic-ai", path)
+    assert len(again.present) == len(again.sessions) == 2
+    run(original, turns=1)
+    more = importers.bring(store, "pydantic-ai", path)
+    assert (len(more.imported), len(more.continued)) == (1, 1)
+    assert answers(HansardStepStore(store)) == answers(original)
+
+
+def test_damage_in_a_step_store_is_reported(tmp_path: Path) -> None:
+    """N-34, N-81: a torn step, a snapshot that is no JSON and a missing long text are each named."""
+    original, path = made_in(tmp_path, "files")
+    run(original, turns=1)
+    (folder,) = (one for one in path.iterdir() if (one / "run.json").exists())
+    with (folder / "events.jsonl").open("a") as file:
+        file.write('{"run_id": "x')
+    first = min((folder / "snapshots").iterdir())
+    first.write_text("{")
+    for blob in (path / "media").iterdir():
+        blob.unlink()
+    _, report = bring("pydantic-ai", path)
+    assert any("events.jsonl:" in place for place in problems(report))
+    assert any(place.endswith(first.name) for place in problems(report))
+    assert any("is missing" in problem.what for problem in report.skipped)
+
+
+def test_damaged_rows_are_reported(tmp_path: Path) -> None:
+    """N-34, N-81: a row whose JSON is damaged is named by its number, and the others come."""
+    original, path = made_in(tmp_path, "sqlite")
+    run(original, turns=1)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE snapshots SET messages = '{' WHERE seq = 1")
+        connection.execute("UPDATE events SET timestamp = 'never' WHERE seq = 2")
+        connection.commit()
+    store, report = bring("pydantic-ai", path)
+    assert sorted(problems(report)) == ["steps.db:events:2", "steps.db:snapshots:1"]
+    assert len(store.sessions(prefix="steps/").items) == 2
+
+
+def test_messages_are_a_session_with_which_an_agent_goes_on(tmp_path: Path) -> None:
+    """N-58, N-60: messages as JSON come back equal, and a run with the capability restores them, once."""
+    plain = agent()
+    history = asyncio.run(plain.run("Will it rain?")).all_messages()
+    path = tmp_path / "c1.json"
+    path.write_bytes(ModelMessagesTypeAdapter.dump_json(history))
+    store, report = bring("pydantic-ai", path)
+    assert report.skipped == []
+    session = store.session("c1")
+    assert [native for _, native in natives_of(session.messages())] == json.loads(path.read_text())
+    assert texts(session.messages())[-1] == "It is dry."
+    goes_on = agent(SessionPersistence(store))
+    result = asyncio.run(goes_on.run("And now?", conversation_id="c1"))
+    assert result.all_messages()[: len(history)] == history
+    assert len(session.messages()) == len(result.all_messages())
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"k": null}', "null", '[{"role": "user"}]'])
+def test_nothing_valid_is_an_error(tmp_path: Path, content: str) -> None:
+    """N-80: a file with no message of Pydantic AI in it is refused, and untouched."""
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with pytest.raises(importers.NothingToImport):
+        bring("pydantic-ai", path)

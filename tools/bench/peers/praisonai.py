@@ -1,0 +1,70 @@
+"""PraisonAI: `HierarchicalSessionStore`, a file for each session, and `SqliteTranscriptStore`, a row.
+
+Above: `peers`.  Below: praisonaiagents.
+Both keep everything, which has to be asked for: as they come, they replace old messages by a summary.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tools.bench.peers.peer import Message, Peer, foreign, text
+
+
+class FileStore(Peer):
+    """The store of files, which has forks."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._store = self._open()
+
+    def _open(self) -> Any:
+        return foreign("praisonaiagents.session.hierarchy").HierarchicalSessionStore(
+            session_dir=str(self.folder / "sessions"), retention="keep_all", lock_timeout=60.0
+        )
+
+    def append(self, session: str, message: Message) -> None:
+        """Add one message."""
+        self._store.add_message(session, message["role"], text(message))
+
+    def extend(self, session: str, messages: Sequence[Message]) -> None:
+        """Set the whole list, with some messages more."""
+        old = self._store.get_chat_history(session) if self._store.session_exists(session) else []
+        new = [{"role": message["role"], "content": text(message)} for message in messages]
+        self._store.set_chat_history(session, [*old, *new])
+
+    def load(self, session: str) -> Sequence[Any]:
+        """Return the history."""
+        found: Sequence[Any] = self._store.get_chat_history(session)
+        return found
+
+    def last(self, session: str, count: int) -> Sequence[Any]:
+        """Return the end of the history."""
+        found: Sequence[Any] = self._store.get_chat_history(session, max_messages=count)
+        return found
+
+    def sessions(self) -> Sequence[Any]:
+        """Return all sessions."""
+        found: Sequence[Any] = self._store.list_sessions(limit=1_000_000)
+        return found
+
+    def search(self, word: str) -> Sequence[Any]:
+        """Return where a word was said."""
+        found: Sequence[Any] = self._store.search(word)
+        return found
+
+    def fork(self, session: str, new: str) -> None:
+        """Fork, under an id of the store's own."""
+        del new
+        self._store.fork_session(session)
+
+
+class SqliteStore(FileStore):
+    """The store in SQLite, which has no forks."""
+
+    fork = Peer.fork
+
+    def _open(self) -> Any:
+        return foreign("praisonaiagents.session.sqlite_transcript_store").SqliteTranscriptStore(
+            session_dir=str(self.folder / "sessions"), retention="keep_all", lock_timeout=60.0
+        )
