@@ -28,7 +28,7 @@ def test_forks_streams_and_views_in_postgresql_are_those_of_lists(server: Server
         def look(self) -> Store:
             return hansard.open(self.url, read_only=True)
 
-    examples = int(os.environ.get("HANSARD_TEST_EXAMPLES", "6"))
+    examples = int(os.environ.get("HANSARD_TEST_EXAMPLES", "3"))
     settings = hypothesis.settings(
         max_examples=examples,
         stateful_step_count=25,
