@@ -71,6 +71,7 @@ __all__ = [
     "UnknownFormat",
     "UnsafePath",
     "Usage",
+    "migrate",
     "open",
 ]
 
@@ -132,6 +133,7 @@ _LATER = {
     "UnknownFormat": "errors",
     "UnsafePath": "errors",
     "Usage": "state.fold",
+    "migrate": "store",
     "open": "store",
 }
 
@@ -168,7 +170,7 @@ if TYPE_CHECKING:
     from hansard.session import Session
     from hansard.state.fold import State, Usage
     from hansard.state.pairing import Problem
-    from hansard.store import Store, open
+    from hansard.store import Store, migrate, open
     from hansard.stream import Stream
     from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport

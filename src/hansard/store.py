@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
 
+    from hansard.backend.postgres.address import Address
     from hansard.follow import Follower
     from hansard.index.entry import StoreStats
     from hansard.index.finder import Index
@@ -55,12 +56,14 @@ def open(
     large_content: int | None = None,
     auto_compact: bool = True,
     search_index: bool = True,
+    schema: str | None = None,
 ) -> "Store":
     """Open a store, making it if it is missing.
 
     Args:
-        path: a directory, or `memory:` for a store that lives as long as this object.
-        create: make the directory if it is not there; otherwise raise `StoreNotFound`.
+        path: a directory; `memory:` for a store that lives as long as this object; or the URL of a database,
+            `postgresql://…`, as libpq takes it, for a store that many machines share.
+        create: make the directory, or the tables, if they are not there; otherwise raise `StoreNotFound`.
         read_only: write nothing at all; works on a read-only file system.
         durability: "sync": an acknowledged append survives a power cut. "os": it survives a killed
             process, and costs a hundredth.
@@ -73,6 +76,8 @@ def open(
         search_index: keep what `search` needs in the file of the index: a second copy of all that was said.
             False, for what must not be written twice: every process that searches reads the logs into its
             memory, and a copy that is there is removed.
+        schema: the schema of the database that the store's tables are in, "hansard" if none is given: one
+            database can hold several stores. Also as an option of the URL, `?schema=…`.
     """
     if durability not in {"sync", "os"}:
         raise ValueError(f"durability must be 'sync' or 'os', not {durability!r}")
@@ -82,14 +87,23 @@ def open(
     where = os.fsdecode(path)
     if not where or "\0" in where:
         raise ValueError(f"the path of a store must be a text without NUL, not {where!r}")
-    if where == "memory:":
+    if where == "memory:" and schema is None:
         from hansard.backend.memory import MemoryBackend
 
         return Store(MemoryBackend(large_content=large_content))
     if where.startswith(("postgresql://", "postgres://")):
-        raise BackendUnavailable(
-            "this version of hansard has no PostgreSQL backend; give a directory, or 'memory:'"
+        return _open_database(
+            where,
+            schema=schema,
+            create=create,
+            read_only=read_only,
+            durability=durability,
+            lock_timeout=lock_timeout,
+            large_content=large_content,
+            search_index=search_index,
         )
+    if schema is not None:
+        raise ValueError(f"schema is for a database, and {where!r} is none; leave it out")
     from hansard.backend.local import LocalBackend
 
     backend = LocalBackend(
@@ -107,6 +121,57 @@ def open(
 
         without_texts(backend)
     return Store(backend)
+
+
+def _open_database(
+    url: str, *, schema: str | None, search_index: bool, **options: Any
+) -> "Store":
+    place = _place_of(url, schema)
+    from hansard.backend.postgres.backend import PostgresBackend
+
+    backend = PostgresBackend(place, **options)
+    if not search_index:
+        from hansard.index.finder import without_texts
+
+        without_texts(backend)
+    return Store(backend)
+
+
+def _place_of(url: str, schema: str | None) -> "Address":
+    """Return where a store in PostgreSQL is; raises if there is no driver."""
+    from hansard.backend.postgres import address, faults
+
+    # First, so that a mistake in the URL is told whether or not there is a driver.
+    place = address.read(url, schema=schema)
+    try:
+        import psycopg  # noqa: F401 - an optional dependency, which may be missing or without its libpq
+        import psycopg_pool  # noqa: F401
+    except ImportError:
+        raise faults.missing_extra() from None
+    return place
+
+
+def migrate(path: str, *, schema: str | None = None) -> list[int]:
+    """Bring the tables of a store in a database up to date; return the versions that were gone through.
+
+    An older store is refused until this was done: once, when all programs that write to it are of this
+    version. A directory needs none of it.
+
+    Args:
+        path: the URL of the database.
+        schema: the schema that the store's tables are in, as for `open`.
+    """
+    from hansard.backend.postgres import address
+
+    if not address.is_address(path):
+        if schema is not None:
+            raise ValueError(f"schema is for a database, and {path!r} is none; leave it out")
+        open(path, create=False, read_only=True).close()
+        return []
+    place = _place_of(path, schema)
+    from hansard.backend.postgres.schema import bring_up_to_date
+
+    return bring_up_to_date(place)
 
 
 class _Caretaker:

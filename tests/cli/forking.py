@@ -5,6 +5,7 @@ the command may import is imported once, and each call is a fork of this process
 real exit, a user and limits of its own.
 """
 
+import contextlib
 import gc
 import importlib
 import json
@@ -27,6 +28,8 @@ def preload() -> None:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
             if module.name != "__main__":
                 importlib.import_module(f"{package}.{module.name}")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("hansard.backend.postgres.backend")
     with (
         tempfile.TemporaryDirectory() as folder,
         hansard.open(f"{folder}/s", durability="os") as store,

@@ -217,9 +217,9 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
         "Reentered": (lambda: _reenter(session), "log.jsonl", "set a flag"),
         "Damaged": (lambda: reader.session("broken").messages(), "broken/log.jsonl", "`verify`"),
         "BackendUnavailable": (
-            lambda: hansard.open("postgresql://host/db"),
-            "PostgreSQL",
-            "give a directory",
+            lambda: hansard.open("postgresql://user:password@127.0.0.1:1/db"),
+            "postgresql://127.0.0.1:1/db",
+            "see that the server runs",
         ),
     }
 

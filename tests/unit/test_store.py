@@ -112,7 +112,7 @@ def test_an_unknown_version_is_refused(version: int, tmp_path: Path) -> None:
         (lambda: hansard.open("x", durability="fast"), ValueError, "durability"),  # type: ignore[arg-type]
         (lambda: hansard.open("x", lock_timeout=-1), ValueError, "lock_timeout"),
         (lambda: hansard.open("x", lock_timeout=float("nan")), ValueError, "lock_timeout"),
-        (lambda: hansard.open("postgresql://h/db"), hansard.BackendUnavailable, "PostgreSQL"),
+        (lambda: hansard.open("x", schema="a"), ValueError, "schema is for a database"),
         (lambda: hansard.open("memory:", "sync"), TypeError, "positional"),  # type: ignore[call-arg,arg-type]
     ],
 )

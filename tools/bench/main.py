@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from tools.bench import beside, compaction, everyday
+from tools.bench import beside, compaction, everyday, postgres
 from tools.bench.installed import CHECKOUT
 from tools.bench.peers import KNOWN
 from tools.bench.peers_report import Report
@@ -28,6 +28,7 @@ from tools.bench.scale import SCALES
 GROUPS: dict[str, list[Callable[[Path], Result]]] = {
     "everyday": everyday.ALL,
     "compaction": [*compaction.ALL, *beside.ALL],
+    "postgres": postgres.ALL,
 }
 
 

@@ -15,6 +15,7 @@ from hansard.aio.pieces import pieces
 from hansard.aio.pool import Pool
 from hansard.aio.session import Session
 from hansard.backend.contract import Health
+from hansard.backend.postgres.address import shown
 from hansard.errors import Closed, HansardError
 from hansard.event.envelope import Event
 from hansard.index.entry import Hit, Page, StoreStats
@@ -47,13 +48,14 @@ def open(
     large_content: int | None = None,
     auto_compact: bool = True,
     search_index: bool = True,
+    schema: str | None = None,
 ) -> "Opening":
     """Open a store, making it if it is missing; takes what `hansard.open` takes.
 
     Either `async with hansard.aio.open(…) as store`, or `store = await hansard.aio.open(…)`.
     """
     return Opening(
-        os.fsdecode(path),
+        shown(os.fsdecode(path)),
         lambda: hansard.open(
             path,
             create=create,
@@ -63,6 +65,7 @@ def open(
             large_content=large_content,
             auto_compact=auto_compact,
             search_index=search_index,
+            schema=schema,
         ),
     )
 

@@ -132,6 +132,34 @@ class Home(msgspec.Struct, frozen=True):
     free_files: int | None = None
 
 
+class DatabaseServer(msgspec.Struct, frozen=True):
+    """The server that a store lives on.
+
+    Attributes:
+        version: as the server says it, such as `18.1`.
+        number: the same as a number, such as 180001.
+        tables: the version of the store's tables.
+        schema: where they are.
+        bytes: what they take, the index included.
+        standby: it follows another one, and only reads.
+        fsync, full_page_writes, synchronous_commit, synchronous_standby_names: its settings, as it says them.
+        followers: standbys that are connected, each with what the server waits for before it acknowledges:
+            `async`, `potential`, `sync` or `quorum`; empty also where the role may not know.
+    """
+
+    version: str
+    number: int
+    tables: int
+    schema: str
+    bytes: int
+    standby: bool
+    fsync: str
+    full_page_writes: str
+    synchronous_commit: str
+    synchronous_standby_names: str
+    followers: dict[str, str]
+
+
 class Condition(msgspec.Struct, frozen=True):
     """The files of a store, and where they are. What lives in memory has none."""
 
@@ -147,3 +175,5 @@ class Condition(msgspec.Struct, frozen=True):
     index_bytes: int = 0
     #: Somebody may have it open: there are files of SQLite's beside it.
     index_shared: bool = False
+    #: The server that has it instead; None for files.
+    server: DatabaseServer | None = None

@@ -21,6 +21,7 @@ All backends promise:
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from hansard.backend.condition import Condition
@@ -580,6 +581,51 @@ class Place(ABC):
         """Remove the file, and those beside it."""
 
 
+class Tables(ABC):
+    """Tables of a backend that is a database itself, in which an index of its sessions is kept.
+
+    For one thread at a time. Statements are the database's own SQL, with `{schema}` before each table's name
+    and `%s` for each value. What is kept there may be emptied at any time.
+    """
+
+    __slots__ = ()
+
+    #: Nothing may be changed.
+    read_only: bool
+
+    @abstractmethod
+    def trying(self, do: Callable[[], Any]) -> Any:
+        """Do something that may be done twice, again if the database was away meanwhile."""
+
+    @abstractmethod
+    def run(self, text: str, values: Sequence[Any] = (), *, rows: bool = True) -> list[Any]:
+        """Run a statement; return its rows, if they are wanted."""
+
+    @abstractmethod
+    def run_all(self, text: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement for each of several rows."""
+
+    @abstractmethod
+    def change(self) -> AbstractContextManager[None]:
+        """Change several things, or none; the only one who does, of all processes."""
+
+    @abstractmethod
+    def look(self) -> AbstractContextManager[None]:
+        """Ask several things of one moment, whatever others change meanwhile."""
+
+    @abstractmethod
+    def changing(self) -> bool:
+        """Say whether something was begun, and is not over."""
+
+    @abstractmethod
+    def clean(self, *names: str) -> None:
+        """Free the place of what was removed from these tables; whatever comes of it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the database."""
+
+
 class Finder(Protocol):
     """Finds sessions in a backend by what was derived from them."""
 
@@ -700,6 +746,10 @@ class Backend(ABC):
 
     def place(self) -> Place | None:
         """Return where an index of the sessions may be kept; None: nowhere, or nothing may be written."""
+        return None
+
+    def tables(self) -> Tables | None:
+        """Return tables for an index, which is then kept there and in no file; None if there are none."""
         return None
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """Give consumers their cursors: the same rules, whether positions are kept in files or in memory.
 
-Above: `local`, `memory`.  Below: `contract`, `log.cursor` (the files).
+Above: `local`, `memory`, `postgres.cursors`.  Below: `contract`, `log.cursor` (the files).
 """
 
 import os
@@ -21,7 +21,7 @@ from hansard.log.root import Root
 MAX_SEQ: Final = 2**63 - 1
 
 
-class _OpenCursor(Cursor):
+class OpenCursor(Cursor):
     """Checks what a caller gives, and lets one thread move at a time."""
 
     __slots__ = ("__weakref__", "_mutex", "name")
@@ -102,7 +102,7 @@ def _checked(session_id: str, seq: object) -> int:
 # -- in files ---------------------------------------------------------------------------------------
 
 
-class LocalCursor(_OpenCursor):
+class LocalCursor(OpenCursor):
     """A cursor whose lock is held."""
 
     __slots__ = ("_check_open", "_file")
@@ -126,7 +126,7 @@ class LocalCursor(_OpenCursor):
                 self._file.close()
 
 
-class ReadOnlyCursor(_OpenCursor):
+class ReadOnlyCursor(OpenCursor):
     """Looks anew each time: it has no lock, so the consumer may be at work."""
 
     __slots__ = ("_check_open", "_closed", "_root")
@@ -140,7 +140,7 @@ class ReadOnlyCursor(_OpenCursor):
     def _known(self) -> dict[str, int]:
         self._check_open()
         if self._closed:
-            raise _closed(self.name)
+            raise closed(self.name)
         return cursors.read_positions(self._root, self.name)
 
     def _check_movable(self) -> None:
@@ -195,7 +195,7 @@ class LocalCursors:
 # -- in memory --------------------------------------------------------------------------------------
 
 
-class MemoryCursor(_OpenCursor):
+class MemoryCursor(OpenCursor):
     """A cursor that lives as long as its store."""
 
     __slots__ = ("_cursors", "_open")
@@ -208,7 +208,7 @@ class MemoryCursor(_OpenCursor):
     def _known(self) -> dict[str, int]:
         self._cursors.check_open()
         if not self._open:
-            raise _closed(self.name)
+            raise closed(self.name)
         return self._cursors.kept.get(self.name, {})
 
     def _commit(self, changes: Changes) -> None:
@@ -274,5 +274,6 @@ class MemoryCursors:
             )
 
 
-def _closed(name: str) -> Closed:
+def closed(name: str) -> Closed:
+    """Return the error for a cursor that was closed."""
     return Closed(f"cursor {name!r} was closed; open it again")

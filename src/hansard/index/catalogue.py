@@ -50,7 +50,7 @@ class Catalogue:
         self._backend = backend
         self._database = database
         # Who writes for himself alone must not take away what tells others.
-        self._watch: Watch = backend.watch() if database.place is not None else Unwatched(backend)
+        self._watch: Watch = Unwatched(backend) if database.is_own() else backend.watch()
         #: Behind which session the next look at some of them begins; at first, anywhere.
         self._place = -1
 
@@ -85,6 +85,9 @@ class Catalogue:
     def _suspects(self) -> set[str]:
         """Return those of the next few sessions whose logs are not as they were when described."""
         database = self._database
+        again = database.all("SELECT id FROM session WHERE stamp = ''")  # AGAIN, by its index
+        if database.served:
+            return {found for (found,) in again}
         if self._place < 0:
             (most,) = database.one("SELECT max(n) FROM session")
             self._place = int.from_bytes(os.urandom(4)) % (most or 1)
@@ -97,7 +100,6 @@ class Catalogue:
             return set()
         self._place = rows[-1][0]
         stamps = self._backend.stamps([found for _, found, _ in rows])
-        again = database.all("SELECT id FROM session WHERE stamp = ''")  # AGAIN, by its index
         return {
             *(found for _, found, stamp in rows if stamps.get(found) != stamp),
             *(found for (found,) in again),

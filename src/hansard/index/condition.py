@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import quote
 
 from hansard.backend.condition import Condition, IndexFile
-from hansard.backend.contract import Backend
+from hansard.backend.contract import Backend, Tables
 from hansard.index.database import APPLICATION, VERSION, has_our_tables
 
 #: Who holds the file for longer is asked another time.
@@ -19,6 +19,9 @@ _PATIENCE: Final = 1.0
 
 def look(backend: Backend, condition: Condition) -> IndexFile:
     """Say what there is of an index, and of how many sessions it does not know the latest."""
+    tables = backend.whole.tables()
+    if tables is not None:
+        return _look_at(tables)
     if not condition.index_path:
         return IndexFile()
     there = IndexFile(there=True, bytes=condition.index_bytes)
@@ -28,6 +31,24 @@ def look(backend: Backend, condition: Condition) -> IndexFile:
             return _look(connection, there, stamps)
     except (sqlite3.Error, UnicodeError, TypeError, ValueError) as error:
         return _with(there, reason=str(error))
+
+
+def _look_at(tables: Tables) -> IndexFile:
+    """Say the same of an index that a server keeps."""
+    try:
+        ((sessions, behind, texts),) = tables.trying(lambda: tables.run(_ASK_SERVER))
+    finally:
+        tables.close()
+    if not sessions:
+        return IndexFile()
+    return IndexFile(there=True, version=VERSION, sessions=sessions, behind=behind, texts=texts)
+
+
+_ASK_SERVER: Final = """
+SELECT (SELECT count(*) FROM {schema}.index_session),
+       (SELECT count(*) FROM (SELECT id FROM {schema}.index_pending
+                              UNION SELECT id FROM {schema}.sessions WHERE marked AND id <> '') AS b),
+       EXISTS (SELECT FROM {schema}.index_talk)"""
 
 
 def _open(condition: Condition) -> sqlite3.Connection:

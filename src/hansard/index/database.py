@@ -18,6 +18,7 @@ from zlib import crc32
 
 from hansard.backend.contract import Place
 from hansard.errors import HansardError
+from hansard.index.words import TEXTS, Words
 
 #: Grows when the tables, or what is written into them, change: an index of another version is made anew.
 VERSION: Final = 1
@@ -126,12 +127,6 @@ _SCHEMA: Final = (
 )
 
 
-#: The table of texts: words of any script, whatever their case and accents (`text.split` does the rest).
-TEXTS: Final = (
-    "CREATE VIRTUAL TABLE found USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')"
-)
-
-
 class Unusable(Exception):
     """The file of an index cannot be used; whoever wanted it does without."""
 
@@ -144,6 +139,9 @@ class Database:
     """
 
     __slots__ = ("_connection", "_identity", "_memory", "place")
+
+    #: Whether a server keeps it, together with the sessions: nothing changes these without its knowing.
+    served = False
 
     def __init__(self, place: Place | None, *, memory: bool = False) -> None:
         self.place = place
@@ -213,6 +211,15 @@ class Database:
             self.place.discard()
         except (OSError, HansardError) as error:
             raise Unusable(f"{self.place.path}: {error}") from error
+
+    @property
+    def words(self) -> Words:
+        """The texts."""
+        return Words(self)
+
+    def is_own(self) -> bool:
+        """Say whether it is this process's own, so that nobody else has to do with it."""
+        return self.place is None
 
     def check(self) -> None:
         """See to it that the file is the one that others find: somebody may have deleted it."""

@@ -173,9 +173,7 @@ class Documents:
         self._database.do(
             "INSERT INTO doc VALUES (?,?,?,?,?,?)", self._last, talk.t, seq, alone, time, role
         )
-        self._database.do(
-            "INSERT INTO found (rowid, text) VALUES (?,?)", self._last, texts.split(text)
-        )
+        self._database.words.add(self._last, texts.split(text))
 
     def set_title(self, talk: Talk, title: str) -> None:
         """Let a session be found by its title."""
@@ -219,7 +217,7 @@ class Documents:
         some = rows[:limit]
         if some:
             self._removable -= len(some)
-            self._database.do_all("DELETE FROM found WHERE rowid = ?", some)
+            self._database.words.remove(some)
             self._database.do_all("DELETE FROM doc WHERE d = ?", some)
             if forgotten:
                 self._database.put(RESIDUE, 1)

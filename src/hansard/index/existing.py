@@ -19,7 +19,8 @@ def existing(backend: Backend) -> "Index | None":
     whole = backend.whole
     if whole.finder is None:
         place = whole.place()
-        if place is None or place.identity() is None:
+        kept = place is not None and place.identity() is not None
+        if not kept and whole.tables() is None:
             return None
     from hansard.index import finder
 

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from hansard.backend.contract import Backend, Place
+from hansard.backend.contract import Backend
 from hansard.errors import BackendUnavailable, Closed
 from hansard.index import indexing, listing, search, stats
 from hansard.index.catalogue import Catalogue, Progress
@@ -70,6 +70,7 @@ class Index:
         "_memory",
         "_mutex",
         "_shared",
+        "_tables",
         "_texts",
     )
 
@@ -85,6 +86,8 @@ class Index:
         #: Whether the store's own file is used, and not one of this process's.
         self._shared = shared
         self._memory = not shared or backend.durability == "none"
+        #: Where a server keeps the index, if one does.
+        self._tables = backend.tables() if shared else None
         self._texts = texts
         #: Who searches, so that nobody who lists has to wait while a first time takes minutes. Texts that
         #: must not be in the store's own file are in memory, and nowhere else.
@@ -179,6 +182,8 @@ class Index:
         with self._mutex:
             if self._closed or not self._shared or self._database is not None:
                 return self._database is not None
+            if self._tables is not None:
+                return bool(self._tables.trying(lambda: self._open()[0].get("watch")))
             place = self._backend.place()
             return place is not None and place.identity() is not None
 
@@ -200,8 +205,7 @@ class Index:
 
     def drop_texts(self) -> None:
         """Remove the texts from the file of the index: opening it does."""
-        place = self._backend.place()
-        if place is not None and place.identity() is not None:
+        if self._is_kept():
             self._ask(lambda _: None)
 
     def forget(self) -> None:
@@ -213,22 +217,30 @@ class Index:
         if self._texts and self._aside is not None:
             self._aside.forget()
             return
-        place = self._backend.place()
-        if place is not None and place.identity() is not None:
-            self._ask(lambda database: self._rid(database, place), alone=True)
+        if self._is_kept():
+            self._ask(self._rid, alone=True)
 
-    def _rid(self, database: Database, place: Place) -> None:
-        if database.place is None:
+    def _is_kept(self) -> bool:
+        """Say whether there is an index that is not this process's own."""
+        if self._tables is not None:
+            return self.ready()
+        place = self._backend.place()
+        return place is not None and place.identity() is not None
+
+    def _rid(self, database: Database) -> None:
+        if database.is_own():
             # The file cannot be used, and nobody can say what is in it.
-            place.discard()
+            place = self._backend.place()
+            if place is not None:
+                place.discard()
             return
-        there = indexing.is_there(database)
+        there = database.words.are_there()
         if there:
             indexing.update(self._backend, database, known=True)
         if not database.get(RESIDUE):
             return
         if there:
-            indexing.merge(database)
+            database.words.merge()
         if not database.truncate():
             # Somebody reads what is to be gone, and does not stop.
             database.replace()
@@ -257,18 +269,24 @@ class Index:
                 raise Closed(f"{self._backend.where}: the store was closed; open it again")
             for attempt in range(_TRIES):
                 try:
+                    if self._tables is not None:
+                        # All of it again, if the server was away meanwhile.
+                        return self._tables.trying(  # type: ignore[no-any-return] # what is done gives
+                            lambda: self._answer(question, progress, changes=changes, alone=alone)
+                        )
                     return self._answer(question, progress, changes=changes, alone=alone)
                 except Unusable:
                     self._do_without()
                 except _Stopped as stopped:
                     raise stopped.reason from None
                 except sqlite3.DatabaseError as error:
-                    if self._is_own():
+                    if self._is_own() or self._tables is not None:
                         raise self._unavailable(error) from error
                     # Locked by another for too long, a full disk, no longer allowed to write.
                     self._begin_anew(without=attempt > 0 or is_refused(error))
                 except _NONSENSE:
-                    if self._is_own():
+                    # A server's tables are no file that anybody may have written into.
+                    if self._is_own() or self._tables is not None:
                         raise
                     self._begin_anew(without=attempt > 0)
             raise AssertionError  # the last attempt answers or raises
@@ -291,20 +309,28 @@ class Index:
 
     def _is_own(self) -> bool:
         """Say whether the database is this process's own, so that nobody else can have damaged it."""
-        return self._database is None or self._database.place is None
+        return self._database is None or self._database.is_own()
 
     def _open(self) -> tuple[Database, Catalogue]:
         if self._database is None or self._catalogue is None:
-            place = self._backend.place() if self._shared and not _inherited else None
-            self._database = Database(place, memory=self._memory)
-            if not self._texts and indexing.is_there(self._database):
+            self._database = self._make()
+            if not self._texts and self._database.words.are_there():
                 self._database.replace()
             self._catalogue = Catalogue(self._backend, self._database)
         return self._database, self._catalogue
 
+    def _make(self) -> Database:
+        if self._tables is not None:
+            from hansard.index.server import ServerDatabase
+
+            return ServerDatabase(self._tables)
+        place = self._backend.place() if self._shared and not _inherited else None
+        return Database(place, memory=self._memory)
+
     def _do_without(self) -> None:
         """Go on with a database of this process's own."""
         self._shared = False
+        self._tables = None
         if self._database is not None:
             self._database.close()
         self._database = self._catalogue = None

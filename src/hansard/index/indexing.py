@@ -10,13 +10,12 @@ kept. What is kept depends on what is in the store, and not on how the index cam
 made anew finds the same, in the same order.
 """
 
-import sqlite3
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from hansard.backend.contract import Backend
-from hansard.errors import BackendUnavailable, SessionDeleted
-from hansard.index.database import TEXTS, Database
+from hansard.errors import SessionDeleted
+from hansard.index.database import Database
 from hansard.index.documents import UNSETTLED, Talk
 from hansard.index.transcript import Transcript
 from hansard.upkeep.survey import UNREADABLE
@@ -31,33 +30,6 @@ _TRIES: Final = 4
 STEP: Final = 8 << 20
 REMOVED: Final = 5_000
 
-#: What FTS5 gathers in memory before it writes a part of its index: at 1 MiB its time goes into joining them.
-_GATHERED: Final = 8 << 20
-
-
-def is_there(database: Database) -> bool:
-    """Say whether there is an index of texts."""
-    return database.one("SELECT 1 FROM sqlite_master WHERE name = 'found'") is not None
-
-
-def prepare(database: Database) -> None:
-    """Make the table of texts, unless it is there."""
-    if is_there(database):
-        return
-    with database.changing():
-        if is_there(database):
-            return
-        try:
-            database.do(TEXTS)
-        except sqlite3.OperationalError as error:
-            if "no such module" not in str(error):
-                raise
-            raise BackendUnavailable(
-                f"SQLite {sqlite3.sqlite_version} was built without FTS5, which searching needs; use a "
-                "Python whose SQLite has it"
-            ) from error
-        database.do("INSERT INTO found (found, rank) VALUES ('hashsize', ?)", _GATHERED)
-
 
 def update(
     backend: Backend,
@@ -70,7 +42,7 @@ def update(
 
     `progress` is called with the number of events that were read, and of how many, unless nothing is new.
     """
-    prepare(database)
+    database.words.prepare()
     meter = None if progress is None else _Meter(database, progress)
     while _is_behind(database, known=known):
         with database.changing():
@@ -112,22 +84,16 @@ def _next(database: Database, *, known: bool) -> str | None:
     return None if row is None else row[0]
 
 
-def merge(database: Database) -> None:
-    """Write the index of words anew, without what is left in it of texts that were taken out."""
-    with database.changing():
-        database.do("INSERT INTO found (found) VALUES ('optimize')")
-
-
 class _Meter:
     """How far a first time is."""
 
     def __init__(self, database: Database, progress: Progress) -> None:
         self._progress = progress
         rows = database.all(
-            "SELECT u.id, max(coalesce(s.seq, 0) - max(coalesce(t.seq, 0), 0), 1) FROM unread u "
+            "SELECT u.id, coalesce(s.seq, 0), coalesce(t.seq, 0) FROM unread u "
             "LEFT JOIN session s ON s.id = u.id LEFT JOIN talk t ON t.id = u.id"
         )
-        self._left: dict[str, int] = dict(rows)
+        self._left = {found: max(seq - max(read, 0), 1) for found, seq, read in rows}
         self._total = sum(self._left.values())
         self._done = 0
 
@@ -192,7 +158,7 @@ class _Step:
                 # Of what cannot be shown nothing is found, also not what could once be read.
                 talk = self._transcript.find(session_id)
         if talk is not None:
-            database.do("UPDATE talk SET living = 0 WHERE t = ?", talk.t)
+            database.do("UPDATE talk SET living = FALSE WHERE t = ?", talk.t)
             database.put(UNSETTLED, 1)
         return True
 

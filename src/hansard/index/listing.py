@@ -105,7 +105,7 @@ def page(
     """Return some of the wanted sessions."""
     after = None if cursor is None else _read_cursor(cursor, order)
     conditions = clause(database, wanted)
-    if limit is None and after is None:
+    if limit is None and after is None and not database.served:
         return Page(_inside(database, _everything(database, conditions, order), wanted), None)
     query = _Query(order, after, -1 if limit is None else limit + 1)
     latest = database.get("pass", 0)
@@ -278,7 +278,7 @@ def _simple(wanted: Wanted) -> _Conditions:
     except UnicodeEncodeError:
         # Half a character: nothing that is kept has it.
         found = _Conditions()
-        found.add("0")
+        found.add("FALSE")
     return found
 
 
@@ -296,7 +296,7 @@ def _add_simple(found: _Conditions, wanted: Wanted) -> None:
     simple = (
         ("s.updated >= ?", None if wanted.since is None else stamp(wanted.since)),
         ("s.updated < ?", None if wanted.until is None else stamp(wanted.until)),
-        ("instr(s.folded, ?)", wanted.title.casefold() or None),
+        ("instr(s.folded, ?) > 0", wanted.title.casefold() or None),
         ("s.parent = ?", wanted.parent),
         ("s.archived = ?", wanted.archived),
         ("s.damaged = ?", wanted.damaged),
@@ -312,7 +312,7 @@ def _add_workspace(database: Database, match: Match, found: _Conditions) -> None
         "SELECT DISTINCT workspace, workspace_id FROM session WHERE workspace IS NOT NULL"
     )
     pairs = [pair for pair in named if match(Workspace(*pair))]
-    either = " OR ".join(["(s.workspace = ? AND s.workspace_id IS ?)"] * len(pairs)) or "0"
+    either = " OR ".join(["(s.workspace = ? AND s.workspace_id IS ?)"] * len(pairs)) or "FALSE"
     found.add(f"({either})", *(value for pair in pairs for value in pair))
 
 

@@ -14,9 +14,7 @@ from hansard.index.database import Database
 from hansard.index.entry import Hit
 from hansard.index.listing import behind
 from hansard.index.text import CLOSE, OPEN, PART
-
-#: How many words of the text a snippet has.
-_WORDS: Final = 24
+from hansard.index.words import Row
 
 #: Behind every seq.
 _ALL: Final = 1 << 62
@@ -39,17 +37,6 @@ class Sought(NamedTuple):
     until: str | None = None
     role: str | None = None
     limit: int = 20
-
-
-class _Row(NamedTuple):
-    """A text that fits."""
-
-    d: int
-    t: int
-    seq: int
-    time: str
-    role: str
-    rank: float
 
 
 class _Talk(NamedTuple):
@@ -83,7 +70,7 @@ def ask(database: Database, sought: Sought) -> list[Hit] | None:
     fetched = sought.limit
     while True:
         rows = shown.rows(fetched + 1)
-        named: dict[tuple[int, int], tuple[str, _Row]] = {}
+        named: dict[tuple[int, int], tuple[str, Row]] = {}
         for row in rows[:fetched]:
             place = shown.place(row)
             session_id = None if place in named else shown.session(row, place)
@@ -113,7 +100,6 @@ class _Shown:
                 self._follow(talk, alone=False)
         for ways in self._ways.values():
             ways.sort(key=lambda way: (way.session.created, way.session.id))
-        self._want()
 
     def is_readable(self) -> bool:
         """Say whether the one session that is searched can be read."""
@@ -172,34 +158,14 @@ class _Shown:
             self._talks[session_id] = None if row is None else _Talk(*row)
         return self._talks[session_id]
 
-    def _want(self) -> None:
-        """Say to SQLite what is shown by others."""
-        self._database.do(
-            "CREATE TEMP TABLE IF NOT EXISTS wanted (t INTEGER PRIMARY KEY, upto INTEGER)"
-        )
-        self._database.do("DELETE FROM wanted")
-        self._database.do_all(
-            "INSERT INTO wanted VALUES (?,?)",
-            [(t, max(way.upto for way in ways)) for t, ways in self._ways.items()],
-        )
-
     # -- texts ----------------------------------------------------------------------------------
 
-    def rows(self, limit: int) -> list[_Row]:
+    def rows(self, limit: int) -> list[Row]:
         """Return the texts that fit and may be shown, the best first."""
-        sought = self._sought
         conditions, values = self._conditions()
-        rows = self._database.all(
-            "SELECT d.d, d.t, d.seq, "  # noqa: S608 - values are apart
-            "CASE d.seq WHEN 0 THEN (SELECT updated FROM session WHERE id = k.id) ELSE d.time END AS said, "
-            "d.role, bm25(found) AS fits FROM found JOIN doc d ON d.d = found.rowid "
-            "JOIN talk k ON k.t = d.t LEFT JOIN wanted w ON w.t = d.t "
-            f"WHERE found MATCH ? AND {conditions} ORDER BY fits, said DESC, k.id, d.seq LIMIT ?",
-            sought.expression,
-            *values,
-            limit,
-        )
-        return [_Row(*row) for row in rows]
+        shown = [(t, max(way.upto for way in ways)) for t, ways in self._ways.items()]
+        expression = self._sought.expression
+        return self._database.words.rows(expression, conditions, values, shown, limit)
 
     def _conditions(self) -> tuple[str, list[Any]]:
         sought = self._sought
@@ -218,7 +184,7 @@ class _Shown:
                 values.append(value)
         return " AND ".join(parts), values
 
-    def place(self, row: _Row) -> tuple[int, int]:
+    def place(self, row: Row) -> tuple[int, int]:
         """Return where a text was said: its log and seq. A fork may show a text of its own in that place."""
         talk = self._of(row)
         while 0 < row.seq <= talk.first and talk.parent is not None:
@@ -228,20 +194,20 @@ class _Shown:
             talk = parent
         return talk.t, row.seq
 
-    def _of(self, row: _Row) -> _Talk:
+    def _of(self, row: Row) -> _Talk:
         (session_id,) = self._database.one("SELECT id FROM talk WHERE t = ?", row.t)
         talk = self._talk(session_id)
         assert talk is not None  # it has texts
         return talk
 
-    def session(self, row: _Row, place: tuple[int, int]) -> str | None:
+    def session(self, row: Row, place: tuple[int, int]) -> str | None:
         """Return the session that a text is shown by; None if there is none."""
         if place[0] != row.t and self._is_found_there(place):
             return None  # it stands on its own
         way = next(self._by(row), None)
         return None if way is None else way.session.id
 
-    def _by(self, row: _Row) -> Iterator[_Way]:
+    def _by(self, row: Row) -> Iterator[_Way]:
         """Yield the ways in which a text is shown, those of the oldest session first."""
         talk = self._of(row)
         if self._sought.session is None and self._is_searched(talk):
@@ -251,7 +217,7 @@ class _Shown:
             if row.seq <= way.upto and not self._is_hidden(row, way):
                 yield way
 
-    def _is_hidden(self, row: _Row, way: _Way) -> bool:
+    def _is_hidden(self, row: Row, way: _Way) -> bool:
         """Say whether a fork on the way does not show what it inherits."""
         if self._hidden is None:
             self._hidden = set(self._database.all("SELECT t, seq FROM hidden"))
@@ -266,26 +232,17 @@ class _Shown:
         for d, alone in self._database.all(
             "SELECT d, alone FROM doc WHERE t = ? AND seq = ?", t, seq
         ):
-            fits = self._database.one(
-                "SELECT 1 FROM found WHERE found MATCH ? AND rowid = ?", self._sought.expression, d
-            )
-            way = next(self._by(_Row(d, t, seq, "", "", 0.0)), None)
+            fits = self._database.words.fits(self._sought.expression, d)
+            way = next(self._by(Row(d, t, seq, "", "", 0.0)), None)
             if fits and way is not None and not (alone and way.depth):
                 return True
         return False
 
     # -- what is shown of them ------------------------------------------------------------------
 
-    def hit(self, session_id: str, row: _Row) -> Hit:
+    def hit(self, session_id: str, row: Row) -> Hit:
         """Return what was found, with the words around it."""
-        (raw,) = self._database.one(
-            "SELECT snippet(found, 0, ?, ?, '…', ?) FROM found WHERE found MATCH ? AND rowid = ?",
-            OPEN,
-            CLOSE,
-            _WORDS,
-            self._sought.expression,
-            row.d,
-        )
+        raw = self._database.words.snippet(self._sought.expression, row.d)
         snippet, matches = _marked(raw)
         (title,) = self._database.one("SELECT title FROM session WHERE id = ?", session_id)
         return Hit(
@@ -311,7 +268,7 @@ def _between(table: str, prefixes: tuple[str, ...]) -> tuple[str, list[str]]:
         if end is not None:
             parts.append(f"{table}.id < ?")
             values.append(end)
-    return " AND ".join(parts) or "1", values
+    return " AND ".join(parts) or "TRUE", values
 
 
 def _marked(raw: str) -> tuple[str, tuple[tuple[int, int], ...]]:

@@ -84,7 +84,7 @@ class Transcript:
             talk = None
         if talk is None:
             talk = self._documents.begin(session_id, head.created, first, lineage.origin(first))
-            self._documents.change(talk, living=1, checked=head.seq)
+            self._documents.change(talk, living=True, checked=head.seq)
             talk = talk._replace(living=True, checked=head.seq)
         reader = _Reader(log, own, talk, redactions, self._documents)
         if not reader.read(head.seq, count) or not reader.drop():

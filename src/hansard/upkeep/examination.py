@@ -14,6 +14,7 @@ import msgspec
 
 from hansard.backend.condition import (
     Condition,
+    DatabaseServer,
     DictionaryFiles,
     HeldLock,
     Home,
@@ -28,6 +29,9 @@ from hansard.errors import HansardError, SessionDeleted
 #: With less room than this, compaction may have none to write a segment anew.
 _FEW_BYTES: Final = 100 * 1024 * 1024
 _FEW_FILES: Final = 1_000
+
+#: The oldest PostgreSQL that the tests run on.
+_OLDEST_TRIED: Final = 16
 
 #: So many sessions that cannot be read, or have an event of tomorrow, are named.
 _NAMED: Final = 20
@@ -67,6 +71,7 @@ class Examination(msgspec.Struct, frozen=True):
         oddities: files that are not as hansard made them.
         dictionaries, marks, index: what is kept beside the sessions.
         remarks: what there is to say, problems first.
+        server: the server that it lives on; None if it is made of files.
     """
 
     where: str
@@ -83,6 +88,7 @@ class Examination(msgspec.Struct, frozen=True):
     marks: MarksFiles
     index: IndexFile
     remarks: list[Remark]
+    server: DatabaseServer | None = None
 
     @property
     def ok(self) -> bool:
@@ -104,6 +110,7 @@ def examine(
         *(remark for oddity in condition.oddities for remark in _odd(oddity)),
         *_dictionaries(condition.dictionaries),
         *_leftovers(condition.leftovers),
+        *_server(condition.server, backend.where),
     ]
     if index.reason:
         remarks.append(Remark("note", "index-unusable", condition.index_path, index.reason))
@@ -122,6 +129,7 @@ def examine(
         marks=condition.marks,
         index=index,
         remarks=sorted(remarks, key=lambda remark: remark.severity != "problem"),
+        server=condition.server,
     )
 
 
@@ -212,6 +220,63 @@ def _home(home: Home, where: str) -> Iterator[Remark]:
     if home.free_files is not None and home.free_files < _FEW_FILES:
         reason = f"only {home.free_files:,} more files can be made on this file system"
         yield Remark("problem", "few-inodes", where, reason, "make room, or move the store")
+
+
+def _server(server: DatabaseServer | None, where: str) -> Iterator[Remark]:
+    """Say which settings of a server would lose what it has acknowledged."""
+    if server is None:
+        return
+    if server.fsync != "on":
+        yield Remark(
+            "problem",
+            "fsync-off",
+            where,
+            "the server does not sync (fsync = off): a crash of its machine loses or ruins everything",
+            "set fsync = on; all that was written while it was off is in doubt until the next checkpoint",
+        )
+    if server.full_page_writes != "on":
+        yield Remark(
+            "problem",
+            "full-page-writes-off",
+            where,
+            "the server writes no whole pages (full_page_writes = off): a power cut may leave half of one",
+            "set full_page_writes = on, unless its file system is known to write pages whole",
+        )
+    if server.synchronous_commit == "off":
+        yield Remark(
+            "note",
+            "synchronous-commit-off",
+            where,
+            "the server acknowledges before it syncs (synchronous_commit = off); hansard's own appends ask "
+            "for more, and are durable",
+            "whatever else writes to this database may lose the last moments",
+        )
+    waits = server.synchronous_commit not in {"off", "local"}
+    if server.standby:
+        yield Remark("note", "standby", where, "this server is a standby, and only reads")
+    elif server.synchronous_standby_names and not waits:
+        yield Remark(
+            "problem",
+            "standby-not-waited-for",
+            where,
+            f"synchronous_standby_names = {server.synchronous_standby_names!r}, but with "
+            f"synchronous_commit = {server.synchronous_commit} nobody waits for them",
+            "set synchronous_commit = on",
+        )
+    elif server.synchronous_standby_names:
+        reason = f"appends wait for synchronous_standby_names = {server.synchronous_standby_names!r}"
+        yield Remark("note", "synchronous-standby", where, reason)
+    else:
+        yield Remark(
+            "note",
+            "no-synchronous-standby",
+            where,
+            "synchronous_standby_names is empty: a failover may lose the last acknowledged appends",
+            "name a standby, if the loss of the server itself is to lose nothing",
+        )
+    if server.number // 10_000 < _OLDEST_TRIED:
+        reason = f"PostgreSQL {server.version} was not tried with hansard; {_OLDEST_TRIED} and later were"
+        yield Remark("note", "old-server", where, reason)
 
 
 def _locks(locks: list[HeldLock]) -> Iterator[Remark]:

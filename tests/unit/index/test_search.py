@@ -14,7 +14,7 @@ import pytest
 
 import hansard
 from hansard import Store
-from hansard.index import indexing
+from hansard.index import indexing, words
 
 
 def say(store: Store, session: str, *texts: str, role: str = "user") -> None:
@@ -466,7 +466,7 @@ def flip(path: Path, offset: int) -> None:
 
 def test_sqlite_without_fts5_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without FTS5, searching says what is missing; listing needs none."""
-    monkeypatch.setattr(indexing, "TEXTS", "CREATE VIRTUAL TABLE found USING fts99(text)")
+    monkeypatch.setattr(words, "TEXTS", "CREATE VIRTUAL TABLE found USING fts99(text)")
     with hansard.open(tmp_path / "store") as store:
         say(store, "a", "zebra")
         with pytest.raises(hansard.BackendUnavailable, match="FTS5"):
@@ -522,7 +522,7 @@ def test_an_interrupted_first_time_is_gone_on_with(
 KILLED = """
 import os, sys
 import hansard
-from hansard.index import indexing
+from hansard.index import indexing, words
 indexing.STEP = 20_000
 def die(done, total):
     if done >= total * int(sys.argv[2]) // 10:

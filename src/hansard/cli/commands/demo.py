@@ -27,6 +27,8 @@ def command(call: Call, folder: str | None) -> None:
     from hansard.cli.demonstration import play
 
     wanted = folder or (call.store if call.named else None)
+    if wanted is not None and "://" in wanted:
+        raise click.UsageError("the demonstration damages files, so it needs a folder and no URL")
     store = Path(wanted or Path(tempfile.mkdtemp(prefix="hansard-demo-")) / "store")
     if store.exists() and any(store.iterdir()):
         raise click.UsageError(f"{store} is not empty; give a new folder")

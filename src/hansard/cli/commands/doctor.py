@@ -3,6 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
+import click
 import msgspec
 
 from hansard.cli import VERSION, stores
@@ -21,15 +22,26 @@ if TYPE_CHECKING:
         "doctor --json | jq '.remarks[] | select(.severity == \"problem\")'",
     ],
 )
-def command(call: Call) -> int | None:
+@click.option(
+    "--migrate",
+    is_flag=True,
+    help="Bring the tables of a store in PostgreSQL up to date first.",
+)
+def command(call: Call, *, migrate: bool) -> int | None:
     """Say how the store is, and what needs attention.
 
     Looked at are its files and whose they are, locks and who holds them, what crashes and repairs have
     left, the index, the marks, the dictionaries, the disk and its file system, and the clock. Nothing
     is changed. Whether every byte of the sessions is right, `hansard verify` says.
 
+    Of a store in PostgreSQL: the server and its version, the tables and theirs, the index, and
+    settings with which the server would lose what it has acknowledged. After an update of hansard,
+    --migrate brings the tables up to date; do it once, when all who write are of the new version.
+
     With --json: one document, with remarks that have a code each. Exit 1 if something needs attention.
     """
+    if migrate:
+        _migrate(call)
     with stores.reading(call) as store:
         found = store.examine()
     if call.screen.json:
@@ -39,6 +51,15 @@ def command(call: Call) -> int | None:
     else:
         _show(call, found)
     return None if found.ok else FAILED
+
+
+def _migrate(call: Call) -> None:
+    import hansard
+
+    versions = hansard.migrate(call.store)
+    if not call.screen.json:
+        done = f"to version {versions[-1]}" if versions else "they were up to date"
+        call.screen.beside([(f"{'migration':<13}", "dim")], [f"the store's tables: {done}"])
 
 
 def _settings(call: Call) -> dict[str, str]:
@@ -90,10 +111,24 @@ def _facts(found: "Examination") -> list[tuple[str, str]]:
     else:
         state = f"{many(index.behind, 'session')} behind" if index.behind else "up to date"
         texts = "with texts" if index.texts else "without texts"
-        listed = f"version {index.version}, {size(index.bytes)}, {texts}, {state}"
+        taken = f"{size(index.bytes)}, " if index.bytes else ""
+        listed = f"version {index.version}, {taken}{texts}, {state}"
     whole = sum(not one.problems for one in found.dictionaries)
     retired = sum(one.retired for one in found.dictionaries)
     doubted = sum(bool(one.doubts) for one in found.dictionaries)
+    server = found.server
+    if server is not None:
+        role = "a standby" if server.standby else "which can be written to"
+        followers = ", ".join(f"{name} ({state})" for name, state in server.followers.items())
+        tables = f"version {server.tables} in schema {server.schema}, {size(server.bytes)}"
+        return [
+            ("store", found.where),
+            ("sessions", f"{found.sessions:,}, and {found.trash:,} in the trash"),
+            ("server", f"PostgreSQL {server.version}, {role}"),
+            ("tables", tables),
+            ("standbys", followers or "none that this role can see"),
+            ("index", listed),
+        ]
     return [
         ("store", f"{found.where}, format {found.version}"),
         ("sessions", f"{found.sessions:,}, and {found.trash:,} in the trash"),

@@ -1,0 +1,356 @@
+"""A store in PostgreSQL.
+
+Above: `store`.  Below: everything else in this package.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Final
+from weakref import WeakSet, WeakValueDictionary
+
+from psycopg.types.numeric import Int8
+
+from hansard.backend.condition import Condition
+from hansard.backend.contract import (
+    AUDIT,
+    Backend,
+    Content,
+    Cursor,
+    Health,
+    Log,
+    Stage,
+    Tables,
+    Watch,
+)
+from hansard.backend.postgres import condition, schema, statements
+from hansard.backend.postgres.address import Address
+from hansard.backend.postgres.append import Writer, conflict, deleted, session_number
+from hansard.backend.postgres.connections import Connections
+from hansard.backend.postgres.contents import Contents, Refers
+from hansard.backend.postgres.cursors import PostgresCursors
+from hansard.backend.postgres.faults import Lost
+from hansard.backend.postgres.log import PostgresLog
+from hansard.backend.postgres.marks import Marks
+from hansard.backend.postgres.reads import Reads
+from hansard.backend.postgres.staging import PostgresStage
+from hansard.backend.postgres.tables import PostgresTables
+from hansard.backend.postgres.watch import News
+from hansard.errors import LockTimeout, ReadOnly, SessionNotFound
+from hansard.log import names
+
+#: So many sessions are asked for at a time.
+_PAGE: Final = 5000
+
+#: The audit log is no session, and its row has no id.
+_IDS: Final = """
+SELECT session, id FROM {schema}.sessions
+WHERE session > %(after)s::uuid AND id <> '' AND (deleted_at IS NOT NULL) = %(deleted)s
+ORDER BY session LIMIT %(rows)s"""
+_SIZES: Final = "SELECT id, last_seq FROM {schema}.sessions WHERE id <> '' AND deleted_at IS NULL"
+_STAMPS: Final = """
+SELECT id, life, rewritten, last_seq FROM {schema}.sessions
+WHERE id <> '' AND deleted_at IS NULL"""
+_SOME: Final = " AND session = ANY(%(sessions)b::varchar[]::uuid[])"
+_POPULATION: Final = """
+SELECT count(*), count(deleted_at), max(deleted_at), bit_xor(hashtextextended(life::text, 0))
+FROM {schema}.sessions"""
+_DELETE: Final = """
+UPDATE {schema}.sessions SET deleted_at = clock_timestamp(), marked = true
+WHERE session = %(session)s::uuid AND deleted_at IS NULL
+  AND (%(expected)s::bigint IS NULL OR last_seq = %(expected)s::bigint)
+RETURNING life"""
+_RESTORE: Final = """
+UPDATE {schema}.sessions SET deleted_at = NULL, marked = true
+WHERE session = %(session)s::uuid AND deleted_at IS NOT NULL RETURNING life"""
+_BURY: Final = """
+SELECT life FROM {schema}.sessions
+WHERE session = %(session)s::uuid AND deleted_at IS NOT NULL FOR UPDATE"""
+_REMOVE: Final = tuple(
+    f"DELETE FROM {{schema}}.{table} WHERE session = %(session)s::uuid"  # noqa: S608 - names of ours
+    for table in ("events", "checkpoints", "sessions")
+)
+#: Its mark goes with its row, so whoever lists sessions is told in another way.
+_PURGE: Final = (
+    """
+INSERT INTO {schema}.index_pending (pass, id)
+SELECT gen_random_uuid(), id FROM {schema}.sessions WHERE session = %(session)s::uuid""",
+    *_REMOVE,
+)
+_PROBE: Final = """
+INSERT INTO {schema}.sessions (session, id, before, last_seq, bytes, created, updated)
+VALUES (gen_random_uuid(), 'probe', 0, 0, 0, '', '')"""
+_NO_SESSION: Final = "00000000-0000-0000-0000-000000000000"
+
+
+class PostgresBackend(Backend):
+    """A schema of tables.
+
+    Attributes:
+        schema: its name, as it stands in statements.
+        connections: how the server is reached.
+        reads: what is read of sessions.
+        contents_table: the large content.
+        news: who waits for what.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_cursors",
+        "_mutex",
+        "_pid",
+        "_stages",
+        "_writers",
+        "connections",
+        "contents_table",
+        "durability",
+        "finder",
+        "large_content",
+        "news",
+        "read_only",
+        "reads",
+        "schema",
+        "where",
+    )
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        durability: str = "sync",
+        lock_timeout: float = 10.0,
+        large_content: int | None = None,
+    ) -> None:
+        self.where = address.where
+        self.read_only = read_only
+        self.durability = durability
+        self.large_content = large_content
+        self.finder = None
+        self.schema = schema.quoted(address.schema)
+        self.connections = Connections(address, read_only=read_only, lock_timeout=lock_timeout)
+        schema.prepare(self.connections, create=create and not read_only)
+        self.contents_table = Contents(self.connections, self.schema)
+        self.reads = Reads(self.connections, self.schema, self.contents_table)
+        self.news = News(self.connections, f"hansard_{session_number(address.schema)}")
+        self._cursors = PostgresCursors(self)
+        self._stages: WeakSet[PostgresStage] = WeakSet()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._mutex = threading.Lock()
+        #: One for each session that somebody in this process appends to.
+        self._writers: WeakValueDictionary[str, Writer] = WeakValueDictionary()
+
+    # -- sessions -------------------------------------------------------------------------------
+
+    def log(self, session_id: str) -> Log:
+        names.check_id(session_id)
+        return PostgresLog(self, session_id)
+
+    def ancestor(self, session_id: str) -> Log:
+        names.check_id(session_id)
+        return PostgresLog(self, session_id, buried=True)
+
+    def audit(self) -> Log:
+        return PostgresLog(self, AUDIT)
+
+    def stage(self, session_id: str, *, before: int = 0) -> Stage:
+        names.check_id(session_id)
+        self.check_writable()
+        stage = PostgresStage(self, session_id, before)
+        self._stages.add(stage)
+        return stage
+
+    def writer(self, session_id: str) -> Writer:
+        """Return who appends to a session, for all threads of this process."""
+        if self._pid != os.getpid():
+            # Whoever was appending when the process forked is still at it, and in the parent.
+            self._begin()
+        with self._mutex:
+            found = self._writers.get(session_id)
+            if found is None:
+                found = self._writers[session_id] = Writer(
+                    self.connections,
+                    self.reads,
+                    self.schema,
+                    session_id,
+                    light=self.durability == "os",
+                    tell=self.news.tell,
+                )
+            return found
+
+    def ids(self) -> Iterator[str]:
+        return self._ids(deleted=False)
+
+    def trash(self) -> Iterator[str]:
+        return self._ids(deleted=True)
+
+    def _ids(self, *, deleted: bool) -> Iterator[str]:
+        after: object = _NO_SESSION
+        while True:
+            params = {"after": str(after), "deleted": deleted, "rows": Int8(_PAGE)}
+            rows = self._run(_IDS, params)
+            yield from (str(row[1]) for row in rows)
+            if len(rows) < _PAGE:
+                return
+            after = rows[-1][0]
+
+    def sizes(self) -> dict[str, int]:
+        return dict(self._run(_SIZES))  # type: ignore[arg-type]
+
+    def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
+        if session_ids is None:
+            rows = self._run(_STAMPS)
+        else:
+            wanted = [session_number(session_id) for session_id in session_ids]
+            rows = self._run(_STAMPS + _SOME, {"sessions": wanted}) if wanted else []
+        return {str(row[0]): f"{row[1]} {row[2]} {row[3]}" for row in rows}
+
+    def population(self) -> object:
+        return self._run(_POPULATION)
+
+    def watch(self) -> Watch:
+        return Marks(self)
+
+    def tables(self) -> Tables:
+        return PostgresTables(self.connections, self.schema)
+
+    # -- the trash ------------------------------------------------------------------------------
+
+    def delete(
+        self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
+    ) -> None:
+        names.check_id(session_id)
+        self.check_writable()
+        session = session_number(session_id)
+        expected = None if expected_seq is None else str(expected_seq)
+        params: dict[str, object] = {"session": session, "expected": expected}
+        uncertain = []
+
+        def attempt() -> bool:
+            try:
+                return bool(self._in_time(_DELETE, params, timeout))
+            except Lost as found:
+                uncertain.append(not found.certain)
+                raise
+
+        if not self.connections.trying(attempt):
+            standing = self.reads.standing(session)
+            if standing is None:
+                raise SessionNotFound(f"no session {session_id!r} in this store")
+            if standing.deleted:
+                if any(uncertain):
+                    return  # by the try of which nothing was heard
+                raise deleted(session_id)
+            if expected_seq is not None and standing.head.seq != expected_seq:
+                raise conflict(session_id, expected_seq, standing.head.seq)
+            raise LockTimeout(f"{self.where}: session {session_id!r} changed while it was deleted")
+        self.news.tell(session)
+
+    def _in_time(
+        self, text: str, params: dict[str, object], timeout: float | None
+    ) -> list[tuple[object, ...]]:
+        """Run a statement that waits for another's lock no longer than this."""
+        query = statements.statement(self.schema, text)
+        if timeout is None:
+            return self.connections.attempt(query, params)
+        with self.connections.using() as connection, connection.transaction():
+            wait = f"{max(1, round(timeout * 1000))}ms"
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", (wait,))
+            return connection.execute(query, params).fetchall()
+
+    def restore(self, session_id: str) -> None:
+        names.check_id(session_id)
+        self.check_writable()
+        session = session_number(session_id)
+        if not self._run(_RESTORE, {"session": session}):
+            raise self._not_in_trash(session_id)
+        self.news.tell(session)
+
+    def purge(self, session_id: str) -> None:
+        names.check_id(session_id)
+        self.check_writable()
+        session = session_number(session_id)
+        if not self.connections.trying(lambda: self._purge(session)):
+            raise self._not_in_trash(session_id)
+        self.news.tell(session)
+
+    def _purge(self, session: str) -> bool:
+        params = {"session": session}
+        with self.connections.unhurried() as connection:
+            # Its row first: of a purge and a return from the trash, the second finds what the first did.
+            if connection.execute(self._query(_BURY), params).fetchone() is None:
+                return False
+            for text in _PURGE:
+                connection.execute(self._query(text), params)
+        return True
+
+    def _not_in_trash(self, session_id: str) -> SessionNotFound:
+        return SessionNotFound(f"no session {session_id!r} in the trash")
+
+    # -- beside sessions ------------------------------------------------------------------------
+
+    def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
+        return self._cursors.open(name, timeout)
+
+    def cursors(self) -> list[str]:
+        return self._cursors.names()
+
+    def drop_cursor(self, name: str) -> bool:
+        return self._cursors.drop(name)
+
+    def contents(self) -> list[Content]:
+        return self.contents_table.listing()
+
+    def collect(self, refers: Refers, *, dry_run: bool = False) -> list[Content]:
+        if not dry_run:
+            self.check_writable()
+        return self.contents_table.collect(refers, self._every, dry_run=dry_run)
+
+    def _every(self) -> list[Log]:
+        return [self.ancestor(found) for found in {*self.ids(), *self.trash()}]
+
+    def health(self) -> Health:
+        self.connections.trying(self._probe)
+        return Health(self.where, self.durability, not self.read_only, None)
+
+    def _probe(self) -> None:
+        with self.connections.using() as connection:
+            if self.read_only:
+                connection.execute(self._query(_SIZES + " LIMIT 1"))
+            else:
+                with connection.transaction(force_rollback=True):
+                    connection.execute(self._query(_PROBE))
+
+    def condition(self) -> Condition:
+        return condition.look(self.connections)
+
+    def close(self) -> None:
+        if self.finder is not None:
+            self.finder.close()
+        self.connections.close()
+        self.news.stop()
+        self._cursors.close()
+        for stage in list(self._stages):
+            stage.discard()
+
+    def check_open(self) -> None:
+        """Raise if the store was closed."""
+        self.connections.check_open()
+
+    def check_writable(self) -> None:
+        """Raise if nothing may be written."""
+        self.check_open()
+        if self.read_only:
+            raise ReadOnly(
+                f"{self.where}: the store was opened read-only; open it without read_only"
+            )
+
+    def _run(self, text: str, params: dict[str, object] | None = None) -> list[tuple[object, ...]]:
+        return self.connections.run(self._query(text), params)
+
+    def _query(self, text: str) -> bytes:
+        return statements.statement(self.schema, text)

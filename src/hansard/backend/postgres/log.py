@@ -1,0 +1,274 @@
+"""One session in PostgreSQL.
+
+Above: `backend`.  Below: `append`, `reads`, `compaction`, `watch`.
+It keeps nothing: what it says is what the server says now.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from hansard.backend.contract import (
+    Append,
+    Chunk,
+    Compacted,
+    Finding,
+    Forget,
+    Head,
+    Log,
+)
+from hansard.backend.postgres import compaction, statements
+from hansard.backend.postgres.append import Order, Writer, deleted, session_number
+from hansard.backend.postgres.reads import Purged, Standing
+from hansard.errors import SessionNotFound
+from hansard.event.envelope import Draft, Event
+from hansard.event.large import stored
+
+if TYPE_CHECKING:
+    from hansard.backend.postgres.backend import PostgresBackend
+
+#: So many findings are listed for one session.
+_MAX_FINDINGS: Final = 1000
+
+#: A row that says what it said is a row written: its commit takes all before it to the disk.
+_SYNC: Final = """
+UPDATE {schema}.sessions SET last_seq = last_seq WHERE session = %(session)s::uuid"""
+
+_FREE: Final = """
+SELECT 1 FROM {schema}.sessions WHERE session = %(session)s::uuid FOR NO KEY UPDATE SKIP LOCKED"""
+
+
+class PostgresLog(Log):
+    """A session as rows. `buried`: only to read, and also from the trash."""
+
+    __slots__ = ("__weakref__", "_backend", "_buried", "_session", "_writer", "session_id")
+
+    def __init__(
+        self, backend: "PostgresBackend", session_id: str, *, buried: bool = False
+    ) -> None:
+        self.session_id = session_id
+        self._backend = backend
+        self._buried = buried
+        self._session = session_number(session_id)
+        self._writer: Writer | None = None
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def append(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        key: str | None = None,
+        expected_seq: int | None = None,
+        new_only: bool = False,
+        before: int = 0,
+        durable: bool = True,
+    ) -> list[Event]:
+        append = Append(drafts, key, expected_seq, new_only, before, durable)
+        (order,) = self._do([append])
+        return order.outcome()
+
+    def append_all(self, appends: Sequence[Append]) -> list[list[Event] | Exception]:
+        answers: list[list[Event] | Exception] = []
+        for order in self._do(appends):
+            try:
+                answers.append(order.outcome())
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
+                answers.append(error)
+        return answers
+
+    def _do(self, appends: Sequence[Append]) -> list[Order]:
+        self._backend.check_writable()
+        most = self._backend.large_content
+        orders = [Order(append, most) for append in appends]
+        for order in orders:
+            if not order.drafts:
+                order.events = []
+        wanted = [order for order in orders if order.events is None]
+        if wanted:
+            if self._writer is None or self._writer.pid != os.getpid():
+                self._writer = self._backend.writer(self.session_id)
+            self._writer.append(wanted)
+        return orders
+
+    def sync(self) -> None:
+        self._standing()
+        if not self._backend.read_only:
+            self._run(_SYNC)
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def first(self) -> Event | None:
+        found = self._backend.reads.first(self._session)
+        if found is None:
+            return None
+        self._check(deleted=found[0])
+        return found[1]
+
+    def head(self) -> Head | None:
+        standing = self._standing()
+        return None if standing is None else standing.head
+
+    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
+        standing = self._standing()
+        if standing is not None:
+            begin, end = _bounds(standing, after, upto)
+            yield from self._reading(
+                self._backend.reads.forwards(self._session, standing.life, begin, end)
+            )
+
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        standing = self._standing()
+        if standing is not None:
+            begin, end = _bounds(standing, after, upto)
+            yield from self._reading(
+                self._backend.reads.backwards(self._session, standing.life, begin, end)
+            )
+
+    def _reading(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        try:
+            yield from chunks
+        except Purged:
+            raise SessionNotFound(
+                f"session {self.session_id!r} was purged while it was read"
+            ) from None
+
+    def controls(self, upto: int | None = None) -> list[Event]:
+        found = self._backend.reads.controls(self._session, upto)
+        if found is None:
+            return []
+        self._check(deleted=found[0])
+        return found[1]
+
+    def wait(self, after: int, timeout: float) -> bool:
+        return self._backend.news.wait(self._session, lambda: self._is_behind(after), timeout)
+
+    def _is_behind(self, after: int) -> bool:
+        standing = self._standing()
+        return standing is not None and standing.head.seq > after
+
+    def busy(self) -> bool:
+        if self._standing() is None or self._backend.read_only:
+            return False
+        return not self._run(_FREE)
+
+    # -- looking after it -----------------------------------------------------------------------
+
+    def salvage(self) -> Iterator[Event | Finding]:
+        standing = self._standing()
+        if standing is None:
+            return
+        after = standing.before
+        while True:
+            rows = self._backend.reads.survivors(self._session, after)
+            for event in rows:
+                if event.seq != after + 1:
+                    yield self._missing(after + 1, event.seq - 1)
+                after = event.seq
+                reason = _unreadable(event)
+                yield self._finding(f"event {event.seq} {reason}") if reason else event
+            if not rows:
+                break
+        if after < standing.head.seq:
+            yield self._missing(after + 1, standing.head.seq)
+        elif after > standing.head.seq:
+            # What was appended meanwhile: the row is read before the events.
+            again = self._standing()
+            if again is not None and after > again.head.seq:
+                yield self._finding(
+                    f"the session's row says {again.head.seq} and there are events up to {after}"
+                )
+
+    def verify(self) -> list[Finding]:
+        if self._standing() is None:
+            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+        findings: list[Finding] = []
+        for found in self.salvage():
+            if isinstance(found, Finding):
+                findings.append(found)
+                if len(findings) >= _MAX_FINDINGS:
+                    break
+        return findings
+
+    def checkpoint(self) -> tuple[int, bytes] | None:
+        standing = self._standing()
+        if standing is None:
+            return None
+        return compaction.checkpoint(self._backend, self._session, standing)
+
+    def checkpoint_file(self) -> str:
+        return f"{self._backend.where}/checkpoints (session {self._session})"
+
+    def drop_checkpoint(self) -> None:
+        self._backend.check_writable()
+        compaction.drop_checkpoint(self._backend, self._session)
+
+    def compact(
+        self,
+        forget: Forget,
+        *,
+        level: int,
+        progress: Callable[[int, int], None] | None = None,
+        state: Callable[[int], bytes] | None = None,
+    ) -> Compacted:
+        del level  # PostgreSQL compresses what is large by itself
+        self._backend.check_writable()
+        standing = self._standing()
+        if standing is None:
+            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+        found = compaction.Compaction(
+            self._backend, self.session_id, self._session, standing, forget
+        )
+        return found.run(progress, state)
+
+    def pending(self, forget: Forget) -> Compacted:
+        standing = self._standing()
+        if standing is None:
+            raise SessionNotFound(f"no session {self.session_id!r} in this store")
+        found = compaction.Compaction(
+            self._backend, self.session_id, self._session, standing, forget
+        )
+        return found.plan()
+
+    def _run(self, text: str) -> list[tuple[object, ...]]:
+        query = statements.statement(self._backend.schema, text)
+        return self._backend.connections.run(query, {"session": self._session})
+
+    def _standing(self) -> Standing | None:
+        """Return the session's row; raises if it is in the trash, and not to be read there."""
+        standing = self._backend.reads.standing(self._session)
+        if standing is not None:
+            self._check(deleted=standing.deleted)
+        return standing
+
+    def _check(self, *, deleted: bool) -> None:
+        if deleted and not self._buried:
+            raise _deleted(self.session_id)
+
+    def _missing(self, first: int, last: int) -> Finding:
+        what = f"event {first} is" if first == last else f"events {first} to {last} are"
+        return self._finding(f"{what} missing")
+
+    def _finding(self, reason: str) -> Finding:
+        where = f"{self._backend.where} (session {self.session_id!r})"
+        return Finding("damage", where, 0, 0, reason)
+
+
+_deleted = deleted
+
+
+def _bounds(standing: Standing, after: int, upto: int | None) -> tuple[int, int]:
+    """Return between which seqs a reading lies that is begun now."""
+    seq = standing.head.seq
+    return max(after, standing.before), seq if upto is None else min(max(upto, 0), seq)
+
+
+def _unreadable(event: Event) -> str:
+    """Return what is wrong with an event's data; empty if nothing is."""
+    try:
+        msgspec.json.decode(stored(event), type=dict)
+    except msgspec.MsgspecError as error:
+        return f"cannot be read: {error}"
+    return ""

@@ -1,0 +1,97 @@
+"""Know which sessions have changed since somebody last looked.
+
+Above: `backend`.  Below: `connections`, `statements`, `contract`.
+Whoever appends to a session, deletes it or writes it anew marks its row, which he is writing anyway; a row
+that is marked already is not written otherwise than without marks. A pass takes all marks away at once and
+notes in the table `index_pending` whose they were, in one statement: from then on each change sets a mark
+again. What was noted is removed when the pass has kept what it read, so that whoever dies in between has
+lost nothing.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from hansard.backend.contract import Changed, Watch
+from hansard.backend.postgres import statements
+from hansard.backend.postgres.connections import Connection
+from hansard.backend.postgres.faults import Lost
+from hansard.errors import HansardError, LockTimeout
+
+if TYPE_CHECKING:
+    from hansard.backend.postgres.backend import PostgresBackend
+
+#: What a pass leaves with the index; an index that is made anew has none of it.
+_KNOWN: Final = "marks"
+
+#: For so long, in milliseconds, a pass waits for somebody who is writing; then that mark stays.
+_PATIENCE: Final = 1000
+
+_QUIET: Final = """
+SELECT NOT EXISTS (SELECT FROM {schema}.sessions WHERE marked AND id <> '')
+   AND NOT EXISTS (SELECT FROM {schema}.index_pending)"""
+
+_TAKE: Final = """
+WITH m AS (UPDATE {schema}.sessions SET marked = false WHERE marked AND id <> '' RETURNING id),
+     p AS (SELECT gen_random_uuid() AS pass)
+INSERT INTO {schema}.index_pending (pass, id) SELECT p.pass, m.id FROM m, p"""
+
+_PENDING: Final = "SELECT pass, id FROM {schema}.index_pending"
+_MARKED: Final = "SELECT id FROM {schema}.sessions WHERE marked AND id <> ''"
+_DONE: Final = "DELETE FROM {schema}.index_pending WHERE pass = ANY(%(passes)s)"
+
+
+class Marks(Watch):
+    """Tells which sessions were marked."""
+
+    __slots__ = ("_backend", "_passes")
+
+    def __init__(self, backend: "PostgresBackend") -> None:
+        self._backend = backend
+        #: What was noted before this pass, or by it.
+        self._passes: list[UUID] = []
+
+    def quiet(self, known: str) -> bool:
+        return known == _KNOWN and bool(self._run(_QUIET)[0][0])
+
+    def begin(self, known: str) -> Changed:
+        left: set[str] = set()
+        try:
+            self._backend.connections.trying(self._take)
+        except LockTimeout:
+            # Somebody holds on to a session. What can be read of it is read, and its mark stays.
+            left = {str(row[0]) for row in self._run(_MARKED)}
+        rows = self._run(_PENDING)
+        self._passes = list({row[0] for row in rows})  # type: ignore[misc]
+        ids = frozenset({*left, *(str(row[1]) for row in rows)})
+        return Changed(ids, every=known != _KNOWN)
+
+    def _take(self) -> None:
+        with self._backend.connections.using() as connection, connection.transaction():
+            self._take_by(connection)
+
+    def _take_by(self, connection: Connection) -> None:
+        query = "SELECT set_config('lock_timeout', %s, true)"
+        connection.execute(query, (f"{_PATIENCE}ms",))
+        connection.execute(statements.statement(self._backend.schema, _TAKE))
+
+    def ids(self) -> Iterable[str]:
+        return self._ids()
+
+    def _ids(self) -> Iterator[str]:
+        yield from self._backend.ids()
+
+    def done(self) -> str:
+        return _KNOWN
+
+    def consumed(self) -> None:
+        passes, self._passes = self._passes, []
+        if passes:
+            try:
+                self._run(_DONE, {"passes": passes})
+            except (HansardError, Lost):
+                return  # they are looked at once more
+
+    def _run(self, text: str, params: dict[str, object] | None = None) -> list[tuple[object, ...]]:
+        query = statements.statement(self._backend.schema, text)
+        return self._backend.connections.run(query, params)

@@ -1,0 +1,166 @@
+"""An index that a database server keeps: the tables of `database`, on the server that has the sessions.
+
+Above: `finder`.  Below: `backend.contract.Tables`, `server_words`.
+What `catalogue`, `listing`, `stats` and `search` ask is said once, as SQLite takes it, in a few shapes; here
+it is put into the words of PostgreSQL. So both kinds of index are filled and asked by the same code, and
+give the same answers. There is nothing to open, to replace or to examine: the server sees to its tables.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from hansard.backend.contract import Tables
+from hansard.errors import LockTimeout, ReadOnly
+from hansard.index.database import Database, Unusable
+from hansard.index.server_words import ServerWords
+from hansard.index.words import Words
+
+#: The tables, in an order in which they can be emptied.
+TABLES: Final = (
+    "entry", "session", "label", "past", "tally", "unread", "talk", "doc", "found", "partial", "hidden",
+    "meta",
+)  # fmt: skip
+
+#: Of the tables in which a row takes another's place: what they have in common, and what is then set.
+_REPLACED: Final = {
+    "entry": ("md5(id)", ("info", "crc")),
+    "tally": ("n", ("seq", "bytes", "saved", "data")),
+}
+
+_TABLE: Final = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE) ({'|'.join(TABLES)})\b")
+
+#: No text of PostgreSQL's has a NUL in it. What stands for it is as good to sort and to find by.
+_NUL: Final = ("\0", "\x01")
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder().decode
+
+
+@lru_cache(maxsize=1024)
+def translate(text: str) -> str:
+    """Return a statement for SQLite as PostgreSQL takes it."""
+    end = ""
+    if text.startswith("INSERT OR IGNORE"):
+        end = " ON CONFLICT DO NOTHING"
+    elif text.startswith("INSERT OR REPLACE INTO "):
+        common, columns = _REPLACED[text.split()[4]]
+        sets = ", ".join(f"{column} = excluded.{column}" for column in columns)
+        end = f" ON CONFLICT ({common}) DO UPDATE SET {sets}"
+    elif text.startswith("INSERT INTO session "):
+        end = " RETURNING n"
+    text = re.sub(r"^INSERT OR \w+", "INSERT", text)
+    text = _TABLE.sub(r"\1 {schema}.index_\2", text)
+    text = text.replace("instr(", "strpos(").replace(" IS ?", " IS NOT DISTINCT FROM ?")
+    # Less than none is no limit; and of a long id, how it begins is in an index.
+    text = text.replace("LIMIT ?", "LIMIT nullif(?::bigint, -1)")
+    text = re.sub(r"ORDER BY s\.id( DESC)?", r"ORDER BY left(s.id, 255)\1, s.id\1", text)
+    return text.replace("?", "%s") + end
+
+
+def fitting(value: object) -> object:
+    """Return a value as PostgreSQL can keep it."""
+    return value.replace(*_NUL) if isinstance(value, str) and "\0" in value else value
+
+
+class ServerDatabase(Database):
+    """The index that a server keeps. For one thread at a time: who uses it sees to that."""
+
+    __slots__ = ("_tables",)
+
+    served = True
+
+    def __init__(self, tables: Tables) -> None:
+        self.place = None
+        self._tables = tables
+
+    @property
+    def words(self) -> Words:
+        return ServerWords(self, self._tables)
+
+    def is_own(self) -> bool:
+        return False
+
+    def check(self) -> None:
+        pass
+
+    def in_place(self) -> bool:
+        return True
+
+    def replace(self) -> None:
+        """Begin anew with empty tables."""
+        with self.changing():
+            for table in TABLES:
+                self.do(f"DELETE FROM {table}")  # noqa: S608 - our own names
+        self._clean(*TABLES)
+
+    def is_changing(self) -> bool:
+        return self._tables.changing()
+
+    def close(self) -> None:
+        self._tables.close()
+
+    def abandon(self) -> None:
+        pass  # the connection knows whose it is
+
+    def all(self, statement: str, *values: Any) -> list[Any]:
+        return self._tables.run(translate(statement), [fitting(value) for value in values])
+
+    def one(self, statement: str, *values: Any) -> Any:
+        rows = self.all(statement, *values)
+        return rows[0] if rows else None
+
+    def do(self, statement: str, *values: Any) -> int:
+        if statement.startswith("INSERT OR REPLACE INTO partial "):
+            # A stream's name may be too long to be unique.
+            self.do("DELETE FROM partial WHERE t = ? AND stream = ?", *values[:2])
+            return self.do(statement.replace("OR REPLACE ", ""), *values)
+        text = translate(statement)
+        numbered = text.endswith(" RETURNING n")
+        given = [fitting(value) for value in values]
+        rows = self._tables.run(text, given, rows=numbered)
+        return rows[0][0] if numbered else 0
+
+    def do_all(self, statement: str, rows: Any) -> None:
+        text = translate(statement)
+        self._tables.run_all(text, [[fitting(value) for value in row] for row in rows])
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        if self._tables.read_only:
+            raise Unusable("the store was opened read-only")
+        try:
+            with self._tables.change():
+                yield
+        except (ReadOnly, LockTimeout) as error:
+            # A standby, a role that may only read, or another who has been at it for a minute.
+            raise Unusable(str(error)) from error
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        with self._tables.look():
+            yield
+
+    def truncate(self) -> bool:
+        """Free the place of what was removed."""
+        self._clean("entry", "session", "past", "label", "doc", "found", "partial")
+        return True
+
+    def _clean(self, *tables: str) -> None:
+        self._tables.clean(*(f"index_{table}" for table in tables))
+
+    def get(self, key: str, default: Any = None) -> Any:
+        row = self.one("SELECT value FROM meta WHERE key = ?", key)
+        return default if row is None else decode(row[0])
+
+    def put(self, key: str, value: Any) -> None:
+        self._tables.run(
+            "INSERT INTO {schema}.index_meta VALUES (%s, %s) "
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            [key, encode(value).decode()],
+            rows=False,
+        )

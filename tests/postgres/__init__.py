@@ -1,0 +1,1 @@
+"""A store in PostgreSQL: a real server that the tests start themselves."""

@@ -1,0 +1,43 @@
+"""Servers for the tests of this directory: one of each version, per process that runs tests."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.postgres.proxy import Proxy
+from tests.postgres.server import VERSIONS, Server
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Callable[[int], Server]]:
+    """Give out a server by its version; each is started when the first test asks for it."""
+    started: dict[int, Server] = {}
+
+    def server(version: int) -> Server:
+        if version not in started:
+            started[version] = Server(version)
+            started[version].start()
+        return started[version]
+
+    yield server
+    for found in started.values():
+        found.remove()
+
+
+@pytest.fixture
+def server(servers: Callable[[int], Server]) -> Server:
+    """Return a server of the newest version, shared by all tests: none of them ends it."""
+    return servers(VERSIONS[-1])
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    """Return the URL of an empty database."""
+    return server.database()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """Return a way to the server on which connections can be cut."""
+    with Proxy(server.port) as found:
+        yield found

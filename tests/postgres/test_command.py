@@ -1,0 +1,142 @@
+"""The command with a store in PostgreSQL: every one does what it does with files; what `doctor` says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import hansard
+from hansard.backend.postgres import schema
+from hansard.cli.app import COMMANDS
+from tests.cli import calls
+from tests.cli.batch import batch
+from tests.cli.running import Done
+from tests.postgres.server import Server
+
+SECRET = "hush-hush-42"  # noqa: S105 - of nobody
+
+
+def with_password(url: str) -> str:
+    """Return a URL with a password in it, which this server does not ask for."""
+    return url.replace("hansard@", f"hansard:{SECRET}@")
+
+
+@pytest.mark.slow
+def test_every_command_works_and_shows_no_password(url: str, tmp_path: Path) -> None:
+    """N-65: each command, run on a copy in PostgreSQL, ends as it does on files, and tells no password."""
+    here = calls.each(tmp_path, "demo")
+    names = [name for name, _ in here]
+    wanted = []
+    with hansard.open(tmp_path / "first" / "store", read_only=True) as local:
+        for name in names:
+            # Who writes has a store of its own.
+            own = name if calls.EXAMPLES[name].writes else "shared"
+            place = f"{with_password(url)}?schema={own}"
+            with hansard.open(place) as store:
+                if local.copy_to(store).events:
+                    store.session("gone").add_message({"role": "user", "content": "bye"})
+                    store.delete("gone")
+            words = calls.words(name, tmp_path / "first")
+            old = str(tmp_path / "first" / "store")
+            other = {old: place, str(tmp_path / "first" / "target"): f"{place}-target"}
+            wanted.append({"words": [other.get(word, word) for word in words]})
+    on_files = dict(zip(names, batch([calls.call(*found) for found in here]), strict=True))
+    by_name = dict(zip(names, batch(wanted), strict=True))
+    assert names == [name for name in COMMANDS if name != "demo"]
+    for name, found in by_name.items():
+        # The server of the tests does not sync, which `doctor` says.
+        code = 1 if name == "doctor" else on_files[name].code
+        assert found.code == code, (name, found)
+        assert SECRET not in found.out + found.err, name
+    for name in ("ls", "search", "replay", "tail", "tree", "diff"):
+        assert _plain(by_name[name]) == _plain(on_files[name]), name
+
+
+def _plain(done: Done) -> list[str]:
+    """Return what was printed, without sizes, which are a store's own."""
+    return [" ".join(line.split()[:3]) for line in done.out.splitlines()]
+
+
+def _remarks(url: str) -> dict[str, str]:
+    with hansard.open(url, read_only=True) as store:
+        found = store.examine()
+        assert found.server is not None
+        assert found.server.tables == schema.VERSION
+        return {remark.code: remark.severity for remark in found.remarks}
+
+
+@pytest.fixture(scope="module")
+def careful() -> Iterator[Server]:
+    """Return a server whose settings tests change, and which syncs."""
+    with Server(16, settings={"fsync": "on"}) as found:
+        yield found
+
+
+@pytest.mark.slow
+def test_the_doctor_names_settings_that_lose_data(careful: Server) -> None:
+    """Settings with which a server loses what it acknowledged are problems, each by its name."""
+    url = careful.database()
+    hansard.open(url).close()
+    assert _remarks(url) == {"no-synchronous-standby": "note"}
+    careful.set(synchronous_commit="off", full_page_writes="off")
+    assert _remarks(url) == {
+        "full-page-writes-off": "problem",
+        "synchronous-commit-off": "note",
+        "no-synchronous-standby": "note",
+    }
+    careful.set(
+        synchronous_commit="local", full_page_writes="on", synchronous_standby_names="other"
+    )
+    assert _remarks(url) == {"standby-not-waited-for": "problem"}
+    careful.set(synchronous_standby_names="", synchronous_commit="on")
+
+
+def test_the_doctor_says_that_nothing_is_synced(url: str) -> None:
+    """A server with fsync = off is a problem; what else there is to say is the index and its state."""
+    with hansard.open(url) as store:
+        store.session("a").add_message({"role": "user", "content": "x"})
+        assert not store.examine().index.there
+        assert store.count() == 1
+        store.session("b").add_message({"role": "user", "content": "x"})
+        found = store.examine()
+    assert (found.index.sessions, found.index.behind, found.index.texts) == (1, 1, False)
+    assert [remark.code for remark in found.remarks if remark.severity == "problem"] == [
+        "fsync-off"
+    ]
+
+
+def test_an_older_store_is_migrated_when_asked(url: str) -> None:
+    """N-84: tables of version 1 are refused, brought up to date by `doctor --migrate`, and lose nothing."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA hansard")
+        connection.execute(
+            "CREATE TABLE hansard.migrations (version integer PRIMARY KEY, "
+            "applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+        connection.execute(schema.MIGRATIONS[0].replace("{schema}", "hansard").encode())
+        connection.execute("INSERT INTO hansard.migrations (version) VALUES (1)")
+        connection.execute(
+            "INSERT INTO hansard.sessions (session, id, before, last_seq, bytes, created, updated) "
+            "VALUES (md5('x')::uuid, 'old', 0, 0, 0, '', '')"
+        )
+    with pytest.raises(hansard.UnknownFormat, match="doctor --migrate"):
+        hansard.open(url)
+    (done,) = batch([{"words": ["-s", with_password(url), "doctor", "--migrate"]}])
+    assert f"to version {schema.VERSION}" in done.out
+    assert SECRET not in done.out + done.err
+    assert hansard.migrate(url) == []
+    with hansard.open(url) as store:
+        assert list(store._backend.ids()) == ["old"]
+
+
+def test_migrating_what_is_not_there_makes_nothing(url: str, tmp_path: Path) -> None:
+    """To migrate is not to make: no store is an error, and a directory needs no migration."""
+    with pytest.raises(hansard.StoreNotFound):
+        hansard.migrate(url)
+    with pytest.raises(hansard.StoreNotFound):
+        hansard.migrate(str(tmp_path / "none"))
+    hansard.open(tmp_path / "files").close()
+    assert hansard.migrate(str(tmp_path / "files")) == []
+    with pytest.raises(ValueError, match="schema is for a database"):
+        hansard.migrate(str(tmp_path / "files"), schema="s")

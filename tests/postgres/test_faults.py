@@ -1,0 +1,388 @@
+"""Servers that die, lines that are cut, others in the way: nothing acknowledged is lost, nothing is twice."""
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+import psycopg
+import pytest
+
+import hansard
+from hansard.testing import histories
+from tests.postgres.cutting import Cutting
+from tests.postgres.server import PATIENCE, Server
+
+ROOT = Path(__file__).parents[2]
+PROCESSES = 16
+APPENDS = 12
+
+
+def message(text: object) -> dict[str, str]:
+    """Return a message."""
+    return {"role": "user", "content": str(text)}
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + 2 * PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Server]:
+    """Return a server that tests may kill, if they start it again."""
+    with Server(18) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[Server, Server]]:
+    """Return a primary that waits for its standby, and the standby."""
+    with Server(18) as primary:
+        standby = primary.standby()
+        try:
+            primary.set(synchronous_standby_names="standby", synchronous_commit="on")
+            ask = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+            wait_for(lambda: primary.execute(ask) == [(1,)])
+            yield primary, standby
+        finally:
+            standby.remove()
+
+
+class Writers:
+    """Processes that write, and what they were told."""
+
+    def __init__(self, url: str, sessions: int) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="hansard-writers-")
+        orders = {"url": url, "folder": self._folder.name, "processes": PROCESSES}
+        orders |= {"appends": APPENDS, "sessions": sessions}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.postgres.writers"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(orders) + "\n")
+        self._process.stdin.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, 9)
+        self._process.communicate()
+        self._folder.cleanup()
+
+    def told(self) -> list[tuple[str, int, str]]:
+        """Return what was acknowledged so far."""
+        found = []
+        for path in Path(self._folder.name).iterdir():
+            lines = path.read_bytes().split(b"\n")[:-1]
+            found += [tuple(json.loads(line)) for line in lines]
+        return found
+
+    def end(self) -> None:
+        """Wait for all of them."""
+        _, said = self._process.communicate(timeout=3 * PATIENCE)
+        assert self._process.returncode == 0, said
+
+
+def assert_whole(store: hansard.Store, told: list[tuple[str, int, str]], count: int) -> None:
+    """See that all was kept, once and where it was said to be, without a gap."""
+    kept: Counter[str] = Counter()
+    by_session: dict[str, dict[int, str]] = {}
+    for info in store.sessions().items:
+        events = list(store.session(info.id).events())
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        texts = {event.seq: str((event.message or {})["content"]) for event in events}
+        by_session[info.id] = texts
+        kept.update(texts.values())
+    assert max(kept.values()) == 1
+    assert all(by_session[session][seq] == text for session, seq, text in told)
+    assert (len(told), sum(kept.values())) == (count, count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("sessions", [1, 64])
+def test_sixteen_processes_lose_nothing(mortal: Server, sessions: int, killed: bool) -> None:
+    """N-26, N-56: 16 processes write to 1 session or to 64: contiguous, nothing lost, nothing twice.
+
+    Also if the server is killed with -9 in the middle and started again: nobody even gets an error.
+    """
+    url = mortal.database()
+    hansard.open(url).close()
+    total = PROCESSES * APPENDS
+    with Writers(f"{url}?patience=60&connections=2", sessions) as writers:
+        if killed:
+            wait_for(lambda: len(writers.told()) > total // 5)
+            mortal.kill()
+            assert len(writers.told()) < total, "it came too late"
+            mortal.start()
+        writers.end()
+        with hansard.open(url) as store:
+            assert_whole(store, writers.told(), total)
+
+
+@pytest.mark.slow
+def test_a_history_in_which_workers_and_the_server_are_killed_adds_up(
+    mortal: Server, seed: int
+) -> None:
+    """N-18, N-22, N-28, N-56: all that a store can do, by processes that die, as the server does: it fits."""
+    url = mortal.database(patience="60", connections="3")
+    hansard.open(url).close()
+    found: list[histories.History] = []
+    running = threading.Thread(
+        target=lambda: found.append(
+            histories.run(
+                url,
+                processes=3,
+                threads=2,
+                operations=14,
+                kills=1,
+                seed=seed,
+                # To open a store is to find out at once what is wrong with it.
+                prepare="tests.postgres.writers:patiently",
+            )
+        )
+    )
+    running.start()
+    ask = "SELECT coalesce(sum(last_seq), 0) > 15 FROM hansard.sessions"
+    name = url.partition("?")[0].rpartition("/")[2]
+    wait_for(lambda: mortal.execute(ask, database=name) == [(True,)] or not running.is_alive())
+    mortal.kill()
+    mortal.start()
+    running.join(4 * PATIENCE)
+    assert found, "it never came to an end"
+    violations = histories.check(found[0])
+    assert not violations, "\n".join(map(str, violations))
+    assert sum(len(end.events) for end in found[0].sessions.values()) > 15
+
+
+@pytest.mark.parametrize("direction", ["question", "answer"])
+def test_a_line_that_is_cut_anywhere_leaves_one_of_each(
+    server: Server, url: str, direction: str, rng: random.Random
+) -> None:
+    """N-56: cut after any number of bytes of what is asked or answered, each append is there once."""
+    with Cutting(server.port) as way, hansard.open(way.through(url)) as store:
+        session = store.session("s")
+        expected: list[str] = []
+        for number in range(30):
+            way.cut_after(rng.randrange(400), direction)
+            texts = [f"{number} {place}" for place in range(rng.randrange(1, 4))]
+            key = rng.choice([None, f"k{number}"])
+            at = rng.choice([None, len(expected)])
+            events = session.add_messages(
+                [message(text) for text in texts], key=key, expected_seq=at
+            )
+            expected += texts
+            assert events[-1].seq == len(expected)
+        way.cut_after(1 << 40, direction)
+        assert way.cuts >= 5
+    with hansard.open(url) as store:
+        assert [said["content"] for said in store.session("s").messages()] == expected
+
+
+@pytest.mark.slow
+def test_a_standby_reads_and_refuses_to_write(pair: tuple[Server, Server]) -> None:
+    """N-62: a store on a standby is read, listed and searched; an append says that this server only reads."""
+    primary, standby = pair
+    url = primary.database()
+    with hansard.open(url) as store:
+        store.session("s").add_message(message("hello"))
+    place = url.replace(str(primary.port), str(standby.port))
+    ask = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
+    ((at,),) = primary.execute("SELECT pg_current_wal_lsn()::text")
+    wait_for(lambda: standby.execute(ask.replace("%s", f"'{at}'")) == [(True,)])
+    for read_only in (False, True):
+        with hansard.open(place, read_only=read_only) as store:
+            assert store.session("s").messages() == [message("hello")]
+            assert [info.id for info in store.sessions().items] == ["s"]
+            assert [hit.session for hit in store.search("hello")] == ["s"]
+            with pytest.raises(hansard.ReadOnly):
+                store.session("s").add_message(message("no"))
+            assert len(store.session("s").messages()) == 1
+
+
+@pytest.mark.slow
+def test_failover_to_a_synchronous_standby_loses_nothing(pair: tuple[Server, Server]) -> None:
+    """N-56: the primary is killed and the standby promoted: writers go on there, and all is there once."""
+    primary, standby = pair
+    database = primary.database().rpartition("/")[2]
+    hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+    url = (
+        f"postgresql://hansard@{hosts}/{database}?target_session_attrs=read-write"
+        f"&patience=60&connect_timeout=2"
+    )
+    told: list[tuple[str, int, str]] = []
+    errors: list[BaseException] = []
+    stop = threading.Event()
+    with hansard.open(url) as store:
+
+        def write(name: int) -> None:
+            session = store.session(f"s{name % 2}")
+            try:
+                for number in range(1_000_000):
+                    if stop.is_set():
+                        return
+                    text = f"{name} {number}"
+                    told.append((session.id, session.add_message(message(text)).seq, text))
+            except BaseException as error:  # noqa: BLE001 - shown below
+                errors.append(error)
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in range(6)]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_for(lambda: len(told) > 60 or bool(errors))
+            primary.kill()
+            before = len(told)
+            standby.set(synchronous_standby_names="")
+            standby.promote()
+            wait_for(lambda: len(told) > before + 60 or bool(errors))
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(PATIENCE)
+            if before:
+                primary.start()
+        assert errors == []
+        assert_whole(store, told, len(told))
+
+
+def test_a_pool_that_is_used_up_says_so(url: str) -> None:
+    """N-25: with every connection in use, a call waits while its patience lasts, and says why."""
+    with hansard.open(f"{url}?connections=1&patience=0.4") as store:
+        store.session("s").add_message(message("first"))
+        with psycopg.connect(url) as holder:
+            holder.execute("SELECT 1 FROM hansard.sessions FOR UPDATE")
+            done: list[hansard.Event] = []
+            waiting = threading.Thread(
+                target=lambda: done.append(store.session("s").add_message(message("second")))
+            )
+            waiting.start()
+            ask = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = %s"
+            name = url.rpartition("/")[2]
+            with psycopg.connect(url, autocommit=True) as looking:
+                wait_for(lambda: looking.execute(ask, (name,)).fetchone() == (1,))
+            with pytest.raises(hansard.BackendUnavailable, match="all 1 connections") as caught:
+                store.session("other").add_message(message("no"))
+            assert "connections=" in str(caught.value)
+        waiting.join(PATIENCE)
+        assert [event.seq for event in done] == [2]
+        assert not store.exists("other")
+
+
+@pytest.mark.parametrize(
+    ("option", "lock_timeout", "error"),
+    [
+        ("", 0.2, hansard.LockTimeout),
+        ("?options=-c%20statement_timeout%3D200ms", 10.0, hansard.BackendUnavailable),
+    ],
+)
+def test_what_took_too_long_has_not_happened(
+    url: str, option: str, lock_timeout: float, error: type[hansard.HansardError]
+) -> None:
+    """N-24: an append that is given up says so, is not there, and can be repeated."""
+    with hansard.open(url + option, lock_timeout=lock_timeout) as store:
+        session = store.session("s")
+        session.add_message(message("first"))
+        with psycopg.connect(url) as holder:
+            holder.execute("SELECT 1 FROM hansard.sessions FOR UPDATE")
+            with pytest.raises(error, match="timeout"):
+                session.add_message(message("second"), key="k")
+            # Reading waits for no lock.
+            assert session.seq == 1
+        assert session.add_message(message("second"), key="k").seq == 2
+        assert len(session.messages()) == 2
+
+
+def test_wrong_credentials_are_told_without_them(mortal: Server) -> None:
+    """N-65: a password that is wrong, or that is changed meanwhile, is an error that names none."""
+    url = mortal.database()
+    hansard.open(url).close()
+    database = url.rpartition("/")[2]
+    mortal.execute("CREATE ROLE locked LOGIN PASSWORD 'right-secret'")
+    mortal.execute("GRANT USAGE ON SCHEMA hansard TO locked", database=database)
+    mortal.execute("GRANT ALL ON ALL TABLES IN SCHEMA hansard TO locked", database=database)
+    rules = mortal.data / "pg_hba.conf"
+    rules.write_text(f"host all locked 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+    mortal.execute("SELECT pg_reload_conf()")
+
+    def place(password: str) -> str:
+        return url.replace("hansard@", f"locked:{password}@") + "?patience=0.3"
+
+    def is_asked() -> bool:
+        with contextlib.suppress(psycopg.OperationalError):
+            psycopg.connect(place("wrong").partition("?")[0]).close()
+            return False
+        return True
+
+    wait_for(is_asked)
+    with pytest.raises(
+        hansard.BackendUnavailable, match="password authentication failed"
+    ) as caught:
+        hansard.open(place("wrong-secret"))
+    assert "secret" not in str(caught.value)
+    with hansard.open(place("right-secret")) as store:
+        store.session("s").add_message(message("hello"))
+        mortal.execute("ALTER ROLE locked PASSWORD 'other'")
+        mortal.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'locked'"
+        )
+        with pytest.raises(hansard.BackendUnavailable, match="password authentication") as caught:
+            store.session("s").add_message(message("no"))
+        assert "secret" not in str(caught.value)
+        mortal.execute("ALTER ROLE locked PASSWORD 'right-secret'")
+        assert store.session("s").add_message(message("again")).seq == 2
+
+
+@pytest.mark.parametrize("to_server", [True, False])
+def test_a_copy_that_is_cut_goes_on_where_it_was(
+    server: Server, url: str, tmp_path: Path, rng: random.Random, to_server: bool
+) -> None:
+    """N-84: a copy whose line is cut again and again, in either direction, ends event for event the same."""
+    with (
+        Cutting(server.port) as way,
+        hansard.open(tmp_path / "files", durability="os") as files,
+        hansard.open(url) as direct,
+    ):
+        source, target = (files, direct) if to_server else (direct, files)
+        for number in range(4):
+            session = source.session(f"s{number}")
+            session.add_messages([message("x" * 400) for _ in range(40)], key="k")
+            session.fork(f"s{number}-b", at=20).add_message(message("fork"))
+        failures = 0
+        for _ in range(8):
+            way.cut_after(rng.randrange(20_000, 90_000), rng.choice(["question", "answer"]))
+            try:
+                with hansard.open(f"{way.through(url)}?patience=0") as cut:
+                    pair = (files, cut) if to_server else (cut, files)
+                    failures += bool(pair[0].copy_to(pair[1]).failed)
+            except hansard.HansardError:
+                failures += 1
+        way.cut_after(1 << 40, "answer")
+        assert failures
+        assert source.copy_to(target).failed == {}
+        for info in source.sessions().items:
+            here, there = (list(one.session(info.id).events()) for one in (source, target))
+            assert here == there
+            assert target.session(info.id).parent == source.session(info.id).parent
+        assert target.verify().ok

@@ -1,0 +1,342 @@
+"""Listing and search in the database: the same answers as a store in files gives, by SQL on the server."""
+
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import hansard
+from hansard import Store
+from hansard.index import listing, server_words
+from hansard.index.finder import of
+from hansard.index.query import expression
+from hansard.index.server import ServerDatabase
+from tests.postgres.proxy import Proxy
+from tests.postgres.server import Server
+from tests.unit.index.busy import IDS, KEYS, TITLES, VALUES, Busy
+
+#: What is asked of both stores: words that stand in most messages, in some, and in none.
+QUESTIONS = (
+    "refund", "muller", '"refund of"', "of -refund", "str*", "message", "mes*", "1 OR 2", "100 quoted",
+    "user@example.com", '"日本"', "nothing-like-it",
+)  # fmt: skip
+
+TEXTS = (
+    "refund of Müller, message 1",
+    "write to user@example.com about src/app.py:10",
+    "日本語のテキスト と refund",
+    "naïve STRASSE straße 100% quoted",
+    "of of of refund",
+)
+
+
+def told(info: hansard.SessionInfo) -> Any:
+    """Return what a listing says that is the same wherever the session lives."""
+    return (
+        info.id, info.title, info.seq, info.message_count, info.input_tokens, info.output_tokens,
+        info.cost, info.parent, info.forked_at, info.children, info.workspace, info.archived, info.closed,
+        info.metadata, info.damaged,
+    )  # fmt: skip
+
+
+def listed(store: Store, **wanted: Any) -> list[Any]:
+    """Return all pages of a listing, three sessions each."""
+    found: list[Any] = []
+    cursor = None
+    while True:
+        page = store.sessions(limit=3, cursor=cursor, **wanted)
+        found += [told(info) for info in page.items]
+        cursor = page.next
+        if cursor is None:
+            assert found == [told(info) for info in store.sessions(**wanted).items]
+            assert len(found) == store.count(
+                **{name: value for name, value in wanted.items() if name != "order"}
+            )
+            return found
+
+
+def answers(store: Store, rng: random.Random, folders: list[Path]) -> list[Any]:
+    """Return what a store says to the same questions."""
+    asked: list[dict[str, Any]] = [
+        {"order": sign + order}
+        for order in listing.ORDERS
+        if order != "bytes"
+        for sign in ("", "-")
+    ]
+    asked += [{"where": {key: rng.choice([*VALUES, None])}} for key in KEYS]
+    asked += [{"prefix": prefix} for prefix in ("a", "a/1", "B", "b/😀", "z")]
+    asked += [{"title": title} for title in (*TITLES, "REFUND")]
+    asked += [{"archived": True}, {"archived": False, "order": "-updated"}, {"damaged": True}]
+    asked += [{"parent": rng.choice(IDS)}, {"workspace": rng.choice(folders)}]
+    found: list[Any] = [listed(store, **wanted) for wanted in asked]
+    for text in QUESTIONS:
+        for where in ({}, {"prefix": "a"}, {"role": "user"}):
+            hits = store.search(text, limit=1000, **where)  # type: ignore[arg-type]
+            found.append(
+                sorted((h.session, h.seq, h.role, h.snippet, h.matches, h.title) for h in hits)
+            )
+    stats = store.stats()
+    found.append(
+        (stats.sessions, stats.archived, stats.forks, stats.events, stats.messages, stats.models)
+    )
+    newest = store.latest()
+    found.append(None if newest is None else newest.id)
+    found += [store.session(id).children() for id in IDS if store.exists(id)]
+    return found
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    """Return folders that sessions belong to."""
+    found = [tmp_path / name for name in ("one", "two")]
+    for folder in found:
+        folder.mkdir()
+    return found
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    """Return a store in an empty database."""
+    with hansard.open(url) as found:
+        yield found
+
+
+@pytest.mark.slow
+def test_a_database_answers_as_files_do(
+    store: Store, tmp_path: Path, folders: list[Path], seed: int
+) -> None:
+    """N-86: after the same random deeds, pages, counts, hits and sums are those of the local index."""
+    with hansard.open(tmp_path / "files", durability="os", auto_compact=False) as files:
+        pairs = [(found, random.Random(seed), random.Random(seed)) for found in (files, store)]
+        busy = [Busy(found, rng, folders) for found, rng, _ in pairs]
+        for step in range(3):
+            for one, (found, rng, _) in zip(busy, pairs, strict=True):
+                one.do(16)
+                name = rng.choice(IDS)
+                if found.exists(name) or name not in found.trash():
+                    found.session(name).add_message({"role": "user", "content": rng.choice(TEXTS)})
+            here, there = (answers(found, asking, folders) for found, _, asking in pairs)
+            for place, (one_said, other_said) in enumerate(zip(here, there, strict=True)):
+                assert one_said == other_said, (step, place)
+        # Both by the server, and not by a database of this process's own.
+        index = of(store._backend)
+        assert index._aside is not None
+        assert isinstance(index._database, ServerDatabase)
+        assert isinstance(index._aside._database, ServerDatabase)
+
+
+def test_pages_neither_skip_nor_repeat_what_moves(store: Store) -> None:
+    """N-76: sessions that change while a listing by time goes on are each shown once."""
+    for number in range(9):
+        store.session(f"s{number}").add_message({"role": "user", "content": "x"})
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = store.sessions(order="-updated", limit=2, cursor=cursor)
+        seen += [info.id for info in page.items]
+        for name in ("s0", "s8"):
+            store.session(name).add_message({"role": "user", "content": "again"})
+        cursor = page.next
+        if cursor is None:
+            break
+    assert sorted(seen) == [f"s{number}" for number in range(9)]
+
+
+def test_what_is_new_is_listed_by_every_process(url: str, store: Store) -> None:
+    """N-76: of two stores, each lists what the other appends, deletes and purges."""
+    with hansard.open(url) as other:
+        store.session("a").add_message({"role": "user", "content": "first"})
+        assert [info.seq for info in other.sessions().items] == [1]
+        other.session("a").add_message({"role": "user", "content": "second"})
+        assert [hit.seq for hit in store.search("second")] == [2]
+        other.delete("a")
+        other.purge("a")
+        assert store.count() == 0
+        assert store.search("first") == other.search("second") == []
+
+
+def test_only_what_changed_is_read(url: str, store: Store, server: Server) -> None:
+    """N-76: a listing after one append describes one session anew: the others' rows stay as they are."""
+    for number in range(20):
+        store.session(f"s{number}").add_message({"role": "user", "content": "x"})
+    assert store.count() == 20
+    name = url.rsplit("/", 1)[1]
+    ask = "SELECT id, xmin::text FROM hansard.index_session"
+    before: dict[Any, Any] = dict(server.execute(ask, database=name))  # type: ignore[arg-type]
+    store.session("s7").add_message({"role": "user", "content": "y"})
+    assert store.count() == 20
+    after: dict[Any, Any] = dict(server.execute(ask, database=name))  # type: ignore[arg-type]
+    assert {found for found in before if before[found] != after[found]} == {"s7"}
+    assert server.execute("SELECT * FROM hansard.index_pending", database=name) == []
+
+
+def test_a_pass_that_dies_loses_nothing(url: str, store: Store) -> None:
+    """N-76: marks that were taken by a pass which never ended are told to the next one."""
+    store.session("a").add_message({"role": "user", "content": "x"})
+    assert store.count() == 1
+    store.session("b").add_message({"role": "user", "content": "x"})
+    with hansard.open(url) as dying:
+        assert dying._backend.watch().begin("marks").ids == {"b"}
+    assert [info.id for info in store.sessions().items] == ["a", "b"]
+
+
+def test_a_session_that_is_being_written_to_holds_up_no_listing(url: str, store: Store) -> None:
+    """N-76: a listing waits a moment for a writer's lock, answers without, and tells the rest later."""
+    store.session("a").add_message({"role": "user", "content": "x"})
+    assert store.count() == 1
+    store.session("a").add_message({"role": "user", "content": "y"})
+    with psycopg.connect(url) as holder:
+        holder.execute("SELECT * FROM hansard.sessions FOR UPDATE")
+        assert [info.seq for info in store.sessions().items] == [2]
+    assert not store._backend.watch().quiet("marks")
+    store.session("a").add_message({"role": "user", "content": "z"})
+    assert [info.seq for info in store.sessions().items] == [3]
+    assert store._backend.watch().quiet("marks")
+
+
+def test_redacted_content_leaves_the_index(url: str, store: Store, server: Server) -> None:
+    """What was redacted is not found, and after a compaction no row of the database has it."""
+    session = store.session("a")
+    session.add_message({"role": "user", "content": "the secret xyzzy"})
+    session.set_metadata(title="xyzzy too")
+    assert len(store.search("xyzzy")) == 2
+    session.redact(1)
+    session.set_metadata(title="plain")
+    assert store.search("xyzzy") == []
+    store.compact()
+    name = url.rsplit("/", 1)[1]
+    rows = server.execute("SELECT body, words::text FROM hansard.index_found", database=name)
+    assert "xyzzy" not in str(rows)
+
+
+def test_texts_stay_out_of_the_database_if_asked(url: str, server: Server) -> None:
+    """With search_index=False, search works, and the database holds no second copy of what was said."""
+    name = url.rsplit("/", 1)[1]
+    ask = "SELECT count(*) FROM hansard.index_found"
+    with hansard.open(url) as store:
+        store.session("a").add_message({"role": "user", "content": "hello there"})
+        assert len(store.search("hello")) == 1
+        assert server.execute(ask, database=name) == [(1,)]
+    with hansard.open(url, search_index=False) as store:
+        assert server.execute(ask, database=name) == [(0,)]
+        assert [hit.session for hit in store.search('"hello there"')] == ["a"]
+        assert store.count() == 1
+        assert server.execute(ask, database=name) == [(0,)]
+
+
+def test_a_store_that_only_reads_lists_and_searches(url: str, store: Store) -> None:
+    """N-62: a read-only store answers from the tables, and for itself where these are behind."""
+    store.session("a").add_message({"role": "user", "content": "one"})
+    assert store.count() == 1
+    with hansard.open(url, read_only=True) as reader:
+        assert [info.id for info in reader.sessions().items] == ["a"]
+        assert isinstance(of(reader._backend)._database, ServerDatabase)
+        store.session("b").add_message({"role": "user", "content": "two"})
+        assert [info.id for info in reader.sessions().items] == ["a", "b"]
+        assert [hit.session for hit in reader.search("two")] == ["b"]
+        assert not isinstance(of(reader._backend)._database, ServerDatabase)
+
+
+def test_awkward_texts_and_names_are_found(store: Store) -> None:
+    """N-3, N-7: NUL, very long ids, keys, words and texts are listed and found, and break nothing."""
+    long_id = "".join(chr(0x1F600 + number % 64) for number in range(1024))
+    other = "x/" + "é" * 1000
+    store.session(long_id).add_message(
+        {"role": "user", "content": "nul \0 inside " + "я" * 1500 + " end"}
+    )
+    store.session(long_id).set_metadata(title="a\0b", **{"k" * 5000: "v"})
+    many = " ".join(f"w{number}" for number in range(120_000))
+    store.session(other).add_message({"role": "user", "content": "many " + many})
+    store.session(other).add_message(
+        {"role": "user", "content": "the " * 20_000 + "needle in the hay"}
+    )
+    assert [info.id for info in store.sessions().items] == sorted([long_id, other])
+    assert store.count(title="A\0B") == 1
+    assert store.count(where={"k" * 5000: "v"}) == 1
+    assert [info.title for info in store.sessions(prefix=long_id[:9]).items] == ["a\0b"]
+    assert [hit.seq for hit in store.search("inside")] == [1]
+    assert [hit.seq for hit in store.search("end " + "Я" * 1500)] == [1]
+    assert [hit.seq for hit in store.search('"needle in the hay"')] == [2]
+    assert store.search('"hay needle"') == []
+    assert [hit.session for hit in store.search("w123 many")] == [other]
+
+
+@pytest.mark.parametrize(
+    ("typed", "asked", "doubtful"),
+    [
+        ("refund", "(('refund'))", False),
+        ("Müller*", "(('muller':*))", False),
+        ("a OR b c", "(('a') | ('b')) & (('c'))", False),
+        ('"a b"', "(('a' & 'b'))", True),
+        ("a -b", "((('a'))) & ! (('b'))", False),
+        ('a -"b c"', "((('a'))) & ! (' ')", True),
+    ],
+)
+def test_what_is_typed_becomes_a_question_to_postgresql(
+    typed: str, asked: str, *, doubtful: bool
+) -> None:
+    """Words are asked for as words; what must stand together is asked for and then looked at."""
+    assert server_words.question(expression(typed)) == (asked, doubtful)
+
+
+def test_a_listing_survives_a_lost_connection(url: str, proxy: Proxy) -> None:
+    """N-56: what is lost on its way to or from a listing is asked again, with the same answer."""
+    with hansard.open(proxy.through(url)) as store:
+        for number in range(5):
+            store.session(f"s{number}").add_message({"role": "user", "content": "x"})
+        assert store.count() == 5
+        store.session("s5").add_message({"role": "user", "content": "y"})
+        for lose in (proxy.lose_answer, proxy.lose_question):
+            lose()
+            assert [info.id for info in store.sessions().items] == [f"s{n}" for n in range(6)]
+            assert proxy.lost.is_set()
+        proxy.cut()
+        assert [hit.session for hit in store.search("y")] == ["s5"]
+
+
+def test_several_bring_the_index_up_to_date_at_once(url: str, store: Store) -> None:
+    """N-76: four stores that list and search at once, while sessions grow, agree, and none gets an error."""
+    for number in range(12):
+        store.session(f"s{number}").add_message({"role": "user", "content": f"word{number}"})
+    found: list[object] = []
+    start = threading.Barrier(4)
+
+    def ask() -> None:
+        try:
+            with hansard.open(url) as own:
+                start.wait(30)
+                for turn in range(3):
+                    own.session("s0").add_message({"role": "user", "content": f"turn{turn}"})
+                    listed_ids = sorted(info.id for info in own.sessions().items)
+                    hits = [hit.session for hit in own.search("word7")]
+                    found.append((len(listed_ids), hits))
+        except BaseException as error:  # noqa: BLE001 - shown below
+            found.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [(12, ["s7"])] * 12
+    assert [info.seq for info in store.sessions(prefix="s0").items] == [13]
+    assert len(store.search("turn1")) == 4
+
+
+def test_an_index_that_was_emptied_is_made_anew(url: str, store: Store, server: Server) -> None:
+    """N-86: whoever empties the tables of the index finds the same sessions and messages as before."""
+    for number in range(6):
+        session = store.session(f"s{number}")
+        session.add_message({"role": "user", "content": f"hello {number}"})
+    before = (store.sessions(order="-updated").items, store.search("hello"))
+    name = url.rsplit("/", 1)[1]
+    for (table,) in server.execute(
+        "SELECT tablename FROM pg_tables WHERE schemaname = 'hansard' AND tablename LIKE 'index%'",
+        database=name,
+    ):
+        server.execute(f"DELETE FROM hansard.{table}", database=name)  # noqa: S608 - its own names
+    assert (store.sessions(order="-updated").items, store.search("hello")) == before

@@ -1,0 +1,134 @@
+"""What was taken out is gone from the tables: redaction, dropped history, superseded parts, purge."""
+
+import psycopg
+import pytest
+
+import hansard
+from tests.postgres.server import Server
+
+SECRET = "the-secret-of-the-house"  # noqa: S105 - a message
+
+
+def message(text: str) -> dict[str, str]:
+    """Return a message."""
+    return {"role": "user", "content": text}
+
+
+def rows_with(url: str, text: str) -> dict[str, int]:
+    """Return, by table, how many rows hold a text anywhere."""
+    tables = ("sessions", "events", "checkpoints", "contents", "cursors", "positions")
+    found = {}
+    with psycopg.connect(url) as connection:
+        for table in tables:
+            query = f"SELECT count(*) FROM hansard.{table} AS t WHERE t::text LIKE ANY(%s)"  # noqa: S608
+            likes = [f"%{text}%", f"%{text.encode().hex()}%"]
+            row = connection.execute(query.encode(), (likes,)).fetchone()
+            assert row is not None
+            if row[0]:
+                found[table] = row[0]
+    return found
+
+
+def test_a_redacted_message_leaves_no_row(url: str) -> None:
+    """After a redaction and a compaction no table holds what was said; seq, key, time and all else stay."""
+    with hansard.open(url, large_content=1000) as store:
+        session = store.session("s")
+        before = [
+            session.add_message(message("first")),
+            session.add_message(message(SECRET), key="k"),
+            session.add_message(message(SECRET * 100)),
+            session.add_message(message("last")),
+        ]
+        session.redact(2, reason="test")
+        session.redact(3, reason="test")
+        assert rows_with(url, SECRET) == {"events": 1, "contents": 1}
+        report = session.compact()
+        assert report.blanked == 2
+        assert rows_with(url, SECRET) == {"contents": 1}
+        assert store.collect_large().removed == 1
+        assert rows_with(url, SECRET) == {}
+        after = list(session.events())
+        assert [(e.seq, e.stamp, e.kind, e.key) for e in after[:4]] == [
+            (e.seq, e.stamp, e.kind, e.key) for e in before
+        ]
+        assert [found["content"] for found in session.messages()] == ["first", "last"]
+        assert session.add_message(message("again"), key="k").seq == 2
+        assert session.compact().blanked == 0
+        assert store.verify().ok
+
+
+def test_the_bytes_leave_the_files_too(server: Server) -> None:
+    """After compaction and `VACUUM FULL` no file of the table holds what was said."""
+    url = server.database()
+    with hansard.open(url) as store:
+        session = store.session("s")
+        session.add_messages([message("before"), message(SECRET), message("after")])
+        session.redact(2, reason="test")
+        session.compact()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("VACUUM FULL hansard.events")
+        connection.execute("CHECKPOINT")
+        row = connection.execute("SELECT pg_relation_filepath('hansard.events')").fetchone()
+    assert row is not None
+    found = (server.data / str(row[0])).read_bytes()
+    assert b"after" in found
+    assert SECRET.encode() not in found
+
+
+def test_parts_of_a_message_that_is_whole_go(url: str) -> None:
+    """The parts of a streamed message go once it is whole; where a fork leads into the middle, they stay."""
+    with hansard.open(url) as store:
+        for name in ("plain", "forked"):
+            session = store.session(name)
+            with session.stream(role="assistant") as stream:
+                stream.write("one piece and ")
+                stream.write("another piece")
+                if name == "forked":
+                    session.fork("child", at=1)
+        before = store.session("child").messages()
+        store.compact()
+        assert store.session("child").messages() == before
+        for name in ("plain", "forked"):
+            assert store.session(name).messages() == [
+                {"role": "assistant", "content": "one piece and another piece"}
+            ]
+        with psycopg.connect(url) as connection:
+            rows = connection.execute(
+                "SELECT s.id, count(*) FROM hansard.events AS e JOIN hansard.sessions AS s USING (session) "
+                "WHERE e.kind = 'message.part' AND e.data LIKE '%piece%' GROUP BY s.id"
+            ).fetchall()
+        assert [name for name, _ in rows] == ["forked"]
+        assert store.verify().ok
+
+
+def test_a_purged_session_leaves_no_row(url: str) -> None:
+    """`purge` takes every row of a session, and no other's; its id begins anew, at 1, as another session."""
+    with hansard.open(url) as store:
+        store.session("s").add_messages([message(SECRET)] * 3)
+        store.session("other").add_message(message("stays"))
+        stamps = store._backend.stamps()
+        store.delete("s")
+        assert rows_with(url, SECRET) == {"events": 3}
+        store.purge("s")
+        assert rows_with(url, SECRET) == {}
+        assert store.session("s").add_message(message("new")).seq == 1
+        store.session("s").add_messages([message("new")] * 2)
+        after = store._backend.stamps()
+        assert after["other"] == stamps["other"]
+        assert after["s"] != stamps["s"]
+
+
+def test_what_other_hands_took_away_is_told(url: str) -> None:
+    """N-31, N-34: a row deleted by hand is damage: reading raises, verify names it, the listing flags it."""
+    with hansard.open(url) as store:
+        session = store.session("s")
+        session.add_messages([message(str(number)) for number in range(5)])
+        with psycopg.connect(url) as connection:
+            connection.execute("DELETE FROM hansard.events WHERE seq = 3")
+        for call in (session.messages, lambda: list(session.events())):
+            with pytest.raises(hansard.Damaged, match="missing"):
+                call()
+        (finding,) = session.verify().findings
+        assert finding.reason == "event 3 is missing"
+        (info,) = store.sessions().items
+        assert info.damaged

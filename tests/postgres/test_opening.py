@@ -1,0 +1,200 @@
+"""Opening a store in PostgreSQL: schemas, versions, rights, and what is said when it cannot be had."""
+
+import logging
+import subprocess
+import sys
+import threading
+import traceback
+
+import psycopg
+import pytest
+
+import hansard
+from hansard.backend.postgres import schema
+from tests.postgres.server import Server, free_port
+
+SECRET = "hunter2hunter2"  # noqa: S105 - nobody's
+
+
+def say(store: hansard.Store, text: str, id: str = "s") -> None:
+    """Append a message."""
+    store.session(id).add_message({"role": "user", "content": text})
+
+
+def said(store: hansard.Store, id: str = "s") -> list[str]:
+    """Return what the messages say."""
+    return [message["content"] for message in store.session(id).messages()]
+
+
+def test_schemas_are_stores_of_their_own(url: str) -> None:
+    """Several stores in one database see nothing of each other, by keyword or by URL."""
+    with hansard.open(url) as one, hansard.open(url, schema="two") as two:
+        say(one, "one")
+        say(two, "two")
+        assert (said(one), said(two)) == (["one"], ["two"])
+        with hansard.open(f"{url}?schema=two", create=False) as again:
+            assert said(again) == ["two"]
+            assert again.session("s").append("x.n", {}).seq == 2
+        one.delete("s")
+        assert [info.id for info in two.sessions().items] == ["s"]
+
+
+def test_what_is_not_there_is_not_made_unasked(url: str, server: Server) -> None:
+    """`create=False` and `read_only=True` raise `StoreNotFound` and leave the database as it was."""
+    for options in ({"create": False}, {"read_only": True}):
+        with pytest.raises(hansard.StoreNotFound, match="no store there"):
+            hansard.open(url, **options)  # type: ignore[arg-type]
+    found = server.execute(
+        "SELECT 1 FROM pg_namespace WHERE nspname = 'hansard'", database=url.rpartition("/")[2]
+    )
+    assert found == []
+
+
+def test_many_open_a_new_store_at_once(url: str) -> None:
+    """Of 6 threads that open a store that is not there yet, all get it, and its tables are made once."""
+    errors: list[BaseException] = []
+    barrier = threading.Barrier(6)
+
+    def work(place: int) -> None:
+        try:
+            barrier.wait(30)
+            with hansard.open(url) as store:
+                say(store, "here", f"s{place}")
+        except BaseException as error:  # noqa: BLE001 - shown below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    with hansard.open(url) as store:
+        assert store.count() == 6
+    with psycopg.connect(url) as connection:
+        rows = connection.execute("SELECT version FROM hansard.migrations").fetchall()
+    assert rows == [(version,) for version in range(1, schema.VERSION + 1)]
+
+
+def test_another_version_is_refused(url: str) -> None:
+    """N-44: tables of a later version are not touched, and of an earlier one not without being asked."""
+    hansard.open(url).close()
+    for version, advice in ((999, "newer hansard"), (0, "hansard doctor --migrate")):
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "UPDATE hansard.migrations SET version = %s "
+                "WHERE version = (SELECT max(version) FROM hansard.migrations)",
+                (version,),
+            )
+        with pytest.raises(hansard.UnknownFormat, match=advice):
+            hansard.open(url)
+
+
+def test_a_role_with_few_rights_is_enough(url: str, server: Server) -> None:
+    """A role that may read and write rows, and make nothing, uses a store; one that may only read, reads."""
+    with hansard.open(url) as store:
+        say(store, "owner's")
+    database = url.rpartition("/")[2]
+    for role, rights in (("writer", "SELECT, INSERT, UPDATE, DELETE"), ("reader", "SELECT")):
+        name = f"{role}_{database}"
+        server.execute(f"CREATE ROLE {name} LOGIN", database=database)
+        server.execute(f"GRANT USAGE ON SCHEMA hansard TO {name}", database=database)
+        server.execute(
+            f"GRANT {rights} ON ALL TABLES IN SCHEMA hansard TO {name}", database=database
+        )
+        with hansard.open(url.replace("hansard@", f"{name}@")) as store:
+            assert said(store) == ["owner's"]
+            if role == "reader":
+                with pytest.raises(hansard.ReadOnly, match="lacks a privilege"):
+                    say(store, "no")
+                continue
+            say(store, "a", "t")
+            store.session("t").redact(1, reason="test")
+            assert store.session("t").compact().blanked == 1
+            store.delete("t")
+            store.purge("t")
+
+
+def test_a_read_only_store_writes_nothing(url: str) -> None:
+    """N-62: opened read-only, a store reads, and every call that would write raises `ReadOnly`."""
+    with hansard.open(url) as store:
+        say(store, "a")
+        store.session("gone").add_message({"role": "user", "content": "x"})
+        store.delete("gone")
+    with hansard.open(url, read_only=True) as store:
+        assert said(store) == ["a"]
+        assert store.health().writable is False
+        assert store.trash() == ["gone"]
+        session = store.session("s")
+        for call in (
+            lambda: say(store, "no"),
+            lambda: store.delete("s"),
+            lambda: store.restore("gone"),
+            lambda: store.purge("gone"),
+            session.compact,
+            lambda: store.drop_cursor("c"),
+        ):
+            with pytest.raises(hansard.ReadOnly):
+                call()
+        assert said(store) == ["a"]
+
+
+def test_whatever_is_wrong_the_password_is_not_told(
+    url: str, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """N-65: a server that is away, a database or a role that is missing, or a broken URL: none shows it.
+
+    Not in the error, nor in what Python prints for it, nor in a log.
+    """
+    caplog.set_level(logging.DEBUG)
+    database = url.rpartition("/")[2]
+    away = (
+        f"postgresql://u:{SECRET}@127.0.0.1:{free_port()}/{database}?connect_timeout=2&patience=0"
+    )
+    missing = f"postgresql://hansard:{SECRET}@127.0.0.1:{server.port}/nowhere"
+    role = f"postgresql://nobody:{SECRET}@127.0.0.1:{server.port}/{database}"
+    broken = f"postgresql://u:{SECRET}@h:port/{database}?no=yes"
+    for wrong, error in (
+        (away, hansard.BackendUnavailable),
+        (missing, hansard.BackendUnavailable),
+        (role, hansard.BackendUnavailable),
+        (broken, ValueError),
+    ):
+        with pytest.raises(error) as caught:
+            hansard.open(wrong)
+        told = "".join(traceback.format_exception(caught.value))
+        assert SECRET not in told
+        assert "postgresql://" in str(caught.value)
+    with hansard.open(url.replace("hansard@", f"hansard:{SECRET}@")) as store:
+        say(store, "a")
+        for thing in (store, store.session("s"), store.health(), store._backend):
+            assert SECRET not in repr(thing)
+    assert SECRET not in caplog.text
+
+
+def test_without_psycopg_the_extra_is_named() -> None:
+    """Where psycopg is not installed, `import hansard` works and opening says what to install."""
+    script = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "import hansard\n"
+        "hansard.open('memory:').close()\n"
+        "try: hansard.open('postgresql://h/db')\n"
+        "except hansard.BackendUnavailable as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "pip install 'hansard[postgres]'" in done.stdout
+
+
+def test_importing_hansard_imports_no_driver() -> None:
+    """Who uses no database pays for none: psycopg is loaded neither by `import hansard` nor by a store."""
+    script = (
+        "import sys, hansard, hansard.aio\n"
+        "hansard.open('memory:').session('s').add_message({})\n"
+        "print([name for name in sys.modules if name.startswith('psycopg')])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
