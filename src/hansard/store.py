@@ -123,9 +123,7 @@ def open(
     return Store(backend)
 
 
-def _open_database(
-    url: str, *, schema: str | None, search_index: bool, **options: Any
-) -> "Store":
+def _open_database(url: str, *, schema: str | None, search_index: bool, **options: Any) -> "Store":
     place = _place_of(url, schema)
     from hansard.backend.postgres.backend import PostgresBackend
 

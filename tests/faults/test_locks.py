@@ -265,8 +265,7 @@ def test_deleting_the_lock_file_under_writers_loses_and_doubles_nothing(tmp_path
             # Of each, one may have been under way; the one after it began when the lock was gone.
             until(
                 lambda begun=begun: all(  # type: ignore[misc]
-                    now >= then + 2
-                    for now, then in zip(appended.now(), begun, strict=True)
+                    now >= then + 2 for now, then in zip(appended.now(), begun, strict=True)
                 )
             )
         for worker in workers:

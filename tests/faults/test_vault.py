@@ -143,7 +143,9 @@ def stages(template: Path, tmp_path: Path) -> Iterator[tuple[int, Path]]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("number", "lasting"), [(errno.EIO, False), (errno.ENOSPC, True)], ids=["EIO", "ENOSPC for good"]
+    ("number", "lasting"),
+    [(errno.EIO, False), (errno.ENOSPC, True)],
+    ids=["EIO", "ENOSPC for good"],
 )
 @pytest.mark.parametrize("name", ["new", "first"])
 def test_every_refused_call_of_an_append_is_an_error_and_nothing_is_half_referred(

@@ -53,6 +53,10 @@ _LARGE: Final = 256 * 1024
 _PATIENCE: Final = 8
 
 
+class _Moved(Exception):
+    """Somebody has appended to a session while it was compared."""
+
+
 class Made(msgspec.Struct):
     """A foreign session as it can be stored."""
 
@@ -105,10 +109,12 @@ class Landing:
                     raise
                 # Somebody was faster: perhaps with the same source.
         for _ in range(_PATIENCE):
-            with suppress(SeqConflict):
+            with suppress(SeqConflict, _Moved):
                 return self._compare(session_id, log, made)
             # The session went on in between, perhaps by another import: it has to be looked at again.
-        return self._compare(session_id, log, made)
+        raise SessionExists(
+            f"session {session_id!r} is appended to all the time: left as it is; import it again when it rests"
+        )
 
     def _tally(self, made: Made, before: int) -> dict[str, Any]:
         """Return what is written down about an import."""
@@ -191,6 +197,12 @@ class Landing:
     # -- a session that is there ----------------------------------------------------------------
 
     def _compare(self, session_id: str, log: Log, made: Made) -> Brought:
+        # First: what is appended after this look is noticed, by whoever goes on from it.
+        head = log.head()
+        if head is None:
+            raise SessionExists(
+                f"session {session_id!r} was there, and is deleted: nothing was done"
+            )
         places = Places.of(lineage.whole(self._backend, log))
         known = None if places is None else places.tally
         same = (self._kind, made.foreign.id)
@@ -208,27 +220,28 @@ class Landing:
         if count == len(made.items):
             return made.brought(session_id, "present", 0)
         if went_on(log, places.end()):
+            if log.head() != head:
+                raise _Moved  # perhaps by another import, which is no conflict
             raise SessionExists(
                 f"session {session_id!r} was imported before, and has gone on both here and in its source: "
                 "left as it is; import with a prefix to have both"
             )
-        return self._continue(session_id, log, made, places, count)
+        return self._continue(log, head.seq, made, places, count, session_id)
 
     def _continue(
-        self, session_id: str, log: Log, made: Made, earlier: Places, count: int
+        self, log: Log, seq: int, made: Made, earlier: Places, count: int, session_id: str
     ) -> Brought:
-        head = log.head()
-        assert head is not None  # it was compared a moment ago
+        """Append what is new, if nobody has appended anything since the session stood at this seq."""
         tally = self._tally(made, count)
-        places = Places.of_new(earlier, head.seq + 1, tally)
+        places = Places.of_new(earlier, seq + 1, tally)
         # A program's: the title that a person gave it here stays.
         data = {"metadata": {**made.metadata, IMPORTED: tally}, "automatic": True}
         drafts = [_control(METADATA_SET, data, made.items[count].time)]
         drafts += (one.draft(places.seq) for one in (*made.items[count:], *made.closing))
         if not self._dry_run:
             # Together, so that a kill leaves all of them or none.
-            log.append(drafts, expected_seq=head.seq)
-            self._verify(session_id, head.seq, drafts)
+            log.append(drafts, expected_seq=seq)
+            self._verify(session_id, seq, drafts)
         return made.brought(session_id, "continued", len(made.items) - count)
 
     def _verify(self, session_id: str, before: int, drafts: list[Draft]) -> None:

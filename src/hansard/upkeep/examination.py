@@ -264,7 +264,9 @@ def _server(server: DatabaseServer | None, where: str) -> Iterator[Remark]:
             "set synchronous_commit = on",
         )
     elif server.synchronous_standby_names:
-        reason = f"appends wait for synchronous_standby_names = {server.synchronous_standby_names!r}"
+        reason = (
+            f"appends wait for synchronous_standby_names = {server.synchronous_standby_names!r}"
+        )
         yield Remark("note", "synchronous-standby", where, reason)
     else:
         yield Remark(
