@@ -113,7 +113,8 @@ class Landing:
                 return self._compare(session_id, log, made)
             # The session went on in between, perhaps by another import: it has to be looked at again.
         raise SessionExists(
-            f"session {session_id!r} is appended to all the time: left as it is; import it again when it rests"
+            f"session {session_id!r} is appended to all the time: left as it is; import it again when it "
+            "rests"
         )
 
     def _tally(self, made: Made, before: int) -> dict[str, Any]:
