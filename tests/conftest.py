@@ -16,7 +16,7 @@ RUN_SEED = pytest.StashKey[int]()
 
 # Nothing here has a deadline: how long a sync takes is the disk's business.
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
-hypothesis.settings.register_profile("ci", max_examples=300, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 

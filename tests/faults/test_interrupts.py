@@ -57,7 +57,8 @@ def test_the_points_are_those_where_python_delivers_an_interrupt(stage: Stage) -
     """N-23: an operation has hundreds of points, about as many as the row says, and each can be struck."""
     found = interrupts.points(stage, "append")
     assert 200 < found <= POINTS["append"] + 30
-    assert interrupts.interrupt(stage, "append", found).fired
+    # A few points are there only when a second has just begun, and its text is made anew.
+    assert interrupts.interrupt(stage, "append", found - 10).fired
     assert not interrupts.interrupt(stage, "append", 10 * found).fired
     assert POINTS.keys() == ALLOCATIONS.keys() == BY_NAME.keys()
 
