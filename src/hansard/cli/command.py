@@ -14,7 +14,9 @@ import click
 
 from hansard.cli.screen import Screen
 
-STORE_HELP: Final = "The store: a folder, or postgresql://… Else $HANSARD_STORE, else .hansard in this folder."
+STORE_HELP: Final = (
+    "The store: a folder, or postgresql://… Else $HANSARD_STORE, else .hansard in this folder."
+)
 
 #: Where a store is if nobody says so.
 DEFAULT_STORE: Final = ".hansard"
