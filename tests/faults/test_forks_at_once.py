@@ -210,16 +210,44 @@ def test_a_fork_makes_its_parent_durable_first(tmp_path: Path) -> None:
 
 def test_a_fork_whose_parent_cannot_be_synced_is_not_made(tmp_path: Path) -> None:
     """N-29, N-89: if the parent's sync fails, there is no child, and the parent is shut until verified."""
-    with hansard.open(tmp_path / "store", durability="sync") as store:
+    path = tmp_path / "store"
+    with hansard.open(path, durability="sync") as store:
         parent = store.session("s")
         parent.add_message({"n": 1})
+        with hansard.open(path, durability="os") as other:
+            other.session("s").add_message({"n": 2})
         with faults.fail_sync(lost=None), pytest.raises(hansard.SyncFailed):
             parent.fork("c")
         assert not store.exists("c")
         with pytest.raises(hansard.SyncFailed):
-            parent.add_message({"n": 2})
+            parent.add_message({"n": 3})
         assert parent.verify().ok
-        assert parent.fork("c").messages() == [{"n": 1}]
+        assert parent.fork("c").messages() == [{"n": 1}, {"n": 2}]
+
+
+def test_a_fork_syncs_what_is_not_synced_yet_and_nothing_twice(tmp_path: Path) -> None:
+    """N-37: a parent that ends where our last sync began is durable; one that has grown since is synced."""
+    path = tmp_path / "store"
+
+    def synced(parent: hansard.Session) -> list[str]:
+        with faults.record() as seen:
+            parent.fork()
+        assert [call.operation for call in seen.calls].count("sync_directory") == 2
+        return [Path(call.place).parent.name for call in seen.calls if call.operation == "sync"]
+
+    with hansard.open(path, durability="sync") as store:
+        parent = store.session("s")
+        parent.add_message({"n": 1})
+        (child,) = synced(parent)
+        assert child != "s"
+        stream = parent.stream()
+        stream.write("not synced")
+        assert synced(parent)[0] == "s"
+        assert "s" not in synced(parent)
+        with hansard.open(path, durability="os") as other:
+            other.session("s").add_message({"n": 2})
+        assert synced(parent)[0] == "s"
+        assert "s" not in synced(parent)
 
 
 # -- what it costs ------------------------------------------------------------------------------

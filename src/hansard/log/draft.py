@@ -97,6 +97,10 @@ class Touched(NamedTuple):
 
     segment: Segment | None
     directory: disk.Open | None
+    #: Where the segment ended when the lock was held; 0 if nobody has looked.
+    end: int = 0
+    #: The segment itself has been synced: it was made with all that is in it.
+    made: bool = False
 
 
 def interrupted(path: str) -> DiskFailed:

@@ -30,17 +30,19 @@ class Segment(disk.Open):
 
     Attributes:
         descriptor: the open file.
+        durable: where it ended when the last sync of this process began; 0 if it has not synced it.
         path: its path, for people.
         start: the mark behind the header, where the first record begins.
         time: when the session began.
     """
 
-    __slots__ = ("_header", "path", "start", "time")
+    __slots__ = ("_header", "durable", "path", "start", "time")
 
     def __init__(self, descriptor: int, path: str, session_id: str | None) -> None:
         # From here on the segment owns the descriptor, also if its header is refused.
         super().__init__(descriptor)
         self.path = path
+        self.durable = 0
         line, self.start = _read_header(self)
         self._header = format.decode_header(line.data)
         self.time = self._header.created or line.time

@@ -310,7 +310,7 @@ class Writer:
         handle.reader = Reader(create_segment(directory, handle.path, handle.session_id, content))
         handle.tail = draft.tail()
         self._keys.advance(start, handle.tail.mark)
-        return self._touched()
+        return self._touched()._replace(made=True)
 
     def begin_with(self, staged: str) -> None:
         """Let the session, which must not exist, begin with a log that was staged and synced (F-136)."""
@@ -346,8 +346,10 @@ class Writer:
 
     def _touched(self) -> Touched:
         """Return the files to sync: the handle may let go of them as soon as the lock is free."""
-        reader = self._handle.reader
-        return Touched(reader.segment if reader else None, self._handle.directory)
+        handle = self._handle
+        segment = None if handle.reader is None else handle.reader.segment
+        end = 0 if handle.tail is None else handle.tail.mark.offset
+        return Touched(segment, handle.directory, end)
 
     def _frame(self, order: Order, draft: Draft, now: bytes) -> None:
         """Check a request's conditions and frame its records behind what is framed already."""
@@ -502,17 +504,20 @@ class Writer:
     def _sync(self, touched: Touched) -> None:
         """Make all that was written durable. The lock is not held (F-38)."""
         handle = self._handle
-        segment, directory = touched
+        segment, directory, end, made = touched
         if segment is None:
             return
+        segment.durable = 0
         try:
-            disk.sync(segment.descriptor)
+            if not made:
+                disk.sync(segment.descriptor)
             if directory is not None:
                 # Once per opening: a record is only as durable as the names that lead to it (F-31).
                 handle.root.sync_session(directory.descriptor)
         except OSError as error:
             raise self._fail(error) from error
         self._close_directory(touched)
+        segment.durable = end
 
     def _close_directory(self, touched: Touched) -> None:
         """Let go of the session's directory: it need not be synced again, or not at all."""
@@ -571,7 +576,18 @@ class Writer:
         self._check_process()
         with self._turns.alone():
             self._handle.root.sync_names()
-            self._sync(self._locked(lambda _: self._found(), create=False))
+            self._sync(self._locked(lambda _: self._unsynced(), create=False))
+
+    def _unsynced(self) -> Touched:
+        """Return what there is to sync: nothing, if the log still ends where our last sync began.
+
+        So a fork of a session that this process writes does not sync its parent once more.
+        """
+        found = self._found()
+        segment = found.segment
+        if segment and found.directory is None and segment.durable == segment.size():
+            return Touched(None, None)
+        return found
 
     def _found(self) -> Touched:
         handle = self._handle

@@ -12,8 +12,8 @@ DURABILITY = (
     Mutant(
         "records are not synced",
         "log/writer.py",
-        "            disk.sync(segment.descriptor)\n            if directory is not None:\n",
-        "            if directory is not None:\n",
+        "                disk.sync(segment.descriptor)\n            if directory is not None:\n",
+        "                pass\n            if directory is not None:\n",
         (f"{_ORDER}::test_sync_appends_are_written_and_synced_before_they_return",),
     ),
     Mutant(
@@ -71,9 +71,9 @@ DURABILITY = (
     Mutant(
         "a failed sync is tried again",
         "log/writer.py",
-        "            disk.sync(segment.descriptor)\n            if directory is not None:\n",
-        "            try:\n                disk.sync(segment.descriptor)\n"
-        "            except OSError:\n                disk.sync(segment.descriptor)\n"
+        "                disk.sync(segment.descriptor)\n            if directory is not None:\n",
+        "                try:\n                    disk.sync(segment.descriptor)\n"
+        "                except OSError:\n                    disk.sync(segment.descriptor)\n"
         "            if directory is not None:\n",
         (f"{_SYNC_FAILURE}::test_this_store_loses_nothing_that_it_acknowledged",),
     ),
