@@ -106,6 +106,24 @@ def test_nothing_is_marked_before_somebody_has_asked(backend: LocalBackend, path
     assert (path / "marks/epoch").read_bytes() == bytes(24)
 
 
+def test_a_lone_append_by_the_fast_path_leaves_a_mark(
+    backend: LocalBackend, consumer: Consumer
+) -> None:
+    """F-130: an open log that nobody else has touched marks its session once in each epoch, as all do."""
+    log = backend.log("a")
+    log.append(DRAFT)
+    consumer.go_over()
+    for _ in range(3):
+        with faults.record() as seen:
+            log.append(DRAFT)
+            log.append(DRAFT)
+        # The session's record, twice, and one mark.
+        assert [call.operation for call in seen.calls].count("write") == 3
+        assert consumer.go_over().ids == {"a"}
+        assert consumer.is_right()
+    assert not consumer.go_over().ids
+
+
 def test_the_first_pass_looks_at_everything(backend: LocalBackend, path: Path) -> None:
     """F-133: who has never gone over the sessions is told to look at all of them."""
     backend.log("a").append(DRAFT)

@@ -96,6 +96,14 @@ CONCURRENCY = (
         ("tests/faults/test_marks.py", "tests/unit/log/test_marks.py"),
     ),
     Mutant(
+        "a lone append leaves no mark for the index",
+        "log/writer.py",
+        "            if handle.marked != handle.numbers[0]:\n                handle.mark()\n"
+        "            handle.tail = None\n",
+        "            handle.tail = None\n",
+        ("tests/unit/log/test_marks.py::test_a_lone_append_by_the_fast_path_leaves_a_mark",),
+    ),
+    Mutant(
         "a collector does not wait for writers",
         "log/vault.py",
         "            lock.acquire_shared(max(0.0, deadline - time.monotonic()))\n",
