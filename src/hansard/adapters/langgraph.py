@@ -190,18 +190,18 @@ class HansardSaver(BaseCheckpointSaver[str]):
                 expected = thread.seq
                 thread.let_go()
             if said is None or said.noted is None:
-                if thread.session.append(CHECKPOINT, data).seq > expected:
+                if thread.handle.append(CHECKPOINT, data).seq > expected:
                     return
                 # It is another session by now: the thread was deleted, and what this is built on with it.
                 continue
             if said.back is not None:
                 # The graph went on from an earlier place, or changed what was said: so does this.
-                reverted = thread.session.revert(said.back).seq
+                reverted = thread.handle.revert(said.back).seq
                 expected += reverted == expected + 1
             events = [(CHECKPOINT, data | {"mirrored": said.noted})]
             events += [("message.added", {"message": message}) for message in said.messages]
             with suppress(hansard.SeqConflict):
-                thread.session.append_all(events, expected_seq=expected)
+                thread.handle.append_all(events, expected_seq=expected)
                 return
 
     def _written(self, thread: Thread, data: dict[str, Any], channel: str) -> Sequence[Any]:
@@ -233,7 +233,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         ]
         if written:
             data = {"ns": ns, "checkpoint": checkpoint_id, "task": task_id, "path": task_path}
-            self._threads.marked(thread_id).session.append(WRITES, {**data, "writes": written})
+            self._threads.marked(thread_id).handle.append(WRITES, {**data, "writes": written})
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -322,13 +322,10 @@ class HansardSaver(BaseCheckpointSaver[str]):
         If the target exists, what the source holds is added to it.
         """
         source = self._threads.of(source_thread_id)
-        if (
-            not self._threads.store.exists(source.session.id)
-            or source_thread_id == target_thread_id
-        ):
+        if not self._threads.store.exists(source.handle.id) or source_thread_id == target_thread_id:
             return
         try:
-            child = source.session.fork(self._threads.session_id(target_thread_id))
+            child = source.handle.fork(self._threads.session_id(target_thread_id))
         except hansard.SessionExists:
             self._copy_into(source, self._threads.marked(target_thread_id))
         else:
@@ -336,13 +333,13 @@ class HansardSaver(BaseCheckpointSaver[str]):
 
     def _copy_into(self, source: Thread, target: Thread) -> None:
         while True:
-            after = target.session.seq
+            after = target.handle.seq
             with source.lock:
                 source.refresh()
                 events = copied(source, after)
                 source.let_go()
             with suppress(hansard.SeqConflict):
-                target.session.append_all(events, expected_seq=after)
+                target.handle.append_all(events, expected_seq=after)
                 return
 
     # -- the same, awaited ------------------------------------------------------------------------
@@ -425,4 +422,4 @@ def _remove(thread: Thread, found: Sequence[Checkpoint]) -> None:
         named: dict[str, list[str]] = {}
         for one in found:
             named.setdefault(one.ns, []).append(one.id)
-        thread.session.append(REMOVED, {"checkpoints": named})
+        thread.handle.append(REMOVED, {"checkpoints": named})

@@ -1,12 +1,11 @@
 """One thread of LangGraph, as the events of its session add up to it.
 
-Above: `langgraph`.  Below: `hansard`, `langgraph_events`, `langgraph_values`.
+Above: `langgraph`.  Below: `hansard`, `following`, `langgraph_events`, `langgraph_values`.
 What is kept in memory is small: which checkpoints there are, where their values stand, and the newest value
 of each channel that holds a list. A look at a thread reads only the events that are new to it. What an older
 checkpoint holds is read again when it is asked for, by its seq.
 """
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -15,6 +14,7 @@ import msgspec
 
 import hansard
 from hansard.adapters import langgraph_values as values
+from hansard.adapters.following import Following
 from hansard.adapters.langgraph_events import (
     CHECKPOINT,
     FORMAT,
@@ -108,19 +108,15 @@ class Lost(hansard.HansardError):
     """A checkpoint is built on events that were taken out of the session for good."""
 
 
-class Thread:
+class Thread(Following):
     """What is known of one thread. Whoever asks holds `lock`; nobody appends while holding it."""
 
     def __init__(self, session: hansard.Session) -> None:
-        self.session = session
-        self.lock = threading.RLock()
         self._events: OrderedDict[int, bytes] = OrderedDict()
         self._room = _KEPT
-        self._forget()
+        super().__init__(session)
 
     def _forget(self) -> None:
-        self.seq = 0
-        self._last: hansard.Event | None = None
         self._events.clear()
         self._bytes = 0
         #: Whether the session's metadata say that it is a thread.
@@ -143,33 +139,6 @@ class Thread:
         self.mirror: Value | None = None
 
     # -- going along with the session ---------------------------------------------------------------
-
-    def refresh(self) -> None:
-        """Read what is new. A session that is gone is an empty thread."""
-        try:
-            if not self._follow():
-                # Another session has the name, or something was taken out of it: all of it is read again.
-                self._forget()
-                self._follow()
-        except hansard.SessionDeleted:
-            self._forget()
-
-    def _follow(self) -> bool:
-        """Read what is new; False if what is known is not true any more."""
-        known = self._last
-        anew = known is None
-        # From the last one that is known: if it is not the same, the name is another session's by now.
-        for event in self.session.events(after=0 if anew else self.seq - 1):
-            if known is not None:
-                if event != known:
-                    return False
-                known = None
-                continue
-            if not anew and event.kind in {"message.redacted", "history.dropped"}:
-                return False
-            self._add(event)
-            self.seq, self._last = event.seq, event
-        return known is None
 
     def _add(self, event: hansard.Event) -> None:
         try:
@@ -340,7 +309,7 @@ class Thread:
         if held is None:
             if waiting[-1].keep:
                 raise Lost(
-                    f"thread {self.session.id!r}: the value of {value.channel!r} at seq {value.seq} is built "
+                    f"thread {self.handle.id!r}: the value of {value.channel!r} at seq {value.seq} is built "
                     "on events that were dropped from the session or redacted"
                 )
             held = []
@@ -348,7 +317,7 @@ class Thread:
         for one in reversed(waiting):
             read = read_value(self._raw_value(one))
             if read is None or read.items is None:
-                raise Lost(f"thread {self.session.id!r}: the event at seq {one.seq} was redacted")
+                raise Lost(f"thread {self.handle.id!r}: the event at seq {one.seq} was redacted")
             held = held[: one.keep] + [bytes(item) for item in read.items]
         return held
 
@@ -397,7 +366,7 @@ class Thread:
                 last = seq
             wanted = {seq for seq in missing if seq <= last}
             missing = missing[len(wanted) :]
-            for event in self.session.events(after=min(wanted) - 1):
+            for event in self.handle.events(after=min(wanted) - 1):
                 if event.seq in wanted:
                     self._events[event.seq] = event.raw
                     self._bytes += len(event.raw)

@@ -65,7 +65,7 @@ class Threads:
         """Return a thread whose session says that it is one, by which it is found among all sessions."""
         thread = self.of(thread_id)
         if not thread.marked:
-            self.mark(thread.session, thread_id)
+            self.mark(thread.handle, thread_id)
         return thread
 
     def mark(self, session: hansard.Session, thread_id: str) -> None:

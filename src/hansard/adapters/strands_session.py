@@ -1,6 +1,6 @@
 """A session of Strands, as its events add up to it; and how a message of Strands is stored.
 
-Above: `strands`.  Below: `hansard`, `common`.
+Above: `strands`.  Below: `hansard`, `common`, `following`.
 A message is stored in the common shape, with calls and results as Anthropic's blocks. `origin` has what else
 Strands knows of it: its own blocks, its agent, its number, when it was created. A later message of the same
 agent and number stands in the place of an earlier one.
@@ -10,7 +10,6 @@ state as Strands writes it to a file; the last one counts.
 """
 
 import json
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +17,7 @@ import msgspec
 
 import hansard
 from hansard.adapters import common
+from hansard.adapters.following import Following
 
 FORMAT: Final = "strands"
 
@@ -38,50 +38,15 @@ class Stored(NamedTuple):
     message: bytes
 
 
-class Known:
+class Known(Following):
     """What is known of one session, brought up to date by what is new in it."""
 
-    def __init__(self, handle: hansard.Session) -> None:
-        self.handle = handle
-        #: Held by whoever reads what is known, and never during an append.
-        self.lock = threading.RLock()
-        self._forget()
-
     def _forget(self) -> None:
-        self.seq = 0
-        self._last: hansard.Event | None = None
         self.session: Json | None = None
         self.agents: dict[str, Json] = {}
         self.multi_agents: dict[str, Json] = {}
         #: By agent, by number.
         self.messages: dict[str, dict[int, Stored]] = {}
-
-    def refresh(self) -> None:
-        """Read what is new. A session that is gone is an empty one."""
-        with self.lock:
-            try:
-                if not self._follow():
-                    # Another session has the name, or something was taken out: all of it is read again.
-                    self._forget()
-                    self._follow()
-            except hansard.SessionDeleted:
-                self._forget()
-
-    def _follow(self) -> bool:
-        known = self._last
-        anew = known is None
-        # From the last one that is known: if it is not the same, the name is another session's by now.
-        for event in self.handle.events(after=0 if anew else self.seq - 1):
-            if known is not None:
-                if event != known:
-                    return False
-                known = None
-                continue
-            if not anew and event.kind in {"message.redacted", "history.dropped"}:
-                return False
-            self._add(event)
-            self.seq, self._last = event.seq, event
-        return known is None
 
     def _add(self, event: hansard.Event) -> None:
         if event.kind == "message.added":
