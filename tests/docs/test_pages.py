@@ -68,6 +68,20 @@ def test_every_public_name_is_documented() -> None:
         assert getattr(hansard, name).__doc__, name
 
 
+def test_every_kind_of_the_adapters_and_importers_is_documented() -> None:
+    """docs/events.md names each kind that hansard's own adapters, importers and exporters append, and no other."""
+    rooms = [ROOT / "src/hansard" / room for room in ("adapters", "importers", "exporters")]
+    said = {
+        kind
+        for room in rooms
+        for module in room.glob("*.py")
+        for kind in re.findall(r'"(x\.[a-z_]+\.[a-z_]+)"', module.read_text())
+    }
+    table = (ROOT / "docs/events.md").read_text().partition("adapters and importers\n")[2]
+    assert said == set(re.findall(r"`(x\.[a-z_]+\.[a-z_]+)`", table.partition("\n## ")[0]))
+    assert len(said) > 10
+
+
 def test_every_kind_of_event_is_documented() -> None:
     """docs/events.md has a row for each kind, with each member of its data, and for no other."""
     page = (ROOT / "docs" / "events.md").read_text("utf-8")
