@@ -69,7 +69,7 @@ def test_every_public_name_is_documented() -> None:
 
 
 def test_every_kind_of_the_adapters_and_importers_is_documented() -> None:
-    """docs/events.md names each kind that hansard's own adapters, importers and exporters append, and no other."""
+    """docs/events.md names each kind that our adapters, importers and exporters append, and no other."""
     rooms = [ROOT / "src/hansard" / room for room in ("adapters", "importers", "exporters")]
     said = {
         kind
