@@ -161,6 +161,10 @@ def _rest(figures: Figures, scale: Scale) -> Iterator[Verdict]:
     if fork is not None and append is not None:
         found = f"{_number(fork * 1000)} and {_number(append)} µs"
         yield Verdict("A fork", "one durable append", found, fork * 1000 / append, 1.5)
+    begun = figures.get("hansard_sync", "begun_ms")
+    if fork is not None and begun is not None:
+        found = f"{_number(fork * 1000)} and {_number(begun * 1000)} µs"
+        yield Verdict("A fork", "the first append to a session", found, fork / begun, 1.5)
     what = f"Listing {scale.listed:,} sessions"
     for theirs in ("sqlite_normal", "lmdb_os"):
         yield _peer(figures, what, "hansard_os", theirs, "list_ms", 1.0, "ms")

@@ -175,7 +175,7 @@ def seen(system: str, scale: Scale, folder: Path) -> Figures:
 
 
 def fork(system: str, scale: Scale, folder: Path) -> Figures:
-    """Fork a session, or copy it where people do that; and what the fork takes on disk."""
+    """Fork a session, or copy it where people do that; what it takes on disk; and, in turn, begin one."""
     kind = class_of(system)
     if not kind.has("fork"):
         return {}
@@ -185,12 +185,21 @@ def fork(system: str, scale: Scale, folder: Path) -> Figures:
     first = seconds(lambda: peer.fork("s", "fork-first"))
     taken = on_disk(folder) - before
     number = iter(range(1_000))
-    times = within(
-        lambda: seconds(lambda: peer.fork("s", f"fork-{next(number)}")), 15, scale.budget
-    )
+    begun: list[float] = []
+
+    def once() -> float:
+        name = next(number)
+        begun.append(seconds(lambda: peer.append(f"new-{name}", {"role": "user", "content": "Hi"})))
+        return seconds(lambda: peer.fork("s", f"fork-{name}"))
+
+    times = within(once, 15, scale.budget)
     peer.close()
-    median = statistics.median([first, *times])
-    return {"fork_ms": median * 1000, "fork_bytes": taken, "forked_at": count}
+    return {
+        "fork_ms": statistics.median([first, *times]) * 1000,
+        "fork_bytes": taken,
+        "forked_at": count,
+        "begun_ms": statistics.median(begun) * 1000,
+    }
 
 
 def listing(system: str, scale: Scale, folder: Path) -> Figures:
