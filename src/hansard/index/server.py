@@ -51,8 +51,6 @@ def translate(text: str) -> str:
         common, columns = _REPLACED[text.split()[4]]
         sets = ", ".join(f"{column} = excluded.{column}" for column in columns)
         end = f" ON CONFLICT ({common}) DO UPDATE SET {sets}"
-    elif text.startswith("INSERT INTO session "):
-        end = " RETURNING n"
     text = re.sub(r"^INSERT OR \w+", "INSERT", text)
     text = _TABLE.sub(r"\1 {schema}.index_\2", text)
     text = text.replace("instr(", "strpos(").replace(" IS ?", " IS NOT DISTINCT FROM ?")
@@ -70,13 +68,15 @@ def fitting(value: object) -> object:
 class ServerDatabase(Database):
     """The index that a server keeps. For one thread at a time: who uses it sees to that."""
 
-    __slots__ = ("_tables",)
+    __slots__ = ("_last", "_tables")
 
     served = True
 
     def __init__(self, tables: Tables) -> None:
         self.place = None
         self._tables = tables
+        #: The last number of a session, while this one changes the tables; 0 if it is not known.
+        self._last = 0
 
     @property
     def words(self) -> Words:
@@ -119,11 +119,22 @@ class ServerDatabase(Database):
             # A stream's name may be too long to be unique.
             self.do("DELETE FROM partial WHERE t = ? AND stream = ?", *values[:2])
             return self.do(statement.replace("OR REPLACE ", ""), *values)
-        text = translate(statement)
-        numbered = text.endswith(" RETURNING n")
         given = [fitting(value) for value in values]
-        rows = self._tables.run(text, given, rows=numbered)
-        return rows[0][0] if numbered else 0
+        n = 0
+        if statement.startswith("INSERT INTO session ("):
+            # With its number, so that nobody waits to be told it.
+            n = self._number()
+            statement = statement.replace("(", "(n, ", 1).replace("VALUES (", "VALUES (?, ")
+            given.insert(0, n)
+        self._tables.run(translate(statement), given, rows=False)
+        return n
+
+    def _number(self) -> int:
+        """Return the next number of a session, as SQLite would: nobody else adds one meanwhile."""
+        if not self._last:
+            (self._last,) = self.one("SELECT coalesce(max(n), 0) FROM session")
+        self._last += 1
+        return self._last
 
     def do_all(self, statement: str, rows: Any) -> None:
         text = translate(statement)
@@ -133,6 +144,7 @@ class ServerDatabase(Database):
     def changing(self) -> Iterator[None]:
         if self._tables.read_only:
             raise Unusable("the store was opened read-only")
+        self._last = 0
         try:
             with self._tables.change():
                 yield

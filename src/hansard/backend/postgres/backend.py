@@ -5,7 +5,8 @@ Above: `store`.  Below: everything else in this package.
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from typing import Final
 from weakref import WeakSet, WeakValueDictionary
 
@@ -25,6 +26,7 @@ from hansard.backend.contract import (
 )
 from hansard.backend.postgres import condition, schema, statements
 from hansard.backend.postgres.address import Address
+from hansard.backend.postgres.ahead import Ahead
 from hansard.backend.postgres.append import Writer, conflict, deleted, session_number
 from hansard.backend.postgres.connections import Connections
 from hansard.backend.postgres.contents import Contents, Refers
@@ -149,6 +151,11 @@ class PostgresBackend(Backend):
     def log(self, session_id: str) -> Log:
         names.check_id(session_id)
         return PostgresLog(self, session_id)
+
+    def ahead(self, session_ids: Sequence[str]) -> Backend:
+        reader = copy(self)
+        reader.reads = Ahead(self.connections, self.schema, self.contents_table, session_ids)
+        return reader
 
     def ancestor(self, session_id: str) -> Log:
         names.check_id(session_id)

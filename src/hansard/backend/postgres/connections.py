@@ -247,11 +247,16 @@ class Connections:
 
     @contextmanager
     def first(self) -> Iterator[Connection]:
-        """Make the first connection: whatever is wrong with the URL or the server shows here, and at once."""
+        """Make the first connection: whatever is wrong with the URL shows here, and at once.
+
+        Raises `Lost` if the server is only away.
+        """
+        self.check_open()
         try:
             connection = self._connect(_Pooled)
         except psycopg.Error as error:
-            raise faults.lost(self.address, error).error from None
+            found = faults.lost(self.address, error, certain=True)
+            raise (found if faults.is_away(error) else found.error) from None
         try:
             yield connection
         except BaseException:

@@ -194,7 +194,7 @@ class PostgresLog(Log):
 
     def checkpoint(self) -> tuple[int, bytes] | None:
         standing = self._standing()
-        if standing is None:
+        if standing is None or not self._backend.reads.may_have_checkpoint(self._session):
             return None
         return compaction.checkpoint(self._backend, self._session, standing)
 
