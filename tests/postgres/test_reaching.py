@@ -43,7 +43,7 @@ def answer_once(port: int, answer: bytes) -> threading.Event:
 
 @pytest.mark.parametrize("answer", [b"", _STARTING], ids=["silence", "starting"])
 def test_opening_waits_for_a_server_that_is_away(mortal: Server, answer: bytes) -> None:
-    """N-26: a server that is being started again is tried until it is there, as by every other call."""
+    """A server that is being started again is tried until it is there, as by every other call."""
     url = mortal.database(patience="60", sslmode="disable", gssencmode="disable")
     with hansard.open(url) as store:
         store.session("s").add_message({"role": "user", "content": "before"})

@@ -157,9 +157,9 @@ class _Pass:
             self._look_at(forks, inherited=True)
             # What they inherit, their own forks inherit too.
             self._unsettled.update(forks)
-        parents = sorted(self._parents)
-        for place in range(0, len(parents), _TOGETHER):
-            self._count_children(parents[place : place + _TOGETHER])
+        counted = sorted(self._parents)
+        for place in range(0, len(counted), _TOGETHER):
+            self._count_children(counted[place : place + _TOGETHER])
         self._forget()
 
     def _look_at(self, wanted: dict[str, bool], *, inherited: bool = False) -> None:

@@ -18,9 +18,9 @@ from psycopg.types.numeric import Int8
 
 from hansard.backend.contract import Head
 from hansard.backend.postgres import statements
-from hansard.backend.postgres.append import session_number
 from hansard.backend.postgres.connections import Connections
 from hansard.backend.postgres.contents import Contents
+from hansard.backend.postgres.order import session_number
 from hansard.backend.postgres.reads import PostgresChunk, Reads, Row, Standing, Stored, event_of
 from hansard.event.envelope import Event
 
@@ -130,7 +130,10 @@ class Ahead(Reads):
         self._held = {}
         query = statements.statement(self._schema, _ROWS)
         wanted = self._order[place : place + _SESSIONS]
-        rows = {row[0].replace("-", ""): row for row in self._connections.run(query, {"sessions": wanted})}
+        rows = {
+            row[0].replace("-", ""): row
+            for row in self._connections.run(query, {"sessions": wanted})
+        }
         found: dict[str, _Session] = {}
         events = size = 0
         for session in wanted:

@@ -27,14 +27,16 @@ from hansard.backend.contract import (
 from hansard.backend.postgres import condition, schema, statements
 from hansard.backend.postgres.address import Address
 from hansard.backend.postgres.ahead import Ahead
-from hansard.backend.postgres.append import Writer, conflict, deleted, session_number
+from hansard.backend.postgres.append import Writer, conflict, deleted
 from hansard.backend.postgres.connections import Connections
 from hansard.backend.postgres.contents import Contents, Refers
 from hansard.backend.postgres.cursors import PostgresCursors
 from hansard.backend.postgres.faults import Lost
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.marks import Marks
+from hansard.backend.postgres.order import session_number
 from hansard.backend.postgres.reads import Reads
+from hansard.backend.postgres.sizes import Sizes
 from hansard.backend.postgres.staging import PostgresStage
 from hansard.backend.postgres.tables import PostgresTables
 from hansard.backend.postgres.watch import News
@@ -101,6 +103,7 @@ class PostgresBackend(Backend):
         "_cursors",
         "_mutex",
         "_pid",
+        "_sizes",
         "_stages",
         "_writers",
         "connections",
@@ -143,6 +146,7 @@ class PostgresBackend(Backend):
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._mutex = threading.Lock()
+        self._sizes = Sizes(self.connections, self.schema)
         #: One for each session that somebody in this process appends to.
         self._writers: WeakValueDictionary[str, Writer] = WeakValueDictionary()
 
@@ -206,7 +210,7 @@ class PostgresBackend(Backend):
             after = rows[-1][0]
 
     def sizes(self) -> dict[str, int]:
-        return dict(self._run(_SIZES))  # type: ignore[arg-type]
+        return self._sizes.look()
 
     def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
         if session_ids is None:

@@ -29,12 +29,12 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from hansard.backend.postgres import faults
 from hansard.backend.postgres.address import Address
-from hansard.backend.postgres.direct import Direct, Prepared, Value
+from hansard.backend.postgres.direct import Direct, Value
 from hansard.backend.postgres.faults import Lost
+from hansard.backend.postgres.pooled import Connection, Pooled, cursor_of
 from hansard.errors import BackendUnavailable, Closed
 
 Params = Mapping[str, Any]
-Connection = psycopg.Connection[TupleRow]
 Answer = TypeVar("Answer")
 
 #: How long one try to get a connection lasts, in seconds: then the next one begins.
@@ -62,32 +62,6 @@ logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 #: Pools and connections of a parent process. Kept, so that nothing of them is finalised in this one.
 _inherited: list[object] = []
-
-
-class _Pooled(psycopg.Connection[TupleRow]):
-    """A connection of the pool's, which gets them from its store."""
-
-    #: The cursor that it was last used with.
-    kept: "psycopg.Cursor[TupleRow] | None" = None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.prepared = Prepared(self)
-        #: When it goes back to the pool, which may want to replace it.
-        self.until = 0.0
-
-    @classmethod
-    def connect(cls, *_: Any, make: Callable[[], Any], **__: Any) -> Any:  # type: ignore[override]
-        """Return what the store has at hand, or makes."""
-        return make()
-
-
-def _cursor_of(connection: Connection, *, binary: bool) -> "psycopg.Cursor[TupleRow]":
-    if binary or not isinstance(connection, _Pooled):
-        return connection.cursor()
-    if connection.kept is None:
-        connection.kept = connection.cursor()
-    return connection.kept
 
 
 class Connections:
@@ -118,12 +92,12 @@ class Connections:
         self._lock_timeout = lock_timeout
         self._mutex = threading.Lock()
         self._closed = False
-        self._pool: ConnectionPool[_Pooled] | None = None
+        self._pool: ConnectionPool[Pooled] | None = None
         self._pid = os.getpid()
-        #: A connection that was used last: to get one from the pool and to give it back takes longer than what
-        #: an append takes here otherwise. And those who have found none there, and ask the pool. Lists, since
-        #: one step of theirs is one for all threads.
-        self._at_hand: list[_Pooled] = []
+        #: The connection that was used last: to get one from the pool and to give it back takes as long as
+        #: all else that an append does in this process. And those who found none there, and ask the pool.
+        #: Lists, since one step of theirs is one for all threads.
+        self._at_hand: list[Pooled] = []
         self._asking: list[None] = []
         #: Why the last connection could not be made; None if it could.
         self._refused: Exception | None = None
@@ -155,7 +129,7 @@ class Connections:
         with self.using(deadline) as connection:
             # The same for all of a connection's small answers: a new one costs a quarter of an append's time
             # in this process. Large ones come in binary, and are not kept.
-            cursor = _cursor_of(connection, binary=binary)
+            cursor = cursor_of(connection, binary=binary)
             cursor.execute(query, params, prepare=True, binary=binary)
             # Not `description`, which is made anew each time, column by column.
             result = cursor.pgresult
@@ -211,7 +185,7 @@ class Connections:
             return faults.lost(self.address, error, certain=faults.is_deadlock(error))
         return faults.translate(self.address, error)
 
-    def _give_back(self, pool: "ConnectionPool[_Pooled]", connection: _Pooled) -> None:
+    def _give_back(self, pool: "ConnectionPool[Pooled]", connection: Pooled) -> None:
         """Keep a connection at hand for the next who wants one, or give it to the pool."""
         if (
             pool is self._pool
@@ -253,7 +227,7 @@ class Connections:
         """
         self.check_open()
         try:
-            connection = self._connect(_Pooled)
+            connection = self._connect(Pooled)
         except psycopg.Error as error:
             found = faults.lost(self.address, error, certain=True)
             raise (found if faults.is_away(error) else found.error) from None
@@ -285,7 +259,7 @@ class Connections:
             if spare is not None:
                 spare.close()
 
-    def _current(self) -> "ConnectionPool[_Pooled]":
+    def _current(self) -> "ConnectionPool[Pooled]":
         self.check_open()
         pool = self._pool
         if pool is not None and self._pid == os.getpid():
@@ -301,11 +275,11 @@ class Connections:
                 self._pool = self._make_pool()
             return self._pool
 
-    def _make_pool(self) -> "ConnectionPool[_Pooled]":
+    def _make_pool(self) -> "ConnectionPool[Pooled]":
         return ConnectionPool(
             "",
             kwargs={"make": self._next},
-            connection_class=_Pooled,
+            connection_class=Pooled,
             min_size=0,
             max_size=self.address.connections,
             num_workers=2,
@@ -323,14 +297,14 @@ class Connections:
         if spare is not None:
             return spare
         try:
-            made = self._connect(_Pooled)
+            made = self._connect(Pooled)
         except psycopg.Error as error:
             self._refused = error
             raise
         self._refused = None
         return made
 
-    def _lend(self, pool: "ConnectionPool[_Pooled]", deadline: float | None) -> _Pooled:
+    def _lend(self, pool: "ConnectionPool[Pooled]", deadline: float | None) -> Pooled:
         try:
             return self._at_hand.pop()
         except IndexError:
@@ -345,7 +319,7 @@ class Connections:
         finally:
             self._asking.pop()
 
-    def _ask(self, pool: "ConnectionPool[_Pooled]", deadline: float | None) -> _Pooled:
+    def _ask(self, pool: "ConnectionPool[Pooled]", deadline: float | None) -> Pooled:
         """Get a connection from the pool."""
         end = time.monotonic() + self.patience if deadline is None else deadline
         while True:

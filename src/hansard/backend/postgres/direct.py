@@ -107,7 +107,7 @@ class Prepared:
         poller = self._poller
         if poller is None or pgconn.flush():
             # There is more to send than goes out at once: psycopg sends and hears in turns.
-            result = connection.wait(generators.execute(pgconn))[-1]
+            result: PGresult = connection.wait(generators.execute(pgconn))[-1]
         else:
             try:
                 result = _heard(pgconn, poller)

@@ -20,7 +20,8 @@ from hansard.backend.contract import (
     Log,
 )
 from hansard.backend.postgres import compaction, statements
-from hansard.backend.postgres.append import Order, Writer, deleted, session_number
+from hansard.backend.postgres.append import Writer, deleted
+from hansard.backend.postgres.order import Order, session_number
 from hansard.backend.postgres.reads import Purged, Standing
 from hansard.errors import SessionNotFound
 from hansard.event.envelope import Draft, Event

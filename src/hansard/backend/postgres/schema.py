@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from hansard.backend.postgres import faults
 from hansard.backend.postgres.address import Address
-from hansard.backend.postgres.connections import Connection, Connections
+from hansard.backend.postgres.connections import Connections
 from hansard.backend.postgres.index_tables import INDEX
+from hansard.backend.postgres.pooled import Connection
 from hansard.errors import BackendUnavailable, HansardError, StoreNotFound, UnknownFormat
 
 if TYPE_CHECKING:
