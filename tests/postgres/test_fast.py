@@ -21,7 +21,8 @@ _APPEND = """
 import sys, hansard
 store = hansard.open(sys.argv[1])
 session = store.session("s")
-session.add_message({"role": "user", "content": "first"})
+for content in ("new", "first"):  # the statement for a session that is there is prepared by the second
+    session.add_message({"role": "user", "content": content})
 print("ready", flush=True)
 sys.stdin.readline()
 try:
@@ -81,7 +82,7 @@ def test_an_interrupt_cancels_an_append_on_the_server(url: str, server: Server) 
             told = script.stdout.readline()
             assert told == "interrupted\n"
             wait_for_waiters(server, 1)  # the third, and no longer the second
-        assert script.stdout.readline() == "['first', 'third']\n"
+        assert script.stdout.readline() == "['new', 'first', 'third']\n"
         assert script.wait(PATIENCE) == 0
     finally:
         script.kill()
