@@ -158,8 +158,6 @@ def test_a_history_in_which_workers_and_the_server_are_killed_adds_up(
                 operations=14,
                 kills=1,
                 seed=seed,
-                # To open a store is to find out at once what is wrong with it.
-                prepare="tests.postgres.writers:patiently",
             )
         )
     )

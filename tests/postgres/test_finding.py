@@ -213,6 +213,30 @@ def test_redacted_content_leaves_the_index(url: str, store: Store, server: Serve
     assert "xyzzy" not in str(rows)
 
 
+@pytest.mark.parametrize("search_index", [True, False])
+def test_who_only_reads_finds_what_is_new_and_writes_nothing(
+    url: str, server: Server, *, search_index: bool
+) -> None:
+    """A read-only store lists and searches also what the tables do not know yet, and leaves these alone."""
+    name = url.rsplit("/", 1)[1]
+    ask = (
+        "SELECT (SELECT count(*) FROM hansard.index_found), count(*) FILTER (WHERE marked) "
+        "FROM hansard.sessions"
+    )
+    with hansard.open(url) as store:
+        for number in range(3):
+            store.session(f"s{number}").add_message({"role": "user", "content": "hello"})
+        assert len(store.search("hello")) == 3
+        store.session("s0").add_message({"role": "user", "content": "hello again"})
+        before = server.execute(ask, database=name)
+        assert before == [(3, 1)]
+        with hansard.open(url, read_only=True, search_index=search_index) as reader:
+            assert [info.seq for info in reader.sessions().items] == [2, 1, 1]
+            assert [hit.seq for hit in reader.search("again")] == [2]
+            assert len(reader.search("hello")) == 4
+        assert server.execute(ask, database=name) == before
+
+
 def test_texts_stay_out_of_the_database_if_asked(url: str, server: Server) -> None:
     """With search_index=False, search works, and the database holds no second copy of what was said."""
     name = url.rsplit("/", 1)[1]

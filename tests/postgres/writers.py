@@ -7,31 +7,12 @@ Each process notes what it was told in a file of its own, one line for each appe
 import json
 import os
 import sys
-import time
 import traceback
-from typing import Any
 
 import psycopg_pool  # noqa: F401 - once, before the processes part: each of them needs it
 
 import hansard
 from hansard.backend.postgres import backend  # noqa: F401 - likewise
-
-
-def patiently() -> None:
-    """Let `hansard.open` wait for a server that is away, as every other call does."""
-    opened = hansard.open
-
-    def open_at_last(*args: Any, **options: Any) -> hansard.Store:
-        deadline = time.monotonic() + 60.0
-        while True:
-            try:
-                return opened(*args, **options)
-            except hansard.BackendUnavailable:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-
-    hansard.open = open_at_last
 
 
 def write(name: int, orders: dict[str, object], ready: int, go: int) -> None:

@@ -671,6 +671,15 @@ class Backend(ABC):
     def check_open(self) -> None:
         """Raise `Closed` if it was closed: what cannot be read must not look empty."""
 
+    def ahead(self, session_ids: Sequence[str]) -> "Backend":
+        """Return this backend for one who is going to read these sessions, in this order, and soon.
+
+        It may read some before they are asked for: what it says of them may then be older than the question,
+        but not than this call.
+        """
+        del session_ids
+        return self
+
     @abstractmethod
     def log(self, session_id: str) -> Log:
         """Return a session, which need not exist yet. Touches nothing."""

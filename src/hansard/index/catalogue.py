@@ -8,7 +8,7 @@ questions.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from zlib import crc32
 
@@ -34,6 +34,17 @@ _LONGEST: Final = 200
 
 #: The stamp of what the system has refused to read: it is no session's, so that is tried again each time.
 AGAIN: Final = ""
+
+#: So many sessions are asked about at once.
+_TOGETHER: Final = 100
+_KNOWN: Final = (
+    "SELECT id, n, parent, seq, created, updated, bytes, state FROM session WHERE id IN (?)"
+)
+_SAID: Final = "SELECT id, info FROM entry WHERE id IN (?)"
+_FORKS: Final = (
+    "SELECT parent, parent_created, count(*) FROM session WHERE parent IN (?) "
+    "GROUP BY parent, parent_created"
+)
 
 Progress = Callable[[int, int], None]
 
@@ -146,25 +157,40 @@ class _Pass:
             self._look_at(forks, inherited=True)
             # What they inherit, their own forks inherit too.
             self._unsettled.update(forks)
-        for parent in self._parents:
-            self._count_children(parent)
+        counted = sorted(self._parents)
+        for place in range(0, len(counted), _TOGETHER):
+            self._count_children(counted[place : place + _TOGETHER])
         self._forget()
 
     def _look_at(self, wanted: dict[str, bool], *, inherited: bool = False) -> None:
-        for place, session_id in enumerate(sorted(wanted), 1):
-            self._look_at_one(session_id, inherited=inherited, thorough=wanted[session_id])
+        ids = sorted(wanted)
+        backend = self._backend.ahead(ids)
+        rows: dict[str, Any] = {}
+        for place, session_id in enumerate(ids, 1):
+            if place % _TOGETHER == 1:
+                some = ids[place - 1 : place - 1 + _TOGETHER]
+                rows = {row[0]: row[1:] for row in self._among(_KNOWN, some)}
+            self._look_at_one(
+                backend,
+                session_id,
+                rows.get(session_id),
+                inherited=inherited,
+                thorough=wanted[session_id],
+            )
             if self._progress is not None:
                 self._progress(place, len(wanted))
 
-    def _look_at_one(self, session_id: str, *, inherited: bool, thorough: bool) -> None:
+    def _among(self, statement: str, ids: Sequence[str]) -> list[Any]:
+        """Ask for the rows of some sessions at once: an index on a server answers after a way there."""
+        return self._database.all(statement.replace("(?)", f"({', '.join('?' * len(ids))})"), *ids)
+
+    def _look_at_one(
+        self, backend: Backend, session_id: str, row: Any, *, inherited: bool, thorough: bool
+    ) -> None:
         # Before the log is read: what is appended meanwhile gives it another.
         stamp = self._stamps.get(session_id)
         if stamp is None:
             stamp = self._backend.stamps([session_id]).get(session_id, "")
-        row = self._database.one(
-            "SELECT n, parent, seq, created, updated, bytes, state FROM session WHERE id = ?",
-            session_id,
-        )
         known = None
         if row is not None:
             # What was said of a fork is not gone on from if what it inherits has changed.
@@ -174,11 +200,11 @@ class _Pass:
                 self._parents.add(row[1])
         try:
             # Without a stamp it is gone; or what has its name is no session, and was never one.
-            found = describe(self._backend, session_id, known, thorough=thorough) if stamp else None
+            found = describe(backend, session_id, known, thorough=thorough) if stamp else None
         except SessionDeleted:
             found = None
         except UNREADABLE as error:
-            found = describe_damaged(self._backend, session_id, error)
+            found = describe_damaged(backend, session_id, error)
             if isinstance(error, DiskFailed):
                 stamp = AGAIN
         if found is None:
@@ -213,6 +239,7 @@ class _Pass:
             "state": found.state or None,
         }
         self._write(info)
+        new = n is None
         if n is None:
             columns = ["id", "pass", "born", *values]
             marks = ", ".join("?" * len(columns))
@@ -240,7 +267,7 @@ class _Pass:
         self._parents.add(info.id)
         if info.parent is not None:
             self._parents.add(info.parent)
-        self._label(n, info)
+        self._label(n, info, new=new)
 
     def _write(self, info: SessionInfo) -> None:
         said = encode(info)
@@ -267,10 +294,11 @@ class _Pass:
             self._database.do("UPDATE past SET title = ? WHERE n = ?", values["title"], n)
             self._database.put(RESIDUE, 1)
 
-    def _label(self, n: int, info: SessionInfo) -> None:
+    def _label(self, n: int, info: SessionInfo, *, new: bool) -> None:
         database = self._database
         wanted = {(key, label(value)) for key, value in info.metadata.items()}
-        there = set(database.all("SELECT key, value FROM label WHERE n = ?", n))
+        ask = "SELECT key, value FROM label WHERE n = ?"
+        there = set() if new else set(database.all(ask, n))
         for key, value in there - wanted:
             database.do("DELETE FROM label WHERE key = ? AND value = ? AND n = ?", key, value, n)
         for key, value in wanted - there:
@@ -291,19 +319,18 @@ class _Pass:
     def _forks(self, parent: str) -> list[str]:
         return [n for (n,) in self._database.all("SELECT id FROM session WHERE parent = ?", parent)]
 
-    def _count_children(self, parent: str) -> None:
-        row = self._database.one("SELECT info FROM entry WHERE id = ?", parent)
-        if row is None:
-            return
-        info = decode_info(row[0])
-        (count,) = self._database.one(
-            "SELECT count(*) FROM session WHERE parent = ? AND parent_created IN ('', ?)",
-            parent,
-            info.created,
-        )
-        if info.children != count:
-            changed = msgspec.structs.replace(info, children=count)
-            self._write(changed)
+    def _count_children(self, parents: list[str]) -> None:
+        counts: dict[str, dict[str, int]] = {}
+        for parent, created, count in self._among(_FORKS, parents):
+            counts.setdefault(parent, {})[created] = count
+        for parent, said in self._among(_SAID, parents):
+            info = decode_info(said)
+            found = counts.get(parent, {})
+            # Of others, what they were forked from was another one of its name.
+            count = sum(found.get(created, 0) for created in {"", info.created})
+            if info.children != count:
+                changed = msgspec.structs.replace(info, children=count)
+                self._write(changed)
 
     def _forget(self) -> None:
         self._database.do("DELETE FROM past WHERE pass < ?", self._number - REMEMBERED)

@@ -183,7 +183,12 @@ class Index:
             if self._closed or not self._shared or self._database is not None:
                 return self._database is not None
             if self._tables is not None:
-                return bool(self._tables.trying(lambda: self._open()[0].get("watch")))
+                try:
+                    return bool(self._tables.trying(lambda: self._open()[0].get("watch")))
+                except Unusable:
+                    # They hold texts that are not wanted, and may not be changed.
+                    self._do_without()
+                    return False
             place = self._backend.place()
             return place is not None and place.identity() is not None
 

@@ -26,6 +26,9 @@ Answer = TypeVar("Answer")
 #: How often it is tried to find nothing new in the moment after everything new was read.
 _TRIES: Final = 4
 
+#: So many sessions of a step are named before they are read (`Backend.ahead`).
+_AHEAD: Final = 10_000
+
 #: So many characters are read in one step, and so many texts taken out.
 STEP: Final = 8 << 20
 REMOVED: Final = 5_000
@@ -125,7 +128,11 @@ class _Step:
         self._database = database
         self._meter = meter
         self._known = known
-        self._transcript = Transcript(backend, database, STEP, REMOVED)
+        # Those that come next, in the order in which they do.
+        rows = database.all("SELECT id FROM unread ORDER BY id LIMIT ?", _AHEAD)
+        self._transcript = Transcript(
+            backend.whole.ahead([found for (found,) in rows]), database, STEP, REMOVED
+        )
 
     def go(self) -> None:
         """Read sessions until the step is full, or none is left; then see to the deleted ones."""

@@ -111,7 +111,10 @@ def vector(text: str) -> str:
     letters and digits only, so nothing in it need be escaped.
     """
     words = _tokens().of(text)
-    if len(text) > _LONGEST // 4:  # a character has four bytes at most
+    # A character has four bytes at most. Most texts are seen here to fit, without a look at each word.
+    if 4 * len(text) + _PER_WORD * len(words) > _MOST or any(
+        len(word) > _LONGEST // 4 for word, _ in words
+    ):
         words = _fitting(words)
     return " ".join([f"'{word}'{_OFTEN[min(count, 4)]}" for word, count in words])
 
@@ -176,13 +179,10 @@ class ServerWords(Words):
         pass  # the tables came with those of the sessions
 
     def add(self, d: int, text: str) -> None:
-        self._tables.run(
-            "INSERT INTO {schema}.index_found VALUES (%s, %s, %s::tsvector)",
-            [d, text, vector(text)],
-            rows=False,
-        )
+        self._database.add_text(d, text, vector(text))
 
     def remove(self, rows: list[tuple[int]]) -> None:
+        self._database.write_waiting()
         self._tables.run(
             "DELETE FROM {schema}.index_found WHERE d = ANY(%s::bigint[])",
             [[d for (d,) in rows]],

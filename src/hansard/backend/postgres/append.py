@@ -10,19 +10,19 @@ drawn. So what was lost on its way can be sent again: if the first try has count
 refused by the unique index, and the events of the first are returned.
 """
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
-from uuid import UUID
 
 import psycopg
 
 from hansard.backend.contract import Append
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.connections import Connections
+from hansard.backend.postgres.direct import Direct, Value, direct
 from hansard.backend.postgres.faults import Lost
+from hansard.backend.postgres.order import Order, session_number
 from hansard.backend.postgres.reads import Reads, Standing
 from hansard.backend.postgres.statements import Shape
 from hansard.errors import (
@@ -32,67 +32,19 @@ from hansard.errors import (
     SessionExists,
 )
 from hansard.event.envelope import Draft, Event
-from hansard.event.large import take_out_all, whole
-from hansard.log import format, names
+from hansard.event.large import whole
+from hansard.log import format
 from hansard.log.turns import Turns
 
 #: So many events, and so many bytes, share one statement at the most.
 _MOST_EVENTS: Final = 1000
 _MOST_BYTES: Final = 4 * 1024 * 1024
 
+#: What most appends ask for: no expected seq, not a new session, nothing before it, no key, no time.
+_NOTHING: Final = (None, False, 0, None, None)
+
 #: How often a statement may find the session other than it was a moment ago.
 _TRIES: Final = 20
-
-
-def session_number(session_id: str) -> str:
-    """Return what a session goes by in the tables: 128 bits of a hash of its id.
-
-    An id may have 4,096 bytes, and an index takes 2,700.
-    """
-    return _number(b"session\0" + session_id.encode())
-
-
-def _number(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()[:32]
-
-
-class Order:
-    """An append on its way."""
-
-    __slots__ = ("append", "contents", "drafts", "error", "events", "id", "size")
-
-    def __init__(self, append: Append, large_content: int | None) -> None:
-        self.append = append
-        #: As they are kept: with gaps, if there is large content.
-        self.drafts, self.contents = take_out_all(append.drafts, large_content)
-        self.size = sum(len(draft.data) for draft in self.drafts)
-        key = append.key
-        # A drawn one is later than all before it: they come to lie side by side in the index.
-        self.id = names.new_id() if key is None else str(UUID(_number(b"key\0" + key.encode())))
-        self.events: list[Event] | None = None
-        self.error: Exception | None = None
-
-    @property
-    def alone(self) -> bool:
-        """Whether it goes without others."""
-        append = self.append
-        return (
-            append.expected_seq is not None
-            or append.new_only
-            or append.before != 0
-            or bool(self.contents)
-        )
-
-    def outcome(self) -> list[Event]:
-        """Return its events, or raise."""
-        if self.error is not None:
-            raise self.error
-        if self.events is None:
-            raise BackendUnavailable(
-                "an append that was to go together with another thread's was not done, since that "
-                "thread was interrupted; nothing of it was appended: try again"
-            )
-        return self.events
 
 
 class Writer:
@@ -103,6 +55,8 @@ class Writer:
         "_connections",
         "_exists",
         "_light",
+        "_number",
+        "_plain",
         "_reads",
         "_schema",
         "_tell",
@@ -130,6 +84,9 @@ class Writer:
         #: What no session is called stands for the audit log: NUL can be in no text there.
         self.shown_id = "" if "\0" in session_id else session_id
         self.session = session_number(session_id)
+        self._number = self.session.encode()
+        #: The statement for an event of which nothing more is asked.
+        self._plain: Direct | None = None
         self._connections = connections
         self._reads = reads
         self._schema = schema
@@ -143,12 +100,22 @@ class Writer:
 
     def append(self, orders: list[Order]) -> None:
         """Do appends, in order; how each went stands in it afterwards."""
-        self._turns.ask(orders)
+        turns = self._turns
+        if not turns.claim():
+            turns.ask(orders)
+            return
+        # Nobody else is at it, so there is no queue to look into: half of the time that `ask` takes.
+        try:
+            self._lead([orders])
+            turns.free()
+        except BaseException:
+            turns.free()
+            raise
 
     def _lead(self, asked: list[list[Order]]) -> None:
         """Do what this thread and others want appended, in the order in which they came."""
         waiting = [order for orders in asked for order in orders]
-        for group in _grouped(waiting):
+        for group in _grouped(waiting) if len(waiting) > 1 else (waiting,):
             try:
                 self._commit(group)
             except Exception as error:  # noqa: BLE001 - for each of those whose appends these are
@@ -164,21 +131,20 @@ class Writer:
         pause = 0.01
         uncertain = False
         for _ in range(_TRIES):
-            stamps = _stamps(_drafts(group))
-            query, params = self._statement(group, stamps)
+            stamps = _stamps(group)
             while True:
                 try:
-                    rows = self._connections.attempt(query, params, deadline=deadline)
+                    stands = self._attempt(group, stamps, deadline)
                 except psycopg.errors.UniqueViolation:
-                    rows = []
+                    stands = None
                 except Lost as found:
                     uncertain = uncertain or not found.certain
                     pause = self._connections.pause(found, deadline, pause)
                     continue
                 break
-            if rows:
+            if stands is not None:
                 self._exists = True
-                _settle(group, stamps, rows[0][0], rows[0][1])
+                _settle(group, stamps, *stands)
                 return
             group = self._explain(group, uncertain=uncertain)
             if not group:
@@ -188,36 +154,88 @@ class Writer:
             f"{_TRIES} tries to append to it; nothing was appended"
         )
 
-    def _statement(
-        self, group: list[Order], stamps: list[str | None]
-    ) -> tuple[bytes, dict[str, Any]]:
-        """Return the statement for a group, and what goes into it."""
+    def _attempt(
+        self, group: list[Order], stamps: list[str | None], deadline: float
+    ) -> tuple[int, str] | None:
+        """Try once; return the last seq and its time, or None if the session was not as it should be."""
+        if len(group) == 1 and group[0].single:
+            statement, values = self._one(group[0], stamps[0])
+            result = self._connections.attempt_directly(statement, values, deadline)
+            if not result.ntuples:
+                return None
+            seq, updated = result.get_value(0, 0), result.get_value(0, 1)
+            assert seq is not None and updated is not None  # noqa: PT018 - the columns are NOT NULL
+            return int(seq), updated.decode()
+        query, params = self._several(group, stamps)
+        rows = self._connections.attempt(query, params, deadline=deadline)
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def _shape(self, group: list[Order], *, timed: bool, one: bool = False) -> Shape:
+        """Return which form of the statement a group needs."""
         alone = group[0].append
-        contents = group[0].contents
-        drafts = group[0].drafts if len(group) == 1 else _drafts(group)
-        one = len(drafts) == 1
-        expected = alone.expected_seq or 0
         new = alone.new_only or alone.expected_seq == 0
-        shape = Shape(
+        expected = bool(alone.expected_seq)
+        return Shape(
             one=one,
-            control=one and drafts[0].control,
-            timed=stamps[0] is not None,
-            exists=expected > 0 or (self._exists and not new),
-            expected=expected > 0,
+            control=one and group[0].drafts[0].control,
+            timed=timed,
+            exists=expected or (self._exists and not new),
+            expected=expected,
             new=new,
             placed=alone.before > 0,
             keyed=any(order.append.key is not None for order in group),
             light=self._light or not any(order.append.durable for order in group),
-            large=bool(contents),
+            large=bool(group[0].contents),
         )
+
+    def _one(self, order: Order, stamp: str | None) -> tuple[Direct, list[Value]]:
+        """Return the statement for a single event, and what goes into it."""
+        append = order.append
+        draft = order.drafts[0]
+        given = (append.expected_seq, append.new_only, append.before, append.key, stamp)
+        values: dict[str, Value] = {
+            "session": self._number,
+            "bytes": b"%d" % order.size,
+            "append_id": order.id.encode(),
+            "kind": draft.kind.encode(),
+            "data": draft.data,
+        }
+        if self._exists and given == _NOTHING and append.durable and not draft.control:
+            # As nearly all of them are.
+            plain = self._plain
+            if plain is None:
+                plain = self._plain = self._direct(order, stamp)
+            return plain, [values[name] for name in plain.names]
+        values["id"] = self.shown_id.encode()
+        values["before"] = b"%d" % append.before
+        values["expected"] = b"%d" % (append.expected_seq or 0)
+        values["key"] = None if append.key is None else append.key.encode()
+        values["first"] = values["last"] = None if stamp is None else stamp.encode()
+        statement = self._direct(order, stamp)
+        return statement, [values[name] for name in statement.names]
+
+    def _direct(self, order: Order, stamp: str | None) -> Direct:
+        shape = self._shape([order], timed=stamp is not None, one=True)
+        return direct(statements.append(self._schema, shape))
+
+    def _several(
+        self, group: list[Order], stamps: list[str | None]
+    ) -> tuple[bytes, dict[str, Any]]:
+        """Return the statement for a group of several events, and what goes into it."""
+        alone = group[0].append
+        contents = group[0].contents
+        drafts = [draft for order in group for draft in order.drafts]
+        shape = self._shape(group, timed=stamps[0] is not None)
         # Numbers as texts: a driver sends small ones and large ones as other types, and each type is another
         # statement to prepare.
         params: dict[str, Any] = {
             "session": self.session,
             "bytes": str(sum(order.size for order in group)),
+            "count": str(len(drafts)),
+            **_columns(group, drafts, stamps),
         }
         if shape.expected:
-            params["expected"] = str(expected)
+            params["expected"] = str(alone.expected_seq)
         if not shape.exists:
             params["id"] = self.shown_id
             if shape.placed:
@@ -229,18 +247,6 @@ class Writer:
         if contents:
             params["names"] = list(contents)
             params["bodies"] = list(contents.values())
-        if one:
-            draft = drafts[0]
-            params["append_id"] = group[0].id
-            params["kind"] = draft.kind
-            params["data"] = draft.data.decode()
-            if shape.keyed:
-                params["key"] = alone.key
-            if contents:
-                params["large"] = draft.large.decode()
-        else:
-            params["count"] = str(len(drafts))
-            params.update(_columns(group, drafts, stamps))
         return statements.append(self._schema, shape), params
 
     def _explain(self, group: list[Order], *, uncertain: bool) -> list[Order]:
@@ -307,13 +313,9 @@ def _grouped(orders: list[Order]) -> list[list[Order]]:
     return groups
 
 
-def _drafts(group: list[Order]) -> list[Draft]:
-    return [draft for order in group for draft in order.drafts]
-
-
-def _stamps(drafts: Sequence[Draft]) -> list[str | None]:
+def _stamps(group: list[Order]) -> list[str | None]:
     """Return the times of events: the server's (None) for all that have none, or this machine's."""
-    stamps = [draft.time for draft in drafts]
+    stamps = [draft.time for order in group for draft in order.drafts]
     if any(stamps) and not all(stamps):
         now = format.now().decode()
         return [stamp or now for stamp in stamps]

@@ -5,7 +5,8 @@ Above: `store`.  Below: everything else in this package.
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from typing import Final
 from weakref import WeakSet, WeakValueDictionary
 
@@ -25,14 +26,17 @@ from hansard.backend.contract import (
 )
 from hansard.backend.postgres import condition, schema, statements
 from hansard.backend.postgres.address import Address
-from hansard.backend.postgres.append import Writer, conflict, deleted, session_number
+from hansard.backend.postgres.ahead import Ahead
+from hansard.backend.postgres.append import Writer, conflict, deleted
 from hansard.backend.postgres.connections import Connections
 from hansard.backend.postgres.contents import Contents, Refers
 from hansard.backend.postgres.cursors import PostgresCursors
 from hansard.backend.postgres.faults import Lost
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.marks import Marks
+from hansard.backend.postgres.order import session_number
 from hansard.backend.postgres.reads import Reads
+from hansard.backend.postgres.sizes import Sizes
 from hansard.backend.postgres.staging import PostgresStage
 from hansard.backend.postgres.tables import PostgresTables
 from hansard.backend.postgres.watch import News
@@ -99,6 +103,7 @@ class PostgresBackend(Backend):
         "_cursors",
         "_mutex",
         "_pid",
+        "_sizes",
         "_stages",
         "_writers",
         "connections",
@@ -141,6 +146,7 @@ class PostgresBackend(Backend):
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._mutex = threading.Lock()
+        self._sizes = Sizes(self.connections, self.schema)
         #: One for each session that somebody in this process appends to.
         self._writers: WeakValueDictionary[str, Writer] = WeakValueDictionary()
 
@@ -149,6 +155,11 @@ class PostgresBackend(Backend):
     def log(self, session_id: str) -> Log:
         names.check_id(session_id)
         return PostgresLog(self, session_id)
+
+    def ahead(self, session_ids: Sequence[str]) -> Backend:
+        reader = copy(self)
+        reader.reads = Ahead(self.connections, self.schema, self.contents_table, session_ids)
+        return reader
 
     def ancestor(self, session_id: str) -> Log:
         names.check_id(session_id)
@@ -199,7 +210,7 @@ class PostgresBackend(Backend):
             after = rows[-1][0]
 
     def sizes(self) -> dict[str, int]:
-        return dict(self._run(_SIZES))  # type: ignore[arg-type]
+        return self._sizes.look()
 
     def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
         if session_ids is None:

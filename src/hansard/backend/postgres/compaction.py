@@ -19,8 +19,9 @@ from psycopg.types.numeric import Int8
 from hansard.backend.contract import Compacted, Forget
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.append import deleted
-from hansard.backend.postgres.connections import Connection, unlock_all
+from hansard.backend.postgres.connections import unlock_all
 from hansard.backend.postgres.faults import Lost
+from hansard.backend.postgres.pooled import Connection
 from hansard.backend.postgres.reads import Row, Standing, event_of
 from hansard.backend.postgres.schema import lock_number
 from hansard.errors import HansardError, LockTimeout, SessionNotFound

@@ -16,26 +16,31 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGresult
 from psycopg.rows import TupleRow
 from psycopg.types.string import ByteaBinaryLoader
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from hansard.backend.postgres import faults
 from hansard.backend.postgres.address import Address
+from hansard.backend.postgres.direct import Direct, Value
 from hansard.backend.postgres.faults import Lost
+from hansard.backend.postgres.pooled import Connection, Pooled, cursor_of
 from hansard.errors import BackendUnavailable, Closed
 
 Params = Mapping[str, Any]
-Connection = psycopg.Connection[TupleRow]
 Answer = TypeVar("Answer")
 
 #: How long one try to get a connection lasts, in seconds: then the next one begins.
 _SLICE: Final = 1.0
+#: For so long, in seconds, a connection may go from one statement to the next without the pool's seeing it.
+_AT_HAND: Final = 60.0
 #: Between two tries of a statement.
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.25
@@ -59,30 +64,12 @@ logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 _inherited: list[object] = []
 
 
-class _Pooled(psycopg.Connection[TupleRow]):
-    """A connection of the pool's, which gets them from its store."""
-
-    #: The cursor that it was last used with.
-    kept: "psycopg.Cursor[TupleRow] | None" = None
-
-    @classmethod
-    def connect(cls, *_: Any, make: Callable[[], Any], **__: Any) -> Any:  # type: ignore[override]
-        """Return what the store has at hand, or makes."""
-        return make()
-
-
-def _cursor_of(connection: Connection, *, binary: bool) -> "psycopg.Cursor[TupleRow]":
-    if binary or not isinstance(connection, _Pooled):
-        return connection.cursor()
-    if connection.kept is None:
-        connection.kept = connection.cursor()
-    return connection.kept
-
-
 class Connections:
     """The connections of one store in this process."""
 
     __slots__ = (
+        "_asking",
+        "_at_hand",
         "_closed",
         "_info",
         "_lock_timeout",
@@ -105,8 +92,13 @@ class Connections:
         self._lock_timeout = lock_timeout
         self._mutex = threading.Lock()
         self._closed = False
-        self._pool: ConnectionPool[Connection] | None = None
+        self._pool: ConnectionPool[Pooled] | None = None
         self._pid = os.getpid()
+        #: The connection that was used last: to get one from the pool and to give it back takes as long as
+        #: all else that an append does in this process. And those who found none there, and ask the pool.
+        #: Lists, since one step of theirs is one for all threads.
+        self._at_hand: list[Pooled] = []
+        self._asking: list[None] = []
         #: Why the last connection could not be made; None if it could.
         self._refused: Exception | None = None
         #: The connection by which the store was opened, for the pool to begin with.
@@ -137,11 +129,24 @@ class Connections:
         with self.using(deadline) as connection:
             # The same for all of a connection's small answers: a new one costs a quarter of an append's time
             # in this process. Large ones come in binary, and are not kept.
-            cursor = _cursor_of(connection, binary=binary)
+            cursor = cursor_of(connection, binary=binary)
             cursor.execute(query, params, prepare=True, binary=binary)
             # Not `description`, which is made anew each time, column by column.
             result = cursor.pgresult
             return cursor.fetchall() if result is not None and result.nfields else []
+
+    def attempt_directly(
+        self, statement: Direct, values: Sequence[Value], deadline: float
+    ) -> PGresult:
+        """Run a statement once, as fast as can be; raises `Lost` if it may be tried again."""
+        pool = self._current()
+        connection = self._lend(pool, deadline)
+        try:
+            return connection.prepared.run(statement, values)
+        except psycopg.Error as error:
+            raise self._meant(error, connection) from None
+        finally:
+            self._give_back(pool, connection)
 
     def trying(self, do: Callable[[], Answer]) -> Answer:
         """Do something that may be done twice, again and again until nothing is lost or time is over."""
@@ -168,14 +173,36 @@ class Connections:
         try:
             yield connection
         except psycopg.Error as error:
-            if isinstance(error, psycopg.errors.UniqueViolation):
-                raise  # it says that something is there already, which is an answer
-            if faults.is_lost(error, broken=connection.broken or connection.closed):
-                raise faults.lost(self.address, error, certain=faults.is_deadlock(error)) from None
-            raise faults.translate(self.address, error) from None
+            raise self._meant(error, connection) from None
         finally:
-            with suppress(PoolClosed):
-                pool.putconn(connection)
+            self._give_back(pool, connection)
+
+    def _meant(self, error: psycopg.Error, connection: Connection) -> Exception:
+        """Return what to raise for an error on a connection."""
+        if isinstance(error, psycopg.errors.UniqueViolation):
+            return error  # it says that something is there already, which is an answer
+        if faults.is_lost(error, broken=connection.broken or connection.closed):
+            return faults.lost(self.address, error, certain=faults.is_deadlock(error))
+        return faults.translate(self.address, error)
+
+    def _give_back(self, pool: "ConnectionPool[Pooled]", connection: Pooled) -> None:
+        """Keep a connection at hand for the next who wants one, or give it to the pool."""
+        if (
+            pool is self._pool
+            and not self._at_hand
+            and connection.pgconn.transaction_status == TransactionStatus.IDLE
+            and time.monotonic() < connection.until
+        ):
+            self._at_hand.append(connection)
+            # After that, and who asks looks there after saying so: one of the two sees the other.
+            if not self._asking and not self._closed:
+                return
+            try:
+                connection = self._at_hand.pop()
+            except IndexError:
+                return  # somebody has taken it
+        with suppress(PoolClosed):
+            pool.putconn(connection)
 
     @contextmanager
     def unhurried(self) -> Iterator[Connection]:
@@ -194,11 +221,16 @@ class Connections:
 
     @contextmanager
     def first(self) -> Iterator[Connection]:
-        """Make the first connection: whatever is wrong with the URL or the server shows here, and at once."""
+        """Make the first connection: whatever is wrong with the URL shows here, and at once.
+
+        Raises `Lost` if the server is only away.
+        """
+        self.check_open()
         try:
-            connection = self._connect(_Pooled)
+            connection = self._connect(Pooled)
         except psycopg.Error as error:
-            raise faults.lost(self.address, error).error from None
+            found = faults.lost(self.address, error, certain=True)
+            raise (found if faults.is_away(error) else found.error) from None
         try:
             yield connection
         except BaseException:
@@ -221,11 +253,13 @@ class Connections:
             spare, self._spare = self._spare, None
         if self._pid == os.getpid():
             if pool is not None:
+                while self._at_hand:
+                    pool.putconn(self._at_hand.pop())
                 pool.close()
             if spare is not None:
                 spare.close()
 
-    def _current(self) -> "ConnectionPool[Connection]":
+    def _current(self) -> "ConnectionPool[Pooled]":
         self.check_open()
         pool = self._pool
         if pool is not None and self._pid == os.getpid():
@@ -233,18 +267,19 @@ class Connections:
         with self._mutex:
             self.check_open()
             if self._pid != os.getpid():
-                _inherited.append((self._pool, self._spare))
+                _inherited.append((self._pool, self._spare, self._at_hand))
                 self._pool = self._spare = None
+                self._at_hand, self._asking = [], []
                 self._pid = os.getpid()
             if self._pool is None:
                 self._pool = self._make_pool()
             return self._pool
 
-    def _make_pool(self) -> "ConnectionPool[Connection]":
+    def _make_pool(self) -> "ConnectionPool[Pooled]":
         return ConnectionPool(
             "",
             kwargs={"make": self._next},
-            connection_class=_Pooled,
+            connection_class=Pooled,
             min_size=0,
             max_size=self.address.connections,
             num_workers=2,
@@ -262,14 +297,30 @@ class Connections:
         if spare is not None:
             return spare
         try:
-            made = self._connect(_Pooled)
+            made = self._connect(Pooled)
         except psycopg.Error as error:
             self._refused = error
             raise
         self._refused = None
         return made
 
-    def _lend(self, pool: "ConnectionPool[Connection]", deadline: float | None) -> Connection:
+    def _lend(self, pool: "ConnectionPool[Pooled]", deadline: float | None) -> Pooled:
+        try:
+            return self._at_hand.pop()
+        except IndexError:
+            pass
+        self._asking.append(None)
+        try:
+            return self._at_hand.pop()
+        except IndexError:
+            found = self._ask(pool, deadline)
+            found.until = time.monotonic() + _AT_HAND
+            return found
+        finally:
+            self._asking.pop()
+
+    def _ask(self, pool: "ConnectionPool[Pooled]", deadline: float | None) -> Pooled:
+        """Get a connection from the pool."""
         end = time.monotonic() + self.patience if deadline is None else deadline
         while True:
             left = end - time.monotonic()

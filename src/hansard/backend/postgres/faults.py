@@ -25,6 +25,30 @@ if TYPE_CHECKING:
 #: connection exceptions, a server that stops, starts or is full, and transactions in each other's way.
 _PASSING: Final = ("08", "57P01", "57P02", "57P03", "57P05", "53300", "40001", "40P01")
 
+#: What libpq says of a server that cannot be reached just now, or that is not ready: one that is started
+#: again, replaced or full. Beside the SQLSTATE, since an error of the first connection has none. Anything
+#: else (a wrong password, no such database, a bad certificate) does not get better by waiting.
+_AWAY: Final = (
+    "connection refused",
+    "connection reset",
+    "connection timed out",
+    "timeout expired",
+    "no route to host",
+    "network is unreachable",
+    "broken pipe",
+    "no such file or directory",
+    "temporary failure in name resolution",
+    "server closed the connection",
+    "could not receive data",
+    "could not send data",
+    "the database system is",
+    "terminating connection",
+    "too many clients",
+    "connection slots",
+    "session is read-only",
+    "server is in hot standby",
+)
+
 _DEADLOCKS: Final = ("40001", "40P01")
 
 
@@ -61,6 +85,14 @@ def lost(address: Address, error: Exception, *, certain: bool = False) -> Lost:
 def is_lost(error: "psycopg.Error", *, broken: bool) -> bool:
     """Say whether the same statement may be tried again. `broken`: so is the connection."""
     return broken or (error.sqlstate or "").startswith(_PASSING)
+
+
+def is_away(error: "psycopg.Error") -> bool:
+    """Say whether a connection that could not be made may be made in a moment: all hosts are only away."""
+    text = " ".join(str(error).lower().split())
+    # One part for each address that was tried.
+    _, *parts = text.split("connection to server ")
+    return all(any(said in part for said in _AWAY) for part in parts or [text])
 
 
 def translate(  # noqa: PLR0911 - one for each thing that a server may say

@@ -20,7 +20,8 @@ from hansard.backend.contract import (
     Log,
 )
 from hansard.backend.postgres import compaction, statements
-from hansard.backend.postgres.append import Order, Writer, deleted, session_number
+from hansard.backend.postgres.append import Writer, deleted
+from hansard.backend.postgres.order import Order, session_number
 from hansard.backend.postgres.reads import Purged, Standing
 from hansard.errors import SessionNotFound
 from hansard.event.envelope import Draft, Event
@@ -194,7 +195,7 @@ class PostgresLog(Log):
 
     def checkpoint(self) -> tuple[int, bytes] | None:
         standing = self._standing()
-        if standing is None:
+        if standing is None or not self._backend.reads.may_have_checkpoint(self._session):
             return None
         return compaction.checkpoint(self._backend, self._session, standing)
 

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from hansard.backend.contract import Changed, Watch
 from hansard.backend.postgres import statements
-from hansard.backend.postgres.connections import Connection
 from hansard.backend.postgres.faults import Lost
+from hansard.backend.postgres.pooled import Connection
 from hansard.errors import HansardError, LockTimeout
 
 if TYPE_CHECKING:

@@ -8,13 +8,17 @@ says what each column is for.
 """
 
 import hashlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hansard.backend.postgres import faults
 from hansard.backend.postgres.address import Address
-from hansard.backend.postgres.connections import Connection, Connections
+from hansard.backend.postgres.connections import Connections
 from hansard.backend.postgres.index_tables import INDEX
+from hansard.backend.postgres.pooled import Connection
 from hansard.errors import BackendUnavailable, HansardError, StoreNotFound, UnknownFormat
+
+if TYPE_CHECKING:
+    import psycopg
 
 #: Columns that are read as Python texts are `varchar`, those whose bytes are handed on are `text`: the two
 #: are one to PostgreSQL, and two to whoever reads them in binary.
@@ -101,7 +105,14 @@ def lock_number(*words: str) -> int:
 
 
 def prepare(connections: Connections, *, create: bool) -> None:
-    """See that the store is there, in the version known here; make it if it is not."""
+    """See that the store is there, in the version known here; make it if it is not.
+
+    A server that is away for a moment is waited for, as by every other call.
+    """
+    connections.trying(lambda: _prepare(connections, create=create))
+
+
+def _prepare(connections: Connections, *, create: bool) -> None:
     address = connections.address
     with connections.first() as connection:
         version = version_of(connection, address)
@@ -125,15 +136,20 @@ def bring_up_to_date(address: Address) -> list[int]:
     """Migrate a store that is there; return the versions that were gone through."""
     connections = Connections(address, read_only=False, lock_timeout=_PATIENCE)
     try:
-        with connections.first() as connection:
-            version = version_of(connection, address)
-            if version is None:
-                raise StoreNotFound(f"{address.where}: no store there; give the right schema")
-            if version > VERSION:
-                raise _newer(address, version)
-            return migrate(connection, address)
+        return connections.trying(lambda: _bring_up_to_date(connections))
     finally:
         connections.close()
+
+
+def _bring_up_to_date(connections: Connections) -> list[int]:
+    address = connections.address
+    with connections.first() as connection:
+        version = version_of(connection, address)
+        if version is None:
+            raise StoreNotFound(f"{address.where}: no store there; give the right schema")
+        if version > VERSION:
+            raise _newer(address, version)
+        return migrate(connection, address)
 
 
 def _newer(address: Address, version: int) -> UnknownFormat:
@@ -163,8 +179,15 @@ def version_of(connection: Connection, address: Address) -> int | None:
             f"SELECT coalesce(max(version), 0) FROM {schema}.migrations".encode()  # noqa: S608
         ).fetchone()
     except psycopg.Error as error:
-        raise faults.translate(address, error) from None
+        raise _meant(connection, address, error) from None
     return int(found[0]) if found is not None else None
+
+
+def _meant(connection: Connection, address: Address, error: "psycopg.Error") -> Exception:
+    """Return what to raise for an error: `Lost` if all of it may be done again."""
+    if faults.is_lost(error, broken=connection.broken or connection.closed):
+        return faults.lost(address, error)
+    return faults.translate(address, error)
 
 
 def migrate(connection: Connection, address: Address) -> list[int]:
@@ -176,7 +199,7 @@ def migrate(connection: Connection, address: Address) -> list[int]:
     except psycopg.errors.InsufficientPrivilege as error:
         raise _may_not(address, error) from None
     except psycopg.Error as error:
-        raise faults.translate(address, error) from None
+        raise _meant(connection, address, error) from None
 
 
 def _migrate(connection: Connection, address: Address) -> list[int]:

@@ -14,9 +14,10 @@ from psycopg.types.numeric import Int8
 
 from hansard.backend.contract import Append, Stage, key_used, nothing_staged
 from hansard.backend.postgres import faults, statements
-from hansard.backend.postgres.append import Order, deleted, session_number
-from hansard.backend.postgres.connections import Connection
+from hansard.backend.postgres.append import deleted
 from hansard.backend.postgres.faults import Lost
+from hansard.backend.postgres.order import Order, session_number
+from hansard.backend.postgres.pooled import Connection
 from hansard.errors import BackendUnavailable, SessionExists
 from hansard.event.envelope import Draft
 from hansard.log import format

@@ -17,7 +17,7 @@ _LATER: Final = _CLOCK.format(clock="clock_timestamp()")
 
 _MAKE: Final = """
 INSERT INTO {schema}.sessions AS s (session, id, before, last_seq, bytes, created, updated)
-VALUES (%(session)s::uuid, %(id)s, {before}, {before} + {count}, %(bytes)s::bigint, {first}, {last})
+VALUES (%(session)s::uuid, %(id)b, {before}, {before} + {count}, %(bytes)s::bigint, {first}, {last})
 ON CONFLICT (session)"""
 
 _ADVANCE: Final = """
@@ -35,11 +35,14 @@ _UNKNOWN: Final = """
 AND NOT EXISTS (SELECT FROM {schema}.events AS k
                 WHERE k.session = %(session)s::uuid AND k.append_id = ANY(%(keys)b::varchar[]::uuid[]))"""
 
+_UNKNOWN_ONE: Final = _UNKNOWN.replace("ANY(%(keys)b::varchar[]::uuid[])", "%(append_id)s::uuid")
+
+#: Run by `direct`: what it is given are bytes, and what is marked `b` is sent as it is.
 _ONE: Final = """
 INSERT INTO {schema}.events
     (session, seq, append_id, append_count, control, stamp, kind, key, data, large)
-SELECT %(session)s::uuid, s.last_seq, %(append_id)s::uuid, 1, {control}, s.updated, %(kind)s::varchar,
-       {key}, %(data)b::text, {large}
+SELECT %(session)s::uuid, s.last_seq, %(append_id)s::uuid, 1, {control}, s.updated, %(kind)b::varchar,
+       {key}, %(data)b::text, NULL
 FROM s"""
 
 _MANY: Final = """
@@ -80,7 +83,7 @@ ORDER BY seq {way}"""
 class Shape(NamedTuple):
     """Which of its forms an append takes: what it does not need is not sent, and not looked at."""
 
-    #: One event.
+    #: One event, and no large content.
     one: bool = False
     #: … which is a control event.
     control: bool = False
@@ -105,7 +108,8 @@ class Shape(NamedTuple):
 @lru_cache
 def append(schema: str, shape: Shape) -> bytes:
     """Return the statement for an append."""
-    conditions = (_EXPECTED if shape.expected else "") + (_UNKNOWN if shape.keyed else "")
+    unknown = _UNKNOWN_ONE if shape.one else _UNKNOWN
+    conditions = (_EXPECTED if shape.expected else "") + (unknown if shape.keyed else "")
     if shape.exists:
         session = _UPDATE + conditions
     elif shape.new:
@@ -123,12 +127,11 @@ def append(schema: str, shape: Shape) -> bytes:
         "schema": schema,
         "count": "1" if shape.one else "%(count)s::bigint",
         "before": "%(before)s::bigint" if shape.placed else "0",
-        "first": "%(first)s::varchar" if shape.timed else _NOW,
-        "last": "%(last)s::varchar" if shape.timed else _NOW,
-        "later": "%(last)s::varchar" if shape.timed else _LATER,
+        "first": "%(first)b::varchar" if shape.timed else _NOW,
+        "last": "%(last)b::varchar" if shape.timed else _NOW,
+        "later": "%(last)b::varchar" if shape.timed else _LATER,
         "control": "true" if shape.control else "false",
-        "key": "%(key)s::varchar" if shape.keyed else "NULL",
-        "large": "%(large)s::text" if shape.large else "NULL",
+        "key": "%(key)b::varchar" if shape.keyed else "NULL",
     }
     for name, part in parts.items():
         text = text.replace(f"{{{name}}}", part)
@@ -168,7 +171,7 @@ WHERE session = %(session)s::uuid AND seq >= %(first)s AND seq < %(first)s + %(c
 ORDER BY seq"""
 
 KNOWN: Final = """
-SELECT append_id::varchar, seq, append_count FROM {schema}.events
+SELECT replace(append_id::varchar, '-', ''), seq, append_count FROM {schema}.events
 WHERE session = %(session)s::uuid AND append_id = ANY(%(keys)b::varchar[]::uuid[])"""
 
 SURVIVORS: Final = """

@@ -15,8 +15,9 @@ import psycopg
 
 from hansard.backend.contract import Tables
 from hansard.backend.postgres import faults
-from hansard.backend.postgres.connections import Connection, Connections
+from hansard.backend.postgres.connections import Connections
 from hansard.backend.postgres.faults import Lost
+from hansard.backend.postgres.pooled import Connection
 from hansard.backend.postgres.schema import lock_number
 from hansard.errors import BackendUnavailable
 

@@ -16,8 +16,9 @@ from weakref import ref
 
 import psycopg
 
-from hansard.backend.postgres.connections import Connection, Connections
+from hansard.backend.postgres.connections import Connections
 from hansard.backend.postgres.faults import Lost
+from hansard.backend.postgres.pooled import Connection
 from hansard.errors import HansardError
 
 #: At the most so often a process sends notifications, in seconds.

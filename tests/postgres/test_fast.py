@@ -1,0 +1,227 @@
+"""What was made faster keeps its promises: an append's direct way, reading ahead, looking for growth."""
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import hansard
+from hansard.backend.postgres.backend import PostgresBackend
+from hansard.backend.postgres.connections import Connections
+from hansard.index import description
+from tests.postgres.proxy import Proxy
+from tests.postgres.server import PATIENCE, Server
+
+_APPEND = """
+import sys, hansard
+store = hansard.open(sys.argv[1])
+session = store.session("s")
+for content in ("new", "first"):  # the statement for a session that is there is prepared by the second
+    session.add_message({"role": "user", "content": content})
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    session.add_message({"role": "user", "content": "second"})
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+session.add_message({"role": "user", "content": "third"})
+print([found["content"] for found in session.messages()], flush=True)
+"""
+
+
+def message(text: object) -> dict[str, object]:
+    """Return a message."""
+    return {"role": "user", "content": text}
+
+
+def connections_of(store: hansard.Store) -> Connections:
+    """Return how a store reaches its server."""
+    assert isinstance(store._backend, PostgresBackend)
+    return store._backend.connections
+
+
+def waiters(server: Server) -> int:
+    """Return how many statements wait for another's lock."""
+    ask = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    return int(str(server.execute(ask)[0][0]))
+
+
+def wait_for_waiters(server: Server, count: int) -> None:
+    """Wait until so many do."""
+    ticks = threading.Event()
+    for _ in range(int(PATIENCE / 0.02)):
+        if waiters(server) == count:
+            return
+        ticks.wait(0.02)
+    pytest.fail(f"there never were {count} statements that wait")
+
+
+def test_an_interrupt_cancels_an_append_on_the_server(url: str, server: Server) -> None:
+    """Ctrl-C ends an append that waits for a lock, also on the server: nothing comes of it later."""
+    script = subprocess.Popen(
+        [sys.executable, "-c", _APPEND, url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert script.stdout is not None
+    assert script.stdin is not None
+    try:
+        assert script.stdout.readline() == "ready\n"
+        with psycopg.connect(url) as holder:
+            holder.execute("LOCK TABLE hansard.sessions IN EXCLUSIVE MODE")
+            script.stdin.write("\n")
+            script.stdin.flush()
+            wait_for_waiters(server, 1)
+            script.send_signal(signal.SIGINT)
+            told = script.stdout.readline()
+            assert told == "interrupted\n"
+            wait_for_waiters(server, 1)  # the third, and no longer the second
+        assert script.stdout.readline() == "['new', 'first', 'third']\n"
+        assert script.wait(PATIENCE) == 0
+    finally:
+        script.kill()
+        script.wait()
+        script.stdin.close()
+        script.stdout.close()
+
+
+def test_a_statement_that_the_server_forgot_is_prepared_again(url: str) -> None:
+    """Statements that are gone from a connection are made anew, and the append counts once."""
+    with hansard.open(f"{url}?connections=1") as store:
+        session = store.session("s")
+        for number in range(3):
+            session.add_message(message(number))
+            with connections_of(store).using() as connection:
+                connection.execute("DEALLOCATE ALL")
+        assert [found["content"] for found in session.messages()] == [0, 1, 2]
+
+
+def test_a_connection_at_hand_is_nobodys_alone(url: str) -> None:
+    """With one connection for all, threads that append to several sessions all get their turn."""
+    with hansard.open(f"{url}?connections=1&patience={PATIENCE:g}") as store:
+        failed: list[BaseException] = []
+
+        def write(name: int) -> None:
+            try:
+                for number in range(15):
+                    store.session(f"s{name}").add_message(message(number))
+            except BaseException as error:  # noqa: BLE001 - for the thread that asks
+                failed.append(error)
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * PATIENCE)
+        assert not failed
+        assert [store.session(f"s{name}").seq for name in range(4)] == [15] * 4
+
+
+def test_a_store_that_was_closed_keeps_no_connection(url: str, server: Server) -> None:
+    """After `close`, the server has no connection of this store, the one at hand included."""
+    store = hansard.open(url)
+    store.session("s").add_message(message("x"))
+    store.close()
+    name = url.rpartition("/")[2]
+    ask = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}'"  # noqa: S608 - our own name
+    ticks = threading.Event()
+    for _ in range(500):
+        if server.execute(ask) == [(0,)]:
+            return
+        ticks.wait(0.02)
+    pytest.fail("a connection is still open")
+
+
+@pytest.fixture
+def varied(url: str, rng: random.Random) -> Iterator[hansard.Store]:
+    """Return a store with sessions of many kinds: long, forked, compacted, redacted, deleted."""
+    with hansard.open(url, durability="os") as store:
+        for number in range(30):
+            session = store.session(f"s{number}")
+            session.add_messages([message("word " * rng.randint(1, 60))] * rng.randint(1, 12))
+            if number % 5 == 0:
+                session.set_metadata(title=f"title {number}")
+            if number % 7 == 0:
+                session.redact(1)
+            if number % 6 == 0:
+                session.fork(f"f{number}")
+        store.session("long").add_messages([message(number) for number in range(1100)])
+        store.session("s3").compact()
+        store.delete("s4")
+        yield store
+
+
+def test_reading_ahead_says_what_reading_says(varied: hansard.Store) -> None:
+    """Each session is described alike, whether it was read by itself or with others."""
+    backend = varied._backend
+    ids = sorted(backend.ids())
+    ahead = backend.ahead(ids)
+    for session_id in ids:
+        alone = description.describe(backend, session_id)
+        assert description.describe(ahead, session_id) == alone
+        for log in (backend.log(session_id), ahead.log(session_id)):
+            assert alone is not None
+            read = [event for chunk in log.read() for event in chunk.events()]
+            assert read[-1].seq == alone.info.seq
+    first, then = (
+        [[e for c in b.log(i).read_back(upto=5) for e in c.events()] for i in ids]
+        for b in (backend, backend.ahead(ids))
+    )
+    assert first == then
+
+
+def test_a_first_listing_takes_few_round_trips(url: str, proxy: Proxy) -> None:
+    """Many small sessions are described in less than two round trips each."""
+    with hansard.open(url, durability="os") as store:
+        for number in range(60):
+            store.session(f"s{number}").add_messages([message(number)] * 3)
+    with hansard.open(proxy.through(url)) as store:
+        before = proxy.round_trips
+        assert store.count() == 60
+        assert proxy.round_trips - before < 2 * 60
+
+
+def test_growth_is_noticed_however_it_came(url: str) -> None:
+    """What `sizes` says from what has changed is what it says to one who asks for the first time.
+
+    After appends, also one that was begun before the last look and committed after it, deletions, returns
+    from the trash, purges and imports.
+    """
+    with hansard.open(url, durability="os") as store:
+        backend = store._backend
+
+        def check() -> dict[str, int]:
+            found = backend.sizes()
+            with hansard.open(url, read_only=True) as other:
+                assert other._backend.sizes() == found
+            return found
+
+        assert check() == {}
+        for number in range(5):
+            store.session(f"s{number}").add_message(message("x"))
+        assert check() == {f"s{number}": 1 for number in range(5)}
+        with psycopg.connect(url) as slow:
+            slow.execute("UPDATE hansard.sessions SET last_seq = last_seq + 1 WHERE id = 's0'")
+            slow.execute("UPDATE hansard.sessions SET last_seq = last_seq - 1 WHERE id = 's0'")
+            slow.execute(
+                "INSERT INTO hansard.sessions (session, id, before, last_seq, bytes, created, updated) "
+                "VALUES (gen_random_uuid(), 'slow', 0, 7, 0, '', '')"
+            )
+            store.session("s1").add_message(message("y"))
+            assert check()["s1"] == 2
+            slow.commit()
+        assert check()["slow"] == 7
+        store.delete("s2")
+        assert "s2" not in check()
+        store.restore("s2")
+        assert check()["s2"] == 1
+        store.delete("s2")
+        backend.purge("s2")
+        store.session("s2").add_messages([message(1), message(2)])
+        assert check()["s2"] == 2
