@@ -332,7 +332,7 @@ def test_a_real_full_disk_is_an_error_until_there_is_room(tmp_path: Path) -> Non
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)]
     try:
         mounted = (
-            subprocess.run(mount, capture_output=True, timeout=20, check=False).returncode == 0
+            subprocess.run(mount, capture_output=True, timeout=60, check=False).returncode == 0
         )
     except FileNotFoundError:
         mounted = False
@@ -353,10 +353,10 @@ def test_a_real_full_disk_is_an_error_until_there_is_room(tmp_path: Path) -> Non
                 fill()
             assert session.messages() == expected
             room = ["mount", "-o", "remount,size=1m", str(tmp_path)]
-            subprocess.run(room, check=True, timeout=20)
+            subprocess.run(room, check=True, timeout=60)
             session.add_message(THIRD)
             assert session.messages() == [*expected, THIRD]
             assert session.verify().findings == []
     finally:
         # Lazily: an error's frames may still hold files of the store.
-        subprocess.run(["umount", "-l", str(tmp_path)], check=True, timeout=20)
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True, timeout=60)
