@@ -8,6 +8,7 @@ import hashlib
 import os
 import random
 import secrets
+import signal
 
 import hypothesis
 import pytest
@@ -23,6 +24,9 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Settle the seed of the run: the controller's, the environment's, or a new one."""
+    # A shell lets what it runs in the background ignore Ctrl-C, and so would every process of a test.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     from_controller = getattr(config, "workerinput", {}).get("run_seed")
     from_environment = os.environ.get("HANSARD_TEST_SEED") or secrets.randbelow(2**32)
     try:
