@@ -125,7 +125,6 @@ SCENES = [
 ]
 
 scenes = pytest.mark.parametrize("scene", SCENES, ids=str)
-lastings = pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +173,11 @@ def found_anywhere(stage: Path, text: bytes) -> list[Path]:
 
 @pytest.mark.slow
 @scenes
-@lastings
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize(
+    ("number", "lasting"),
+    [(errno.EIO, False), (errno.ENOSPC, True)],
+    ids=["EIO", "ENOSPC for good"],
+)
 def test_a_refused_call_leaves_the_old_segments_or_the_new(
     templates: Path, scene: Scene, lasting: bool, number: int, tmp_path: Path
 ) -> None:
