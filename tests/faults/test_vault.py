@@ -329,6 +329,8 @@ def collect_until_told(wire: Wire, path: str, *, barrier: Barrier) -> int:
         barrier.wait(PATIENCE)
         while not wire.told_to_go():
             removed += store.collect_large().removed
+        # Once more, at the end: the writers may have been through before this one had its turn.
+        removed += store.collect_large().removed
     return removed
 
 
