@@ -4,6 +4,7 @@ A run has one seed. It stands in pytest's header, HANSARD_TEST_SEED repeats it, 
 `seed` and `rng` as well as Hypothesis draw from it, so that a failure by chance can be had again.
 """
 
+import gc
 import hashlib
 import os
 import random
@@ -44,6 +45,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: object) -> None:
     """Hand the seed to a worker of pytest-xdist: all of them share one run."""
     node.workerinput["run_seed"] = str(node.config.stash[RUN_SEED])  # type: ignore[attr-defined]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let the garbage collector leave alone what lasts as long as the run: all tests and modules."""
+    del session
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

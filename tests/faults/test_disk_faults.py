@@ -48,15 +48,12 @@ lastings = pytest.mark.parametrize("lasting", [False, True], ids=["once", "for g
 
 
 @pytest.fixture(scope="module")
-def templates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepare each scene once; the cases work on copies."""
     place = tmp_path_factory.mktemp("templates")
     for scene in SCENES:
         scene.prepare(str(place / scene.name))
-    # Leftovers are looked for thousands of times: what is there by now need not be searched again.
-    gc.freeze()
-    yield place
-    gc.unfreeze()
+    return place
 
 
 @pytest.fixture(autouse=True)

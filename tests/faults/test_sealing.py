@@ -1,9 +1,8 @@
 """Sealing and compaction on a disk that refuses calls, and in processes that die: old store, or new."""
 
 import errno
-import gc
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,14 +127,12 @@ scenes = pytest.mark.parametrize("scene", SCENES, ids=str)
 
 
 @pytest.fixture(scope="module")
-def templates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepare each scene once; the cases work on copies, in which links are links."""
     place = tmp_path_factory.mktemp("templates")
     for scene in SCENES:
         scene.prepare(str(place / scene.name))
-    gc.freeze()
-    yield place
-    gc.unfreeze()
+    return place
 
 
 @pytest.fixture(autouse=True)
