@@ -93,7 +93,7 @@ def test_a_progress_bar_on_a_terminal_and_nowhere_else(
     tmp_path: Path, terminal: OpenTerminal
 ) -> None:
     """A terminal sees a bar with bytes and rate, which leaves no trace; a pipe gets no such thing."""
-    grow(tmp_path, ["a"], messages=10_000)
+    grow(tmp_path, ["a"], messages=3_000)
     shown = terminal("compact", "a", store=tmp_path, columns=100)
     assert shown.wait() == 0
     assert b"compacting" in shown.raw
@@ -153,7 +153,7 @@ def test_it_runs_beside_a_writer(tmp_path: Path) -> None:
 def test_an_interrupt_leaves_a_good_store(tmp_path: Path, terminal: OpenTerminal) -> None:
     """N-39: Ctrl-C in the middle exits with 130; every event is there, and a second run finishes."""
     names = [f"s{n}" for n in range(6)]
-    grow(tmp_path, names, messages=2_000)
+    grow(tmp_path, names, messages=700)
     before = everything(tmp_path)
     shown = terminal("compact", *names, store=tmp_path, columns=100)
     # Between the first byte that is done and the last there is time to press a key.
@@ -173,7 +173,7 @@ def test_an_interrupt_leaves_a_good_store(tmp_path: Path, terminal: OpenTerminal
 @pytest.mark.slow
 def test_a_terminated_run_leaves_a_good_store(tmp_path: Path, terminal: OpenTerminal) -> None:
     """N-39: a compaction that is killed leaves every event, and the next one finishes."""
-    grow(tmp_path, ["a"], messages=4_000)
+    grow(tmp_path, ["a"], messages=2_000)
     before = everything(tmp_path)
     shown = terminal("compact", "a", store=tmp_path, columns=100)
     shown.wait_for("compacting")
