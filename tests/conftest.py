@@ -4,10 +4,12 @@ A run has one seed. It stands in pytest's header, HANSARD_TEST_SEED repeats it, 
 `seed` and `rng` as well as Hypothesis draw from it, so that a failure by chance can be had again.
 """
 
+import gc
 import hashlib
 import os
 import random
 import secrets
+import signal
 
 import hypothesis
 import pytest
@@ -23,6 +25,9 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Settle the seed of the run: the controller's, the environment's, or a new one."""
+    # A shell lets what it runs in the background ignore Ctrl-C, and so would every process of a test.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     from_controller = getattr(config, "workerinput", {}).get("run_seed")
     from_environment = os.environ.get("HANSARD_TEST_SEED") or secrets.randbelow(2**32)
     try:
@@ -40,6 +45,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: object) -> None:
     """Hand the seed to a worker of pytest-xdist: all of them share one run."""
     node.workerinput["run_seed"] = str(node.config.stash[RUN_SEED])  # type: ignore[attr-defined]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let the garbage collector leave alone what lasts as long as the run: all tests and modules."""
+    del session
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hansard.adapters import opening
 
 #: Whoever waits so long has hung.
-PATIENCE = 10
+PATIENCE = 60
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """Who can write beside the store, or above it, or is another user of the machine."""
 
+import itertools
 import os
 import stat
 import subprocess
@@ -141,18 +142,16 @@ def test_a_part_that_becomes_a_link_at_any_moment_is_not_followed(
 
     def swap() -> None:
         place, aside = path / part, tmp_path / "aside"
-        turn = 0
+        numbers = itertools.count()
         while not stop.is_set():
-            turn += 1
             place.rename(aside)
             with suppress(FileExistsError):  # the store was faster, and made the directory anew
                 place.symlink_to(outside)
-            place.rename(tmp_path / f"{turn}")
-            with suppress(OSError):
-                aside.rename(place)
-                continue
-            place.rename(tmp_path / f"{turn} once more")
-            aside.rename(place)
+            # It may be faster again, and again: what it made goes away, until there is room.
+            while aside.exists():
+                place.rename(tmp_path / f"{next(numbers)}")
+                with suppress(OSError):
+                    aside.rename(place)
 
     swapping = threading.Thread(target=swap)
     swapping.start()

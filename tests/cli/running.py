@@ -1,14 +1,10 @@
 """Run the command as a shell would, and keep what came of it."""
 
-import atexit
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,20 +33,15 @@ class Done(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-@cache
-def _compiled() -> str:
-    """Return where compiled modules are kept while the tests run: each start is faster by them."""
-    folder = tempfile.mkdtemp(prefix="hansard-tests-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
 def environment(store: Path | str | None = None, **variables: str) -> dict[str, str]:
-    """Return an environment in which nothing of the caller's shell has a say."""
+    """Return an environment in which nothing of the caller's shell has a say.
+
+    What is compiled may be kept, whatever the shell says: each start is faster by it.
+    """
     ours = ("HANSARD_STORE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
     python = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONIOENCODING")
     kept = {name: value for name, value in os.environ.items() if name not in {*ours, *python}}
-    kept |= {"TZ": "UTC", "TERM": "xterm-256color", "PYTHONPYCACHEPREFIX": _compiled()}
+    kept |= {"TZ": "UTC", "TERM": "xterm-256color"}
     if store is not None:
         kept["HANSARD_STORE"] = str(store)
     return {**kept, **variables}

@@ -70,7 +70,7 @@ with tempfile.TemporaryDirectory() as place:
         )
     run("locked")
     Lock.acquire = lambda self, timeout: None
-    for attempt in range(20):
+    for attempt in range(60):
         try:
             run(attempt)
         except Exception as error:

@@ -203,12 +203,13 @@ class Leftovers:
 
     def check(self) -> None:
         """Fail if there is more than there was."""
-        if self._count() == self._descriptors and threading.active_count() == self._threads:
+        # Fewer is no fault of this test: what an earlier one left has ended meanwhile.
+        if self._count() <= self._descriptors and threading.active_count() <= self._threads:
             return
         # What cycles hold is nobody's. Looked for only if it must be: each time costs more than the fault.
         gc.collect()
-        assert self._count() == self._descriptors
-        assert threading.active_count() == self._threads
+        assert self._count() <= self._descriptors
+        assert threading.active_count() <= self._threads
 
 
 def temporaries(path: str | Path) -> list[Path]:

@@ -66,7 +66,7 @@ class Siege:
         self._own_counts = itertools.count()
         self.checker = Checker(str(self.path), str(self._journals))
         self._compactor: Worker | None = None
-        #: Whether a torn tail was seen to be passed over: compaction leaves no trace of it.
+        #: Whether a torn tail was seen to be passed over.
         self.recovered = False
 
     def run(
@@ -117,10 +117,11 @@ class Siege:
         return fates
 
     def _look_for_recovery(self, sessions: list[str]) -> None:
-        for session in sessions:
-            log = self.path / names.SESSIONS / names.encode(session) / names.LOG
-            if not self.recovered and log.exists():
-                self.recovered = b'{"log":"recovered"' in log.read_bytes()
+        self.recovered = (
+            self.recovered
+            or _seen(self.path).exists()
+            or any(tells_of_recovery(self.path, session) for session in sessions)
+        )
 
     def _compact_anew(self) -> None:
         """Kill whoever compacts, wherever it is, and let another go on."""
@@ -190,8 +191,25 @@ class Siege:
         self.checker.close()
 
 
+def tells_of_recovery(path: Path, session: str) -> bool:
+    """Say whether the log has a note that a torn tail was passed over."""
+    try:
+        log = (path / names.SESSIONS / names.encode(session) / names.LOG).read_bytes()
+    except FileNotFoundError:
+        return False
+    return b'{"log":"recovered"' in log
+
+
+def _seen(path: Path) -> Path:
+    """Return the file by which a compactor says that it has seen such a note."""
+    return path.with_name("recovery-seen")
+
+
 def compact_until_killed(wire: Wire, path: str, seed: int) -> None:
-    """Compact sessions, one after the other, for as long as it lives."""
+    """Compact sessions, one after the other, for as long as it lives.
+
+    It leaves no trace of a recovery, so it looks for one before.
+    """
     rng = random.Random(seed)
     folder = os.path.join(path, names.SESSIONS)
     store = open_store(path, "os")
@@ -201,6 +219,8 @@ def compact_until_killed(wire: Wire, path: str, seed: int) -> None:
         # One that is just beginning is not there yet.
         with contextlib.suppress(SessionNotFound, LockTimeout):
             if found is not None:
+                if tells_of_recovery(Path(path), found):
+                    _seen(Path(path)).touch()
                 store.session(found).compact()
         # So that writers have their turn, too: there are fewer processors than processes.
         time.sleep(rng.random() * 0.05)

@@ -161,7 +161,7 @@ def test_writers_readers_and_two_compactors_at_once(path: Path, start: Start) ->
 
     Four processes append, two compact in a loop, two read everything in a loop and verify it.
     """
-    each = 150
+    each = 100
     writers = [start("write", path, f"w{n}", each) for n in range(4)]
     others = [start("compact", path), start("compact", path)]
     others += [start("read", path), start("read", path)]
@@ -171,7 +171,7 @@ def test_writers_readers_and_two_compactors_at_once(path: Path, start: Start) ->
         assert writer.said().split() == [str(n) for n in range(each)]
     Path(f"{path}.over").touch()
     done = [list(map(int, worker.said().split())) for worker in others]
-    assert done[0][0] + done[1][0] > 1
+    assert done[0][0] + done[1][0] > 0
     assert min(done[2][0], done[3][0]) > 0
     check(path, {f"w{n}": each for n in range(4)})
     assert temporaries(path) == []
@@ -180,12 +180,12 @@ def test_writers_readers_and_two_compactors_at_once(path: Path, start: Start) ->
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_compactors_are_killed_beside_writers(path: Path, start: Start, rng: random.Random) -> None:
-    """N-23, N-38, N-39, N-45: after thirty kills at any call all is there, and what they left is swept."""
-    each = 400
+    """N-23, N-38, N-39, N-45: after twenty kills at any call all is there, and what they left is swept."""
+    each = 250
     writer = start("write", path, "w", each)
     writer.go()
     struck = set()
-    for _ in range(32):
+    for _ in range(20):
         compactor = start("compact slowly", path, "c")
         compactor.go()
         for _ in range(rng.randint(1, 60)):

@@ -194,7 +194,7 @@ def in_child(do: Callable[[], object]) -> bool:
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    signal.alarm(int(PATIENCE) // 4)
+    signal.alarm(int(PATIENCE))
     status = 1
     try:
         do()

@@ -100,13 +100,14 @@ def check_damaged(bench: Bench, data: bytes, *allowed: Answers) -> None:
     assert bench.file.read_bytes() == data, "a refused append wrote"
 
 
-def altered(data: bytes, at: int) -> Iterator[bytes]:
-    """Yield a log with one byte altered: each bit flipped, and at every third byte LF, NUL and no text.
+def altered(data: bytes, at: int, turn: int = 0, of: int = 1) -> Iterator[bytes]:
+    """Yield a log with one byte altered: bits flipped, and at every sixth byte LF, NUL and no text.
 
-    A flipped bit 5 turns the lower-case digits of a checksum into upper case.
+    Each bit, or one `of` so many, by `turn`. A flipped bit 5 turns the lower-case digits of a checksum into
+    upper case.
     """
-    values = {data[at] ^ 1 << bit for bit in range(8)}
-    if at % 3 == 0:
+    values = {data[at] ^ 1 << bit for bit in range(8) if (bit + at + turn) % of == 0}
+    if (at + turn) % 6 == 0:
         values |= {0x0A, 0x00, 0xFF}
     for value in sorted(values - {data[at]}):
         yield data[:at] + bytes([value]) + data[at + 1 :]
@@ -114,13 +115,16 @@ def altered(data: bytes, at: int) -> Iterator[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("part", range(4))
-def test_no_altered_byte_passes(log: Log, bench: Bench, part: int) -> None:
-    """N-30, N-34, F-20, F-32: each byte, each bit of it flipped, is noticed by every way to read."""
+@pytest.mark.parametrize("part", range(2))
+def test_no_altered_byte_passes(log: Log, bench: Bench, part: int, seed: int) -> None:
+    """N-30, N-34, F-20, F-32: each byte, with a bit of it flipped, is noticed by every way to read.
+
+    Two bits of each byte, which two by the run's seed; `tools/crash/campaign --rows 8` takes all.
+    """
     data = log.data
     last = len(data) - 1
-    for at in range(part, last, 4):
-        for bad in altered(data, at):
+    for at in range(part, last, 2):
+        for bad in altered(data, at, seed, of=4):
             check_damaged(bench, bad)
     before = answers(bench, data[: log.truths[-2].offset])
     for bad in altered(data, last):
@@ -143,13 +147,13 @@ def test_no_flipped_bit_passes_in_a_log_without_notes(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_no_missing_and_no_extra_byte_passes(log: Log, bench: Bench) -> None:
+def test_no_missing_and_no_extra_byte_passes(log: Log, bench: Bench, seed: int) -> None:
     """N-30, N-34, F-32: a byte taken out or put in, at any place before the end, is noticed."""
     data = log.data
     for at in range(len(data) - 1):
-        check_damaged(bench, data[:at] + data[at + 1 :])
-        check_damaged(bench, data[:at] + b"\n" + data[at:])
-        check_damaged(bench, data[:at] + data[at : at + 1] + data[at:])
+        own = data[at : at + 1]
+        instead = (b"", b"\n" + own, own + own)
+        check_damaged(bench, data[:at] + instead[(at + seed) % 3] + data[at + 1 :])
     before = answers(bench, data[: log.truths[-2].offset])
     check_damaged(bench, data[:-1], before)
 
@@ -363,8 +367,9 @@ def test_damage_anywhere_in_a_long_log_never_gives_a_wrong_answer(
     """N-34, N-77, F-43: a reader that need not see the damage is right; one that sees it says so."""
     truth = answers(bench, long_log)
     refused = dict.fromkeys(READINGS, 0)
-    for _ in range(150):
-        at = rng.randrange(len(long_log) - 1)
+    for _ in range(60):
+        # Behind the header: another version in it would not be damage.
+        at = rng.randrange(long_log.index(b"\n"), len(long_log) - 1)
         bad = long_log[:at] + bytes([long_log[at] ^ 1 << rng.randrange(8)]) + long_log[at + 1 :]
         bench.put(bad)
         for name, read in READINGS.items():
@@ -382,5 +387,5 @@ def test_damage_anywhere_in_a_long_log_never_gives_a_wrong_answer(
             else:
                 # The end of the log is whole, and that is all an append needs; nothing before it changes.
                 assert bench.file.read_bytes().startswith(bad)
-    assert refused["messages"] == refused["events"] == refused["state"] == 150
-    assert refused["last"] < 100
+    assert refused["messages"] == refused["events"] == refused["state"] == 60
+    assert refused["last"] < 40

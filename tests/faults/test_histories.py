@@ -425,7 +425,13 @@ def show(history: History) -> str:
 def test_a_history_with_kills_breaks_no_promise(tmp_path: Path, seed: int) -> None:
     """N-16, N-17, N-22, N-26, N-39: 4 processes × 2 threads do all at once, some are killed; all fits."""
     history = histories.run(
-        tmp_path / "store", operations=45, kills=6, seed=seed, options={"durability": "os"}
+        tmp_path / "store",
+        operations=45,
+        kills=6,
+        seed=seed,
+        options={"durability": "os"},
+        # What is rare would be missing by chance, once in a few hundred runs.
+        weights=dict.fromkeys(("list", "fork", "create", "revert", "compact"), 6),
     )
     assert show(history) == ""
     done = {(one.do, one.outcome) for one in history.operations}
@@ -438,7 +444,7 @@ def test_a_history_with_kills_breaks_no_promise(tmp_path: Path, seed: int) -> No
 @pytest.mark.slow
 def test_a_history_without_the_lock_is_found_out(tmp_path: Path, seed: int) -> None:
     """N-17: the same run, with the lock taken out of the workers, shows violations."""
-    for attempt in range(5):
+    for attempt in range(40):
         history = histories.run(
             tmp_path / f"store-{attempt}",
             operations=40,
@@ -450,7 +456,7 @@ def test_a_history_without_the_lock_is_found_out(tmp_path: Path, seed: int) -> N
         if histories.check(history):
             return
     pytest.fail(
-        "8 threads in 4 processes without a lock did no harm that was noticed, five times over"
+        "8 threads in 4 processes without a lock did no harm that was noticed, 40 times over"
     )
 
 

@@ -601,7 +601,7 @@ def writer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 def tell(process: subprocess.Popen[str], text: str) -> str:
@@ -686,7 +686,7 @@ def test_writers_and_repairers_at_once(tmp_path: Path) -> None:
     finally:
         for process in processes:
             process.kill()
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
     assert repairs > 1
     with bench.writer() as store:
         session = store.session(ID)

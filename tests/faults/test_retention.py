@@ -146,8 +146,11 @@ def test_a_prune_without_the_lock_is_found_out(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nothing_that_was_just_said_is_pruned(tmp_path: Path, rng: random.Random) -> None:
     """N-87, N-28: beside three writers, a session goes or takes an append, never both; nothing is lost."""
-    met = 0
-    for attempt in range(2):
+    met = False
+    # Where one process has the processor for itself, they may not meet the first time.
+    for attempt in range(20):
+        if met and attempt > 1:
+            break
         acknowledged, pruned, store = prune_beside_writers(tmp_path / str(attempt), rng)
         with store:
             assert not acknowledged & pruned
@@ -159,7 +162,7 @@ def test_nothing_that_was_just_said_is_pruned(tmp_path: Path, rng: random.Random
             for session_id in acknowledged:
                 assert store.session(session_id).messages()[-1] == {"by": "a writer"}
             assert recorded(store, "session.pruned") >= pruned
-            met += bool(pruned) and bool(acknowledged)
+            met = met or (bool(pruned) and bool(acknowledged))
     assert met, "the writers and the pruner never met"
 
 

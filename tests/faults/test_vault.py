@@ -329,6 +329,8 @@ def collect_until_told(wire: Wire, path: str, *, barrier: Barrier) -> int:
         barrier.wait(PATIENCE)
         while not wire.told_to_go():
             removed += store.collect_large().removed
+        # Once more, at the end: the writers may have been through before this one had its turn.
+        removed += store.collect_large().removed
     return removed
 
 
@@ -375,7 +377,7 @@ def test_collectors_beside_writers_remove_nothing_that_is_referred_to(
 @pytest.mark.slow
 def test_without_the_lock_the_same_writers_lose_content(tmp_path: Path, rng: random.Random) -> None:
     """N-17: the test above fails when the writers' lock is taken out, so it does look."""
-    for attempt in range(10):
+    for attempt in range(40):
         lost, _ = siege(tmp_path / str(attempt), rng, locked=False, rounds=25)
         if lost:
             return

@@ -467,10 +467,10 @@ def test_a_killed_import_goes_on(tmp_path: Path) -> None:
                 child.stdin.write("\n")
                 child.stdin.flush()
         child.send_signal(signal.SIGKILL)
-        child.wait(30)
+        child.wait(60)
     finally:
         child.kill()
-        child.communicate(timeout=30)
+        child.communicate(timeout=60)
     with hansard.open(tmp_path / "store") as store:
         assert store.count() == 4
         report = importers.bring(store, "workspace", root)

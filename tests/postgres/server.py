@@ -30,7 +30,7 @@ import pytest
 VERSIONS: Final = (16, 18)
 
 #: How long anything here may take before it is a failure of the test, in seconds.
-PATIENCE: Final = 30.0
+PATIENCE: Final = 60.0
 
 _USER: Final = "hansard"
 _SETTINGS: Final = {

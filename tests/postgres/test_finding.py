@@ -332,7 +332,7 @@ def test_several_bring_the_index_up_to_date_at_once(url: str, store: Store) -> N
     def ask() -> None:
         try:
             with hansard.open(url) as own:
-                start.wait(30)
+                start.wait(60)
                 for turn in range(3):
                     own.session("s0").add_message({"role": "user", "content": f"turn{turn}"})
                     listed_ids = sorted(info.id for info in own.sessions().items)

@@ -57,7 +57,7 @@ def test_many_open_a_new_store_at_once(url: str) -> None:
 
     def work(place: int) -> None:
         try:
-            barrier.wait(30)
+            barrier.wait(60)
             with hansard.open(url) as store:
                 say(store, "here", f"s{place}")
         except BaseException as error:  # noqa: BLE001 - shown below

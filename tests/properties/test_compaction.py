@@ -4,6 +4,7 @@ The machine (`machine`) compares short histories with plain lists after every st
 same history, and one of them is compacted now and then, into frames so small that every reading crosses many.
 """
 
+import os
 import random
 import tempfile
 from collections.abc import Callable
@@ -160,7 +161,7 @@ KINDS = (
 
 @pytest.mark.slow
 @hypothesis.settings(
-    max_examples=8,
+    max_examples=int(os.environ.get("HANSARD_TEST_EXAMPLES", "5")),
     # A smaller seed is no simpler one.
     phases=[hypothesis.Phase.generate],
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],

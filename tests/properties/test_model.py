@@ -1,5 +1,6 @@
 """Any sequence of calls, through any handles, adds up to what a plain list would hold."""
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -315,11 +316,12 @@ class InFiles(Conversations):
 
 
 def steps(share: float) -> hypothesis.settings:
-    """Return the profile's settings, with a share of its examples, of 40 steps each."""
+    """Return the profile's settings, a share of its examples or as many as asked for, of 40 steps each."""
     profile = hypothesis.settings()
+    examples = os.environ.get("HANSARD_TEST_EXAMPLES")
     return hypothesis.settings(
         profile,
-        max_examples=max(10, int(profile.max_examples * share)),
+        max_examples=int(examples) if examples else max(10, int(profile.max_examples * share)),
         stateful_step_count=40,
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
@@ -328,10 +330,10 @@ def steps(share: float) -> hypothesis.settings:
 @pytest.mark.slow
 def test_sessions_in_files_are_lists() -> None:
     """N-2, N-18, N-19, N-33, N-42, N-57, N-72: any calls through two stores, torn tails between."""
-    run_state_machine_as_test(InFiles, settings=steps(0.5))
+    run_state_machine_as_test(InFiles, settings=steps(0.25))
 
 
 @pytest.mark.slow
 def test_sessions_in_memory_are_lists() -> None:
     """N-42, N-57, N-63, N-72: memory adds up to the same lists as files do."""
-    run_state_machine_as_test(InMemory, settings=steps(0.2))
+    run_state_machine_as_test(InMemory, settings=steps(0.15))

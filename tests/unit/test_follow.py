@@ -190,9 +190,9 @@ def test_waiting_ends_when_something_comes(store: hansard.Store) -> None:
     thread = threading.Thread(target=consume_until_closed)
     thread.start()
     say(store, "a", 1)
-    assert seen.wait(30)
+    assert seen.wait(60)
     store.close()
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
     assert got == [("a", 1)]
 

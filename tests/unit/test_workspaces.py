@@ -349,7 +349,7 @@ def test_git_s_own_repositories_are_recognised(store: Store, tmp_path: Path) -> 
         options = ["-c", "user.name=n", "-c", "user.email=e", "-c", "init.defaultBranch=main"]
         command = ["git", "-C", str(tmp_path / "main"), *options, *arguments]
         return subprocess.run(
-            command, check=True, capture_output=True, text=True, timeout=30
+            command, check=True, capture_output=True, text=True, timeout=60
         ).stdout
 
     (tmp_path / "main").mkdir()

@@ -227,7 +227,7 @@ def no_thread_is_left() -> Iterator[None]:
     yield
     for thread in threading.enumerate():
         if thread.name.startswith("hansard"):
-            thread.join(20.0)  # the last one ends right after it has said so
+            thread.join(60.0)  # the last one ends right after it has said so
     assert ours() == []
 
 

@@ -57,7 +57,7 @@ class Lister:
     def close(self) -> None:
         """End it."""
         self._process.kill()
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=60)
 
 
 @pytest.fixture

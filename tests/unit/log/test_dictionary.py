@@ -5,6 +5,7 @@ import errno
 import itertools
 import random
 import re
+import shutil
 import stat
 from pathlib import Path
 
@@ -53,14 +54,29 @@ def files_of(path: Path) -> list[Path]:
     return sorted((path / "dictionaries").glob("1-*"))
 
 
+def make_small(patch: pytest.MonkeyPatch) -> None:
+    """Let dictionaries be smaller than real ones."""
+    patch.setattr(dictionary, "SIZE", 16 * 1024)
+    patch.setattr(dictionary, "SMALLEST", 8 * 1024)
+    patch.setattr(dictionary, "_SHARE", 1)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a store that was compacted with a dictionary, once: what is said in it is of no importance."""
+    path = tmp_path_factory.mktemp("template") / "s"
+    with pytest.MonkeyPatch.context() as patch:
+        make_small(patch)
+        fill(path, random.Random(1))
+        assert len(compacted(path)) == 2
+    return path
+
+
 @pytest.fixture
-def store(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a store that was compacted with a dictionary, smaller than a real one."""
-    monkeypatch.setattr(dictionary, "SIZE", 16 * 1024)
-    monkeypatch.setattr(dictionary, "SMALLEST", 8 * 1024)
-    monkeypatch.setattr(dictionary, "_SHARE", 1)
-    fill(tmp_path / "s", rng)
-    assert len(compacted(tmp_path / "s")) == 2
+def store(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a store of the test's own that was compacted with a dictionary."""
+    make_small(monkeypatch)
+    shutil.copytree(template, tmp_path / "s")
     dictionary._prepared.clear()
     return tmp_path / "s"
 

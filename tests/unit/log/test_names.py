@@ -444,7 +444,7 @@ def _in_a_child(work: Callable[[], str]) -> str:
     child = os.fork()
     if not child:  # pragma: no cover
         try:
-            signal.alarm(20)  # a child that hangs ends, and its answer is empty
+            signal.alarm(60)  # a child that hangs ends, and its answer is empty
             os.write(writing, work().encode())
         finally:
             os._exit(0)
@@ -557,14 +557,14 @@ def test_a_child_forked_while_a_thread_draws_an_id_does_not_hang(
     def clock() -> int:
         if threading.current_thread() is thread:
             drawing.set()
-            forked.wait(30)
+            forked.wait(60)
         return stopped
 
     thread = threading.Thread(target=names.new_id)
     monkeypatch.setattr(time, "time_ns", clock)
     thread.start()
     try:
-        assert drawing.wait(30)
+        assert drawing.wait(60)
         answer = _in_a_child(names.new_id)
     finally:
         forked.set()

@@ -13,7 +13,7 @@ import pytest
 from hansard.log import turns
 from hansard.log.turns import Turns
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def until(condition: Callable[[], object]) -> None:

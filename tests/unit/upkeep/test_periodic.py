@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.collect()
     for thread in threading.enumerate():
         if thread.name == NAME:
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
 
 
