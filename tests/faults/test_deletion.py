@@ -302,3 +302,25 @@ def test_who_meets_a_deletion_behind_a_sealed_segment_is_told_so_and_goes_on_onc
             other.restore("s")
         assert session.add_message({"n": 2}).seq == 3
         assert session.messages() == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+def test_who_meets_half_a_deletion_behind_a_sealed_segment_is_told_that_it_is_deleted(
+    tmp_path: Path,
+) -> None:
+    """N-28, F-36: a deletion counts from its note on, also behind a segment that was sealed since."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        session = store.session("s")
+        for number in range(2):
+            session.add_message({"n": number})
+        with open_store(str(path), "os") as other:
+            # The writer's segment is sealed; in the next one stands that the session is deleted, and no more.
+            other.session("s").compact()
+            with faults.kill(only=("move",)), pytest.raises(faults.Killed):
+                other.delete("s")
+        for _ in range(2):
+            with pytest.raises(SessionDeleted):
+                session.add_message({"n": 2})
+        store.restore("s")
+        assert session.add_message({"n": 2}).seq == 3
+        assert session.messages() == [{"n": 0}, {"n": 1}, {"n": 2}]

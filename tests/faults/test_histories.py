@@ -146,6 +146,20 @@ def test_a_history_in_which_all_is_well_has_no_violation() -> None:
     assert histories.check(good().end()) == []
 
 
+def test_keys_that_are_used_again_are_no_violation() -> None:
+    """N-54, N-56: of somebody's batch one may be told its first; who was refused may ask again, later."""
+    story = Story()
+    batch = story.append(size=3, key="b")
+    asked: dict[str, Any] = {"size": 1, "expected": None}
+    story.ask("append", result={"seqs": [1], "of": batch.id}, key="b", of="w0.0.2", **asked)
+    refused = {"error": "LockTimeout"}
+    story.ask("append", outcome="refused", result=refused, key="r", of="w0.0.3", **asked)
+    story.append()
+    story.put(S, message("w0.0.3", 0, 1, 1), key="r")
+    story.ask("append", result={"seqs": [5], "of": "w0.0.3"}, key="r", of="w0.0.3", **asked)
+    assert histories.check(story.end()) == []
+
+
 def lose(story: Story) -> None:
     """Acknowledge what is not there."""
     story.append(kept=False)

@@ -258,7 +258,8 @@ class Writer:
             return self._begin(batch)
         tail = self._look(again=again)
         if tail is not None and SEALED in tail.shut:
-            tail = self._go_on(tail)
+            # Whoever was at work there may have deleted the session since, and been killed halfway.
+            tail = self._unless_deleted(self._go_on(tail), again=again)
         if tail is None:
             return None
         if tail.shut or handle.session_id in handle.root.failed:
@@ -412,11 +413,15 @@ class Writer:
         handle = self._handle
         assert handle.reader is not None  # callers have opened it
         tail = handle.tail = handle.reader.tail(handle.tail)
-        if DELETED in tail.shut:
-            if again:
-                raise deleted(handle.session_id)
-            return None
-        return tail
+        return self._unless_deleted(tail, again=again)
+
+    def _unless_deleted(self, tail: Tail, *, again: bool) -> Tail | None:
+        """Return the end of a log; None if it says that it was deleted: once more, and it is an error."""
+        if DELETED not in tail.shut:
+            return tail
+        if again:
+            raise deleted(self._handle.session_id)
+        return None
 
     # -- sealing --------------------------------------------------------------------------------
 
