@@ -257,6 +257,28 @@ def test_it_answers_as_langgraphs_own_saver(rng: random.Random, tmp_path: Path) 
         script.close()
 
 
+def test_a_thread_that_another_saver_deleted_is_listed_when_it_begins_anew(tmp_path: Path) -> None:
+    """N-18, N-51: what a saver knew of a thread that is gone does not keep the next one from being found."""
+    with (
+        hansard.open(tmp_path / "data", durability="os") as here,
+        hansard.open(tmp_path / "data", durability="os") as there,
+    ):
+        one, other = HansardSaver(here), HansardSaver(there)
+        for number in range(2):
+            one.put(at("t"), checkpoint_of(2 * number, {}, {}), {}, {})
+            one.put(at("copied"), checkpoint_of(2 * number + 1, {}, {}), {}, {})
+            for saver in (one, other):
+                listed = {found.config["configurable"]["thread_id"] for found in saver.list(None)}
+                assert listed == {"t", "copied"}
+            other.delete_thread("t")
+        other.put(at("t"), checkpoint_of(9, {}, {}), {}, {})
+        one.delete_thread("t")
+        there.session("t").append("x.app", {})
+        other.copy_thread("copied", "t")
+        assert len([*one.list(at("t"))]) == len([*one.list(at("copied"))])
+        assert len([*one.list(None)]) == 2 * len([*one.list(at("copied"))])
+
+
 def test_writes_come_in_the_order_in_which_they_are_applied(store: hansard.Store) -> None:
     """Pending writes are sorted by path, task and index, whichever came first, also from a cold start."""
     saver = HansardSaver(store)

@@ -333,13 +333,15 @@ class Interrupted(threading.Thread):
         self._left = point
         self.fired = False
         self.acknowledged = False
+        #: Held here too: the interpreter has been seen to call what had taken its place in memory.
+        self._hook = self._interrupt
         self.start()
         self.join(PATIENCE)
         assert not self.is_alive()
 
     def run(self) -> None:
         """Append, until the interrupt comes."""
-        sys.setprofile(self._interrupt)
+        sys.setprofile(self._hook)
         try:
             self._append()
             self.acknowledged = True

@@ -170,16 +170,20 @@ class HansardSaver(BaseCheckpointSaver[str]):
             channel: New(self.serde, held[channel]) if channel in held else None
             for channel in new_versions
         }
-        self._append_put(self._threads.marked(thread_id), data, new)
+        self._append_put(thread_id, data, new)
         return config_of(thread_id, ns, checkpoint["id"])
 
-    def _append_put(self, thread: Thread, data: dict[str, Any], new: dict[str, New | None]) -> None:
+    def _append_put(self, thread_id: str, data: dict[str, Any], new: dict[str, New | None]) -> None:
         ns, channel = data["ns"], self._mirror
         mirrors = channel in new and not ns and isinstance(self.serde, JsonPlusSerializer)
         for attempt in count():
             said = None
+            # Each time: the thread may have been deleted since, by another saver, and its mark with it.
+            thread = self._threads.marked(thread_id)
             with thread.lock:
                 thread.refresh()
+                if not thread.marked:
+                    continue
                 data["values"] = {
                     name: None if one is None else one.packed(thread, ns, name)
                     for name, one in new.items()
@@ -327,7 +331,9 @@ class HansardSaver(BaseCheckpointSaver[str]):
         try:
             child = source.handle.fork(self._threads.session_id(target_thread_id))
         except hansard.SessionExists:
-            self._copy_into(source, self._threads.marked(target_thread_id))
+            target = self._threads.of(target_thread_id)
+            self._threads.mark(target.handle, target_thread_id)
+            self._copy_into(source, target)
         else:
             self._threads.mark(child, target_thread_id)
 
