@@ -1,6 +1,6 @@
 """Claims about interrupts and about memory that runs out, in a process that lives on.
 
-Each run takes 200 of the points and 200 of the allocations; `tools/crash/campaign --rows 12` takes all.
+Each run takes 500 of the points and 500 of the allocations; `tools/crash/campaign --rows 12` takes all.
 """
 
 import fcntl
@@ -30,12 +30,12 @@ def stage() -> Iterator[Stage]:
 def test_an_interrupt_anywhere_holds_no_lock_and_loses_nothing(
     stage: Stage, rng: random.Random
 ) -> None:
-    """N-23, N-39: 200 interrupts leave the state before or after, no lock, and a store that goes on."""
+    """N-23, N-39: 500 interrupts leave the state before or after, no lock, and a store that goes on."""
     struck = 0
-    for case in cases(400, rng):
+    for case in cases(1_000, rng):
         if isinstance(case, Interrupted):
             struck += interrupts.interrupt(stage, case.operation, case.at).fired
-    assert struck > 150
+    assert struck > 400
 
 
 @pytest.mark.slow
@@ -43,14 +43,14 @@ def test_an_interrupt_anywhere_holds_no_lock_and_loses_nothing(
 def test_an_allocation_that_fails_anywhere_holds_no_lock_and_loses_nothing(
     rng: random.Random,
 ) -> None:
-    """N-23, N-39: 200 failed allocations leave the state before or after, no lock, a store that goes on."""
+    """N-23, N-39: 500 failed allocations leave the state before or after, no lock, a store that goes on."""
     if memory.missing():
         pytest.skip(memory.missing())
-    chosen = [case for case in cases(400, rng) if isinstance(case, OutOfMemory)]
+    chosen = [case for case in cases(1_000, rng) if isinstance(case, OutOfMemory)]
     answers = memory.strike([(case.operation, case.at) for case in chosen])
     assert [answer for answer in answers if answer.outcome == "wrong"] == []
-    assert len(answers) == 200
-    assert sum(answer.outcome == "struck" for answer in answers) > 100
+    assert len(answers) == 500
+    assert sum(answer.outcome == "struck" for answer in answers) > 250
 
 
 def test_the_points_are_those_where_python_delivers_an_interrupt(stage: Stage) -> None:

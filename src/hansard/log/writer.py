@@ -311,7 +311,7 @@ class Writer:
         handle.reader = Reader(create_segment(directory, handle.path, handle.session_id, content))
         handle.tail = draft.tail()
         self._keys.advance(start, handle.tail.mark)
-        return self._touched()._replace(made=True)
+        return self._touched(made=True)
 
     def begin_with(self, staged: str) -> None:
         """Let the session, which must not exist, begin with a log that was staged and synced (F-136)."""
@@ -345,12 +345,12 @@ class Writer:
         handle.adopt()
         return self._touched()
 
-    def _touched(self) -> Touched:
+    def _touched(self, *, made: bool = False) -> Touched:
         """Return the files to sync: the handle may let go of them as soon as the lock is free."""
         handle = self._handle
         segment = None if handle.reader is None else handle.reader.segment
         end = 0 if handle.tail is None else handle.tail.mark.offset
-        return Touched(segment, handle.directory, end)
+        return Touched(segment, handle.directory, end, made)
 
     def _frame(self, order: Order, draft: Draft, now: bytes) -> None:
         """Check a request's conditions and frame its records behind what is framed already."""
