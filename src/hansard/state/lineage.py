@@ -47,9 +47,14 @@ def origin(first: Event | None) -> SessionForked | None:
     return found
 
 
-def redactions_of(log: Log) -> Redactions:
-    """Return what was taken out of a session, by itself or by those it was forked from."""
-    return log.redactions() if isinstance(log, Lineage) else redaction.of(log.controls())
+def redactions_of(log: Log, controls: list[Event] | None = None) -> Redactions:
+    """Return what was taken out of a session, by itself or by those it was forked from.
+
+    `controls`: its control events, all of them, if they are at hand: they are not asked for once more.
+    """
+    if isinstance(log, Lineage):
+        return log.redactions()
+    return redaction.of(log.controls() if controls is None else controls)
 
 
 class Lineage(Log):

@@ -97,11 +97,10 @@ def path_of(log: Log, *, view: View = "model", upto: int | None = None) -> Path:
         return Path([])
     end = head.seq if upto is None else min(upto, head.seq)
     # All of them, also those behind the end: what was redacted later is gone from earlier views too.
-    redactions = redactions_of(log)
+    controls = log.controls()
+    redactions = redactions_of(log, controls)
     return (
-        path.model(log.controls(), redactions, end)
-        if view == "model"
-        else path.history(redactions, end)
+        path.model(controls, redactions, end) if view == "model" else path.history(redactions, end)
     )
 
 
