@@ -1,11 +1,13 @@
 """What the faults below Python have found, told again at the seam: quick, and without a compiler."""
 
 import errno
+import fcntl
 from pathlib import Path
 
 import pytest
 
 import hansard
+from hansard.log import lock
 from hansard.testing import faults
 
 ID = "s"
@@ -82,3 +84,24 @@ def test_a_session_that_was_damaged_while_it_was_restored_can_be_repaired(path: 
         assert session.messages()[:2] == SAID
         session.add_message({"role": "user", "content": "fourth"})
         assert [info.id for info in store.sessions().items] == [ID]
+
+
+def test_a_lock_that_is_refused_is_not_taken_for_one_that_is_held(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-26, N-29: who may not lock hears that at once, and not, after a long wait, of another process."""
+
+    def refuse(descriptor: int, how: int) -> None:
+        del descriptor
+        if not how & fcntl.LOCK_UN:
+            raise PermissionError(errno.EACCES, "refused")
+
+    # What portalocker calls: the operating system's, as a security module answers it.
+    monkeypatch.setattr(lock, "_flock", refuse)
+    with hansard.open(path, lock_timeout=3600) as store:
+        with pytest.raises(hansard.DiskFailed, match="lock: Permission denied"):
+            store.session(ID).add_message({"role": "user", "content": "third"})
+        monkeypatch.undo()
+    with hansard.open(path) as store:
+        assert store.session(ID).messages() == SAID
+        store.session(ID).add_message({"role": "user", "content": "third"})

@@ -84,7 +84,8 @@ class Lock(disk.Open):
         while True:
             if error.errno == errno.EINTR:
                 pass
-            elif error.errno not in {errno.EAGAIN, errno.EACCES}:
+            elif error.errno != errno.EAGAIN:
+                # Not held: `flock` says nothing else of that. EACCES is a security module's word.
                 raise disk.explain(error, "lock", self.path) from error
             elif time.monotonic() >= deadline:
                 raise self._timed_out(timeout)
