@@ -70,8 +70,8 @@ CONCURRENCY = (
     Mutant(
         "a deleted session is written to",
         "log/writer.py",
-        "        if DELETED in tail.shut:\n            if again:\n",
-        "        if False:\n            if again:\n",
+        "        if DELETED not in tail.shut:\n            return tail\n",
+        "        if True:\n            return tail\n",
         (_DELETION,),
     ),
     Mutant(
