@@ -66,6 +66,24 @@ def check(root: Path) -> None:
 # -- the file -----------------------------------------------------------------------------------
 
 
+def test_a_state_that_was_altered_in_the_index_is_not_gone_on_from(tmp_path: Path) -> None:
+    """N-35, N-86: what the index keeps to go on from is believed with its checksum only, and else made anew."""
+    root = tmp_path / "altered"
+    with hansard.open(root, durability="os") as store:
+        for number in range(5):
+            store.session("s").add_message({"n": number})
+        assert store.sessions().items[0].message_count == 5
+    with sqlite3.connect(root / "index.db") as connection:
+        ((state,),) = connection.execute("SELECT state FROM session").fetchall()
+        altered = state.replace(b'"message_count":5', b'"message_count":0')
+        assert altered != state
+        connection.execute("UPDATE session SET state = ?", (altered,))
+    connection.close()
+    with hansard.open(root, durability="os") as store:
+        store.session("s").add_message({"n": 5})
+        assert store.sessions().items[0].message_count == 6
+
+
 @pytest.mark.slow
 def test_bytes_that_flip_in_the_index_lose_no_session(root: Path, rng: random.Random) -> None:
     """N-35, N-86: wherever the index is damaged, nothing raises, and every session is listed as it is."""

@@ -6,6 +6,7 @@ What was said at an earlier seq is gone on from: to describe a session again cos
 
 from contextlib import suppress
 from typing import Final, NamedTuple
+from zlib import crc32
 
 import msgspec
 
@@ -23,6 +24,9 @@ from hansard.workspace import Workspace
 
 #: After these, what forks of a session inherit is something else.
 _UNSETTLING: Final = (MESSAGE_REDACTED, SESSION_REPAIRED)
+
+#: So many bytes of checksum stand before the state that is kept.
+_CHECK: Final = 4
 
 
 class Known(NamedTuple):
@@ -124,7 +128,11 @@ def _resume(log: Log, head: Head, known: Known | None, redactions: Redactions) -
     """Return what was folded before, if it is of these very events; None if not."""
     if known is None or known.created != head.created or not 0 < known.seq <= head.seq:
         return None
-    state = checkpoint.load(known.state, redactions)
+    check, saved = known.state[:_CHECK], known.state[_CHECK:]
+    # The index may have been damaged: SQLite keeps no checksums, and what it says must not be built on then.
+    if check != crc32(saved).to_bytes(_CHECK):
+        return None
+    state = checkpoint.load(saved, redactions)
     if state is None:
         return None
     # An older log may have been put in its place, and have gone on otherwise.
@@ -166,11 +174,12 @@ def _describe(
         closed=state.closed,
         metadata=state.metadata,
     )
+    saved = checkpoint.save(state, redactions)
     return Description(
         info,
         workspace,
         forked.created if forked else "",
-        checkpoint.save(state, redactions),
+        crc32(saved).to_bytes(_CHECK) + saved,
         sum(state.kinds.get(kind, 0) for kind in _UNSETTLING),
     )
 
