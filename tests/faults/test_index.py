@@ -67,7 +67,7 @@ def check(root: Path) -> None:
 
 
 def test_a_state_that_was_altered_in_the_index_is_not_gone_on_from(tmp_path: Path) -> None:
-    """N-35, N-86: what the index keeps to go on from is believed with its checksum only, and else made anew."""
+    """N-35, N-86: what the index keeps to go on from is believed with its checksum, and else made anew."""
     root = tmp_path / "altered"
     with hansard.open(root, durability="os") as store:
         for number in range(5):
@@ -75,7 +75,7 @@ def test_a_state_that_was_altered_in_the_index_is_not_gone_on_from(tmp_path: Pat
         assert store.sessions().items[0].message_count == 5
     with sqlite3.connect(root / "index.db") as connection:
         ((state,),) = connection.execute("SELECT state FROM session").fetchall()
-        altered = state.replace(b'"message_count":5', b'"message_count":0')
+        altered = state.replace(b'"message.added":5', b'"message.added":0')
         assert altered != state
         connection.execute("UPDATE session SET state = ?", (altered,))
     connection.close()
