@@ -148,8 +148,9 @@ class Ahead(Reads):
                     head = Head(row[1], row[2], row[3], row[4])
                     standing = Standing(head, row[5], row[6], row[7], row[8])
                     found[session] = _Session(standing, checkpointed=row[9])
-            # Each is looked for once: if it is not there, or too large, or has changed, that is that.
-            del self._places[session]
+            # Each is looked for once: if it is not there, or too large, or has changed, that is that. Who asks
+            # out of order may have had it already.
+            self._places.pop(session, None)
         if found:
             self._fill(found)
 
