@@ -148,8 +148,8 @@ class Ahead(Reads):
                     head = Head(row[1], row[2], row[3], row[4])
                     standing = Standing(head, row[5], row[6], row[7], row[8])
                     found[session] = _Session(standing, checkpointed=row[9])
-            # Each is looked for once: if it is not there, or too large, or has changed, that is that. Who asks
-            # out of order may have had it already.
+            # Each is looked for once: if it is not there, or too large, or has changed, that is that. It
+            # may have been, by one who asks out of order.
             self._places.pop(session, None)
         if found:
             self._fill(found)
