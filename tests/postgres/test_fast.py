@@ -157,6 +157,15 @@ def varied(url: str, rng: random.Random) -> Iterator[hansard.Store]:
         yield store
 
 
+def test_reading_ahead_answers_who_asks_out_of_order(varied: hansard.Store) -> None:
+    """Sessions of the list can be asked for in any order, and again, and are described as they are."""
+    backend = varied._backend
+    ids = [info.id for info in varied.sessions().items]
+    ahead = backend.ahead(ids)
+    for session_id in [*reversed(ids), *ids]:
+        assert description.describe(ahead, session_id) == description.describe(backend, session_id)
+
+
 def test_reading_ahead_says_what_reading_says(varied: hansard.Store) -> None:
     """Each session is described alike, whether it was read by itself or with others."""
     backend = varied._backend
