@@ -98,7 +98,7 @@ def test_a_lock_that_is_refused_is_not_taken_for_one_that_is_held(
 
     # What portalocker calls: the operating system's, as a security module answers it.
     monkeypatch.setattr(lock, "_flock", refuse)
-    with hansard.open(path, lock_timeout=3600) as store:
+    with hansard.open(path, lock_timeout=5) as store:
         with pytest.raises(hansard.DiskFailed, match="lock: Permission denied"):
             store.session(ID).add_message({"role": "user", "content": "third"})
         monkeypatch.undo()

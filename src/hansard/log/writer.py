@@ -512,7 +512,6 @@ class Writer:
         segment, directory, end, made = touched
         if segment is None:
             return
-        segment.durable = 0
         try:
             if not made:
                 disk.sync(segment.descriptor)
