@@ -1,16 +1,15 @@
 """Any calls, forks, reverts, redactions and streams among them, add up to what plain lists say."""
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
-import hypothesis
 import pytest
 from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 
 import hansard
 from hansard import Store
+from tests.properties.histories import settings
 from tests.properties.machine import Streaming
 from tests.properties.stepping import PLACES, action
 
@@ -66,30 +65,15 @@ class InFiles(Streaming):
             self.comparison.run(self.stores, self.handle, self.look)
 
 
-def campaign(share: float) -> hypothesis.settings:
-    """Return how much to try: a share of the profile's examples, or as many as the environment says.
-
-    `HANSARD_TEST_EXAMPLES=2000 tools/test tests/properties/test_machine.py` is a campaign of hours.
-    """
-    profile = hypothesis.settings()
-    examples = os.environ.get("HANSARD_TEST_EXAMPLES")
-    return hypothesis.settings(
-        profile,
-        max_examples=int(examples) if examples else max(10, int(profile.max_examples * share)),
-        stateful_step_count=40,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_forks_streams_and_views_in_files_are_those_of_lists() -> None:
     """N-18, N-21, N-42, N-48 to N-51, N-54, N-55, N-57: any calls, through two stores, some opened anew."""
-    run_state_machine_as_test(InFiles, settings=campaign(0.08))
+    run_state_machine_as_test(InFiles, settings=settings(20))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_forks_streams_and_views_in_memory_are_those_of_lists() -> None:
     """N-21, N-42, N-48 to N-51, N-54, N-55, N-57: memory adds up to the same lists as files do."""
-    run_state_machine_as_test(InMemory, settings=campaign(0.1))
+    run_state_machine_as_test(InMemory, settings=settings(20))

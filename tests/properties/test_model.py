@@ -1,12 +1,10 @@
 """Any sequence of calls, through any handles, adds up to what a plain list would hold."""
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,6 +19,7 @@ from hypothesis.stateful import (
 import hansard
 from hansard import Event, Store
 from hansard.log import names
+from tests.properties.histories import settings
 from tests.properties.model import Fact, Json, ModelSession, patched
 
 IDS = st.sampled_from(["a", "Support/42", "x" * 300])
@@ -315,25 +314,13 @@ class InFiles(Conversations):
             file.write(data)
 
 
-def steps(share: float) -> hypothesis.settings:
-    """Return the profile's settings, a share of its examples or as many as asked for, of 40 steps each."""
-    profile = hypothesis.settings()
-    examples = os.environ.get("HANSARD_TEST_EXAMPLES")
-    return hypothesis.settings(
-        profile,
-        max_examples=int(examples) if examples else max(10, int(profile.max_examples * share)),
-        stateful_step_count=40,
-        suppress_health_check=[hypothesis.HealthCheck.too_slow],
-    )
-
-
 @pytest.mark.slow
 def test_sessions_in_files_are_lists() -> None:
     """N-2, N-18, N-19, N-33, N-42, N-57, N-72: any calls through two stores, torn tails between."""
-    run_state_machine_as_test(InFiles, settings=steps(0.25))
+    run_state_machine_as_test(InFiles, settings=settings(80))
 
 
 @pytest.mark.slow
 def test_sessions_in_memory_are_lists() -> None:
     """N-42, N-57, N-63, N-72: memory adds up to the same lists as files do."""
-    run_state_machine_as_test(InMemory, settings=steps(0.15))
+    run_state_machine_as_test(InMemory, settings=settings(60))

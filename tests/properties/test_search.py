@@ -10,13 +10,13 @@ import re
 import unicodedata
 from typing import Any
 
-import hypothesis
 import pytest
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from hansard import Store
+from tests.properties.histories import settings
 from tests.properties.plain import Json, PlainStore
-from tests.properties.test_machine import InFiles, campaign
+from tests.properties.test_machine import InFiles
 
 WORDS = ["yes", "and", "now", "no", "par", "part", "partial", "ial", "1", "n", "a", "T", "U", "t"]
 
@@ -128,8 +128,7 @@ class Searching(InFiles):
 def test_found_is_what_is_shown() -> None:
     """N-51, N-53, N-69, N-86: before and after compaction, with and without the index, by words in views."""
     # A step takes long, and a shorter history is hardly simpler: what fails is shown as it was found.
-    unshrunk = hypothesis.settings(campaign(0.08), phases=[hypothesis.Phase.generate])
-    run_state_machine_as_test(Searching, settings=unshrunk)
+    run_state_machine_as_test(Searching, settings=settings(20, shrink=False))
 
 
 def test_the_naive_search_finds_something() -> None:
