@@ -12,6 +12,7 @@ import pytest
 
 import hansard
 from hansard import Session
+from hansard.log.lock import Lock
 from tests.unit.evidence import Traffic, log_of
 
 MESSAGE = {"role": "user", "content": "x" * 700}
@@ -110,6 +111,38 @@ def test_seeing_another_s_append_reads_what_is_new(
         traffic.clear()
         assert theirs.add_message(MESSAGE).seq == seq + 3
         assert traffic.read <= 1_000
+
+
+def test_an_append_behind_another_s_takes_the_lock_once(
+    tmp_path: Path, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-71: where writers take turns, each reads what the other wrote, and nothing else, under one lock."""
+    taken = 0
+    acquire = Lock.acquire
+
+    def counted(lock: Lock, timeout: float) -> None:
+        nonlocal taken
+        taken += 1
+        acquire(lock, timeout)
+
+    monkeypatch.setattr(Lock, "acquire", counted)
+    with (
+        hansard.open(tmp_path / "s", durability="os") as one,
+        hansard.open(tmp_path / "s", durability="os") as other,
+    ):
+        writers = one.session("s"), other.session("s")
+        for session in writers:
+            session.add_message(MESSAGE)
+        for turn in range(20):
+            taken = 0
+            written = traffic.written
+            traffic.clear()
+            writers[turn % 2].add_message(MESSAGE)
+            assert taken == 1
+            assert len(traffic.writes) == 1
+            assert turn == 0 or traffic.read == written
+        assert writers[0].seq == writers[1].seq == 22
+        assert one.verify().ok
 
 
 def test_an_append_touches_its_own_session_only(tmp_path: Path, traffic: Traffic) -> None:

@@ -101,9 +101,9 @@ class Writer:
                     self._reset()
 
     def append_one(self, kind: bytes, data: bytes, *, durable: bool = True) -> Appended | None:
-        """Append one event to a log that nobody else has touched: the fast path.
+        """Append one event, if this is all that this process has to append to the session: the fast path.
 
-        Most appends are one message, without conditions, by the only writer there is at the moment. For
+        Most appends are one message, without conditions, by the only thread there is at the moment. For
         them this does what `append` does, without the order, the queue and the draft, in two thirds of
         the time. None: something is unusual, and nothing was done; take the ordinary way.
         """
@@ -139,18 +139,20 @@ class Writer:
         # A lock on a deleted file keeps nobody out, and a handle that has let go has another one.
         if handle.lock is not lock or not lock.exists():
             return None
-        mark = tail.mark
         descriptor = reader.segment.descriptor
-        now = format.now()
-        seq = mark.seq + 1
-        if tail.ctl:
-            line, crc = format.record(seq, now, kind, data, mark.crc, ctl=tail.ctl)
-        else:
-            line, crc = format.plain_record(seq, now, kind, data, mark.crc)
         try:
-            # Torn, or appended to by others.
-            if disk.size(descriptor) != mark.offset:
-                return None
+            if disk.size(descriptor) != tail.mark.offset:
+                # Appended to by others, which costs a look at what is new; or torn, or shut by them.
+                tail = handle.tail = reader.tail(tail)
+                if tail.shut or tail.size != tail.mark.offset:
+                    return None
+            mark = tail.mark
+            now = format.now()
+            seq = mark.seq + 1
+            if tail.ctl:
+                line, crc = format.record(seq, now, kind, data, mark.crc, ctl=tail.ctl)
+            else:
+                line, crc = format.plain_record(seq, now, kind, data, mark.crc)
             if handle.marked != handle.numbers[0]:
                 handle.mark()
             handle.tail = None

@@ -40,8 +40,8 @@ CONCURRENCY = (
     Mutant(
         "what others appended is not looked at",
         "log/writer.py",
-        "            if disk.size(descriptor) != mark.offset:\n",
-        "            if disk.size(descriptor) < mark.offset:\n",
+        "            if disk.size(descriptor) != tail.mark.offset:\n",
+        "            if disk.size(descriptor) < tail.mark.offset:\n",
         (f"{_AT_ONCE}::test_a_writer_that_opened_earlier_overwrites_nothing",),
     ),
     Mutant(
