@@ -12,6 +12,10 @@ from pydantic_ai import Agent, BinaryContent
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_ai.models.test import TestModel
 from pydantic_ai_harness.step_persistence import FileStepStore, SqliteStepStore, StepPersistence
+from pydantic_ai_harness.step_persistence.conversations import (
+    ConversationSummary,
+    SqliteConversationStore,
+)
 
 from hansard import importers
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
@@ -147,6 +151,60 @@ def test_messages_are_a_session_with_which_an_agent_goes_on(tmp_path: Path) -> N
     result = asyncio.run(goes_on.run("And now?", conversation_id="c1"))
     assert result.all_messages()[: len(history)] == history
     assert len(session.messages()) == len(result.all_messages())
+
+
+def test_conversations_are_sessions_with_which_an_agent_goes_on(tmp_path: Path) -> None:
+    """N-58, N-60: a conversation of the harness comes with its messages, its name and where it was held."""
+    path = tmp_path / "conversations.db"
+    original = SqliteConversationStore(database=path)
+
+    async def fill() -> list[ModelMessage]:
+        run = await agent().run(["Will it rain?", PICTURE])
+        history = run.all_messages()
+        named = await original.save(
+            summary=ConversationSummary(id="c1", workspace="/work/shop", model="m"),
+            messages=history,
+        )
+        await original.name(source=named, title="Rain")
+        await original.save(
+            summary=ConversationSummary(id="c/2", workspace="/work/shop"), messages=history[:1]
+        )
+        await original.set_archived(conversation_id="c/2", archived=True)
+        return history
+
+    history = asyncio.run(fill())
+    store, report = bring("pydantic-ai", path)
+    assert report.skipped == []
+    first, second = store.session("c1"), store.session("c/2")
+    saved = json.loads(ModelMessagesTypeAdapter.dump_json(history))
+    assert [native for _, native in natives_of(first.messages())] == saved
+    assert [native for _, native in natives_of(second.messages())] == saved[:1]
+    assert (first.title, second.title) == ("Rain", None)
+    assert first.metadata["workspace"] == second.metadata["workspace"] == "/work/shop"
+    assert first.metadata["pydantic-ai"]["model"] == "m"
+    assert [one.id for one in store.sessions(archived=True).items] == ["c/2"]
+    result = asyncio.run(agent(SessionPersistence(store)).run("And now?", conversation_id="c1"))
+    assert json.loads(result.all_messages_json())[: len(history)] == saved
+
+
+def test_a_damaged_conversation_is_reported(tmp_path: Path) -> None:
+    """N-34, N-81: one that cannot be read is named, and the others come."""
+    path = tmp_path / "conversations.db"
+    original = SqliteConversationStore(database=path)
+
+    async def fill() -> None:
+        history = (await agent().run("Will it rain?")).all_messages()
+        for name in ("a", "b"):
+            summary = ConversationSummary(id=name, workspace="/work/shop")
+            await original.save(summary=summary, messages=history)
+
+    asyncio.run(fill())
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE conversations SET messages = '{' WHERE id = 'a'")
+        connection.commit()
+    store, report = bring("pydantic-ai", path)
+    assert problems(report) == ["conversations.db:conversations:a"]
+    assert [one.id for one in store.sessions().items] == ["b"]
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"k": null}', "null", '[{"role": "user"}]'])

@@ -27,11 +27,30 @@ from hansard.importers.source import (
     decoded,
     moment,
     said,
+    text_of,
 )
 
 _DATABASES: Final = (".db", ".sqlite", ".sqlite3")
 _KINDS: Final = frozenset({"request", "response"})
-_CONVERSATIONS: Final = frozenset({"id", "revision", "metadata", "messages"})
+_CONVERSATIONS: Final = frozenset({"id", "revision", "metadata", "messages", "updated_at"})
+
+FORMAT: Final = "pydantic-ai"
+
+#: What of a conversation's summary has its own place here, follows from the messages, or was a process's.
+_READ: Final = frozenset(
+    {
+        "archived_at",
+        "id",
+        "message_count",
+        "owner_pid",
+        "revision",
+        "schema_version",
+        "title",
+        "total_tokens",
+        "updated_at",
+        "workspace",
+    }
+)
 
 
 def find(files: Files) -> Iterator[Found]:
@@ -145,5 +164,17 @@ def _stored(
             continue
         if items:
             items = [one if one.time else one._replace(time=moment(updated)) for one in items]
-            metadata = told if isinstance(told, dict) else {}
-            yield Foreign(before + str(name), items, where, metadata=metadata)
+            summary = told if isinstance(told, dict) else {}
+            archived = summary.get("archived_at") is not None
+            yield Foreign(before + str(name), items, where, _described(summary), archived=archived)
+
+
+def _described(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return what a conversation's summary says of it, and its messages do not."""
+    # Until somebody gives it a name, the harness calls it a new one.
+    named = summary.get("title_source") != "fallback"
+    return {
+        "title": text_of(summary.get("title")) if named else None,
+        "workspace": text_of(summary.get("workspace")),
+        FORMAT: {name: value for name, value in summary.items() if name not in _READ and value},
+    }
