@@ -84,6 +84,44 @@ def test_a_state_that_was_altered_in_the_index_is_not_gone_on_from(tmp_path: Pat
         assert store.sessions().items[0].message_count == 6
 
 
+def test_a_list_that_cannot_be_emptied_is_not_read_for_ever(tmp_path: Path) -> None:
+    """N-38, N-53: one byte is altered of what is yet to be read: SQLite finds it, and cannot remove it."""
+    root = tmp_path / "s"
+    names = ["m1", "m2", "m3", "m4", "m5"]
+    with hansard.open(root, durability="os") as store:
+        for name in names:
+            store.session(name).add_message({"role": "user", "content": f"words of {name}"})
+        assert [info.id for info in store.sessions().items] == names
+    with contextlib.closing(sqlite3.connect(root / "index.db")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'unread'"
+        ).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    data = (root / "index.db").read_bytes()
+    begin = (page - 1) * size
+    at = data.index(b"m3", begin, begin + size)
+    (root / "index.db").write_bytes(data[:at] + b"!" + data[at + 1 :])
+    with hansard.open(root, durability="os") as store:
+        assert sorted(hit.session for hit in store.search("words")) == names
+
+
+def test_forks_in_a_circle_are_not_followed_for_ever(tmp_path: Path) -> None:
+    """N-38, N-53: an index that says that a session was forked from its own fork is made anew."""
+    root = tmp_path / "s"
+    with hansard.open(root, durability="os") as store:
+        store.session("a").add_messages([{"role": "user", "content": "words"}] * 3)
+        store.session("a").fork("b").add_message({"role": "user", "content": "more words"})
+        found = store.search("words")
+        assert {hit.session for hit in found} == {"a", "b"}
+    with contextlib.closing(sqlite3.connect(root / "index.db")) as connection:
+        changed = connection.execute("UPDATE talk SET first = 9, parent = iif(id = 'a', 'b', 'a')")
+        assert changed.rowcount == 2
+        connection.commit()
+    with hansard.open(root, durability="os") as store:
+        assert store.search("words") == found
+
+
 @pytest.mark.slow
 def test_bytes_that_flip_in_the_index_lose_no_session(root: Path, rng: random.Random) -> None:
     """N-35, N-86: wherever the index is damaged, nothing raises, and every session is listed as it is."""

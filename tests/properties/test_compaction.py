@@ -137,7 +137,12 @@ def asked(session: Session, rng: random.Random) -> list[Any]:
 
 
 def _dateless(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name != "created"}
+    """Leave out when a fork was made, which is not the same in both; also where a scrub has noted it."""
+    return {
+        name: _dateless(value) if isinstance(value, dict) else value
+        for name, value in data.items()
+        if name != "created"
+    }
 
 
 KINDS = (

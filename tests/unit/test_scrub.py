@@ -8,6 +8,7 @@ import pytest
 
 import hansard
 from hansard import Store
+from hansard.upkeep import scrub
 
 #: In pieces, so that no scanner takes this file for a leak.
 KEY = "sk-" + "proj-" + "Ab1" * 16
@@ -31,6 +32,11 @@ def shown(session: hansard.Session) -> str:
         list(session.share(redact=False)),
     ]
     return msgspec.json.encode(everything).decode()
+
+
+def texts(session: hansard.Session) -> list[str]:
+    """Return what is said, in order."""
+    return [message["content"] for message in session.messages()]
 
 
 def test_secrets_are_gone_everywhere_at_all_times(store: Store) -> None:
@@ -75,6 +81,60 @@ def test_texts_can_be_named(store: Store) -> None:
     assert session.seq > before
     with pytest.raises(hansard.InvalidEvent, match="not empty"):
         session.scrub("")
+
+
+def test_a_fork_keeps_its_parent_whatever_is_taken_out(store: Store) -> None:
+    """N-48, N-66: a text that is also in the parent's name, and in every time, breaks no lineage, ever."""
+    parent = store.session("rex/2")
+    parent.add_message({"role": "user", "content": "rex, 2"})
+    child = parent.fork("child")
+    child.add_message({"role": "user", "content": "good rex"})
+    child.scrub("rex", "2", "0", "seq", "message", "parent")
+    store.compact()
+    for session in (child, store.session("child")):
+        assert session.parent == "rex/2"
+        assert texts(session) == ["[redacted], [redacted]", "good [redacted]"]
+    assert texts(parent) == ["rex, 2"]
+    assert store.verify().ok
+
+
+def test_what_an_earlier_scrub_took_out_of_a_fork_s_origin_stands(store: Store) -> None:
+    """N-48: a log that says that something else stands there keeps its parent all the same."""
+    store.session("parent").add_message({"content": "first"})
+    child = store.session("parent").fork("child")
+    fork = next(event for event in child.events() if event.kind == "session.forked")
+    wrong = {"parent": "[redacted]", "seq": 1, "created": "[redacted]"}
+    child._append([scrub.redaction(fork, "scrubbed", wrong)])
+    child.compact()
+    assert store.session("child").parent == "parent"
+    assert texts(store.session("child")) == ["first"]
+
+
+def test_the_words_of_the_format_stay(store: Store) -> None:
+    """N-66: names of members and of streams are not what was said; what was said in them is gone."""
+    session = store.session("a")
+    with session.stream() as answer:
+        answer.write("the message")
+    stream = next(event.data["stream"] for event in session.events() if "stream" in event.data)
+    session.snapshot("a label")
+    session.add_message({"message": "seq", "seq 1": 1, "seq 2": 2})
+    session.revert(session.seq - 1)
+    session.scrub("message", "seq", "label", "stream", stream[:2], "1", "2")
+    store.compact()
+    session = store.session("a")
+    assert texts(session) == ["the [redacted]"]
+    assert list(session.snapshots) == ["a [redacted]"]
+    (other,) = (
+        event.data["message"]
+        for event in session.events()
+        if event.kind == "message.added" and "content" not in event.data["message"]
+    )
+    assert other == {
+        "[redacted]": "[redacted]",
+        "[redacted] [redacted]": 1,
+        "[redacted] [redacted] (2)": 2,
+    }
+    assert store.verify().ok
 
 
 def test_a_key_across_two_parts_is_found(store: Store) -> None:

@@ -147,13 +147,13 @@ def _redact_dict(
     for key, item in value.items():
         shown, in_key = _redact_text(key, texts)
         if in_key:
-            shown = _unused(shown, value, done)
+            shown = unused(shown, value, done)
         done[shown], below = _redact(item, _name_below(key, value, name), texts)
         count += in_key + below
     return (done, count) if count else (value, 0)
 
 
-def _unused(key: str, *taken: dict[str, Any]) -> str:
+def unused(key: str, *taken: dict[str, Any]) -> str:
     """Return a key that stands in for another and takes no other's place."""
     number, free = 1, key
     while any(free in some for some in taken):

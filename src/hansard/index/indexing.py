@@ -10,6 +10,7 @@ kept. What is kept depends on what is in the store, and not on how the index cam
 made anew finds the same, in the same order.
 """
 
+import sqlite3
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -49,7 +50,7 @@ def update(
     meter = None if progress is None else _Meter(database, progress)
     while _is_behind(database, known=known):
         with database.changing():
-            _Step(backend, database, meter, known=known).go()
+            _advance(backend, database, meter, known=known)
     if meter is not None:
         meter.end()
 
@@ -69,8 +70,29 @@ def answer(
     # Others are so busy that there is always something new: keep them away for a moment.
     with database.changing():
         while _is_behind(database):
-            _Step(backend, database, None).go()
+            _advance(backend, database, None)
         return question(database)
+
+
+def _advance(
+    backend: Backend, database: Database, meter: "_Meter | None", *, known: bool = False
+) -> None:
+    """Go one step on; an index that is the same afterwards is damaged, and would be read for ever."""
+    before = _standing(database, known=known)
+    _Step(backend, database, meter, known=known).go()
+    if _standing(database, known=known) == before:
+        raise sqlite3.DatabaseError(f"damaged: reading does not get on from {before}")
+
+
+def _standing(database: Database, *, known: bool) -> tuple[object, ...]:
+    """Return how far reading is: no two steps leave the same, but for one that has nothing to do."""
+    session_id = _next(database, known=known)
+    if session_id is None:
+        unsettled = database.get(UNSETTLED)
+        texts = database.one("SELECT count(*) FROM doc") if unsettled else ()
+        return session_id, unsettled, *texts
+    row = database.one("SELECT t, seq FROM talk WHERE id = ?", session_id) or (0, 0)
+    return session_id, *row, *database.one("SELECT count(*) FROM doc WHERE t = ?", row[0])
 
 
 def _is_behind(database: Database, *, known: bool = False) -> bool:
@@ -137,14 +159,19 @@ class _Step:
     def go(self) -> None:
         """Read sessions until the step is full, or none is left; then see to the deleted ones."""
         database = self._database
+        done = None
         while not self._transcript.is_full():
             session_id = _next(database, known=self._known)
             if session_id is None:
                 if database.get(UNSETTLED) and self._settle():
                     database.put(UNSETTLED, 0)
                 return
+            if session_id == done:
+                # SQLite looks for it where it should be, and it is somewhere else.
+                raise sqlite3.DatabaseError(f"damaged: {session_id!r} cannot be taken from a list")
             if self._read(session_id):
                 database.do("DELETE FROM unread WHERE id = ?", session_id)
+                done = session_id
                 if self._meter is not None:
                     self._meter.finish(session_id)
 

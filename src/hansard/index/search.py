@@ -7,6 +7,7 @@ Who asks for one session is answered from what that session shows, inherited mes
 """
 
 import re
+import sqlite3
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -187,10 +188,14 @@ class _Shown:
     def place(self, row: Row) -> tuple[int, int]:
         """Return where a text was said: its log and seq. A fork may show a text of its own in that place."""
         talk = self._of(row)
+        passed = set()
         while 0 < row.seq <= talk.first and talk.parent is not None:
+            passed.add(talk.t)
             parent = self._talk(talk.parent)
             if parent is None:
                 break
+            if parent.t in passed:
+                raise sqlite3.DatabaseError(f"damaged: {parent.id!r} was forked from itself")
             talk = parent
         return talk.t, row.seq
 

@@ -16,6 +16,7 @@ from hansard.event.kinds import (
     MESSAGE_ADDED,
     MESSAGE_PART,
     MESSAGE_REDACTED,
+    SESSION_FORKED,
     MessageRedacted,
     is_said,
 )
@@ -49,7 +50,7 @@ class Redactions(NamedTuple):
                 # would seem to be streaming for ever.
                 kept = {"stream": part.stream, "over": True, "redacted": True}
                 return msgspec.structs.replace(event, raw=msgspec.json.encode(kept))
-        if dropped or event.seq in self.seqs or self._is_gone(event):
+        if dropped or self._is_replaced(event) or self._is_gone(event):
             instead = None if dropped else self.seqs.get(event.seq)
             if event.kind == MESSAGE_ADDED and not _has_message(instead):
                 # Nothing, or what whoever wrote the redaction took for a message: readers count on one.
@@ -59,6 +60,10 @@ class Redactions(NamedTuple):
             # Made anew: of one with large content nothing must be left.
             return Event(event.seq, event.stamp, event.kind, instead, event.key)
         return self._without_data(event) if event.kind == MESSAGE_REDACTED else event
+
+    def _is_replaced(self, event: Event) -> bool:
+        """Say whether something else stands in an event's place; what a fork was made of always stands."""
+        return event.seq in self.seqs and event.kind != SESSION_FORKED
 
     def _without_data(self, event: Event) -> Event:
         """Return a redaction without what it put in the place of something that is gone altogether now."""

@@ -11,9 +11,19 @@ from typing import Any, Final
 
 from hansard.event import codec, kinds, secrets
 from hansard.event.envelope import Draft, Event
-from hansard.event.kinds import CONTROL, MESSAGE_ADDED, MESSAGE_PART, MESSAGE_REDACTED
+from hansard.event.kinds import (
+    APPLICATION,
+    CONTROL,
+    MESSAGE_ADDED,
+    MESSAGE_PART,
+    MESSAGE_REDACTED,
+)
 
 _MARK: Final = "[redacted]"
+
+#: Members of hansard's own kinds by which events, sessions and files kept aside are found. Nobody has said
+#: them, and a fork whose parent has another name is one that has lost it.
+_LINKS: Final = frozenset({"created", "kept", "parent", "stream", "streams"})
 
 
 def redaction(event: Event, reason: str, instead: dict[str, Any] | None = None) -> Draft:
@@ -42,15 +52,28 @@ def scrub(events: Iterable[Event], texts: Sequence[str], reason: str) -> Iterato
                 # Looked at as a whole: a secret may lie across two parts.
                 streamed.setdefault(part.stream, (event, []))[1].append(part.text)
         elif event.kind != MESSAGE_REDACTED:
-            data = event.data
-            clean = _without(data, texts)
-            if clean is not data:
+            clean = _clean(event, texts)
+            if clean is not None:
                 yield redaction(event, reason, clean)
     for event, parts in streamed.values():
         text = "".join(parts)
         if _without(text, texts) is not text:
             # The parts only: of the whole message, if there is one, no more than has to go is gone.
             yield redaction(event, reason, {"stream": event.data["stream"]})
+
+
+def _clean(event: Event, texts: Sequence[str]) -> dict[str, Any] | None:
+    """Return an event's data without secrets; None if there are none."""
+    data = event.data
+    if event.kind.startswith(APPLICATION):
+        clean = _without(data, texts)
+    else:
+        # The names of the members are hansard's own words, by which the event is understood.
+        clean = {
+            name: value if name in _LINKS else _without(value, texts)
+            for name, value in data.items()
+        }
+    return None if clean == data else clean
 
 
 def _without(value: Any, texts: Sequence[str]) -> Any:
@@ -68,5 +91,11 @@ def _taken(value: Any, texts: Sequence[str]) -> Any:
     if isinstance(value, list):
         return [_taken(item, texts) for item in value]
     if isinstance(value, dict):
-        return {_taken(key, texts): _taken(item, texts) for key, item in value.items()}
+        done: dict[str, Any] = {}
+        for key, item in value.items():
+            taken = _taken(key, texts)
+            if taken != key:
+                taken = secrets.unused(taken, value, done)
+            done[taken] = _taken(item, texts)
+        return done
     return value
