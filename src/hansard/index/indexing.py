@@ -30,6 +30,9 @@ _TRIES: Final = 4
 #: So many sessions of a step are named before they are read (`Backend.ahead`).
 _AHEAD: Final = 10_000
 
+#: How far reading is when nothing is left.
+_DONE: Final = ()
+
 #: So many characters are read in one step, and so many texts taken out.
 STEP: Final = 8 << 20
 REMOVED: Final = 5_000
@@ -79,18 +82,20 @@ def _advance(
 ) -> None:
     """Go one step on; an index that is the same afterwards is damaged, and would be read for ever."""
     before = _standing(database, known=known)
+    if before == _DONE:
+        return  # by another, while this one waited for its turn
     _Step(backend, database, meter, known=known).go()
     if _standing(database, known=known) == before:
         raise sqlite3.DatabaseError(f"damaged: reading does not get on from {before}")
 
 
 def _standing(database: Database, *, known: bool) -> tuple[object, ...]:
-    """Return how far reading is: no two steps leave the same, but for one that has nothing to do."""
+    """Return how far reading is: no step that has something to do leaves it as it was."""
     session_id = _next(database, known=known)
     if session_id is None:
-        unsettled = database.get(UNSETTLED)
-        texts = database.one("SELECT count(*) FROM doc") if unsettled else ()
-        return session_id, unsettled, *texts
+        if not database.get(UNSETTLED):
+            return _DONE
+        return session_id, *database.one("SELECT count(*) FROM doc")
     row = database.one("SELECT t, seq FROM talk WHERE id = ?", session_id) or (0, 0)
     return session_id, *row, *database.one("SELECT count(*) FROM doc WHERE t = ?", row[0])
 
