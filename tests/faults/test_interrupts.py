@@ -83,6 +83,27 @@ def test_a_point_is_where_a_function_begins_or_a_c_function_has_returned() -> No
     assert outcomes == [[]] * counting.seen
 
 
+@pytest.mark.parametrize(
+    ("operation", "function"),
+    [
+        ("begin", "Writer._begin"),
+        ("compact", "Writer._begin_next"),
+        ("compact", "Writer._go_on"),
+        ("compact", "Handle._adopt"),
+        ("list", "Handle._open"),
+        ("restore", "Root.open_session"),
+    ],
+)
+def test_no_point_takes_the_end_of_one_file_for_that_of_another(
+    stage: Stage, operation: str, function: str
+) -> None:
+    """N-23, N-36: interrupted anywhere while it goes over to another file, a handle finds no damage there."""
+    at = 1
+    while interrupts.interrupt(stage, operation, at, within=function).fired:
+        at += 1
+    assert at > 1, "it has points"
+
+
 def test_a_lock_that_stays_held_is_noticed(stage: Stage) -> None:
     """N-23: the check fails for a step that is struck and leaves the session's lock held."""
     held: list[int] = []
@@ -113,7 +134,7 @@ def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(
             self._lead(order)
 
     def strike() -> interrupts.Interrupter:
-        interrupter = interrupts.Interrupter(0, within="Turns._lead")
+        interrupter = interrupts.Interrupter(1, within="Turns._lead")
         run(stage, BY_NAME["batch"], interrupter, (KeyboardInterrupt,), interrupter.may_lose)
         return interrupter
 

@@ -27,7 +27,7 @@ _CALL = dis.opmap["CALL"]
 class Interrupter:
     """Counts the points, and raises at one of them; `at` 0: only counts.
 
-    `within`: raises at the first point in the function of this name, such as `Turns.free`.
+    `within`: only the points in the function of this name count, such as `Turns.free`.
     """
 
     def __init__(self, at: int, *, within: str = "") -> None:
@@ -81,9 +81,10 @@ class Interrupter:
         self._from = None
         if before not in _AFTER or came_back or now == _CALL:
             return
+        if self._within not in {"", frame.f_code.co_qualname}:
+            return
         self.seen += 1
-        here = self.seen == self._at or frame.f_code.co_qualname == self._within
-        if here and not self.fired:
+        if self.seen == self._at and not self.fired:
             self.fired = True
             code = frame.f_code
             folder, _, file = code.co_filename.rpartition("/")
@@ -124,9 +125,9 @@ def points(stage: Stage, name: str) -> int:
     return counting.seen
 
 
-def interrupt(stage: Stage, name: str, at: int) -> Interrupter:
+def interrupt(stage: Stage, name: str, at: int, *, within: str = "") -> Interrupter:
     """Interrupt an operation at a point, and check all that must hold; raises `Wrong`."""
-    interrupter = Interrupter(at)
+    interrupter = Interrupter(at, within=within)
     hook = sys.unraisablehook
     # What is interrupted in a finaliser is shown by Python, and dropped; a hook may keep all that it holds.
     sys.unraisablehook = lambda _: None

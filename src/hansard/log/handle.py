@@ -256,8 +256,9 @@ class Handle:
             segment = self._segment_in(self.root.open_trashed(self.name))
         if segment is None:
             return False
-        self.reader = Reader(segment)
+        # In this order: an old end behind a new file would be taken for one that was cut.
         self.tail = None
+        self.reader = Reader(segment)
         return True
 
     def in_place(self) -> bool:

@@ -255,9 +255,11 @@ class Root:
                 except FileNotFoundError:
                     if self.in_trash(name):
                         if buried:
-                            with contextlib.suppress(FileNotFoundError):
+                            try:
+                                # Not in a `with`: an interrupt at its end would lose the descriptor.
                                 return disk.open_directory(self._trash, name)
-                            continue  # restored, or purged, just now
+                            except FileNotFoundError:
+                                continue  # restored, or purged, just now
                         raise deleted(session_id) from None
                     if create:
                         disk.make_directory(self._sessions, name)

@@ -310,6 +310,7 @@ class Writer:
         with contextlib.suppress(OSError):
             sweep(directory, older_than=STALE_SECONDS, now=clock.time())
         content = head + b"".join(draft.lines)
+        handle.tail = None
         handle.reader = Reader(create_segment(directory, handle.path, handle.session_id, content))
         handle.tail = draft.tail()
         self._keys.advance(start, handle.tail.mark)
@@ -501,6 +502,8 @@ class Writer:
         content = next_header(segment, previous, first)
         name = names.unpacked(segment.start.seq + 1)
         made = replace_segment(handle.directory.descriptor, segment, name, content)
+        # Unknown first: who is interrupted in between must not take the old end for that of the new file.
+        handle.tail = None
         handle.reader = Reader(made)
         handle.tail = Tail(made.start, 0, (), made.start.offset, previous.time)
         self._keys.begin(made.start)
