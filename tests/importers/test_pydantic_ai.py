@@ -162,12 +162,12 @@ def test_conversations_are_sessions_with_which_an_agent_goes_on(tmp_path: Path) 
         run = await agent().run(["Will it rain?", PICTURE])
         history = run.all_messages()
         named = await original.save(
-            summary=ConversationSummary(id="c1", workspace="/work/shop", model="m"),
+            summary=ConversationSummary(id="c1", workspace="/srv/shop", model="m"),
             messages=history,
         )
         await original.name(source=named, title="Rain")
         await original.save(
-            summary=ConversationSummary(id="c/2", workspace="/work/shop"), messages=history[:1]
+            summary=ConversationSummary(id="c/2", workspace="/srv/shop"), messages=history[:1]
         )
         await original.set_archived(conversation_id="c/2", archived=True)
         return history
@@ -180,7 +180,7 @@ def test_conversations_are_sessions_with_which_an_agent_goes_on(tmp_path: Path) 
     assert [native for _, native in natives_of(first.messages())] == saved
     assert [native for _, native in natives_of(second.messages())] == saved[:1]
     assert (first.title, second.title) == ("Rain", None)
-    assert first.metadata["workspace"] == second.metadata["workspace"] == "/work/shop"
+    assert first.metadata["workspace"] == second.metadata["workspace"] == "/srv/shop"
     assert first.metadata["pydantic-ai"]["model"] == "m"
     assert [one.id for one in store.sessions(archived=True).items] == ["c/2"]
     result = asyncio.run(agent(SessionPersistence(store)).run("And now?", conversation_id="c1"))
@@ -195,7 +195,7 @@ def test_a_damaged_conversation_is_reported(tmp_path: Path) -> None:
     async def fill() -> None:
         history = (await agent().run("Will it rain?")).all_messages()
         for name in ("a", "b"):
-            summary = ConversationSummary(id=name, workspace="/work/shop")
+            summary = ConversationSummary(id=name, workspace="/srv/shop")
             await original.save(summary=summary, messages=history)
 
     asyncio.run(fill())
