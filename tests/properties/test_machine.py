@@ -69,11 +69,11 @@ class InFiles(Streaming):
 @pytest.mark.timeout(0)
 def test_forks_streams_and_views_in_files_are_those_of_lists() -> None:
     """N-18, N-21, N-42, N-48 to N-51, N-54, N-55, N-57: any calls, through two stores, some opened anew."""
-    run_state_machine_as_test(InFiles, settings=settings(20))
+    run_state_machine_as_test(InFiles, settings=settings(14))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_forks_streams_and_views_in_memory_are_those_of_lists() -> None:
     """N-21, N-42, N-48 to N-51, N-54, N-55, N-57: memory adds up to the same lists as files do."""
-    run_state_machine_as_test(InMemory, settings=settings(20))
+    run_state_machine_as_test(InMemory, settings=settings(13))

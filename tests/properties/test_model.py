@@ -317,10 +317,10 @@ class InFiles(Conversations):
 @pytest.mark.slow
 def test_sessions_in_files_are_lists() -> None:
     """N-2, N-18, N-19, N-33, N-42, N-57, N-72: any calls through two stores, torn tails between."""
-    run_state_machine_as_test(InFiles, settings=settings(80))
+    run_state_machine_as_test(InFiles, settings=settings(96))
 
 
 @pytest.mark.slow
 def test_sessions_in_memory_are_lists() -> None:
     """N-42, N-57, N-63, N-72: memory adds up to the same lists as files do."""
-    run_state_machine_as_test(InMemory, settings=settings(60))
+    run_state_machine_as_test(InMemory, settings=settings(64))

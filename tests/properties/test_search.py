@@ -128,7 +128,7 @@ class Searching(InFiles):
 def test_found_is_what_is_shown() -> None:
     """N-51, N-53, N-69, N-86: before and after compaction, with and without the index, by words in views."""
     # A step takes long, and a shorter history is hardly simpler: what fails is shown as it was found.
-    run_state_machine_as_test(Searching, settings=settings(20, shrink=False))
+    run_state_machine_as_test(Searching, settings=settings(13, shrink=False))
 
 
 def test_the_naive_search_finds_something() -> None:
