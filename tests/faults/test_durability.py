@@ -7,19 +7,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 
 import hansard
+from hansard.backend.local_log import LocalLog
 from hansard.log import disk, segment
+from hansard.log.draft import Touched
 from hansard.log.root import Root
 from hansard.log.writer import Writer
 from hansard.testing import faults
-from tests.faults.crash_runs import PLANS, Plan, broken_promises, whole_life
+from tests.faults.crash_runs import ID, MESSAGES, PLANS, Plan, Run, broken_promises, whole_life
 from tests.faults.scenes import do_not_wait_for_the_disk
-
-ID = "s"
 
 
 class Trace:
@@ -239,6 +239,34 @@ def test_after_any_power_cut_an_os_store_is_a_prefix(
 ) -> None:
     """N-39, F-28: with "os", a power cut leaves a prefix of what was written; a hole is damage."""
     found = list(broken_promises(tmp_path, plan.write, "os", sample=(rng, SOME)))
+    assert [wrong for wrong in found if wrong] == []
+    assert len(found) >= 100
+
+
+@pytest.mark.slow
+def test_what_is_appended_while_a_segment_is_sealed_is_synced_before_the_next_refers_to_it(
+    tmp_path: Path, quick: pytest.MonkeyPatch
+) -> None:
+    """N-37, N-39, F-31: another's record, written behind the first sync of a seal, leaves no hole."""
+    sync = Writer._sync
+
+    def plan(run: Run) -> None:
+        def append_behind(writer: Writer, touched: Touched) -> None:
+            sync(writer, touched)
+            quick.setattr(Writer, "_sync", sync)
+            run._stores[1].session(ID).add_message(MESSAGES[1])
+
+        def seal() -> None:
+            quick.setattr(Writer, "_sync", append_behind)
+            log = cast("LocalLog", run.store._backend.log(ID))
+            assert log._writer.seal()
+
+        run.step(run.open, None)
+        run.step(run.open, None)
+        run.append(MESSAGES[0])
+        run.step(seal, MESSAGES[:2])
+
+    found = list(broken_promises(tmp_path, plan, "os"))
     assert [wrong for wrong in found if wrong] == []
     assert len(found) >= 100
 

@@ -115,7 +115,9 @@ DURABILITY = (
         "            raise self._fail(error) from error\n        previous = ",
         "            pass\n        except OSError as error:\n"
         "            raise self._fail(error) from error\n        previous = ",
-        (f"{_ORDER}::test_after_any_power_cut_an_os_store_is_a_prefix[sealing and joining]",),
+        (
+            f"{_ORDER}::test_what_is_appended_while_a_segment_is_sealed_is_synced_before_the_next_refers_to_it",
+        ),
     ),
     Mutant(
         "the next segment gets its name before it is synced",

@@ -77,7 +77,7 @@ def examine(mutant: Mutant) -> Verdict:
 def _run(mutant: Mutant, source: Path) -> Verdict:
     command = [
         *(sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"),
-        *("--tb=no", "-rfE", "--timeout=60", *mutant.tests),
+        *("--tb=no", "-rfE", "--timeout=200", *mutant.tests),
     ]
     environment = {
         **os.environ,
@@ -101,7 +101,7 @@ def _run(mutant: Mutant, source: Path) -> Verdict:
         )
     except subprocess.TimeoutExpired:
         return Verdict(caught=True, told=f"hangs for {_LIMIT} s")
-    caught = re.search(r"^(?:FAILED|ERROR) (tests/\S+)", done.stdout, re.MULTILINE)
+    caught = re.search(r"^(?:FAILED|ERROR) (tests/\S+.*)", done.stdout, re.MULTILINE)
     if done.returncode == _FAILED and caught:
         return Verdict(caught=True, told=caught[1])
     if done.returncode == 0:
