@@ -4,9 +4,9 @@ Above: `writer`.  Below: `disk`, portalocker.
 The lock belongs to the open file, so the operating system frees it when its holder dies; the file
 itself is empty for ever and says nothing (F-38). Measured here for lock and unlock: `flock` 1.2 µs,
 portalocker's locker called for the bare function it uses 1.2, its checked method 2.9–4.3, `portalocker.Lock`
-26 with a poll of 250 ms. So: the bare function, and a poll of our own that starts at 200 µs. Four processes on
-one session append 30,000 times a second with that, and 25,000 times if it starts at 50 µs: who wakes too early
-takes the processor from the one that holds the lock.
+26 with a poll of 250 ms. So: the bare function, and a poll of our own that starts at 200 µs. With that, four
+processes on one session append 30,000 times a second, and 25,000 times if it starts at 50 µs: who wakes too
+early takes the processor from the one that holds the lock.
 """
 
 import errno
