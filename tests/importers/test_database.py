@@ -79,13 +79,13 @@ def test_a_log_that_was_cut_is_read_as_far_as_it_is_whole(tmp_path: Path) -> Non
     assert seen >= {0, 1, 2, 3}
 
 
-#: Writes to two tables in each transaction, and moves its log into the database all the time.
+#: Writes to two tables in each transaction, and moves its log into the database every few of them.
 WRITER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute(f"PRAGMA journal_mode={sys.argv[2]}")
 connection.execute("PRAGMA synchronous=OFF")
-connection.execute("PRAGMA wal_autocheckpoint=7")
+connection.execute("PRAGMA wal_autocheckpoint=100")
 for table in ("t", "u"):
     connection.execute(f"CREATE TABLE {table} (a INTEGER PRIMARY KEY, b)")
 print("ready", flush=True)
@@ -131,6 +131,34 @@ def test_a_database_that_is_being_written_to_is_read_as_it_was_at_one_moment(
             assert mode == "delete" or len(seen) > 1
         finally:
             writer.kill()
+
+
+def test_what_was_read_twice_in_the_middle_of_a_change_is_read_again(tmp_path: Path) -> None:
+    """N-18: its program rests in the middle of a change, and is done right behind the second look."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+        connection.executemany("INSERT INTO t VALUES (?)", [(number,) for number in range(5)])
+        connection.commit()
+    whole = path.read_bytes()
+    journal = path.with_name("x.db-journal")
+    journal.write_bytes(b"how it was")
+    path.write_bytes(whole[: len(whole) // 2].ljust(len(whole), b"\xff"))
+    looks = 0
+
+    class Resting(Files):
+        def read(self, path: Path, *, largest: int = LARGEST) -> bytes | None:
+            nonlocal looks
+            found = super().read(path, largest=largest)
+            looks += path.name == "x.db"
+            if looks == 2:
+                journal.with_name("x.db").write_bytes(whole)
+                journal.unlink(missing_ok=True)
+            return found
+
+    with database.opened(Resting(tmp_path), path) as connection:
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (5,)
+    assert looks == 4
 
 
 class Overtaken(Files):

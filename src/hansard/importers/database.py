@@ -93,21 +93,30 @@ def _content(files: Files, path: Path) -> bytes:
             raise Unreadable(problem.what if problem else "cannot be read")
         # With a log, a database is changed only out of it. As long as that was not begun anew, all that was
         # changed while the database was being read stands in the log, and covers it. Without one, it is
-        # read a second time, and must be the same.
+        # read a second time, and must be the same; and in between there must have been no journal, or both
+        # may be of the same moment in the middle of a change.
+        changing = _is_changing(files, journal)
         log = _log(files, beside)
         if log[:_LOG_HEADER] == before[:_LOG_HEADER] and (log or files.read(path) == content):
-            break
+            if _is_changing(files, journal):
+                raise Unreadable(
+                    "its program writes to it, or stopped in the middle of that, as the file *-journal "
+                    "says; let it finish, or open it once with that program, which puts it right, and "
+                    "import it then"
+                )
+            if not changing:
+                break
     else:
         raise Unreadable("it is being written to all the time; import it when its program rests")
     if not content.startswith(MAGIC):
         raise Unreadable("no SQLite database")
-    if files.exists(journal) and any(files.read(journal) or b""):
-        raise Unreadable(
-            "its program writes to it, or stopped in the middle of that, as the file *-journal says; let it "
-            "finish, or open it once with that program, which puts it right, and import it then"
-        )
     content = _committed(content, log)
     return content[: _VERSIONS.start] + _NO_LOG + content[_VERSIONS.stop :]
+
+
+def _is_changing(files: Files, journal: Path) -> bool:
+    """Say whether a journal tells how to undo what is being changed, or was when its program died."""
+    return files.exists(journal) and any(files.read(journal) or b"")
 
 
 def _log(files: Files, path: Path) -> bytes:
