@@ -19,6 +19,7 @@ import pytest
 import hansard
 from hansard import SessionInfo
 from hansard.index import database as databases
+from hansard.index import indexing
 from hansard.testing import faults
 from tests.unit.evidence import log_of
 from tests.unit.index import naive
@@ -104,6 +105,17 @@ def test_a_list_that_cannot_be_emptied_is_not_read_for_ever(tmp_path: Path) -> N
     (root / "index.db").write_bytes(data[:at] + b"!" + data[at + 1 :])
     with hansard.open(root, durability="os") as store:
         assert sorted(hit.session for hit in store.search("words")) == names
+
+
+def test_an_index_in_which_nothing_gets_on_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-38, N-53: a step that leaves all as it was is the last one, and whoever searches is told."""
+    monkeypatch.setattr(indexing._Step, "go", lambda _: None)
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        store.session("s").add_message({"role": "user", "content": "words"})
+        with pytest.raises(hansard.HansardError, match="does not get on"):
+            store.search("words")
 
 
 def test_forks_in_a_circle_are_not_followed_for_ever(tmp_path: Path) -> None:

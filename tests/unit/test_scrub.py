@@ -89,7 +89,8 @@ def test_a_fork_keeps_its_parent_whatever_is_taken_out(store: Store) -> None:
     parent.add_message({"role": "user", "content": "rex, 2"})
     child = parent.fork("child")
     child.add_message({"role": "user", "content": "good rex"})
-    child.scrub("rex", "2", "0", "seq", "message", "parent")
+    done = child.scrub("rex", "2", "0", "seq", "message", "parent")
+    assert {event.data["kind"] for event in done} == {"message.added"}
     store.compact()
     for session in (child, store.session("child")):
         assert session.parent == "rex/2"
@@ -123,6 +124,8 @@ def test_the_words_of_the_format_stay(store: Store) -> None:
     store.compact()
     session = store.session("a")
     assert texts(session) == ["the [redacted]"]
+    added = [event.data for event in session.events() if event.kind == "message.added"]
+    assert added[0]["stream"] == stream
     assert list(session.snapshots) == ["a [redacted]"]
     (other,) = (
         event.data["message"]
