@@ -29,7 +29,7 @@ from google.genai import types
 import hansard
 from hansard.adapters import common, tally
 from hansard.adapters.adk import HansardSessionService
-from hansard.testing import faults
+from tests.crashlab import faults
 
 # The kit says of some of its own features that they are experimental, whoever uses them.
 pytestmark = pytest.mark.filterwarnings("ignore:.*EXPERIMENTAL.*:UserWarning")

@@ -20,7 +20,7 @@ from claude_agent_sdk.testing import run_session_store_conformance
 import hansard
 from hansard.adapters import common, tally
 from hansard.adapters.claude_agent import HansardSessionStore
-from hansard.testing import faults
+from tests.crashlab import faults
 
 PROJECT = "p"
 SESSION = "00000000-0000-4000-8000-000000000001"

@@ -1,6 +1,6 @@
 """Runs of a store that a power cut may end at any point, and what must be found then.
 
-A run is a plan of steps. `hansard.testing.crashes` rebuilds what may be left of it after each call; here
+A run is a plan of steps. `tests.crashlab.crashes` rebuilds what may be left of it after each call; here
 each of these states is opened, read, verified and appended to, and compared with what had been acknowledged.
 `PLANS` are all runs; `tools/crash/campaign` goes through them too.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import hansard
-from hansard.testing import crashes, faults
+from tests.crashlab import crashes, faults
 
 ID = "s"
 CHILD = "child"

@@ -16,7 +16,7 @@ import pytest
 
 import hansard
 from hansard.log.format import TORN
-from hansard.testing import faults
+from tests.crashlab import faults
 
 ID = "s"
 

@@ -17,7 +17,7 @@ import pytest
 
 import hansard
 from hansard.log import disk
-from hansard.testing import faults
+from tests.crashlab import faults
 
 ID = "support/42"
 NAME = "support+42"

@@ -24,7 +24,7 @@ PATIENCE = 60
 PROGRAM = """
 import os, sys
 import hansard
-from hansard.testing import faults
+from tests.crashlab import faults
 
 role, path, name, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 with hansard.open(path, durability="os") as store:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hansard.log import disk
-from hansard.testing import crashes
+from tests.crashlab import crashes
 
 
 @pytest.fixture

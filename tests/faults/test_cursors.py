@@ -13,7 +13,7 @@ import pytest
 from hansard.backend.contract import Cursor
 from hansard.backend.local import LocalBackend
 from hansard.errors import DiskFailed
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.faults.scenes import Leftovers, do_not_wait_for_the_disk, temporaries
 
 Positions = dict[str, int]

@@ -9,7 +9,7 @@ import pytest
 import hansard
 from hansard.errors import LockTimeout, SessionDeleted, SessionNotFound
 from hansard.log import disk, names
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store, replaced, until
 
 

@@ -21,7 +21,7 @@ import pytest
 
 import hansard
 from hansard.log import names
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.faults.scenes import (
     ID,
     SCENES,

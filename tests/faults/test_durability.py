@@ -17,7 +17,7 @@ from hansard.log import disk, segment
 from hansard.log.draft import Touched
 from hansard.log.root import Root
 from hansard.log.writer import Writer
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.faults.crash_runs import ID, MESSAGES, PLANS, Plan, Run, broken_promises, whole_life
 from tests.faults.scenes import do_not_wait_for_the_disk
 

@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard.log import disk
-from hansard.testing import faults
+from tests.crashlab import faults
 
 ID = "s"
 

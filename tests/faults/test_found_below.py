@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard.log import lock
-from hansard.testing import faults
+from tests.crashlab import faults
 
 ID = "s"
 SAID = [{"role": "user", "content": "first"}, {"role": "user", "content": "second"}]

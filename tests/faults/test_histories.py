@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hansard.testing import histories
-from hansard.testing._history_values import EMPTY, digest, message, view_digest
-from hansard.testing.histories import End, History, Operation, Record, Violation
+from tests.crashlab import histories
+from tests.crashlab.histories import End, History, Operation, Record, Violation
+from tests.crashlab.history_values import EMPTY, digest, message, view_digest
 
 S = "steady/0"
 

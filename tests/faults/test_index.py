@@ -20,7 +20,7 @@ import hansard
 from hansard import SessionInfo
 from hansard.index import database as databases
 from hansard.index import indexing
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.unit.evidence import log_of
 from tests.unit.index import naive
 from tests.unit.index.busy import Busy

@@ -20,7 +20,7 @@ import pytest
 
 import hansard
 from hansard.index.catalogue import Catalogue
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.faults.test_fork import ended_well, in_child
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store
 from tests.unit.index import naive

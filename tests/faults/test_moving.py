@@ -16,7 +16,7 @@ import pytest
 import hansard
 from hansard import Store
 from hansard.log import disk, names
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.faults.workers import PATIENCE, Crew, Wire, replaced
 
 EVENTS = 40

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import strategies as st
 
 import hansard
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.faults.logs import ID, Bench, Log, rich_log
 
 NEW = {"role": "user", "content": "new"}

@@ -17,7 +17,7 @@ from hansard.errors import InUse, SessionDeleted, SessionNotFound
 from hansard.event.envelope import Draft
 from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk, names
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.faults.scenes import do_not_wait_for_the_disk
 from tests.faults.workers import (
     Crew,

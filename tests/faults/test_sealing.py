@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 import hansard
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.faults.scenes import (
     FIRST,
     FOURTH,

@@ -1,6 +1,6 @@
 """Faults below Python: system calls of a real process are struck through LD_PRELOAD (tools/crash/shim.c).
 
-The faults at the seam (`hansard.testing.faults`) strike each call in each run: there are its hundreds.
+The faults at the seam (`tests.crashlab.faults`) strike each call in each run: there are its hundreds.
 Here a sample, chosen by the run's seed, shows that nothing goes past the seam, SQLite's files included;
 `tools/crash/campaign --rows 1,2,3,4` strikes all. Without a C compiler these tests are skipped.
 """

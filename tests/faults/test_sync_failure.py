@@ -20,7 +20,7 @@ import hansard
 from hansard.log import disk
 from hansard.log.draft import Touched
 from hansard.log.writer import Writer
-from hansard.testing import faults
+from tests.crashlab import faults
 
 ID = "s"
 

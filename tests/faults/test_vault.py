@@ -21,7 +21,7 @@ import pytest
 import hansard
 from hansard.log import disk
 from hansard.log.lock import Lock
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.faults.crash_runs import Durability, Run, broken_promises
 from tests.faults.scenes import Leftovers, do_not_wait_for_the_disk, temporaries
 from tests.faults.workers import PATIENCE, Crew, Wire, context

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.faults.scenes import do_not_wait_for_the_disk, temporaries
 
 NUMBERS = [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import hansard
-from hansard.testing import faults
+from tests.crashlab import faults
 
 PLACE = Path(__file__).resolve().parent / "v1"
 

@@ -14,7 +14,7 @@ import pytest
 import hansard
 from hansard import importers
 from hansard.importers import source
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.importers.trees import KEY, chat, contents, session_file, texts, write
 
 KINDS = ("a3s-code", "openclaw", "praisonai", "workspace")

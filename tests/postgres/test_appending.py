@@ -12,7 +12,7 @@ import pytest
 import hansard
 from hansard.backend.postgres.append import Writer
 from hansard.backend.postgres.backend import PostgresBackend
-from hansard.testing.checks.base import together
+from tests.contract.backends import together
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
 

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 import hansard
-from hansard.testing import histories
+from tests.crashlab import histories
 from tests.postgres.cutting import Cutting
 from tests.postgres.server import PATIENCE, Server
 

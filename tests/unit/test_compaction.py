@@ -13,7 +13,7 @@ import zstandard
 
 import hansard
 from hansard import Store
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.unit.saying import found_anywhere, said, talk, tree
 
 

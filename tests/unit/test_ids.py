@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import hansard
 from hansard import Store
 from hansard.log import names
-from hansard.testing.checks.keeping import BAD_IDS, IDS
+from tests.contract.test_keeping import BAD_IDS, IDS
 from tests.unit.evidence import tree
 
 TRAVERSAL = [

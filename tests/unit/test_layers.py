@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 LAYERS = (
     # the edges: they use the public API, as any user's code would
-    ("__main__", "cli", "viewer", "adapters", "importers", "exporters", "testing"),
+    ("__main__", "cli", "viewer", "adapters", "importers", "exporters"),
     # the same as store and session, async
     ("aio",),
     # the package itself, `hansard/__init__`: the public names

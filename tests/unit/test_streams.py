@@ -9,7 +9,7 @@ import pytest
 
 import hansard
 from hansard import Session, Store
-from hansard.testing import faults
+from tests.crashlab import faults
 
 
 def test_a_finished_message_is_one_message(session: Session) -> None:

@@ -16,7 +16,7 @@ import hansard
 from hansard import Session, Store, workspace
 from hansard.event.envelope import Draft
 from hansard.event.kinds import MESSAGE_ADDED
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.unit.evidence import log_of, tree
 
 NOW = datetime.now(UTC)

@@ -2,7 +2,7 @@
 
 Above: `nursery`, which arms it in a child; `shimmed`, which says what to strike.  Below: `shim.c`.
 The shim counts the calls of a process that change something below a path, and strikes one of them. Unlike
-the faults of `hansard.testing`, it reaches what never passes through `hansard.log.disk`: SQLite's own files,
+the faults of `tests/crashlab`, it reaches what never passes through `hansard.log.disk`: SQLite's own files,
 the interpreter's, and whatever a later change might forget to send through the seam.
 """
 

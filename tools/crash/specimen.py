@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import hansard
 from hansard.backend import local, local_log
 from hansard.log import dictionary, format
-from hansard.testing import faults
+from tests.crashlab import faults
 
 #: The session that is read after each case, whatever was damaged.
 OTHER = "other"

@@ -4,7 +4,7 @@ Above: `state`, `upkeep`, `store`, `session`.  Below: `event`, `errors`.
 Four nouns: a `Backend` holds sessions, a `Log` is one session in it, a `Stage` is one that is not there yet,
 a `Cursor` is how far a consumer has got. All but a stage are safe to use from many threads, and so is what
 they point to from many processes.
-`hansard.testing.contract` holds each promise below as a check that every backend must pass.
+`tests/contract` tests each promise below on every backend.
 
 All backends promise:
 

@@ -1,8 +1,8 @@
 """The kinds of events, and the shape of each one's data.
 
 Above: `codec`, `state`, `session`.  Below: msgspec.
-A kind's name is on disk for ever. A new field has a default; a kind is never reused; what cannot obey
-gets an `upcast`. Fields that a struct does not name are kept in the log and handed out with the data: structs
+A kind's name is permanent on disk. A new field has a default; a kind is never reused. Fields that a
+struct does not name are kept in the log and handed out with the data: structs
 are how the store itself reads an event, not all that an event may say.
 """
 

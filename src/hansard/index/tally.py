@@ -10,7 +10,6 @@ import msgspec
 from hansard.backend.contract import Log
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, USAGE_RECORDED
-from hansard.event.upcast import upcast
 from hansard.state import fold, redaction
 from hansard.state.fold import State, Usage
 
@@ -40,5 +39,5 @@ def _add(days: dict[str, tuple[int, int]], events: list[Event]) -> None:
     for event in events:
         day = event.stamp[:10]
         there, messages = days.get(day, (0, 0))
-        is_message = upcast(event).kind == MESSAGE_ADDED
+        is_message = event.kind == MESSAGE_ADDED
         days[day] = (there + 1, messages + is_message)

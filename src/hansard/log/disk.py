@@ -4,7 +4,7 @@ Above: everything in `log` and `backend.local`.  Below: the operating system.
 Functions take a directory's descriptor and a bare name, so that no path component below the
 store's root is looked up twice and no symbolic link is followed (docs/format.md, F-4). They raise
 plain `OSError`; `explain` turns one into the error that a caller sees. Faults are injected by
-replacing the functions of this module (`hansard.testing.faults`), which is why every other module
+replacing the functions of this module (`tests/crashlab/faults.py`), which is why every other module
 calls them as `disk.write(...)` and never binds them to a name of its own.
 """
 

@@ -23,7 +23,6 @@ from hansard.event.kinds import (
     SESSION_SNAPSHOTTED,
     USAGE_RECORDED,
 )
-from hansard.event.upcast import upcast
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -97,8 +96,7 @@ def apply_all(state: State, events: list[Event]) -> State:
         return state
     counts = dict(state.kinds)
     changes: dict[str, Any] = {}
-    for stored in events:
-        event = upcast(stored)
+    for event in events:
         kind = event.kind
         counts[kind] = counts.get(kind, 0) + 1
         step = _STEPS.get(kind)

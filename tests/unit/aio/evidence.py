@@ -12,8 +12,8 @@ import pytest
 from hansard.log.handle import Handle
 from hansard.log.lock import Lock
 from hansard.log.turns import Turns
-from hansard.testing import faults
-from hansard.testing.faults import Call
+from tests.crashlab import faults
+from tests.crashlab.faults import Call
 
 #: Whoever waits so long has hung.
 PATIENCE = 60.0

@@ -11,7 +11,7 @@ from hansard.backend.contract import Append
 from hansard.errors import SyncFailed
 from hansard.event.envelope import Draft
 from hansard.log import disk
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.unit.aio.evidence import Stay, come_round
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard import Store
-from hansard.testing import faults
+from tests.crashlab import faults
 
 MESSAGE = {"role": "user", "content": "hello"}
 

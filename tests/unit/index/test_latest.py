@@ -10,7 +10,7 @@ from zlib import crc32
 import pytest
 
 import hansard
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.unit.evidence import log_of
 from tests.unit.index import naive
 from tests.unit.index.busy import Busy

@@ -9,7 +9,7 @@ import pytest
 from hansard.backend.local import LocalBackend
 from hansard.errors import Closed, HansardError
 from hansard.log.cursor import SLACK
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.unit.evidence import Traffic
 from tests.unit.log.cursor_files import file_of, keep, kept
 

@@ -10,7 +10,7 @@ import pytest
 from hansard.backend.local import LocalBackend
 from hansard.errors import Closed, Damaged, LockTimeout, ReadOnly, UnsafePath
 from hansard.log import names
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.unit.evidence import modes, tree
 from tests.unit.log.cursor_files import file_of, keep, kept
 

@@ -15,7 +15,7 @@ import zstandard
 import hansard
 from hansard.log import dictionary
 from hansard.log.root import Root
-from hansard.testing import faults
+from tests.crashlab import faults
 
 WORDS = [
     re.sub("[^a-z]", "", word)

@@ -18,7 +18,7 @@ from hansard.backend.contract import Changed, Watch
 from hansard.backend.local import LocalBackend
 from hansard.event.envelope import Draft
 from hansard.log import disk, marks
-from hansard.testing import faults
+from tests.crashlab import faults
 
 DRAFT = [Draft("app.note", b"{}", control=False)]
 

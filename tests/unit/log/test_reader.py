@@ -11,7 +11,7 @@ import hansard
 from hansard.log import format, names, reader
 from hansard.log.reader import Reader
 from hansard.log.segment import open_segment
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.format.hand import HandLog
 
 

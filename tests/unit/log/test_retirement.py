@@ -16,8 +16,8 @@ from hansard.backend import local
 from hansard.log import dictionary, retirement
 from hansard.log.root import Root
 from hansard.log.sealed import Sealed
-from hansard.testing import faults
 from hansard.upkeep.compaction import _sample
+from tests.crashlab import faults
 from tests.faults.scenes import do_not_wait_for_the_disk
 
 SECRET = "the launch code is xyzzy plugh swordfish-4711 and nothing else"  # noqa: S105 - made up

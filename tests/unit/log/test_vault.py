@@ -15,7 +15,7 @@ import hansard
 from hansard.log import disk, names
 from hansard.log.root import Root
 from hansard.log.vault import Kept, Vault
-from hansard.testing import faults
+from tests.crashlab import faults
 
 CONTENT = b"large " * 1000
 OTHER = b"other " * 1000

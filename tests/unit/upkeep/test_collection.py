@@ -15,7 +15,7 @@ import hansard
 from hansard.backend.contract import Log
 from hansard.event.envelope import Draft
 from hansard.log.vault import Vault
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.format.grammar import PAGE, grammar, pattern
 
 LIMIT = 1000

@@ -12,8 +12,8 @@ import pytest
 
 import hansard
 from hansard.log import disk, names
-from hansard.testing import faults
 from hansard.upkeep.examination import Examination, Remark
+from tests.crashlab import faults
 
 ROOT = os.geteuid() == 0
 PATIENCE = 60.0

@@ -14,8 +14,8 @@ import pytest
 
 import hansard
 from hansard.backend import local_log
-from hansard.testing import faults
 from hansard.upkeep import periodic
+from tests.crashlab import faults
 
 NAME = "hansard-compaction"
 

@@ -12,7 +12,7 @@ import hansard
 from hansard import InUse, PruneReport, Session, Store
 from hansard.event.envelope import Draft
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
-from hansard.testing import faults
+from tests.crashlab import faults
 from tests.unit.evidence import log_of, tree
 
 DAY = timedelta(days=1)

@@ -1,6 +1,6 @@
 """Row 5: every state that a power cut may leave, rebuilt from what the store asked of the disk.
 
-Above: `campaign`.  Below: `hansard.testing.crashes`, and the runs of `tests/faults/crash_runs`.
+Above: `campaign`.  Below: `tests.crashlab.crashes`, and the runs of `tests/faults/crash_runs`.
 """
 
 import os
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hansard.log import disk
-from hansard.testing import crashes
+from tests.crashlab import crashes
 from tests.faults.crash_runs import PLANS, Durability, problem_of, recorded
 from tools.crash.row import Outcome, Row
 

@@ -1,6 +1,6 @@
 """Row 7: workers killed with kill -9 while four processes × two threads do all that a store can do.
 
-Above: `campaign`, tests.  Below: `hansard.testing.histories`.
+Above: `campaign`, tests.  Below: `tests.crashlab.histories`.
 A case is one history: a dozen workers are killed while others append, compact, fork, delete and list.
 """
 
@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hansard.testing import histories
+from tests.crashlab import histories
 from tools.crash.row import Outcome, Row
 
 #: Each case is a history with so many kills.

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from hansard.testing import faults
+from tests.crashlab import faults
 
 __all__ = ["Recording", "State", "Tree", "record"]
 

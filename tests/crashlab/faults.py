@@ -28,7 +28,7 @@ import os
 from collections.abc import Collection
 from typing import Any, Literal
 
-from hansard.testing._seam import MUTATING, READING, Asked, Call, Faults, Lost, Watch
+from tests.crashlab.seam import MUTATING, READING, Asked, Call, Faults, Lost, Watch
 
 __all__ = [
     "MUTATING",

@@ -1,6 +1,6 @@
 """What a history is made of: what was asked and answered, what was left, and what is wrong with it.
 
-Above: `histories`, `_history_worker`, `_history_checks`.  Below: nothing of the store.
+Above: `histories`, `history_worker`, `history_checks`.  Below: nothing of the store.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """One process of a history: threads that ask a store for all it can do, and journal each question and answer.
 
-Above: `histories`, which starts it as `python -m hansard.testing._history_worker` and may kill it at any
-moment.  Below: the public API, `_history_values`.
+Above: `histories`, which starts it as `python -m tests.crashlab.history_worker` and may kill it at any
+moment.  Below: the public API, `history_values`.
 Each thread has a journal of its own, and each line is one write to a file that is only appended to: what a
 killed worker had asked is there, and what it was told is there unless it died in between.
 """
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 import hansard
-from hansard.testing._history_values import EMPTY, Record, digest, message, view_digest
+from tests.crashlab.history_values import EMPTY, Record, digest, message, view_digest
 
 #: What is asked, and how often compared with the others.
 WEIGHTS: Final = {
@@ -87,7 +87,7 @@ class Thread:
     def __init__(self, orders: Orders, store: hansard.Store, number: int) -> None:
         self._name = f"{orders.name}.{number}"
         self._store = store
-        self._rng = random.Random(f"{orders.seed} {self._name}")  # noqa: S311 - to be had again
+        self._rng = random.Random(f"{orders.seed} {self._name}")
         self._count = 0
         self._made = 0
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -174,7 +174,7 @@ class Thread:
         name = self._next()
         of = content or name
         # By the content's name alone: who asks again must say the same.
-        pad = random.Random(of).choice((0, 1, 2, 5, 60))  # noqa: S311 - to be had again
+        pad = random.Random(of).choice((0, 1, 2, 5, 60))
         said = [message(of, place, size, pad) for place in range(size)]
 
         def call() -> dict[str, Any]:
@@ -197,7 +197,7 @@ class Thread:
     def _do_keyed(self) -> None:
         session = self._somewhere()
         size = self._rng.choice((1, 1, 3))
-        if self._rng.random() < 0.4:  # noqa: PLR2004 - often enough that several meet
+        if self._rng.random() < 0.4:
             # One that anybody may use: whose message it is, is decided by who comes first.
             key = f"{session} shared {self._rng.randrange(_KEYS)}"
             self._append(session, key, size=size)
@@ -205,7 +205,7 @@ class Thread:
         of = f"{self._name}.{self._count + 1}"
         key = f"{session} {of}"
         self._append(session, key, size=size)
-        while self._rng.random() < 0.5:  # noqa: PLR2004 - again, and again
+        while self._rng.random() < 0.5:
             self._append(session, key, of, size)
 
     def _do_expecting(self) -> None:
@@ -220,7 +220,7 @@ class Thread:
     def _do_read(self) -> None:
         session = self._somewhere()
         after, before = self._read.get(session, (0, EMPTY))
-        if self._rng.random() < 0.3:  # noqa: PLR2004 - now and then all of it
+        if self._rng.random() < 0.3:
             after, before = 0, EMPTY
 
         def call() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hansard.backend.contract import Backend
-from hansard.testing.checks.base import Context, check, equal, expect, message
+from tests.contract.backends import Context, message, two_handles
 
 
 class _Consumer:
@@ -40,42 +40,39 @@ def _told(context: Context, do: Callable[[], object], what: str) -> None:
     consumer = _Consumer(context.backend)
     consumer.news()
     do()
-    expect("s" in consumer.news(keep=False), f"nobody was told of {what}")
-    expect("s" in consumer.news(), f"{what} was told once, though nobody kept it")
+    assert "s" in consumer.news(keep=False), f"nobody was told of {what}"
+    assert "s" in consumer.news(), f"{what} was told once, though nobody kept it"
 
 
-@check("watch")
-def stamps_change_with_each_append(context: Context) -> None:
+def test_stamps_change_with_each_append(context: Context) -> None:
     """A session has a stamp, another one after each append, and others keep theirs."""
     log, other = context.log("s"), context.log("t")
     for one in (log, other):
         one.append([message(1)])
     seen = set()
     before = context.backend.stamps()
-    equal(sorted(before), ["s", "t"], "sessions with a stamp")
+    assert sorted(before) == ["s", "t"], "sessions with a stamp"
     for number in range(5):
         seen.add(context.backend.stamps()["s"])
         log.append([message(number)])
     after = context.backend.stamps()
     seen.add(after["s"])
-    equal(len(seen), 6, "different stamps after five appends")
-    equal(after["t"], before["t"], "the stamp of a session that nobody appended to")
+    assert len(seen) == 6, "different stamps after five appends"
+    assert after["t"] == before["t"], "the stamp of a session that nobody appended to"
 
 
-@check("watch")
-def stamps_are_of_those_that_were_asked_for(context: Context) -> None:
+def test_stamps_are_of_those_that_were_asked_for(context: Context) -> None:
     """Asked for some sessions, a backend gives the stamps of those of them that exist, and of no others."""
     for name in "abc":
         context.log(name).append([message(1)])
     every = context.backend.stamps()
     asked = context.backend.stamps(["c", "missing", "a"])
-    equal(asked, {name: every[name] for name in "ac"}, "stamps of three, of which one is missing")
+    assert asked == {name: every[name] for name in "ac"}, "stamps of three, of which one is missing"
     context.backend.delete("a")
-    equal(sorted(context.backend.stamps()), ["b", "c"], "sessions with a stamp, one deleted")
+    assert sorted(context.backend.stamps()) == ["b", "c"], "sessions with a stamp, one deleted"
 
 
-@check("watch")
-def whoever_watches_hears_of_every_change(context: Context) -> None:
+def test_whoever_watches_hears_of_every_change(context: Context) -> None:
     """A first event, another one, a deletion and a return: each is told in the next pass."""
     backend = context.backend
     _told(context, lambda: context.log().append([message(1)]), "a first event")
@@ -84,18 +81,17 @@ def whoever_watches_hears_of_every_change(context: Context) -> None:
     _told(context, lambda: backend.restore("s"), "a return from the trash")
 
 
-@check("watch")
-def a_pass_that_was_kept_is_not_told_again_for_ever(context: Context) -> None:
+def test_a_pass_that_was_kept_is_not_told_again_for_ever(context: Context) -> None:
     """Of what nobody has changed for two passes, one who keeps what he reads hears no more."""
     context.log().append([message(1)])
     consumer = _Consumer(context.backend)
-    expect("s" in consumer.news(), "nobody was told of a session that was there before")
+    assert "s" in consumer.news(), "nobody was told of a session that was there before"
     consumer.news()
-    equal(consumer.news(), set(), "what has changed since, although nothing has")
+    assert consumer.news() == set(), "what has changed since, although nothing has"
 
 
-@check("handles")
-def changes_by_others_are_told_too(context: Context) -> None:
+@two_handles
+def test_changes_by_others_are_told_too(context: Context) -> None:
     """What another handle on the same backend appends is told like one's own."""
     other = context.other()
     _told(context, lambda: other.log("s").append([message(1)]), "another's first event")

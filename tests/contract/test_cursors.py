@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from functools import partial
 
+import pytest
+
 from hansard.backend.contract import Cursor
 from hansard.errors import Closed, InvalidSessionId, LockTimeout, SeqConflict
-from hansard.testing.checks.base import Context, check, equal, expect, message, raises, together
-from hansard.testing.checks.keeping import BAD_IDS, IDS
+from tests.contract.backends import Context, message, together, two_handles
+from tests.contract.test_keeping import BAD_IDS, IDS
 
 #: What no position is.
 BAD_SEQS: tuple[object, ...] = (-1, 2**63, 1.0, "1", None, True)
@@ -22,85 +24,79 @@ def _kept(context: Context, name: str) -> dict[str, int]:
         return cursor.positions()
 
 
-@check("cursors")
-def a_cursor_is_where_it_was_left(context: Context) -> None:
+def test_a_cursor_is_where_it_was_left(context: Context) -> None:
     """A cursor that is closed and opened again has the positions of its last moves, and 0 elsewhere."""
     with context.backend.cursor("c") as cursor:
-        equal(cursor.positions(), {}, "positions of a new cursor")
-        equal(cursor.get("s"), 0, "position in a session of which nothing was read")
+        assert cursor.positions() == {}, "positions of a new cursor"
+        assert cursor.get("s") == 0, "position in a session of which nothing was read"
         cursor.move({"s": 3})
         cursor.move({"s": 5, "t": 1})
         cursor.move({"u": 2**63 - 1})
-        equal(cursor.get("s"), 5, "position after two moves")
+        assert cursor.get("s") == 5, "position after two moves"
     with context.backend.cursor("c") as cursor:
-        equal(cursor.positions(), {"s": 5, "t": 1, "u": 2**63 - 1}, "positions, opened again")
-        equal(cursor.get("t"), 1, "position, opened again")
-        equal(cursor.name, "c", "name")
+        assert cursor.positions() == {"s": 5, "t": 1, "u": 2**63 - 1}, "positions, opened again"
+        assert cursor.get("t") == 1, "position, opened again"
+        assert cursor.name == "c", "name"
 
 
-@check("cursors")
-def a_move_is_whole_or_not_at_all(context: Context) -> None:
+def test_a_move_is_whole_or_not_at_all(context: Context) -> None:
     """A move of several positions of which one is refused moves none."""
     with context.backend.cursor("c") as cursor:
         cursor.move({"s": 5, "t": 5})
-        with raises(SeqConflict, "a position that lies before the one kept") as caught:
+        with pytest.raises(SeqConflict) as caught:
             cursor.move({"t": 6, "s": 4})
-        equal(caught[0].actual, 5, "`actual` of the conflict")
-        equal(caught[0].expected, 4, "`expected` of the conflict")
+        assert caught.value.actual == 5, "`actual` of the conflict"
+        assert caught.value.expected == 4, "`expected` of the conflict"
         for bad in BAD_SEQS:
-            with raises(ValueError, f"position {bad!r}"):
+            with pytest.raises(ValueError, match=r"\w"):
                 cursor.move({"t": 7, "u": bad})  # type: ignore[dict-item]
-        equal(cursor.positions(), {"s": 5, "t": 5}, "positions")
-    equal(_kept(context, "c"), {"s": 5, "t": 5}, "positions, opened again")
+        assert cursor.positions() == {"s": 5, "t": 5}, "positions"
+    assert _kept(context, "c") == {"s": 5, "t": 5}, "positions, opened again"
 
 
-@check("cursors")
-def a_cursor_moves_back_only_when_told_to(context: Context) -> None:
+def test_a_cursor_moves_back_only_when_told_to(context: Context) -> None:
     """With `back` a cursor goes back, also to 0; to stay where it is needs no `back`."""
     with context.backend.cursor("c") as cursor:
         cursor.move({"s": 5, "t": 5})
         cursor.move({"s": 5})
         cursor.move({"s": 2, "t": 6}, back=True)
-        equal(cursor.positions(), {"s": 2, "t": 6}, "positions after a move back")
+        assert cursor.positions() == {"s": 2, "t": 6}, "positions after a move back"
         cursor.move({"t": 0}, back=True)
-    equal(_kept(context, "c"), {"s": 2, "t": 0}, "positions, opened again")
+    assert _kept(context, "c") == {"s": 2, "t": 0}, "positions, opened again"
 
 
-@check("cursors")
-def what_is_forgotten_is_unknown(context: Context) -> None:
+def test_what_is_forgotten_is_unknown(context: Context) -> None:
     """A session that was forgotten is at 0 again, and the others are where they were."""
     with context.backend.cursor("c") as cursor:
         cursor.move({"s": 5, "t": 6, "u": 7})
         cursor.forget("s", "never known", "t")
         cursor.forget()
-        equal(cursor.positions(), {"u": 7}, "positions")
-        equal(cursor.get("s"), 0, "position in a session that was forgotten")
+        assert cursor.positions() == {"u": 7}, "positions"
+        assert cursor.get("s") == 0, "position in a session that was forgotten"
     with context.backend.cursor("c") as cursor:
-        equal(cursor.positions(), {"u": 7}, "positions, opened again")
+        assert cursor.positions() == {"u": 7}, "positions, opened again"
         cursor.move({"s": 1})
-    equal(_kept(context, "c"), {"u": 7, "s": 1}, "positions after a new beginning")
+    assert _kept(context, "c") == {"u": 7, "s": 1}, "positions after a new beginning"
 
 
-@check("cursors")
-def one_consumer_has_a_cursor_at_a_time(context: Context) -> None:
+def test_one_consumer_has_a_cursor_at_a_time(context: Context) -> None:
     """Opening or dropping a cursor that is open raises `LockTimeout`; another name does not matter."""
     with context.backend.cursor("c") as cursor:
         cursor.move({"s": 1})
-        with raises(LockTimeout, "opening a cursor that is open"):
+        with pytest.raises(LockTimeout):
             context.backend.cursor("c")
-        with raises(LockTimeout, "dropping a cursor that is open"):
+        with pytest.raises(LockTimeout):
             context.backend.drop_cursor("c")
         _keep(context, "C", {"s": 9})
         cursor.move({"s": 2})
-    equal(_kept(context, "c"), {"s": 2}, "positions, opened again")
+    assert _kept(context, "c") == {"s": 2}, "positions, opened again"
     # One that was never closed, and that nobody has any more, is in nobody's way.
     cursor = context.backend.cursor("c")
     del cursor
-    equal(_kept(context, "c"), {"s": 2}, "positions after one was forgotten about")
+    assert _kept(context, "c") == {"s": 2}, "positions after one was forgotten about"
 
 
-@check("cursors")
-def of_consumers_at_the_same_time_one_wins(context: Context) -> None:
+def test_of_consumers_at_the_same_time_one_wins(context: Context) -> None:
     """Of eight threads that open a cursor at once one gets it, each time."""
 
     def attempt(holder: list[Cursor]) -> bool:
@@ -113,12 +109,11 @@ def of_consumers_at_the_same_time_one_wins(context: Context) -> None:
     for _ in range(10):
         holder: list[Cursor] = []
         won = together([partial(attempt, holder)] * 8)
-        equal(won.count(True), 1, "consumers that got the cursor")
+        assert won.count(True) == 1, "consumers that got the cursor"
         holder[0].close()
 
 
-@check("cursors")
-def who_waits_gets_a_cursor_that_is_closed(context: Context) -> None:
+def test_who_waits_gets_a_cursor_that_is_closed(context: Context) -> None:
     """With a `timeout`, opening waits for the one who has the cursor, and then sees its last move."""
     cursor = context.backend.cursor("c")
 
@@ -132,11 +127,10 @@ def who_waits_gets_a_cursor_that_is_closed(context: Context) -> None:
         with context.backend.cursor("c", timeout=30.0) as mine:
             return mine.positions()
 
-    equal(together([wait, move_and_close])[0], {"s": 49}, "positions after a wait")
+    assert together([wait, move_and_close])[0] == {"s": 49}, "positions after a wait"
 
 
-@check("cursors")
-def threads_move_a_cursor_together(context: Context) -> None:
+def test_threads_move_a_cursor_together(context: Context) -> None:
     """Moves of eight threads through one cursor are all there."""
     with context.backend.cursor("c") as cursor:
 
@@ -145,50 +139,46 @@ def threads_move_a_cursor_together(context: Context) -> None:
                 cursor.move({f"s{thread}": seq, f"t{thread}": seq})
                 seen = cursor.positions()
                 whole = seen[f"s{thread}"] == seen[f"t{thread}"]
-                expect(whole, "half of a move was seen")
+                assert whole, "half of a move was seen"
 
         together([partial(moves, thread) for thread in range(8)])
     expected = {f"{kind}{thread}": 25 for kind in "st" for thread in range(8)}
-    equal(_kept(context, "c"), expected, "positions")
+    assert _kept(context, "c") == expected, "positions"
 
 
-@check("cursors")
-def cursors_are_kept_apart(context: Context) -> None:
+def test_cursors_are_kept_apart(context: Context) -> None:
     """Every valid id is the name of a cursor of its own, and a session in it; all are listed."""
-    equal(context.backend.cursors(), [], "cursors of an empty backend")
+    assert context.backend.cursors() == [], "cursors of an empty backend"
     context.log("s").append([message("m")])
     for number, name in enumerate(IDS):
         _keep(context, name, {name: number, "s": 1})
-    equal(context.backend.cursors(), sorted(IDS), "cursors")
-    equal(list(context.backend.ids()), ["s"], "ids")
+    assert context.backend.cursors() == sorted(IDS), "cursors"
+    assert list(context.backend.ids()) == ["s"], "ids"
     for number, name in enumerate(IDS):
-        equal(_kept(context, name), {name: number, "s": 1}, f"positions of {name!r:.60}")
+        assert _kept(context, name) == {name: number, "s": 1}, f"positions of {name!r:.60}"
 
 
-@check("cursors")
-def a_cursor_is_there_from_its_first_move_on(context: Context) -> None:
+def test_a_cursor_is_there_from_its_first_move_on(context: Context) -> None:
     """A cursor that was opened and never moved is not listed."""
     with context.backend.cursor("c") as cursor:
         cursor.move({})
-        equal(context.backend.cursors(), [], "cursors before the first move")
+        assert context.backend.cursors() == [], "cursors before the first move"
         cursor.move({"s": 1})
-        equal(context.backend.cursors(), ["c"], "cursors after it")
+        assert context.backend.cursors() == ["c"], "cursors after it"
 
 
-@check("cursors")
-def a_dropped_cursor_begins_anew(context: Context) -> None:
+def test_a_dropped_cursor_begins_anew(context: Context) -> None:
     """A cursor that was dropped is not listed, and starts at 0; dropping one that is not there says so."""
     _keep(context, "c", {"s": 5})
     _keep(context, "d", {"s": 6})
-    expect(context.backend.drop_cursor("c"), "drop_cursor of a cursor says that there was none")
-    expect(not context.backend.drop_cursor("c"), "drop_cursor once more says that there was one")
-    equal(context.backend.cursors(), ["d"], "cursors")
-    equal(_kept(context, "c"), {}, "positions of a dropped cursor")
-    equal(_kept(context, "d"), {"s": 6}, "positions of the other")
+    assert context.backend.drop_cursor("c"), "drop_cursor of a cursor says that there was none"
+    assert not context.backend.drop_cursor("c"), "drop_cursor once more says that there was one"
+    assert context.backend.cursors() == ["d"], "cursors"
+    assert _kept(context, "c") == {}, "positions of a dropped cursor"
+    assert _kept(context, "d") == {"s": 6}, "positions of the other"
 
 
-@check("cursors")
-def what_a_caller_gets_of_a_cursor_is_its_own(context: Context) -> None:
+def test_what_a_caller_gets_of_a_cursor_is_its_own(context: Context) -> None:
     """What was given to `move`, or got from `positions`, can be changed without moving the cursor."""
     with context.backend.cursor("c") as cursor:
         given = {"s": 5}
@@ -196,11 +186,10 @@ def what_a_caller_gets_of_a_cursor_is_its_own(context: Context) -> None:
         given["s"] = 7
         cursor.positions()["s"] = 9
         cursor.positions().clear()
-        equal(cursor.positions(), {"s": 5}, "positions")
+        assert cursor.positions() == {"s": 5}, "positions"
 
 
-@check("cursors")
-def bad_names_of_cursors_are_refused(context: Context) -> None:
+def test_bad_names_of_cursors_are_refused(context: Context) -> None:
     """A name, or an id, that no backend could keep raises `InvalidSessionId` from every call."""
     with context.backend.cursor("c") as cursor:
         for bad in BAD_IDS:
@@ -212,13 +201,12 @@ def bad_names_of_cursors_are_refused(context: Context) -> None:
                 lambda given: cursor.move({given: 1}),
             )
             for call in calls:
-                with raises(InvalidSessionId, f"name {bad!r:.40}"):
+                with pytest.raises(InvalidSessionId):
                     call(bad)  # type: ignore[arg-type]
-    equal(context.backend.cursors(), [], "cursors")
+    assert context.backend.cursors() == [], "cursors"
 
 
-@check("cursors")
-def a_closed_cursor_says_so(context: Context) -> None:
+def test_a_closed_cursor_says_so(context: Context) -> None:
     """After `close` of a cursor, or of its backend, every call raises `Closed`; `close` does not."""
     cursor = context.backend.cursor("c")
     cursor.move({"s": 1})
@@ -226,14 +214,14 @@ def a_closed_cursor_says_so(context: Context) -> None:
     cursor.close()
     _all_calls_raise_closed(cursor)
     cursor = context.backend.cursor("c")
-    equal(cursor.positions(), {"s": 1}, "positions, opened again")
+    assert cursor.positions() == {"s": 1}, "positions, opened again"
     context.backend.close()
     _all_calls_raise_closed(cursor)
     cursor.close()
     for call in (context.backend.cursor, context.backend.drop_cursor):
-        with raises(Closed, "a call on a closed backend"):
+        with pytest.raises(Closed):
             call("c")
-    with raises(Closed, "a call on a closed backend"):
+    with pytest.raises(Closed):
         context.backend.cursors()
 
 
@@ -245,25 +233,25 @@ def _all_calls_raise_closed(cursor: Cursor) -> None:
         "move to where it is": lambda: cursor.move({"s": 1}),
         "forget": lambda: cursor.forget("s"),
     }
-    for name, call in calls.items():
-        with raises(Closed, f"{name} of a closed cursor"):
+    for call in calls.values():
+        with pytest.raises(Closed):
             call()
 
 
-@check("handles")
-def handles_share_cursors(context: Context) -> None:
+@two_handles
+def test_handles_share_cursors(context: Context) -> None:
     """A cursor that one handle has open is refused to another, which takes it over where it was left."""
     other = context.other()
     with context.backend.cursor("c") as cursor:
         cursor.move({"s": 4})
-        with raises(LockTimeout, "opening a cursor that another handle has open"):
+        with pytest.raises(LockTimeout):
             other.cursor("c")
-        with raises(LockTimeout, "dropping a cursor that another handle has open"):
+        with pytest.raises(LockTimeout):
             other.drop_cursor("c")
-        equal(other.cursors(), ["c"], "cursors of another handle")
+        assert other.cursors() == ["c"], "cursors of another handle"
     with other.cursor("c") as cursor:
-        equal(cursor.positions(), {"s": 4}, "positions in another handle")
+        assert cursor.positions() == {"s": 4}, "positions in another handle"
         cursor.move({"s": 5})
-    equal(_kept(context, "c"), {"s": 5}, "positions, opened again in the first")
-    expect(other.drop_cursor("c"), "drop_cursor by another handle says that there was none")
-    equal(context.backend.cursors(), [], "cursors")
+    assert _kept(context, "c") == {"s": 5}, "positions, opened again in the first"
+    assert other.drop_cursor("c"), "drop_cursor by another handle says that there was none"
+    assert context.backend.cursors() == [], "cursors"

@@ -84,6 +84,7 @@ class Asked(NamedTuple):
     options: dict[str, Any]
 
     def make(self) -> Any:
+        """Call the real function and return its result."""
         return self.real(*self.arguments, **self.options)
 
 

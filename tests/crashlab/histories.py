@@ -1,6 +1,6 @@
 r"""Let many processes and threads use one store at once, and check all that they were told.
 
-Above: tests, ours and yours.  Below: `_history_worker`, which asks; `_history_checks`, which judges.
+Above: tests, ours and yours.  Below: `history_worker`, which asks; `history_checks`, which judges.
 
     history = histories.run("data", processes=4, threads=2, operations=200, kills=10, seed=7)
     violations = histories.check(history)
@@ -30,11 +30,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 import hansard
-from hansard.testing._history_checks import check
-from hansard.testing._history_values import (
+from tests.crashlab.history_checks import check
+from tests.crashlab.history_values import (
     Final as End,
 )
-from hansard.testing._history_values import (
+from tests.crashlab.history_values import (
     History,
     Kind,
     Operation,
@@ -42,7 +42,7 @@ from hansard.testing._history_values import (
     Record,
     Violation,
 )
-from hansard.testing._history_worker import WEIGHTS, record
+from tests.crashlab.history_worker import WEIGHTS, record
 
 __all__ = [
     "WEIGHTS",
@@ -105,7 +105,7 @@ def run(
                 "prepare": prepare,
                 "weights": {**WEIGHTS, **(weights or {})},
             },
-            random.Random(seed),  # noqa: S311 - to be had again
+            random.Random(seed),
             operations,
         )
         noticed = siege.run(processes, kills, time.monotonic() + timeout)
@@ -190,7 +190,7 @@ class _Siege:
         name = f"w{self._started}"
         self._started += 1
         process = subprocess.Popen(
-            [sys.executable, "-m", "hansard.testing._history_worker"],
+            [sys.executable, "-m", "tests.crashlab.history_worker"],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

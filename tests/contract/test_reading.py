@@ -5,13 +5,10 @@ import json
 from hansard.backend.contract import Chunk, Log
 from hansard.event.envelope import Event
 from hansard.event.kinds import CONTROL, MESSAGE_ADDED
-from hansard.testing.checks.base import (
+from tests.contract.backends import (
     PATIENCE,
     Context,
-    check,
-    equal,
     everything,
-    expect,
     message,
     metadata,
     mixed,
@@ -21,20 +18,18 @@ from hansard.testing.checks.base import (
 # -- read ---------------------------------------------------------------------------------------
 
 
-@check("read")
-def an_unknown_session_reads_as_empty(context: Context) -> None:
+def test_an_unknown_session_reads_as_empty(context: Context) -> None:
     """A session without events has no head, no events and no controls, and reading makes none."""
     log = context.log("nobody")
-    equal(log.head(), None, "head")
+    assert log.head() is None, "head"
     for after in (0, 5):
-        equal(everything(log, after), [], f"events after {after}")
-    equal([chunk.events() for chunk in log.read_back()], [], "chunks backwards")
-    equal(log.controls(), [], "control events")
-    equal(list(context.backend.ids()), [], "ids after reading")
+        assert everything(log, after) == [], f"events after {after}"
+    assert [chunk.events() for chunk in log.read_back()] == [], "chunks backwards"
+    assert log.controls() == [], "control events"
+    assert list(context.backend.ids()) == [], "ids after reading"
 
 
-@check("read")
-def every_range_is_the_list_s_slice(context: Context) -> None:
+def test_every_range_is_the_list_s_slice(context: Context) -> None:
     """`read(after, upto)` yields the events with after < seq <= upto, whatever the two are."""
     log = context.log()
     events = mixed(log)
@@ -46,18 +41,17 @@ def every_range_is_the_list_s_slice(context: Context) -> None:
                 for event in events
                 if event.seq > after and (upto is None or event.seq <= upto)
             ]
-            equal(everything(log, after, upto), wanted, f"read({after}, {upto})")
+            assert everything(log, after, upto) == wanted, f"read({after}, {upto})"
 
 
-@check("read")
-def chunks_are_in_order_and_bounded(context: Context) -> None:
+def test_chunks_are_in_order_and_bounded(context: Context) -> None:
     """A long session comes in pieces: in order, none missing, none holding most of it."""
     log = context.log()
     _fill(log)
     chunks = [chunk.events() for chunk in log.read()]
     seqs = [event.seq for chunk in chunks for event in chunk]
-    equal(seqs, list(range(1, _LONG + 1)), "seqs")
-    expect(max(map(len, chunks)) < _LONG / 2, f"one chunk holds most of {_LONG} events")
+    assert seqs == list(range(1, _LONG + 1)), "seqs"
+    assert max(map(len, chunks)) < _LONG / 2, f"one chunk holds most of {_LONG} events"
     _ranges_in_a_long_session(context)
 
 
@@ -68,11 +62,10 @@ def _ranges_in_a_long_session(context: Context) -> None:
     for after in ends:
         for upto in ends:
             seqs = [event.seq for event in everything(log, after, upto)]
-            equal(seqs, list(range(after + 1, upto + 1)), f"read({after}, {upto})")
+            assert seqs == list(range(after + 1, upto + 1)), f"read({after}, {upto})"
 
 
-@check("read")
-def a_chunk_shows_its_messages_three_ways(context: Context) -> None:
+def test_a_chunk_shows_its_messages_three_ways(context: Context) -> None:
     """`events`, `messages` and `messages_json` of a chunk say the same."""
     log = context.log()
     mixed(log)
@@ -87,14 +80,13 @@ def a_chunk_shows_its_messages_three_ways(context: Context) -> None:
 def _compare(chunk: Chunk) -> None:
     events = [event for event in chunk.events() if event.kind == MESSAGE_ADDED]
     wanted = [(event.seq, event.data["message"]) for event in events]
-    equal(chunk.messages(), wanted, "messages")
-    equal([(seq, json.loads(raw)) for seq, raw in chunk.messages_json()], wanted, "messages_json")
+    assert chunk.messages() == wanted, "messages"
+    assert [(seq, json.loads(raw)) for seq, raw in chunk.messages_json()] == wanted, "messages_json"
     for event, (_, raw) in zip(events, chunk.messages_json(), strict=True):
-        expect(raw in event.raw, "messages_json gives other bytes than are stored")
+        assert raw in event.raw, "messages_json gives other bytes than are stored"
 
 
-@check("read")
-def what_is_handed_out_is_the_caller_s(context: Context) -> None:
+def test_what_is_handed_out_is_the_caller_s(context: Context) -> None:
     """Changing a message that was read changes nothing in the session."""
     log = context.log()
     log.append([message({"list": [1]})])
@@ -105,11 +97,10 @@ def what_is_handed_out_is_the_caller_s(context: Context) -> None:
             found["content"]["list"].append("message")
             found.clear()
     (again,) = log.read()
-    equal(again.messages(), [(1, {"role": "user", "content": {"list": [1]}})], "messages")
+    assert again.messages() == [(1, {"role": "user", "content": {"list": [1]}})], "messages"
 
 
-@check("read")
-def reading_goes_on_beside_appends(context: Context) -> None:
+def test_reading_goes_on_beside_appends(context: Context) -> None:
     """What a read that was begun before an append yields is a prefix, with no event missing."""
     log = context.log()
     log.append([message(0)])
@@ -118,17 +109,16 @@ def reading_goes_on_beside_appends(context: Context) -> None:
     seqs = [event.seq for event in next(reading).events()]
     log.append([message(1), message(2)])
     seqs += [event.seq for chunk in reading for event in chunk.events()]
-    equal(seqs, list(range(1, len(seqs) + 1)), "seqs of a read that was begun before")
+    assert seqs == list(range(1, len(seqs) + 1)), "seqs of a read that was begun before"
     back = [[event.seq for event in chunk.events()] for chunk in backwards]
     found = [seq for part in reversed(back) for seq in part]
-    equal(found, list(range(1, len(found) + 1)), "seqs of a read backwards")
+    assert found == list(range(1, len(found) + 1)), "seqs of a read backwards"
 
 
 # -- read_back ----------------------------------------------------------------------------------
 
 
-@check("read_back")
-def every_range_backwards_is_the_list_s_slice(context: Context) -> None:
+def test_every_range_backwards_is_the_list_s_slice(context: Context) -> None:
     """`read_back(upto, after)` covers the events with after < seq <= upto, whatever the two are."""
     log = context.log()
     events = mixed(log)
@@ -142,11 +132,10 @@ def every_range_backwards_is_the_list_s_slice(context: Context) -> None:
             ]
             parts = [chunk.events() for chunk in log.read_back(upto, after)]
             found = [event for part in reversed(parts) for event in part]
-            equal(found, wanted, f"read_back({upto}, {after})")
+            assert found == wanted, f"read_back({upto}, {after})"
 
 
-@check("read_back")
-def chunks_backwards_begin_at_the_end(context: Context) -> None:
+def test_chunks_backwards_begin_at_the_end(context: Context) -> None:
     """Backwards, the first chunk holds the last event, and none holds most of a long session."""
     log = context.log()
     _fill(log)
@@ -154,13 +143,13 @@ def chunks_backwards_begin_at_the_end(context: Context) -> None:
         last = _LONG if upto is None else upto
         parts = [[event.seq for event in chunk.events()] for chunk in log.read_back(upto)]
         filled = [part for part in parts if part]
-        equal(filled[0][-1], last, f"last seq of the first chunk, upto={upto}")
+        assert filled[0][-1] == last, f"last seq of the first chunk, upto={upto}"
         found = [seq for part in reversed(filled) for seq in part]
-        equal(found, list(range(1, last + 1)), f"seqs, upto={upto}")
+        assert found == list(range(1, last + 1)), f"seqs, upto={upto}"
         if upto is None:
-            expect(max(map(len, parts)) < _LONG / 2, f"one chunk holds most of {_LONG} events")
+            assert max(map(len, parts)) < _LONG / 2, f"one chunk holds most of {_LONG} events"
     few = list(log.read_back(None, _LONG - 3))
-    expect(len(few) < len(list(log.read_back())), "the last three events are read like all of them")
+    assert len(few) < len(list(log.read_back())), "the last three events are read like all of them"
 
 
 #: A session of some megabytes: more than one chunk of any sensible size.
@@ -175,13 +164,12 @@ def _fill(log: Log) -> None:
 # -- controls -----------------------------------------------------------------------------------
 
 
-@check("controls")
-def controls_are_the_control_events(context: Context) -> None:
+def test_controls_are_the_control_events(context: Context) -> None:
     """`controls(upto)` returns the control events with seq <= upto, in order, and no others."""
     log = context.log()
     for number in range(20):
         log.append([message(number)])
-    equal(log.controls(), [], "control events of a session of messages")
+    assert log.controls() == [], "control events of a session of messages"
     mixed(log, rounds=3)
     events = everything(log)
     for upto in (None, *range(len(events) + 3)):
@@ -190,59 +178,56 @@ def controls_are_the_control_events(context: Context) -> None:
             for event in events
             if event.kind in CONTROL and (upto is None or event.seq <= upto)
         ]
-        equal(log.controls(upto), wanted, f"controls({upto})")
+        assert log.controls(upto) == wanted, f"controls({upto})"
 
 
-@check("controls")
-def controls_are_seen_as_they_come(context: Context) -> None:
+def test_controls_are_seen_as_they_come(context: Context) -> None:
     """Every new control event shows in the next call, also if the session begins with one."""
     log = context.log()
     expected: list[Event] = []
     for number in range(6):
         expected += log.append([metadata(number=number)])
-        equal(log.controls(), expected, f"control events after {number + 1}")
+        assert log.controls() == expected, f"control events after {number + 1}"
         log.append([message(number)])
-        equal(log.controls(), expected, "control events after a message")
+        assert log.controls() == expected, "control events after a message"
     log.controls().clear()
-    equal(log.controls(), expected, "control events after the list was changed")
+    assert log.controls() == expected, "control events after the list was changed"
 
 
 # -- wait ---------------------------------------------------------------------------------------
 
 
-@check("wait")
-def wait_returns_at_once_for_what_is_there(context: Context) -> None:
+def test_wait_returns_at_once_for_what_is_there(context: Context) -> None:
     """`wait` returns True without waiting if there is an event behind `after`."""
     log = context.log()
     log.append([message("a"), message("b")])
-    expect(log.wait(0, 0.0) and log.wait(1, PATIENCE), "an event is there, and wait says no")
-    expect(not log.wait(2, 0.0), "no event is there, and wait says yes")
+    assert log.wait(0, 0.0), "an event is there, and wait says no"
+    assert log.wait(1, PATIENCE), "an event is there, and wait says no"
+    assert not log.wait(2, 0.0), "no event is there, and wait says yes"
 
 
-@check("wait")
-def wait_says_no_when_nothing_came(context: Context) -> None:
+def test_wait_says_no_when_nothing_came(context: Context) -> None:
     """`wait` returns False when its time is over, also for a session that does not exist."""
     log = context.log()
-    expect(not log.wait(0, 0.02), "an event of a session that does not exist")
+    assert not log.wait(0, 0.02), "an event of a session that does not exist"
     log.append([message("a")])
-    expect(not log.wait(1, 0.02), "an event that nobody appended")
-    equal([event.seq for event in everything(log)], [1], "seqs after waiting")
+    assert not log.wait(1, 0.02), "an event that nobody appended"
+    assert [event.seq for event in everything(log)] == [1], "seqs after waiting"
 
 
-@check("wait")
-def wait_returns_when_another_thread_appends(context: Context) -> None:
+def test_wait_returns_when_another_thread_appends(context: Context) -> None:
     """Two threads that wait for each other's events in turn get all of them."""
     ping, pong = context.log("ping"), context.log("pong")
 
     def serve() -> None:
         for turn in range(20):
             ping.append([message(turn)])
-            expect(pong.wait(turn, PATIENCE), "wait gave up before the other thread had appended")
+            assert pong.wait(turn, PATIENCE), "wait gave up before the other thread had appended"
 
     def return_it() -> None:
         for turn in range(20):
-            expect(ping.wait(turn, PATIENCE), "wait gave up before the other thread had appended")
+            assert ping.wait(turn, PATIENCE), "wait gave up before the other thread had appended"
             pong.append([message(turn)])
 
     together([serve, return_it])
-    equal(len(everything(ping)) + len(everything(pong)), 40, "events")
+    assert len(everything(ping)) + len(everything(pong)) == 40, "events"

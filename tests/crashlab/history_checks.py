@@ -1,6 +1,6 @@
 """Find what is wrong with a history.
 
-Above: `histories`.  Below: `_history_values`.
+Above: `histories`.  Below: `history_values`.
 Two facts carry all of it. What is in a session at the end is the one order in which everything happened to
 it: every answer must fit that order. And the clock that all workers share says which answers were given
 before which questions were asked: the order must respect that too.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from hansard.testing._history_values import (
+from tests.crashlab.history_values import (
     EMPTY,
     Final,
     History,

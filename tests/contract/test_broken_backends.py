@@ -1,0 +1,785 @@
+"""N-17: the tests of the contract fail on a broken backend.
+
+Each row of the table is the memory backend with one deliberate bug, of the kind that real stores have
+shipped, and the test that must fail because of it.
+"""
+
+import inspect
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from hansard.backend.contract import Changed, Compacted, Head, Unwatched
+from hansard.backend.cursors import MemoryCursor
+from hansard.backend.memory import MemoryBackend, MemoryChunk, MemoryLog, MemoryStage
+from hansard.errors import SessionDeleted, SessionExists
+from hansard.event.envelope import Draft, Event
+from hansard.event.large import stored
+from tests.contract import (
+    test_appending,
+    test_compaction,
+    test_cursors,
+    test_forking,
+    test_keeping,
+    test_large,
+    test_reading,
+    test_retention,
+    test_staging,
+    test_watching,
+)
+from tests.contract.backends import Context
+
+#: The real method, and what it is called with.
+Bug = Callable[..., Any]
+
+
+class Broken(NamedTuple):
+    """A method of the memory backend, what takes its place, and the tests that must notice."""
+
+    owner: type
+    method: str
+    bug: Bug
+    noticed_by: ModuleType
+
+
+BROKEN: list[Broken] = []
+
+
+def broken(owner: type, method: str, noticed_by: ModuleType) -> Callable[[Bug], Bug]:
+    """Add a row to the table."""
+
+    def add(bug: Bug) -> Bug:
+        BROKEN.append(Broken(owner, method, bug, noticed_by))
+        return bug
+
+    return add
+
+
+def without_option(*names: str) -> Bug:
+    """Return a bug that ignores some options of a call."""
+
+    def bug(real: Bug, self: Any, *args: Any, **options: Any) -> Any:
+        return real(self, *args, **{name: options[name] for name in options if name not in names})
+
+    bug.__name__ = f"ignores_{'_and_'.join(names)}"
+    return bug
+
+
+# -- append -----------------------------------------------------------------------------------------
+
+for option, tests in {
+    "key": test_appending,
+    "expected_seq": test_appending,
+    "new_only": test_appending,
+    "before": test_forking,
+}.items():
+    broken(MemoryLog, "append", tests)(without_option(option))
+
+
+@broken(MemoryLog, "append", test_appending)
+def checks_seq_before_key(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+    """A retry after a lost acknowledgement looks like a conflict."""
+    if options.get("expected_seq") not in (None, self._record.seq):
+        options.pop("key", None)
+    return real(self, drafts, **options)
+
+
+@broken(MemoryLog, "append", test_appending)
+def appends_one_by_one(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+    """Readers see half of a batch."""
+    events = []
+    for draft in drafts:
+        events += real(self, [draft], **options)
+        options = {}
+        time.sleep(0)
+    return events
+
+
+@broken(MemoryLog, "append", test_appending)
+def reads_seq_outside_the_lock(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+    """Two threads mint the same seq (N-26)."""
+    if options:
+        return real(self, drafts, **options)
+    self._check_open()
+    seq = len(self._record.events)
+    time.sleep(0.0001)
+    stamp = "2026-01-01T00:00:00.000000Z"
+    events = [Event(seq + at, stamp, one.kind, one.data) for at, one in enumerate(drafts, 1)]
+    self._record.events.extend(events)
+    return events
+
+
+@broken(MemoryLog, "append", test_appending)
+def stores_the_meaning_instead_of_the_bytes(
+    real: Bug, self: Any, drafts: Any, **options: Any
+) -> Any:
+    """Keys are sorted on the way in."""
+    return real(
+        self,
+        [
+            msgspec.structs.replace(
+                one, data=json.dumps(json.loads(one.data), sort_keys=True).encode()
+            )
+            for one in drafts
+        ],
+        **options,
+    )
+
+
+@broken(MemoryLog, "append", test_keeping)
+def appends_to_a_deleted_session(real: Bug, self: Any, *args: Any, **options: Any) -> Any:
+    """A delete is undone by the next append (N-28)."""
+    self._record.deleted = False
+    return real(self, *args, **options)
+
+
+@broken(MemoryLog, "append", test_forking)
+def counts_a_new_session_as_begun(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+    """A session that does not exist is taken for one at the seq before its first."""
+    if options.get("expected_seq") == options.get("before", 0) and not self._record.events:
+        options["expected_seq"] = 0
+    return real(self, drafts, **options)
+
+
+@broken(MemoryLog, "append", test_forking)
+def leaves_a_gap(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+    """`before` moves a session that exists."""
+    self._record.before = max(self._record.before, options.get("before", 0))
+    return real(self, drafts, **options)
+
+
+@broken(MemoryLog, "append", test_forking)
+def drops_events_that_are_not_durable(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+    """Of a light batch only the last event is kept."""
+    return real(self, drafts if options.get("durable", True) else drafts[-1:], **options)
+
+
+@broken(MemoryLog, "sync", test_forking)
+def syncs_a_closed_store(real: Bug, self: Any) -> None:
+    """Success is returned for nothing."""
+
+
+# -- read -------------------------------------------------------------------------------------------
+
+
+@broken(MemoryLog, "read", test_reading)
+def stops_one_early(real: Bug, self: Any, after: int = 0, upto: int | None = None) -> Any:
+    """The last event of a range is missing."""
+    return real(self, after, None if upto is None else upto - 1)
+
+
+@broken(MemoryLog, "read", test_reading)
+def reads_all_at_once(real: Bug, self: Any, after: int = 0, upto: int | None = None) -> Any:
+    """A long session comes in one piece."""
+    yield MemoryChunk([event for chunk in real(self, after, upto) for event in chunk.events()])
+
+
+@broken(MemoryLog, "read", test_forking)
+def reads_by_place(real: Bug, self: Any, after: int = 0, upto: int | None = None) -> Any:
+    """Events are found by their place in the list, not by seq."""
+    end = None if upto is None else upto + self._record.before
+    return real(self, after + self._record.before, end)
+
+
+@broken(MemoryLog, "read_back", test_reading)
+def reads_backwards_forwards(
+    real: Bug, self: Any, upto: int | None = None, after: int = 0
+) -> Iterator[Any]:
+    """The oldest events come first."""
+    found: Iterator[Any] = self.read(after, upto)
+    return found
+
+
+@broken(MemoryLog, "read_back", test_reading)
+def reads_back_to_the_start(real: Bug, self: Any, upto: int | None = None, after: int = 0) -> Any:
+    """`after` does not end the walk."""
+    return real(self, upto)
+
+
+_SHARED: dict[int, Any] = {}
+
+
+@broken(MemoryChunk, "messages", test_reading)
+def shares_decoded_messages(real: Bug, self: Any) -> Any:
+    """Two callers get the same objects (N-63)."""
+    return [(seq, _SHARED.setdefault(seq, message)) for seq, message in real(self)]
+
+
+@broken(MemoryChunk, "keyed", test_staging)
+def hides_keys(real: Bug, self: Any) -> dict[int, int]:
+    """A chunk does not say which events share a key."""
+    return {}
+
+
+@broken(MemoryLog, "controls", test_reading)
+def returns_every_event_as_control(real: Bug, self: Any, upto: int | None = None) -> Any:
+    """Messages are among the control events."""
+    return [event for chunk in self.read(0, upto) for event in chunk.events()]
+
+
+@broken(MemoryLog, "wait", test_reading)
+def never_waits(real: Bug, self: Any, after: int, timeout: float) -> Any:
+    """A follower polls."""
+    return real(self, after, 0.0)
+
+
+@broken(MemoryLog, "wait", test_reading)
+def always_wakes(real: Bug, self: Any, after: int, timeout: float) -> bool:
+    """A follower is told of an event that is not there."""
+    real(self, after, 0.0)
+    return True
+
+
+@broken(MemoryLog, "first", test_forking)
+def returns_the_last_event_first(real: Bug, self: Any) -> Any:
+    """The first event is the last one."""
+    real(self)
+    return self._record.events[-1] if self._record.events else None
+
+
+@broken(MemoryLog, "first", test_forking)
+def hides_that_a_session_was_deleted(real: Bug, self: Any) -> Any:
+    """Deleted looks like never begun."""
+    try:
+        return real(self)
+    except SessionDeleted:
+        return None
+
+
+@broken(MemoryLog, "head", test_keeping)
+def finds_every_session(real: Bug, self: Any) -> Any:
+    """A session exists before its first event."""
+    return real(self) or Head(0, "", "", 0)
+
+
+@broken(MemoryLog, "verify", test_keeping)
+def finds_no_damage(real: Bug, self: Any) -> list[Any]:
+    """`verify` says nothing, also of what is not there."""
+    return []
+
+
+@broken(MemoryLog, "salvage", test_retention)
+def salvages_messages_only(real: Bug, self: Any) -> Any:
+    """Other events are taken for damage."""
+    return (one for one in real(self) if isinstance(one, Event) and one.message is not None)
+
+
+@broken(MemoryLog, "busy", test_retention)
+def is_always_busy(real: Bug, self: Any) -> bool:
+    """An idle session looks used."""
+    return True
+
+
+# -- sessions ---------------------------------------------------------------------------------------
+
+
+@broken(MemoryBackend, "log", test_keeping)
+def folds_the_case_of_ids(real: Bug, self: Any, session_id: str) -> Any:
+    """`Foo` and `foo` are one session (N-5)."""
+    real(self, session_id)
+    return real(self, session_id.lower())
+
+
+@broken(MemoryBackend, "ids", test_keeping)
+def lists_the_trash(real: Bug, self: Any) -> Any:
+    """A deleted session is listed."""
+    return (session_id for session_id, record in self._all() if record.events)
+
+
+@broken(MemoryBackend, "ids", test_keeping)
+def lists_sessions_without_events(real: Bug, self: Any) -> Any:
+    """A handle is listed."""
+    return (session_id for session_id, record in self._all() if not record.deleted)
+
+
+@broken(MemoryBackend, "health", test_keeping)
+def leaves_its_probe(real: Bug, self: Any) -> Any:
+    """A probe becomes a session (N-78)."""
+    self.log("probe").append([Draft("x.probe", b"{}", control=False)])
+    return real(self)
+
+
+@broken(MemoryBackend, "close", test_keeping)
+def never_closes(real: Bug, self: Any) -> None:
+    """A closed store can be used."""
+
+
+@broken(MemoryLog, "set_deleted", test_keeping)
+def loses_the_last_event_in_the_trash(real: Bug, self: Any, **options: Any) -> None:
+    """Delete and restore lose an event."""
+    real(self, **options)
+    if options["deleted"]:
+        self._record.events.pop()
+
+
+@broken(MemoryBackend, "trash", test_retention)
+def hides_the_trash(real: Bug, self: Any) -> Any:
+    """What was deleted cannot be found."""
+    list(real(self))
+    return iter([])
+
+
+@broken(MemoryBackend, "purge", test_retention)
+def lists_what_was_purged(real: Bug, self: Any, session_id: str) -> None:
+    """An emptied session stays in the trash."""
+    real(self, session_id)
+    self._records[session_id].deleted = True
+
+
+@broken(MemoryBackend, "purge", test_retention)
+def keeps_keys_of_what_was_purged(real: Bug, self: Any, session_id: str) -> None:
+    """A new session of that id knows old keys."""
+    keys = dict(self._record(session_id).keys)
+    real(self, session_id)
+    self._record(session_id).keys = keys
+
+
+@broken(MemoryBackend, "purge", test_retention)
+def purges_live_sessions(real: Bug, self: Any, session_id: str) -> None:
+    """What was never deleted is purged."""
+    self._known(session_id)._record.deleted = True
+    real(self, session_id)
+
+
+@broken(MemoryBackend, "purge", test_retention)
+def purges_the_whole_trash(real: Bug, self: Any, session_id: str) -> None:
+    """Others are purged too."""
+    real(self, session_id)
+    for other in list(self.trash()):
+        real(self, other)
+
+
+@broken(MemoryBackend, "delete", test_retention)
+def compares_the_seq_too_early(real: Bug, self: Any, session_id: str, **options: Any) -> None:
+    """What is appended after the check is deleted too."""
+    if options.get("expected_seq") not in (None, self._known(session_id)._record.seq):
+        real(self, session_id, **options)
+    time.sleep(0.001)
+    real(self, session_id)
+
+
+broken(MemoryBackend, "delete", test_retention)(without_option("expected_seq"))
+
+
+@broken(MemoryBackend, "ancestor", test_retention)
+def hides_deleted_parents(real: Bug, self: Any, session_id: str) -> Any:
+    """A fork cannot read its parent in the trash."""
+    return self.log(session_id)
+
+
+@broken(MemoryBackend, "audit", test_retention)
+def audits_in_a_session(real: Bug, self: Any) -> Any:
+    """The audit log is listed."""
+    return self.log("audit")
+
+
+@broken(MemoryBackend, "audit", test_retention)
+def empties_the_audit_log(real: Bug, self: Any) -> Any:
+    """The audit log is lost."""
+    self._audit.clear()
+    return real(self)
+
+
+@broken(MemoryBackend, "sizes", test_retention)
+def reports_one_size_for_all(real: Bug, self: Any) -> Any:
+    """Nothing seems to grow."""
+    return dict.fromkeys(real(self), 1)
+
+
+@broken(MemoryBackend, "sizes", test_retention)
+def reports_sizes_of_the_trash(real: Bug, self: Any) -> Any:
+    """Deleted sessions have a size."""
+    return {session_id: record.seq for session_id, record in self._all() if record.events}
+
+
+# -- changes ----------------------------------------------------------------------------------------
+
+
+@broken(MemoryBackend, "stamps", test_watching)
+def stamps_all_alike(real: Bug, self: Any, session_ids: Any = None) -> Any:
+    """A stamp does not change."""
+    return dict.fromkeys(real(self, session_ids), "1")
+
+
+@broken(MemoryBackend, "stamps", test_watching)
+def stamps_more_than_requested(real: Bug, self: Any, session_ids: Any = None) -> Any:
+    """Stamps of other sessions are returned too."""
+    return real(self)
+
+
+@broken(MemoryBackend, "watch", test_watching)
+def reports_no_change(real: Bug, self: Any) -> Any:
+    """After the first pass nothing changes any more."""
+    return Silent(self)
+
+
+class Silent(Unwatched):
+    """Reports everything once, and nothing later."""
+
+    def begin(self, known: str) -> Changed:
+        """Return what has changed."""
+        return Changed(every=not known)
+
+    def done(self) -> str:
+        """Return what to begin with next time."""
+        return "seen"
+
+
+@broken(Unwatched, "begin", test_watching)
+def reports_everything_as_changed(real: Bug, self: Any, known: str) -> Changed:
+    """Each pass reads every session."""
+    return Changed(frozenset(self._backend.ids()), every=True)
+
+
+_SEEN: dict[int, dict[str, str]] = {}
+
+
+@broken(Unwatched, "begin", test_watching)
+def reports_a_change_once(real: Bug, self: Any, known: str) -> Changed:
+    """A change is lost with the pass that read it."""
+    before, now = _SEEN.get(id(self._backend), {}), self._backend.stamps()
+    _SEEN[id(self._backend)] = now
+    return Changed(
+        frozenset(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
+    )
+
+
+# -- staging ----------------------------------------------------------------------------------------
+
+
+@broken(MemoryStage, "append", test_staging)
+def shows_what_is_staged(real: Bug, self: Any, drafts: Any, *, key: str | None = None) -> None:
+    """A staged session is seen before it is published."""
+    real(self, drafts, key=key)
+    self._backend.log(self.session_id).append(drafts, key=key)
+
+
+@broken(MemoryStage, "publish", test_staging)
+def replaces_a_session(real: Bug, self: Any) -> None:
+    """Publishing overwrites what exists (N-88)."""
+    try:
+        real(self)
+    except SessionExists:
+        self._backend.delete(self.session_id)
+        self._backend.purge(self.session_id)
+        real(self)
+
+
+@broken(MemoryStage, "append", test_staging)
+def forgets_times(real: Bug, self: Any, drafts: Any, *, key: str | None = None) -> None:
+    """Imported events get today's time."""
+    real(self, [msgspec.structs.replace(draft, time=None) for draft in drafts], key=key)
+
+
+broken(MemoryStage, "append", test_staging)(without_option("key"))
+broken(MemoryBackend, "stage", test_staging)(without_option("before"))
+
+
+# -- compaction -------------------------------------------------------------------------------------
+
+
+def masked(mask: Callable[[Any, Event], Event]) -> Bug:
+    """Return a bug of `compact` that takes other events out than it should."""
+
+    def bug(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
+        return real(self, forget._replace(mask=partial(mask, forget)), **options)
+
+    bug.__name__ = mask.__name__
+    return bug
+
+
+def emptied(event: Event) -> Event:
+    """Return an event without its data."""
+    return Event(event.seq, event.stamp, event.kind, b"{}", event.key)
+
+
+def forgets_nothing(forget: Any, event: Event) -> Event:
+    """Compact without taking anything out."""
+    return event
+
+
+def forgets_only_listed_seqs(forget: Any, event: Event) -> Event:
+    """Compact without regard to the bound."""
+    return forget.mask(event) if event.seq in forget.seqs else event
+
+
+def forgets_control_events(forget: Any, event: Event) -> Event:
+    """Empty everything before the bound."""
+    return emptied(event) if event.seq < forget.before else forget.mask(event)
+
+
+def forgets_every_part(forget: Any, event: Event) -> Event:
+    """Empty all parts of streams."""
+    return emptied(event) if event.kind == "message.part" else forget.mask(event)
+
+
+def forgets_times_of_events(forget: Any, event: Event) -> Event:
+    """Give all events the time of the compaction."""
+    return msgspec.structs.replace(event, stamp="2099-01-01T00:00:00.000000Z")
+
+
+for mask in (
+    forgets_nothing,
+    forgets_only_listed_seqs,
+    forgets_control_events,
+    forgets_every_part,
+    forgets_times_of_events,
+):
+    broken(MemoryLog, "compact", test_compaction)(masked(mask))
+
+
+@broken(MemoryLog, "compact", test_compaction)
+def forgets_keys(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
+    """A retry after a compaction is appended again (N-56)."""
+    done = real(self, forget, **options)
+    self._record.keys.clear()
+    return done
+
+
+@broken(MemoryLog, "compact", test_compaction)
+def renumbers_events(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
+    """The gap of what was forgotten is closed."""
+    done = real(self, forget, **options)
+    kept = [event for event in self._record.events if event.seq not in forget.seqs]
+    self._record.events = [
+        msgspec.structs.replace(event, seq=seq) for seq, event in enumerate(kept, 1)
+    ]
+    return done
+
+
+@broken(MemoryLog, "compact", test_compaction)
+def keeps_only_the_last_event(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
+    """Compaction destroys history (N-45)."""
+    done = real(self, forget, **options)
+    record = self._record
+    with record.changed:
+        record.before += len(record.events) - 1
+        record.events = record.events[-1:]
+    return done
+
+
+@broken(MemoryLog, "compact", test_compaction)
+def loses_concurrent_appends(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
+    """What is appended while it runs is lost."""
+    events = list(self._record.events)
+    time.sleep(0.001)
+    done = real(self, forget, **options)
+    self._record.events = list(map(forget.mask, events))
+    return done
+
+
+@broken(MemoryLog, "compact", test_compaction)
+def compacts_what_is_not_there(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
+    """A session that does not exist is compacted."""
+    return real(self, forget, **options) if self._record.exists else Compacted(0, 0, 0, 0)
+
+
+# -- cursors ----------------------------------------------------------------------------------------
+
+
+@broken(MemoryBackend, "cursor", test_cursors)
+def forgets_positions(real: Bug, self: Any, name: str, **options: Any) -> Any:
+    """A cursor starts again each time it is opened."""
+    opened = real(self, name, **options)
+    self._cursors.kept.pop(name, None)
+    return opened
+
+
+@broken(MemoryBackend, "cursor", test_cursors)
+def opens_a_cursor_twice(real: Bug, self: Any, name: str, **options: Any) -> Any:
+    """Two consumers share a cursor."""
+    self._cursors._opened.pop(name, None)
+    return real(self, name, **options)
+
+
+@broken(MemoryBackend, "drop_cursor", test_cursors)
+def drops_no_cursor(real: Bug, self: Any, name: str) -> Any:
+    """A dropped cursor stays."""
+    positions = self._cursors.kept.get(name)
+    dropped = real(self, name)
+    if positions is not None:
+        self._cursors.kept[name] = positions
+    return dropped
+
+
+@broken(MemoryBackend, "cursors", test_cursors)
+def lists_no_cursors(real: Bug, self: Any) -> Any:
+    """Cursors cannot be found."""
+    return real(self)[:0]
+
+
+@broken(MemoryCursor, "move", test_cursors)
+def moves_back(real: Bug, self: Any, positions: Any, *, back: bool = False) -> None:
+    """A cursor goes back without being told to."""
+    real(self, positions, back=True)
+
+
+@broken(MemoryCursor, "move", test_cursors)
+def never_moves_back(real: Bug, self: Any, positions: Any, *, back: bool = False) -> None:
+    """A cursor cannot be sent back."""
+    if back:
+        positions = {name: max(seq, self.get(name)) for name, seq in positions.items()}
+    real(self, positions, back=back)
+
+
+@broken(MemoryCursor, "move", test_cursors)
+def moves_session_by_session(real: Bug, self: Any, positions: Any, *, back: bool = False) -> None:
+    """Half of a refused move stays."""
+    self._known()
+    for session_id, seq in positions.items():
+        real(self, {session_id: seq}, back=back)
+
+
+@broken(MemoryCursor, "positions", test_cursors)
+def shares_its_positions(real: Bug, self: Any) -> Any:
+    """A caller changes the cursor's own dict."""
+    return self._known()
+
+
+@broken(MemoryCursor, "forget", test_cursors)
+def forgets_the_first_only(real: Bug, self: Any, *session_ids: str) -> None:
+    """Positions of other sessions stay."""
+    real(self, *session_ids[:1])
+
+
+@broken(MemoryCursor, "close", test_cursors)
+def stays_open(real: Bug, self: Any) -> None:
+    """A closed cursor can be moved."""
+    real(self)
+    self._open = True
+
+
+@broken(MemoryCursor, "move", test_cursors)
+def writes_all_positions_back(real: Bug, self: Any, positions: Any, *, back: bool = False) -> None:
+    """A concurrent move is overwritten (N-16)."""
+    real(self, dict.fromkeys(positions, 0), back=True)
+    before = self.positions()
+    time.sleep(0.0001)
+    real(self, {**before, **positions}, back=True)
+
+
+# -- large content ----------------------------------------------------------------------------------
+
+
+@broken(MemoryBackend, "collect", test_large)
+def collects_everything(real: Bug, self: Any, refers: Any, **options: Any) -> Any:
+    """Content that is referred to is removed."""
+    return real(self, lambda logs: [refers(logs), set()][1], **options)
+
+
+@broken(MemoryBackend, "collect", test_large)
+def collects_nothing(real: Bug, self: Any, refers: Any, **options: Any) -> list[Any]:
+    """Content is never removed."""
+    real(self, refers, dry_run=True)
+    return []
+
+
+broken(MemoryBackend, "collect", test_large)(without_option("dry_run"))
+
+
+@broken(MemoryBackend, "_every", test_large)
+def collects_what_the_trash_needs(real: Bug, self: Any) -> Any:
+    """Content of deleted sessions is removed."""
+    live = set(self.ids())
+    return (log for log in real(self) if log.session_id in live)
+
+
+@broken(MemoryBackend, "collect", test_large)
+def lists_before_it_collects(real: Bug, self: Any, refers: Any, **options: Any) -> Any:
+    """Content that is referred to by now is removed."""
+    referred = refers(self._every())
+    return real(self, lambda _: referred, **options)
+
+
+@broken(MemoryLog, "append", test_large)
+def returns_placeholders(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+    """A retry returns what is stored, not what was said."""
+    found = real(self, drafts, **options)
+    kept = self._record.between(found[0].seq - 1, found[-1].seq)
+    return [Event(one.seq, one.stamp, one.kind, stored(one), one.key) for one in kept]
+
+
+@broken(MemoryChunk, "gaps", test_large)
+def hides_placeholders(real: Bug, self: Any) -> dict[int, Any]:
+    """A reader gets placeholders."""
+    return {}
+
+
+# -- the tests --------------------------------------------------------------------------------------
+
+
+def claims_of(module: ModuleType) -> list[Callable[[Context], None]]:
+    """Return the tests of a module that need one handle."""
+    return [
+        function
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if name.startswith("test_") and not getattr(function, "pytestmark", None)
+    ]
+
+
+@pytest.mark.parametrize("row", BROKEN, ids=[f"{row.method}-{row.bug.__name__}" for row in BROKEN])
+def test_a_broken_backend_fails_its_tests(row: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-17: a backend with one deliberate bug fails a test of the contract."""
+    real = getattr(row.owner, row.method)
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        return row.bug(real, self, *args, **options)
+
+    monkeypatch.setattr(row.owner, row.method, method)
+    for test in claims_of(row.noticed_by):
+        context = Context(MemoryBackend)
+        try:
+            test(context)
+        except (Exception, pytest.fail.Exception):  # noqa: BLE001 - any error tells of the bug
+            return
+        finally:
+            context.close()
+    pytest.fail("no test noticed the bug")
+
+
+LOCKLESS = """
+import sys, tempfile
+from pathlib import Path
+from hansard.log.lock import Lock
+from tests.contract.conftest import files
+from tests.contract.test_keeping import test_handles_write_at_the_same_time as test
+with tempfile.TemporaryDirectory() as place:
+    def run(name):
+        context = files(Path(place, str(name)), "os")
+        try:
+            test(context)
+        finally:
+            context.close()
+    Path(place, "locked").mkdir()
+    run("locked")
+    Lock.acquire = lambda self, timeout: None
+    for attempt in range(60):
+        Path(place, str(attempt)).mkdir()
+        try:
+            run(attempt)
+        except Exception as error:
+            print("noticed")
+            break
+"""
+
+
+def test_a_store_without_its_lock_fails() -> None:
+    """N-17: the test of concurrent writers passes with the lock, and fails without it."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOCKLESS],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.strip() == "noticed"
