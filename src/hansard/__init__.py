@@ -19,7 +19,6 @@ __all__ = [
     "CallDifference",
     "Change",
     "Closed",
-    "CollectionReport",
     "CompactReport",
     "Comparison",
     "CopyReport",
@@ -81,7 +80,6 @@ _LATER = {
     "CallDifference": "upkeep.comparison",
     "Change": "upkeep.comparison",
     "Closed": "errors",
-    "CollectionReport": "upkeep.collection",
     "CompactReport": "upkeep.compaction",
     "Comparison": "upkeep.comparison",
     "CopyReport": "upkeep.transfer_copy",
@@ -172,7 +170,6 @@ if TYPE_CHECKING:
     from hansard.state.pairing import Problem
     from hansard.store import Store, migrate, open
     from hansard.stream import Stream
-    from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.comparison import (
         CallDifference,

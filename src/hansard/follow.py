@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 from hansard.backend.contract import Backend, Cursor
 from hansard.errors import Damaged, DiskFailed, HansardError, SessionDeleted, UnknownFormat
 from hansard.event.envelope import Event
-from hansard.state import filling, lineage
+from hansard.state import lineage
 
 #: Between two looks: at first, at the most, and so many times as long as the last look took.
 _FIRST_PAUSE: Final = 0.001
@@ -203,7 +203,7 @@ class Follower:
             redactions = lineage.redactions_of(whole)
             for chunk in log.read(after=after):
                 for event in chunk.events():
-                    yield Followed(session_id, filling.event(whole, redactions, event))
+                    yield Followed(session_id, redactions.mask(event))
         except SessionDeleted:
             self._known.pop(session_id, None)
         except (Damaged, DiskFailed, UnknownFormat) as error:

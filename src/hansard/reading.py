@@ -22,9 +22,8 @@ from hansard.errors import (
 )
 from hansard.event import codec
 from hansard.event.envelope import Event
-from hansard.event.large import stored
 from hansard.index.existing import existing
-from hansard.state import filling, fold, lineage, path, redaction, replay, views
+from hansard.state import fold, lineage, path, redaction, replay, views
 from hansard.state import window as windows
 from hansard.state.fold import State, Usage
 from hansard.state.lineage import Lineage
@@ -223,7 +222,7 @@ class Reading:
             redactions = lineage.redactions_of(log)
             for chunk in log.read(after=after):
                 for event in chunk.events():
-                    yield filling.event(log, redactions, event)
+                    yield redactions.mask(event)
                     after = event.seq
             if not follow:
                 return
@@ -231,13 +230,12 @@ class Reading:
                 pass
 
     def _event_at(self, seq: int) -> Event | None:
-        """Return one event as it is at hand: without its large content, which may be gone."""
+        """Return one event as it may be shown; None if there is none."""
         log = self._whole()
         redactions = lineage.redactions_of(log)
         for chunk in log.read(after=seq - 1, upto=seq) if seq else ():
             for found in chunk.events():
-                event = redactions.mask(found)
-                return Event(event.seq, event.stamp, event.kind, stored(event), event.key)
+                return redactions.mask(found)
         return None
 
     # -- what it adds up to ---------------------------------------------------------------------

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from hansard.index.entry import StoreStats
     from hansard.index.finder import Index
     from hansard.index.listing import Wanted
-    from hansard.upkeep.collection import CollectionReport
     from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.examination import Examination
     from hansard.upkeep.periodic import Keeper
@@ -53,7 +52,6 @@ def open(
     read_only: bool = False,
     durability: Literal["sync", "os"] = "sync",
     lock_timeout: float = 10.0,
-    large_content: int | None = None,
     auto_compact: bool = True,
     search_index: bool = True,
     schema: str | None = None,
@@ -68,9 +66,6 @@ def open(
         durability: "sync": an acknowledged append survives a power cut. "os": it survives a killed
             process, and costs a hundredth.
         lock_timeout: how many seconds to wait for another writer of the same session.
-        large_content: keep each text in a message that has more bytes than this, such as 65536, once for the
-            whole store, however many messages and forks hold it. None: keep it where it was said. Either
-            way, a store reads what was kept in the other.
         auto_compact: compact sessions that have grown by some megabytes, in a thread, after the append that
             did it was acknowledged.
         search_index: keep what `search` needs in the file of the index: a second copy of all that was said.
@@ -83,14 +78,13 @@ def open(
         raise ValueError(f"durability must be 'sync' or 'os', not {durability!r}")
     if not lock_timeout >= 0:
         raise ValueError(f"lock_timeout must be a number of seconds, not {lock_timeout!r}")
-    _check_large_content(large_content)
     where = os.fsdecode(path)
     if not where or "\0" in where:
         raise ValueError(f"the path of a store must be a text without NUL, not {where!r}")
     if where == "memory:" and schema is None:
         from hansard.backend.memory import MemoryBackend
 
-        return Store(MemoryBackend(large_content=large_content))
+        return Store(MemoryBackend())
     if where.startswith(("postgresql://", "postgres://")):
         return _open_database(
             where,
@@ -99,7 +93,6 @@ def open(
             read_only=read_only,
             durability=durability,
             lock_timeout=lock_timeout,
-            large_content=large_content,
             search_index=search_index,
         )
     if schema is not None:
@@ -112,7 +105,6 @@ def open(
         read_only=read_only,
         durability=durability,
         lock_timeout=lock_timeout,
-        large_content=large_content,
     )
     if auto_compact and not read_only:
         backend.caretaker = _Caretaker(backend)
@@ -195,15 +187,6 @@ class _Caretaker:
     def stop(self) -> None:
         if self._keeper is not None:
             self._keeper.stop()
-
-
-def _check_large_content(value: object) -> None:
-    from hansard.event.large import SMALLEST
-
-    if value is not None and (type(value) is not int or value < SMALLEST):
-        raise ValueError(
-            f"large_content must be a number of bytes, {SMALLEST} or more, or None, not {value!r}"
-        )
 
 
 def _newest(index: "Index", wanted: "Wanted") -> Iterator[tuple[str, str]]:
@@ -689,18 +672,6 @@ class Store:
         from hansard.upkeep.verify import verify_store
 
         return verify_store(self._backend, self._backend.ids())
-
-    def collect_large(self, *, dry_run: bool = False) -> "CollectionReport":
-        """Remove the large content to which no message refers any more, and report.
-
-        Safe beside writers. What is in the trash is still referred to; what was redacted or purged is not.
-
-        Args:
-            dry_run: remove nothing, and report what would be removed.
-        """
-        from hansard.upkeep.collection import collect_large
-
-        return collect_large(self._backend.whole, dry_run=dry_run)
 
     def prune(
         self,

@@ -21,13 +21,6 @@ from tests.attack.forging import (
     with_a_good_session,
 )
 
-GAP = '{"message":{"role":"user","content":""}}'
-
-
-def large(sha256: str, size: int, at: str = '["message","content"]') -> str:
-    """Return a record's references to large content."""
-    return f',"large":[{{"at":{at},"sha256":"{sha256}","bytes":{size}}}]'
-
 
 def deep_metadata(depth: int) -> Forged:
     """Return a log with metadata that are nested deeper than can be stored."""
@@ -78,10 +71,6 @@ HARMFUL = {
     .record(1)
     .line('{"log":"zzz","seq":1,"time":"x","data":{"shut":["\\u001b[31m"]}'),
     "a note that is no object": Forged().record(1).line('{"log":"z","seq":1,"time":"x","data":5'),
-    "large content without end": Forged().record(1, GAP, extra=large("a" * 64, 10**15)),
-    "large content of less than nothing": Forged().record(1, GAP, extra=large("a" * 64, -7)),
-    "large content elsewhere": Forged().record(1, GAP, extra=large("../../../../etc/hostname", 5)),
-    "large content nowhere": Forged().record(1, GAP, extra=large("a" * 64, 5, "[]")),
     "tokens beyond 64 bits": Forged().record(
         1, f'{{"model":"m","input_tokens":{10**30}}}', "usage.recorded"
     ),
@@ -127,29 +116,6 @@ def test_data_that_are_no_object_are_damage(tmp_path: Path) -> None:
         with pytest.raises(hansard.Damaged, match="no JSON object") as caught:
             list(opened.session("evil").events())
         assert caught.value.offset == offset
-
-
-def test_references_cannot_add_up_to_more_than_data(tmp_path: Path) -> None:
-    """N-74, F-70: one content that is named a thousand times is refused before any of it is fetched."""
-    store = tmp_path / "store"
-    with hansard.open(store, durability="os", large_content=1000) as opened:
-        opened.session("good").add_message({"role": "user", "content": "x" * (1 << 20)})
-    (content,) = (store / "large").glob("??/*")
-    texts = json.dumps({"message": {"role": "user", "content": [""] * 1000}})
-    many = ",".join(
-        f'{{"at":["message","content",{n}],"sha256":"{content.name}","bytes":{1 << 20}}}'
-        for n in range(1000)
-    )
-    plant(store, Forged().record(1, texts, extra=f',"large":[{many}]'))
-    program = """
-import sys, hansard
-with hansard.open(sys.argv[1]) as store:
-    try:
-        store.session("evil").messages()
-    except hansard.Damaged as error:
-        print(error)
-"""
-    assert "more than data can hold" in confined(program, store)
 
 
 @pytest.mark.slow

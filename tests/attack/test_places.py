@@ -127,7 +127,7 @@ def test_a_store_that_is_renamed_while_it_is_used_is_not_lost(tmp_path: Path) ->
         assert (store.session("good").seq, len(store.sessions().items)) == (22, 20)
 
 
-@pytest.mark.parametrize("part", ["sessions", "sessions/s", "trash", "large", "cursors", "marks"])
+@pytest.mark.parametrize("part", ["sessions", "sessions/s", "trash", "cursors", "marks"])
 def test_a_part_that_becomes_a_link_at_any_moment_is_not_followed(
     part: str, tmp_path: Path
 ) -> None:
@@ -135,7 +135,7 @@ def test_a_part_that_becomes_a_link_at_any_moment_is_not_followed(
     path = tmp_path / "store"
     outside = tmp_path / "outside"
     outside.mkdir()
-    with hansard.open(path, durability="os", large_content=300) as store:
+    with hansard.open(path, durability="os") as store:
         store.session("s").add_message({"role": "user", "content": "x" * 1000})
         store.follow(cursor="c").close()
     stop = threading.Event()
@@ -159,7 +159,7 @@ def test_a_part_that_becomes_a_link_at_any_moment_is_not_followed(
     try:
         for number in range(25):
             try:
-                with hansard.open(path, durability="os", large_content=300) as store:
+                with hansard.open(path, durability="os") as store:
                     store.session("s").add_message({"role": "user", "content": f"{number}" * 300})
                     store.session(f"n{number}").add_message(MESSAGE)
                     store.follow(cursor="c").close()

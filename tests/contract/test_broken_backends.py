@@ -23,14 +23,12 @@ from hansard.backend.cursors import MemoryCursor
 from hansard.backend.memory import MemoryBackend, MemoryChunk, MemoryLog, MemoryStage
 from hansard.errors import SessionDeleted, SessionExists
 from hansard.event.envelope import Draft, Event
-from hansard.event.large import stored
 from tests.contract import (
     test_appending,
     test_compaction,
     test_cursors,
     test_forking,
     test_keeping,
-    test_large,
     test_reading,
     test_retention,
     test_staging,
@@ -665,53 +663,6 @@ def writes_all_positions_back(real: Bug, self: Any, positions: Any, *, back: boo
     before = self.positions()
     time.sleep(0.0001)
     real(self, {**before, **positions}, back=True)
-
-
-# -- large content ----------------------------------------------------------------------------------
-
-
-@broken(MemoryBackend, "collect", test_large)
-def collects_everything(real: Bug, self: Any, refers: Any, **options: Any) -> Any:
-    """Content that is referred to is removed."""
-    return real(self, lambda logs: [refers(logs), set()][1], **options)
-
-
-@broken(MemoryBackend, "collect", test_large)
-def collects_nothing(real: Bug, self: Any, refers: Any, **options: Any) -> list[Any]:
-    """Content is never removed."""
-    real(self, refers, dry_run=True)
-    return []
-
-
-broken(MemoryBackend, "collect", test_large)(without_option("dry_run"))
-
-
-@broken(MemoryBackend, "_every", test_large)
-def collects_what_the_trash_needs(real: Bug, self: Any) -> Any:
-    """Content of deleted sessions is removed."""
-    live = set(self.ids())
-    return (log for log in real(self) if log.session_id in live)
-
-
-@broken(MemoryBackend, "collect", test_large)
-def lists_before_it_collects(real: Bug, self: Any, refers: Any, **options: Any) -> Any:
-    """Content that is referred to by now is removed."""
-    referred = refers(self._every())
-    return real(self, lambda _: referred, **options)
-
-
-@broken(MemoryLog, "append", test_large)
-def returns_placeholders(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
-    """A retry returns what is stored, not what was said."""
-    found = real(self, drafts, **options)
-    kept = self._record.between(found[0].seq - 1, found[-1].seq)
-    return [Event(one.seq, one.stamp, one.kind, stored(one), one.key) for one in kept]
-
-
-@broken(MemoryChunk, "gaps", test_large)
-def hides_placeholders(real: Bug, self: Any) -> dict[int, Any]:
-    """A reader gets placeholders."""
-    return {}
 
 
 # -- the tests --------------------------------------------------------------------------------------

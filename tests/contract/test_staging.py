@@ -133,25 +133,6 @@ def test_a_stage_refuses_what_is_wrong(context: Context) -> None:
     assert there_is(context.backend)[0] is None, "a session that was refused"
 
 
-def test_staged_large_content_stays(context: Context) -> None:
-    """Large content to which only a published stage refers is read whole, and not collected."""
-    backend = context.backend
-    setattr(backend, "large_content", 1000)  # noqa: B010 - a backend may have slots of its own
-    text = "large content " * 200
-    with backend.stage("s") as stage:
-        stage.append([message(text)])
-        stage.publish()
-    kept = [
-        reference.sha256
-        for chunk in context.log().read()
-        for gaps in chunk.gaps().values()
-        for reference in gaps.references
-    ]
-    assert len(kept) == 1, "references of the published session"
-    assert backend.collect(lambda _: set(kept)) == [], "what was collected"
-    assert contents(everything(context.log())) == [text], "the message"
-
-
 def test_a_closed_backend_publishes_nothing(context: Context) -> None:
     """After the backend was closed, a stage of it can only be discarded."""
     stage = context.backend.stage("s")

@@ -64,7 +64,7 @@ def leftovers(path: Path) -> list[str]:
 
 def target(path: Path) -> Store:
     """Open the store that is imported or copied to."""
-    return hansard.open(path, durability="sync", large_content=500, auto_compact=False)
+    return hansard.open(path, durability="sync", auto_compact=False)
 
 
 def whole(store: Store, data: bytes) -> bool:
@@ -398,23 +398,3 @@ def test_a_source_may_grow_while_it_is_copied(tmp_path: Path, crew: Crew) -> Non
         assert here.copy_to(there).failed == {}
         assert there.session("s").seq == EVENTS + count
         assert list(there.session("s").events()) == list(here.session("s").events())
-
-
-def test_a_collector_takes_nothing_from_an_import(tmp_path: Path) -> None:
-    """F-137: while only what is staged refers to large content, a collector has to wait, and gives up."""
-    with (
-        hansard.open("memory:") as source,
-        hansard.open(tmp_path, large_content=500, lock_timeout=0.2, durability="os") as store,
-    ):
-        data = fill(source)
-
-        def pieces() -> Iterator[bytes]:
-            for line in data.splitlines(keepends=True):
-                if b'"end"' in line:
-                    with pytest.raises(hansard.LockTimeout):
-                        store.collect_large()
-                yield line
-
-        store.import_session(pieces())
-        assert store.collect_large().removed == 0
-        assert whole(store, data)

@@ -1,7 +1,7 @@
 """Make a frozen sample store of the format's version 1.
 
-    python tests/format/make_samples.py --list
-    python tests/format/make_samples.py --write NAME
+    python -m tests.format.make_samples --list
+    python -m tests.format.make_samples --write NAME
 
 A sample is a store as this version of hansard leaves it on the disk, with `expected.json` beside it: what was
 put in, and the SHA-256 of every file. It is made once. Later versions must read it, so an old sample is never
@@ -263,17 +263,6 @@ def meanings(sample: Sample) -> None:
     )
 
 
-def kept_beside(sample: Sample) -> None:
-    """Large content beside the log, an audit log, and a session in the trash."""
-    large = {"role": "user", "content": "long " * 200, "n": 1}
-    with hansard.open(sample.path, large_content=256) as store:
-        for name in ("one", "two", "gone"):
-            store.session(name).add_messages([large, {"n": 2}])
-    for name in ("one", "two", "gone"):
-        sample.settle(name, history=[large, {"n": 2}], model=[large, {"n": 2}])
-    sample.delete("gone")
-
-
 def compacted(sample: Sample) -> None:
     """Sealed segments with keys, a batch, control records, a blank and emptied parts; and an active one."""
     said: list[dict[str, Any]] = [
@@ -336,7 +325,6 @@ SAMPLES: dict[str, Callable[[Sample], None]] = {
         notes,
         names,
         meanings,
-        kept_beside,
         compacted,
         dropped,
     )

@@ -144,8 +144,14 @@ def test_the_tool_refuses_to_touch_a_frozen_sample() -> None:
     before = make_samples.checksums(frozen)
     with pytest.raises(FileExistsError, match="never touched"):
         make_samples.write(frozen.name, frozen.parent)
-    tool = [sys.executable, make_samples.__file__, "--write", frozen.name]
-    done = subprocess.run(tool, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.format.make_samples", "--write", frozen.name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.returncode == 1
     assert "never touched" in done.stderr
     assert make_samples.checksums(frozen) == before

@@ -54,14 +54,11 @@ def everything(store: hansard.Store) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("large", [None, 1000])
-def test_sessions_move_both_ways_event_for_event(
-    url: str, tmp_path: Path, large: int | None
-) -> None:
+def test_sessions_move_both_ways_event_for_event(url: str, tmp_path: Path) -> None:
     """A copy to PostgreSQL and back has every event, seq, time, key, fork and label; again, nothing moves."""
     with (
-        hansard.open(tmp_path / "a", durability="os", large_content=large) as here,
-        hansard.open(url, large_content=large) as there,
+        hansard.open(tmp_path / "a", durability="os") as here,
+        hansard.open(url) as there,
         hansard.open(tmp_path / "b", durability="os") as back,
     ):
         fill(here)

@@ -128,9 +128,7 @@ OPS = st.one_of(
 
 def _stores(stack: ExitStack, *, local: bool) -> Store:
     path = stack.enter_context(tempfile.TemporaryDirectory()) if local else "memory:"
-    return stack.enter_context(
-        hansard.open(path, durability="os", large_content=300, auto_compact=False)
-    )
+    return stack.enter_context(hansard.open(path, durability="os", auto_compact=False))
 
 
 def _lines(session: Session, **options: Any) -> list[bytes]:

@@ -14,7 +14,7 @@ import zstandard
 import hansard
 from hansard import Store
 from tests.crashlab import faults
-from tests.unit.saying import found_anywhere, said, talk, tree
+from tests.unit.saying import said, talk, tree
 
 
 @pytest.fixture
@@ -268,22 +268,6 @@ def test_listing_trash_restore_and_purge_of_compacted_sessions(store: Store, roo
     store.session("a").add_message({"new": True})
     assert store.session("a").compact().sessions == 1
     assert store.session("a").messages() == [{"new": True}]
-
-
-def test_large_content_of_sealed_segments_is_not_collected(tmp_path: Path) -> None:
-    """N-45: what a compacted message refers to stays; what only a redacted one did goes."""
-    with hansard.open(tmp_path / "store", durability="os", large_content=1000) as store:
-        session = store.session("s")
-        kept, gone = "k" * 5000, "g" * 5000
-        session.add_message({"content": kept})
-        place = session.add_message({"content": gone}).seq
-        session.compact()
-        assert store.collect_large().removed == 0
-        session.redact(place)
-        session.compact()
-        assert store.collect_large().removed == 1
-        assert session.messages() == [{"content": kept}]
-        assert not found_anywhere(tmp_path, "g" * 50)
 
 
 def test_what_does_not_exist_cannot_be_compacted(store: Store) -> None:

@@ -22,10 +22,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[Store]:
-    """Return an empty store in files, that keeps large content apart."""
-    with hansard.open(
-        tmp_path / "store", durability="os", auto_compact=False, large_content=400
-    ) as store:
+    """Return an empty store in files."""
+    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:
         yield store
 
 
@@ -363,7 +361,6 @@ def test_dropped_bytes_are_in_no_file_afterwards(files: Store, tmp_path: Path) -
     assert HIDDEN not in str([event.data for event in session.events()])
     before = said(session)
     assert session.compact().blanked >= report.events
-    files.collect_large()
     assert not found_anywhere(root, *secrets)
     assert said(session) == before
     assert session.compact().sessions == 0
@@ -474,20 +471,6 @@ def test_scrubbed_metadata_stay_scrubbed_when_history_is_dropped(store: Store) -
         assert session.metadata == {"note": "is [redacted]", "n": 1}
         assert session.usage["m"].input_tokens == 1
         session.compact()
-
-
-def test_large_content_of_dropped_messages_can_be_collected(files: Store, tmp_path: Path) -> None:
-    """N-45: a text that only dropped messages hold is removed, compacted or not; a shared one stays."""
-    session = files.session("s")
-    shared = "shared " * 100
-    session.add_messages([{"content": HIDDEN * 50}, {"content": shared}, {"n": 3}])
-    files.session("other").add_message({"content": shared})
-    assert files.collect_large(dry_run=True).removed == 0
-    session.drop_history(3)
-    assert files.collect_large().removed == 1
-    assert files.session("other").messages() == [{"content": shared}]
-    assert [event.seq for event in session.events()] == [1, 2, 3, 4]
-    assert files.verify().ok
 
 
 def test_an_index_lists_no_dropped_seqs(files: Store, tmp_path: Path) -> None:

@@ -195,7 +195,6 @@ def _go_on(path: str, expected: dict[str, Expected], *, damage: bool, prefix: bo
         if failed:
             wrong.append(f"cannot be compacted: {failed}")
         store.health()
-        store.collect_large()
     with open_store(path, read_only=True) as store:
         wrong += _look(store, expected, damage=False, prefix=prefix)
     wrong += [f"{left} is left over" for left in _temporaries(path)]

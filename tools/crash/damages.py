@@ -29,7 +29,7 @@ from tools.crash.specimen import (
 
 Expected = Literal["right", "refused", "prefix"]
 
-ALL = ("s", "t", "large", "child")
+ALL = ("s", "t", "child")
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _spliced(path: Path) -> None:
 
 
 def _of_another(path: Path) -> None:
-    shutil.copy(_log(path, "large"), _log(path, "child"))
+    shutil.copy(_log(path, "t"), _log(path, "child"))
 
 
 def _stale_log(path: Path) -> None:
@@ -206,14 +206,6 @@ def _wrong_dictionary(path: Path) -> None:
     packed = zstandard.ZstdCompressor().compress(b"another dictionary, of which nobody knows")
     for file in _dictionaries(path):
         file.write_bytes(packed)
-
-
-def _large(path: Path) -> Path:
-    return next(path.glob("large/??/*"))
-
-
-def _other_text(path: Path) -> None:
-    _large(path).write_bytes(b"much to say, " * 799 + b"much to hide,")
 
 
 def _zeros(file: Path) -> None:
@@ -323,13 +315,6 @@ DAMAGES = {
         # what others need
         Damage("both files of a dictionary missing", _no_dictionary, "refused"),
         Damage("another dictionary under the name", _wrong_dictionary, "refused"),
-        Damage("large content missing", lambda path: _large(path).unlink(), "refused", "large"),
-        Damage(
-            "another text as large content",
-            _other_text,
-            "refused",
-            "large",
-        ),
         Damage("no marker of the store", _no_marker, "refused"),
         Damage("a store of a later version", _marker_of_the_future, "refused"),
     )

@@ -56,7 +56,7 @@ def suffer(folder: str) -> dict[str, Any]:
     image = mounts.Image("ext4", lower / "image", beside / "disk", "errors=continue")
     path = str(image.point / "store")
     ledger = Ledger(str(beside / "ledger"))
-    store = open_store(path, auto_compact=False, large=None)
+    store = open_store(path, auto_compact=False)
     number = next(
         (n for n in range(_MOST) if not append(store, ledger, "s", f"m{n}", size=_SIZE)), 0
     )

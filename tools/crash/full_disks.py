@@ -18,7 +18,7 @@ from tests.faults import confined
 from tools.crash import mounts
 from tools.crash.nursery import nursery, place
 from tools.crash.row import Outcome
-from tools.crash.workloads import LARGE, message
+from tools.crash.workloads import message
 
 #: More messages than any of these disks can hold.
 _ENOUGH: Final = 5000
@@ -117,22 +117,6 @@ def full_ext4(point: Path) -> None:
         _works(store, ids)
 
 
-def full_large(point: Path) -> None:
-    """Append large content, which is kept in a file of its own, on a disk without space."""
-    mounts.mount_memory(point, "size=256k")
-    ids: list[str] = []
-    with _open(point, large_content=LARGE) as store:
-        for number in range(_ENOUGH):
-            try:
-                store.session("s").add_message(message(f"m{number}", 20 * LARGE))
-            except hansard.HansardError as error:
-                _check_clear(error, errno.ENOSPC)
-                break
-            ids.append(f"m{number}")
-        mounts.remount(point, "size=8m")
-        _works(store, ids)
-
-
 def full_compaction(point: Path) -> None:
     """Compact on a disk without space for the new file."""
     mounts.mount_memory(point, "size=128k")
@@ -226,7 +210,6 @@ SITUATIONS: Final[dict[str, Callable[[Path], None]]] = {
     for situation in (
         full,
         full_ext4,
-        full_large,
         full_compaction,
         full_import,
         no_inodes,

@@ -33,9 +33,7 @@ class Bench:
         self.folder = scratch("hansard-fuzz-")
         self.path = os.path.join(self.folder, "store")
         self.export = b""
-        with hansard.open(
-            self.path, durability="os", large_content=1024, auto_compact=False
-        ) as store:
+        with hansard.open(self.path, durability="os", auto_compact=False) as store:
             # Small ones: a checkpoint of anything, and a dictionary that is made in a moment.
             with (
                 _constant(local_log, "CHECKPOINT", 0),
@@ -50,7 +48,7 @@ class Bench:
             self.tokens = [token for token in (first.next, last.next) if token is not None]
         self.events = {}
         with self.opened() as store:
-            for name in ("plain", "sealed", "small", "large"):
+            for name in ("plain", "sealed", "small"):
                 self.events[name] = list(store.session(name).events())
             self.state = store.session("sealed").state()
 
@@ -117,7 +115,6 @@ def _fill(store: hansard.Store) -> None:
     store.session("sealed").set_metadata(title="sealed")
     store.session("sealed").compact()
     store.session("sealed").add_message({"role": "user", "content": "behind"})
-    store.session("large").add_message({"role": "user", "content": "large " * 400})
     # Enough small sessions that say alike for a dictionary to be made.
     rng = random.Random(1)
     vocabulary = ["".join(rng.choices("abcdefghij", k=rng.randrange(3, 9))) for _ in range(400)]
@@ -386,7 +383,6 @@ TARGETS = (
     _file_target("log", "plain", "sessions", "plain", names.LOG, reseal=_reseal_lines),
     _file_target("sealed", "sealed", "sessions", "sealed", "*.zst", reseal=_reseal_index),
     _file_target("dictionary", "small", "dictionaries", "1-*"),
-    _file_target("large", "large", "large", "??", "*"),
     Target("checkpoint", _checkpoint, _feed_checkpoint, _reseal_checkpoint),
     Target("cursor", _cursor_file, _feed_cursor_file, _reseal_lines, 40),
     Target("index", _index_file, _feed_index, None, 1),

@@ -3,7 +3,7 @@
 Above: the rows of damage, `damages`.  Below: the public API; `log.dictionary`, to have a small one.
 
 Sessions: `s`, of which a part is sealed and compressed with a dictionary, with checkpoint, keys and an active
-segment; `t`, sealed and not compressed yet; `large`, whose text is kept beside the log; `child`, a fork of
+segment; `t`, sealed and not compressed yet; `child`, a fork of
 `s`; `other`, which nothing here is done to, and which must always be read as it was.
 """
 
@@ -99,7 +99,7 @@ def make(path: Path) -> None:
     """Make the store."""
     rng = random.Random(1)
     common = [f"{rng.getrandbits(64):x} is what we all say, again and again" for _ in range(12)]
-    with small(), opened(path, large_content=10_000) as store:
+    with small(), opened(path) as store:
         # Before there is a dictionary: what becomes of that is nothing to it.
         store.session(OTHER).add_messages([{"n": number} for number in range(3)])
         assert not store.session(OTHER).compact().failed
@@ -120,7 +120,6 @@ def make(path: Path) -> None:
         assert not session.compact().failed
         session.add_message({"n": 9}, key="turn-9")
         session.fork("child", at=4).add_message({"n": "child"})
-        store.session("large").add_message({"role": "tool", "content": "much to say, " * 800})
         store.session("t").add_messages([{"n": number} for number in range(3)])
     with small(), opened(path) as store, faults.kill(only=("move",)), suppress(faults.Killed):
         store.session("t").compact()
@@ -139,7 +138,7 @@ class Specimen:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.files = _files(path)
-        self.truth = answers(path, ("s", "t", "large", "child", OTHER))
+        self.truth = answers(path, ("s", "t", "child", OTHER))
 
     def file(self, kind: str) -> File:
         """Return the file of a kind."""
@@ -185,8 +184,7 @@ def _files(path: Path) -> tuple[File, ...]:
         File("log of a fork", "sessions/child/log.jsonl", ("child",), active=True),
         File("dictionary", name, ("s", "child"), spare=True),
         File("copy of the dictionary", f"{name}.copy", ("s", "child"), spare=True),
-        File("large content", only("large/??/*"), ("large",)),
-        File("marker of the store", "hansard.json", ("s", "t", "large", "child", OTHER)),
+        File("marker of the store", "hansard.json", ("s", "t", "child", OTHER)),
     )
 
 

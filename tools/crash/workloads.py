@@ -17,7 +17,7 @@ from tools.crash.ledger import Ledger
 
 Work = Callable[[hansard.Store, Ledger], None]
 
-#: Long enough to be kept apart by a store that keeps large content apart.
+#: Bytes of a long message.
 LARGE: Final = 600
 
 #: By this the temporary files can be told that a workload finds, and has not made.
@@ -223,15 +223,12 @@ WORKLOADS: Final[dict[str, tuple[Work, Work]]] = {
 THREADED: Final = frozenset({"group", "beside"})
 
 
-def open_store(
-    path: str, durability: str = "sync", *, large: int | None = LARGE // 2, **options: Any
-) -> hansard.Store:
+def open_store(path: str, durability: str = "sync", **options: Any) -> hansard.Store:
     """Open a store as all workloads do."""
     assert durability in {"sync", "os"}
     return hansard.open(
         path,
         durability="os" if durability == "os" else "sync",
-        large_content=large,
         lock_timeout=5.0,
         **options,
     )

@@ -20,7 +20,6 @@ from hansard.errors import Closed, HansardError
 from hansard.event.envelope import Event
 from hansard.index.entry import Hit, Page, StoreStats
 from hansard.log import names
-from hansard.upkeep.collection import CollectionReport
 from hansard.upkeep.compaction import CompactReport
 from hansard.upkeep.pruning import PruneReport
 from hansard.upkeep.verify import StoreReport
@@ -45,7 +44,6 @@ def open(
     read_only: bool = False,
     durability: Literal["sync", "os"] = "sync",
     lock_timeout: float = 10.0,
-    large_content: int | None = None,
     auto_compact: bool = True,
     search_index: bool = True,
     schema: str | None = None,
@@ -62,7 +60,6 @@ def open(
             read_only=read_only,
             durability=durability,
             lock_timeout=lock_timeout,
-            large_content=large_content,
             auto_compact=auto_compact,
             search_index=search_index,
             schema=schema,
@@ -385,10 +382,6 @@ class Store:
     async def verify(self) -> StoreReport:
         """Check every byte of every session, and report."""
         return await self._write(self._twin.verify)
-
-    async def collect_large(self, *, dry_run: bool = False) -> CollectionReport:
-        """Remove the large content to which no message refers any more, and report."""
-        return await self._write(lambda: self._twin.collect_large(dry_run=dry_run))
 
     async def prune(
         self,

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from hansard.backend.contract import Compacted, Forget
-from hansard.backend.records import ToGaps, event_of
+from hansard.backend.records import event_of
 from hansard.errors import DiskFailed
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, MESSAGE_REDACTED
@@ -99,11 +99,9 @@ class Compaction:
         forget: Forget,
         level: int,
         progress: Progress | None,
-        gaps: ToGaps,
         dictionary: Latest,
     ) -> None:
         self._dictionary = dictionary
-        self._gaps = gaps
         self._directory = directory
         self._chain = chain
         self._session_id = session_id
@@ -287,7 +285,7 @@ class Compaction:
         line = source.part.line_at(seq)
         if line is None:
             return False
-        return self._forget.mask(event_of(line, self._gaps)).raw != bytes(line.data)
+        return self._forget.mask(event_of(line)).raw != bytes(line.data)
 
     # -- doing it -------------------------------------------------------------------------------
 
@@ -439,7 +437,7 @@ class Compaction:
                 if part.over or not part.text:
                     return None  # it says what must be known, or was emptied before
                 return msgspec.json.encode(_decode_begun(data))
-        event = event_of(line, self._gaps)
+        event = event_of(line)
         masked = self._forget.mask(event)
         return None if masked is event else masked.raw
 

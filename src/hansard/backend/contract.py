@@ -28,7 +28,6 @@ from hansard.backend.condition import Condition
 from hansard.errors import InvalidEvent
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
-from hansard.event.large import Gaps, stored
 
 #: What the log of `Backend.audit` calls itself: no session can have this id (F-5).
 AUDIT: Final = "\0audit"
@@ -80,13 +79,6 @@ class Record(NamedTuple):
     raw: bytes
     #: What is wrong with it; empty if nothing is.
     problem: str
-
-
-class Content(NamedTuple):
-    """A large text that is kept once for all sessions."""
-
-    sha256: str
-    bytes: int
 
 
 #: What to do about a checkpoint that is whole, and wrong.
@@ -171,14 +163,11 @@ class Chunk(ABC):
 
     @abstractmethod
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return seq and message of each `message.added` event; the messages are the caller's.
-
-        A message whose seq is among the `gaps` is not whole until they are filled.
-        """
+        """Return seq and message of each `message.added` event; the messages are the caller's."""
 
     @abstractmethod
     def messages_json(self) -> list[tuple[int, bytes]]:
-        """Return seq and message, as the stored JSON, of each `message.added` event. Gaps as above."""
+        """Return seq and message, as the stored JSON, of each `message.added` event."""
 
     def messages_joined(self) -> bytes | None:
         """Return all that the events add, as stored JSON with commas between the messages.
@@ -187,13 +176,6 @@ class Chunk(ABC):
         otherwise, or where it is no faster than `messages_json`.
         """
         return None
-
-    def gaps(self) -> dict[int, Gaps]:
-        """Return, by seq, what is missing from messages whose large content is kept elsewhere.
-
-        For who shows messages: he fills those that he shows, and no others. `events` come whole.
-        """
-        return {}
 
     def keyed(self) -> dict[int, int]:
         """Return, by the seq of the first, how many events each append with a key has, if more than one.
@@ -214,8 +196,7 @@ def _streamed(event: Event) -> Streamed | None:
         if part is not None:
             return Streamed(event.seq, part.stream, part.message, part.text, part.over)
     elif event.kind == MESSAGE_ADDED:
-        # Its texts do not matter here, so they need not be fetched.
-        added = read(MESSAGE_ADDED, stored(event))
+        added = read(MESSAGE_ADDED, event.raw)
         if added is not None and added.stream is not None:
             return Streamed(event.seq, added.stream, None, "", over=True)
     return None
@@ -658,9 +639,6 @@ class Backend(ABC):
     where: str
     read_only: bool
     durability: str
-    #: Texts in messages that have more bytes than this are kept once for all sessions; None: no text is.
-    #: May be changed at any time: it is about what is appended from then on.
-    large_content: int | None = None
 
     @property
     def whole(self) -> "Backend":
@@ -798,21 +776,6 @@ class Backend(ABC):
     def condition(self) -> Condition:
         """Look at the files that it is made of, and at the place where they are. Changes nothing."""
         return Condition()
-
-    @abstractmethod
-    def contents(self) -> list[Content]:
-        """Return the large content that is kept, whether anything refers to it or not, sorted."""
-
-    @abstractmethod
-    def collect(
-        self, refers: Callable[[Iterator[Log]], set[str]], *, dry_run: bool = False
-    ) -> list[Content]:
-        """Remove the large content to which nothing refers; return what it was.
-
-        `refers` is given every session, also those in the trash, and returns the hashes of what they
-        refer to; if it raises, nothing is removed. Content to which somebody is just about to refer
-        stays. `dry_run`: only say what would be removed. `LockTimeout` if writers are in the way.
-        """
 
     @abstractmethod
     def health(self) -> Health:

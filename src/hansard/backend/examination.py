@@ -41,12 +41,11 @@ _IN_ROOT: Final = {
     names.SESSIONS: "directory",
     names.TRASH: "directory",
     names.CURSORS: "directory",
-    names.LARGE: "directory",
     names.DICTIONARIES: "directory",
     names.MARKS: "directory",
 }
 _IN_SESSION: Final = frozenset({names.LOG, names.CHECKPOINT, names.COMPACTION, names.LOCK})
-_LOCKS: Final = frozenset({names.LOCK, names.COMPACTION, names.GATE, "training"})
+_LOCKS: Final = frozenset({names.LOCK, names.COMPACTION, "training"})
 _DAMAGED: Final = "damaged-"
 
 
@@ -118,7 +117,6 @@ class _Examiner:
             (names.SESSIONS, self._look_at_sessions),
             (names.TRASH, self._look_at_sessions),
             (names.CURSORS, self._look_at_cursors),
-            (names.LARGE, self._look_at_large),
             (names.DICTIONARIES, self._look_at_dictionaries),
             (names.MARKS, self._look_at_marks),
         ):
@@ -147,25 +145,6 @@ class _Examiner:
             base = names.cursor_base(name.removesuffix(".lock") + ".jsonl")
             ours = names.cursor_base(name) or (name.endswith(".lock") and base)
             self._look_at(name, where, status, "file" if ours else "")
-
-    def _look_at_large(self, directory: int, path: str) -> None:
-        for name, where, status in self._entries(directory, path):
-            shelf = len(name) == 2 and _is_hex(name)  # noqa: PLR2004 - the first two digits
-            self._look_at(
-                name,
-                where,
-                status,
-                "directory" if shelf else "file" if name in {names.LOCK, names.GATE} else "",
-            )
-            if shelf and status.kind == "directory":
-                self._inside(directory, name, where, self._look_at_shelf)
-
-    def _look_at_shelf(self, directory: int, path: str) -> None:
-        entries = list(self._entries(directory, path))
-        for name, where, status in entries:
-            ours = len(name) == 64 and _is_hex(name)  # noqa: PLR2004 - a SHA-256
-            self._look_at(name, where, status, "file" if ours else "")
-        self._look_at_links(directory, entries)
 
     def _look_at_dictionaries(self, directory: int, path: str) -> None:
         for name, where, status in self._entries(directory, path):
@@ -305,7 +284,3 @@ def _is_session(name: str) -> bool:
 def _spelled(name: str) -> str:
     """Return a name as text: others may have made one of bytes that are none."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _is_hex(name: str) -> bool:
-    return all(digit in "0123456789abcdef" for digit in name)

@@ -12,11 +12,9 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from hansard.backend.condition import Condition
-from hansard.backend.contents import LocalContents, Refers
 from hansard.backend.contract import (
     AUDIT,
     Backend,
-    Content,
     Cursor,
     Finding,
     Health,
@@ -75,8 +73,6 @@ class LocalBackend(Backend):
         "dictionary",
         "durability",
         "finder",
-        "large",
-        "large_content",
         "lock_timeout",
         "read_only",
         "where",
@@ -92,7 +88,6 @@ class LocalBackend(Backend):
         read_only: bool = False,
         durability: Durability = "sync",
         lock_timeout: float = LOCK_TIMEOUT,
-        large_content: int | None = None,
     ) -> None:
         self._root = Root(path, create=create, read_only=read_only)
         self._cursors = LocalCursors(self._root, self.check_open, syncs=durability == "sync")
@@ -100,9 +95,7 @@ class LocalBackend(Backend):
         self.read_only = read_only
         self.durability = durability
         self.lock_timeout = lock_timeout
-        self.large_content = large_content
         self.dictionary = Latest(self._root, lock_timeout)
-        self.large = LocalContents(self._root, self.check_open, lock_timeout)
         self._closed = False
         self._generation = disk.generation
         self._mutex = threading.RLock()
@@ -282,12 +275,14 @@ class LocalBackend(Backend):
         self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
     ) -> None:
         log = self._local(session_id)
-        with self.large.moving(), self.dictionary.moving():
+        self._root.check_writable()
+        with self.dictionary.moving():
             log.delete(expected_seq, timeout)
 
     def restore(self, session_id: str) -> None:
         log = self._local(session_id)
-        with self.large.moving(), self.dictionary.moving():
+        self._root.check_writable()
+        with self.dictionary.moving():
             log.restore()
 
     def purge(self, session_id: str) -> None:
@@ -296,7 +291,6 @@ class LocalBackend(Backend):
         self._root.check_writable()
         with (
             log.marked(),
-            self.large.moving(),
             self.dictionary.moving(),
             self.dictionary.forgetting(self._said_first(session_id)),
         ):
@@ -344,20 +338,9 @@ class LocalBackend(Backend):
     def drop_cursor(self, name: str) -> bool:
         return self._cursors.drop(name)
 
-    def contents(self) -> list[Content]:
-        return self.large.listing()
-
-    def collect(self, refers: Refers, *, dry_run: bool = False) -> list[Content]:
-        return self.large.collect(refers, self._all_ids, self.ancestor, dry_run=dry_run)
-
     def population(self) -> object:
         self.check_open()
         return self._root.population()
-
-    def _all_ids(self) -> list[str]:
-        """Return the ids of all sessions, also of those in the trash."""
-        both = (self._root.session_names(), self._root.trash_names())
-        return sorted({session_id for names in both for session_id in self._ids_of(names)})
 
     def learn(self, session_ids: Iterable[str], sample: Callable[[str], bytes]) -> bool:
         self.check_open()

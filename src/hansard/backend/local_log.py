@@ -26,7 +26,6 @@ from hansard.backend.records import LocalChunk, event_of, stream_of
 from hansard.errors import Damaged, HansardError, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import SESSION_FORKED, is_said
-from hansard.event.large import Gaps, take_out_all, whole
 from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, check_chain
 from hansard.log.checkpoint import Checkpoint
@@ -106,20 +105,6 @@ class LocalLog(Log):
         durable: bool = True,
     ) -> list[Event]:
         self._backend.used(self)
-        if self._backend.large_content is not None:
-            gapped, contents = take_out_all(drafts, self._backend.large_content)
-            if contents:
-                order = Order(
-                    gapped,
-                    key=key,
-                    expected_seq=expected_seq,
-                    new_only=new_only,
-                    before=before,
-                    durable=durable,
-                )
-                with self._backend.large.keeping(contents):
-                    done = self._writer.append(order)
-                return self._events_of(drafts, key, done)
         if len(drafts) == 1 and key is None and expected_seq is None and not new_only:
             draft = drafts[0]
             if not draft.control and draft.time is None:
@@ -141,11 +126,6 @@ class LocalLog(Log):
 
     def append_all(self, appends: Sequence[Append]) -> list[list[Event] | Exception]:
         self._backend.used(self)
-        most = self._backend.large_content
-        if most is not None and any(
-            len(draft.data) > most for append in appends for draft in append.drafts
-        ):
-            return super().append_all(appends)  # large content is kept for each append by itself
         orders = [
             Order(
                 append.drafts,
@@ -217,10 +197,10 @@ class LocalLog(Log):
 
     def _find_first(self, reader: Reader, tail: Tail, chain: Chain | None) -> Event:
         if chain is None:
-            return event_of(reader.first(tail.mark), self._gaps)
+            return event_of(reader.first(tail.mark))
         if not reader.segment.first_record:
-            return event_of(chain.first(), self._gaps)
-        first = event_of(format.decode_first(reader.segment.first_record), self._gaps)
+            return event_of(chain.first())
+        first = event_of(format.decode_first(reader.segment.first_record))
         # Of a fork the data are needed, and it is a control event; of others, nobody asks for them.
         if first.kind == SESSION_FORKED:
             return next(e for e in self._sealed_controls(reader) if e.seq == first.seq)
@@ -254,13 +234,13 @@ class LocalLog(Log):
         if chain is not None and after < begin:
             for piece, behind in chain.forwards(after, upto):
                 # Not beyond: what was sealed after this reading began may have been joined to it.
-                yield LocalChunk(piece, behind, min(upto, begin), self._gaps)
+                yield LocalChunk(piece, behind, min(upto, begin))
             if upto <= begin:
                 return
         start = reader.locate(after, tail.mark) if after > begin else None
         for piece in reader.forwards(start or reader.segment.start, tail.mark):
             if piece.end.seq > after:
-                yield LocalChunk(piece, after, upto, self._gaps)
+                yield LocalChunk(piece, after, upto)
             if piece.end.seq >= upto:
                 return
 
@@ -284,12 +264,12 @@ class LocalLog(Log):
             if upto < end.seq:
                 end = reader.mark_behind(upto, end)
             for piece in reader.backwards(end):
-                yield LocalChunk(piece, after, upto, self._gaps)
+                yield LocalChunk(piece, after, upto)
                 if piece.start.seq <= after:
                     return
         if chain is not None:
             for piece, last in chain.backwards(min(upto, begin), after):
-                yield LocalChunk(piece, after, last, self._gaps)
+                yield LocalChunk(piece, after, last)
 
     def controls(self, upto: int | None = None) -> list[Event]:
         found = self._look()
@@ -308,7 +288,7 @@ class LocalLog(Log):
             self._controls = (reader, offset, events)
         if tail.ctl > offset:
             new = reader.controls(tail.ctl, offset)
-            events = events + [event_of(line, self._gaps) for line in new]
+            events = events + [event_of(line) for line in new]
             self._controls = (reader, tail.ctl, events)
         if upto is None:
             upto = tail.mark.seq
@@ -326,7 +306,7 @@ class LocalLog(Log):
             if known is not None and known.seq <= chain.upto:
                 lines, after = format.decode_lines(known.controls), known.seq
             lines += chain.controls(after)
-            events = [event_of(line, self._gaps) for line in lines]
+            events = [event_of(line) for line in lines]
             self._sealed = ((reader.segment.time, chain.upto), events)
         return events
 
@@ -395,7 +375,6 @@ class LocalLog(Log):
                     forget=forget,
                     level=level,
                     progress=progress,
-                    gaps=self._gaps,
                     dictionary=self._backend.dictionary,
                 ).run()
                 if done.segments:
@@ -433,7 +412,6 @@ class LocalLog(Log):
                     forget=forget,
                     level=0,
                     progress=None,
-                    gaps=self._gaps,
                     dictionary=self._backend.dictionary,
                 ).plan()
             finally:
@@ -504,7 +482,7 @@ class LocalLog(Log):
             for piece, behind in chain.forwards(0, chain.upto):
                 for line in piece.lines(format.decode_lines):
                     if behind < line.seq <= chain.upto:
-                        yield event_of(line, self._gaps)
+                        yield event_of(line)
         # If not even the header is whole, the lines behind it may be.
         segment = self._handle.raw() if reader is None else reader.segment
         found = () if segment is None else inspection.salvage(segment)
@@ -513,7 +491,7 @@ class LocalLog(Log):
             if isinstance(item, inspection.Finding):
                 yield Finding("damage", path, *item)
             else:
-                yield event_of(item, self._gaps)
+                yield event_of(item)
 
     def records(self) -> Iterator[Record]:
         from hansard.backend import dumping
@@ -600,7 +578,7 @@ class LocalLog(Log):
                     if behind < line.seq and (
                         line.seq in blank or (line.seq < before and is_said(line.kind))
                     ):
-                        yield event_of(line, self._gaps)
+                        yield event_of(line)
 
     def _forget_cached(self, reader: Reader) -> None:
         try:
@@ -747,10 +725,5 @@ class LocalLog(Log):
 
     def _range(self, first: int, count: int) -> list[Event]:
         return [
-            whole(event)
-            for chunk in self.read(first - 1, first - 1 + count)
-            for event in chunk.events()
+            event for chunk in self.read(first - 1, first - 1 + count) for event in chunk.events()
         ]
-
-    def _gaps(self, references: object) -> Gaps:
-        return self._backend.large.gaps(references, self._handle.path)

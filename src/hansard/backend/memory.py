@@ -11,13 +11,11 @@ from typing import Any
 
 import msgspec
 
-from hansard.backend.contents import MemoryContents, Refers
 from hansard.backend.contract import (
     AUDIT,
     Backend,
     Chunk,
     Compacted,
-    Content,
     Cursor,
     Finding,
     Forget,
@@ -40,7 +38,6 @@ from hansard.errors import (
 from hansard.event import codec
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import MESSAGE_ADDED
-from hansard.event.large import Gaps, LargeEvent, stored, take_out_all, whole
 from hansard.log import format, names
 
 _PIECE = 1000
@@ -61,14 +58,14 @@ class MemoryChunk(Chunk):
 
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
         return [
-            (event.seq, codec.decode(stored(event))["message"])
+            (event.seq, codec.decode(event.raw)["message"])
             for event in self._events
             if event.kind == MESSAGE_ADDED
         ]
 
     def messages_json(self) -> list[tuple[int, bytes]]:
         return [
-            (event.seq, bytes(_message_of(stored(event)).message))
+            (event.seq, bytes(_message_of(event.raw).message))
             for event in self._events
             if event.kind == MESSAGE_ADDED
         ]
@@ -78,27 +75,12 @@ class MemoryChunk(Chunk):
         appends = dict(found for found in known if found is not None)
         return {seq: count for seq, count in appends.items() if count > 1}
 
-    def gaps(self) -> dict[int, Gaps]:
-        return {
-            event.seq: event.gaps
-            for event in self._events
-            if isinstance(event, LargeEvent) and event.gaps is not None
-        }
-
 
 class _Message(msgspec.Struct):
     message: msgspec.Raw
 
 
 _message_of = msgspec.json.Decoder(_Message).decode
-
-
-def _kept(event: Event, draft: Draft, large: MemoryContents) -> Event:
-    """Return an event as it is kept: without its large content, if that was taken out."""
-    if not draft.large:
-        return event
-    gaps = large.gaps(msgspec.json.decode(draft.large))
-    return LargeEvent(event.seq, event.stamp, event.kind, draft.data, event.key, gaps=gaps)
 
 
 class _Record:
@@ -150,14 +132,8 @@ class _Record:
         finally:
             self._written = False
 
-    def add(
-        self,
-        drafts: Sequence[Draft],
-        gapped: Sequence[Draft],
-        key: str | None,
-        large: MemoryContents,
-    ) -> list[Event]:
-        """Add events and return them. `gapped`: the drafts as they are kept, without large content."""
+    def add(self, drafts: Sequence[Draft], key: str | None) -> list[Event]:
+        """Add events and return them."""
         seq = self.seq
         now = format.now().decode()
         events = [
@@ -166,13 +142,11 @@ class _Record:
             )
             for place, draft in enumerate(drafts, 1)
         ]
-        self.events += [
-            _kept(event, draft, large) for event, draft in zip(events, gapped, strict=True)
-        ]
+        self.events += events
         self.controls += [
             event for event, draft in zip(events, drafts, strict=True) if draft.control
         ]
-        self.size += sum(len(draft.data) for draft in gapped)
+        self.size += sum(len(draft.data) for draft in drafts)
         if key is not None:
             self.keys[key] = (seq + 1, len(events))
         return events
@@ -227,20 +201,19 @@ class MemoryLog(Log):
     ) -> list[Event]:
         del durable  # nothing here is
         record = self._record
-        gapped, contents = take_out_all(drafts, self._backend.large_content)
-        with self._backend.large.keeping(contents), record.changed, record.writing(self.session_id):
+        with record.changed, record.writing(self.session_id):
             self._check_open()
             stands = record.seq if record.events else 0
             if key is not None and key in record.keys:
                 first, count = record.keys[key]
-                return [whole(event) for event in record.between(first - 1, first - 1 + count)]
+                return record.between(first - 1, first - 1 + count)
             if new_only and record.events:
                 raise SessionExists(f"session {self.session_id!r} exists already, at seq {stands}")
             if expected_seq is not None and expected_seq != stands:
                 raise self._conflict(expected_seq, stands)
             if not record.events:
                 record.before = before
-            events = record.add(drafts, gapped, key, self._backend.large)
+            events = record.add(drafts, key)
             record.changed.notify_all()
             return events
 
@@ -383,36 +356,30 @@ class MemoryLog(Log):
 class MemoryStage(Stage):
     """A session that is in no dict yet."""
 
-    __slots__ = ("_backend", "_contents", "_staged", "session_id")
+    __slots__ = ("_backend", "_staged", "session_id")
 
     def __init__(self, backend: "MemoryBackend", session_id: str, before: int) -> None:
         self.session_id = session_id
         self._backend = backend
         self._staged = _Record()
         self._staged.before = before
-        #: Kept with the others only when something refers to it that a collector finds.
-        self._contents: dict[str, bytes] = {}
 
     def append(self, drafts: Sequence[Draft], *, key: str | None = None) -> None:
         self._backend.check_open()
         if key is not None and key in self._staged.keys:
             raise key_used(self.session_id, key)
-        gapped, contents = take_out_all(drafts, self._backend.large_content)
-        self._contents.update(contents)
-        self._staged.add(drafts, gapped, key, self._backend.large)
+        self._staged.add(drafts, key)
 
     def publish(self) -> None:
         if not self._staged.events:
             raise nothing_staged(self.session_id)
         log = self._backend.log(self.session_id)
         assert isinstance(log, MemoryLog)  # it makes no others
-        with self._backend.large.keeping(self._contents):
-            log.begin_with(self._staged)
+        log.begin_with(self._staged)
         self.discard()
 
     def discard(self) -> None:
         self._staged = _Record()
-        self._contents = {}
 
 
 class MemoryBackend(Backend):
@@ -426,16 +393,12 @@ class MemoryBackend(Backend):
         "_records",
         "durability",
         "finder",
-        "large",
-        "large_content",
         "read_only",
         "where",
     )
 
-    def __init__(self, *, large_content: int | None = None) -> None:
+    def __init__(self) -> None:
         self.where = "memory:"
-        self.large_content = large_content
-        self.large = MemoryContents(self.where, self.check_open)
         self.read_only = False
         self.durability = "none"
         self.finder = None
@@ -508,17 +471,6 @@ class MemoryBackend(Backend):
 
     def drop_cursor(self, name: str) -> bool:
         return self._cursors.drop(name)
-
-    def contents(self) -> list[Content]:
-        return self.large.listing()
-
-    def collect(self, refers: Refers, *, dry_run: bool = False) -> list[Content]:
-        return self.large.collect(refers, self._every, dry_run=dry_run)
-
-    def _every(self) -> Iterator[Log]:
-        return (
-            MemoryLog(self, session_id, record, buried=True) for session_id, record in self._all()
-        )
 
     def health(self) -> Health:
         self.check_open()

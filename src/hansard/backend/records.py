@@ -5,7 +5,6 @@ A piece of a log is decoded as far as a caller asks: into events, into messages,
 own bytes. Each way has a struct that names just the members it needs; the decoder passes over the rest.
 """
 
-from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
@@ -15,20 +14,13 @@ from hansard.backend.contract import Chunk, Streamed
 from hansard.event import kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
-from hansard.event.large import Gaps, LargeEvent
 from hansard.log import format, inspection
 from hansard.log.format import Line
 from hansard.log.reader import Piece
 
-#: Makes the gaps of a record from its references.
-ToGaps = Callable[[object], Gaps]
 
-
-def event_of(line: Line, to_gaps: ToGaps) -> Event:
+def event_of(line: Line) -> Event:
     """Return the event that a record holds."""
-    if line.large is not None:
-        gaps = to_gaps(line.large)
-        return LargeEvent(line.seq, line.time, line.kind, bytes(line.data), line.key, gaps=gaps)
     return Event(line.seq, line.time, line.kind, bytes(line.data), line.key)
 
 
@@ -50,7 +42,6 @@ class _MessageLine(msgspec.Struct, gc=False):
     data: _MessageData
     kind: str = ""
     more: int = 0
-    large: Any = None
     log: str | None = None
 
 
@@ -64,7 +55,6 @@ class _RawMessageLine(msgspec.Struct, gc=False):
     data: _RawMessageData
     kind: str = ""
     more: int = 0
-    large: Any = None
     log: str | None = None
 
 
@@ -79,7 +69,6 @@ class _PlainMessageLine(msgspec.Struct, gc=False):
     seq: int
     kind: Literal["message.added"]
     data: _PlainMessageData
-    large: None = None
     log: None = None
 
 
@@ -92,21 +81,11 @@ class _KeyLine(msgspec.Struct, gc=False):
     log: str | None = None
 
 
-class _LargeLine(msgspec.Struct, gc=False):
-    """As much of a line as it takes to see what it refers to."""
-
-    seq: int
-    more: int = 0
-    large: Any = None
-    log: str | None = None
-
-
 _Line = TypeVar("_Line", _MessageLine, _RawMessageLine)
 
 _messages = msgspec.json.Decoder(_MessageLine).decode_lines
 _raw_messages = msgspec.json.Decoder(_RawMessageLine).decode_lines
 _plain_messages = msgspec.json.Decoder(_PlainMessageLine).decode_lines
-_large = msgspec.json.Decoder(_LargeLine).decode_lines
 _keys = msgspec.json.Decoder(_KeyLine).decode_lines
 
 #: Takes the first byte of anything that has bytes, for a fifth of what a slice of a view costs.
@@ -117,22 +96,18 @@ _OBJECT: Final = {(b"{",)}
 class LocalChunk(Chunk):
     """The records of a piece that lie between two seqs."""
 
-    __slots__ = ("_after", "_gaps", "_piece", "_streams", "_to_gaps", "_upto")
+    __slots__ = ("_after", "_piece", "_streams", "_upto")
 
-    def __init__(self, piece: Piece, after: int, upto: int, to_gaps: ToGaps) -> None:
+    def __init__(self, piece: Piece, after: int, upto: int) -> None:
         self._piece = piece
         self._after = after
         self._upto = upto
-        self._to_gaps = to_gaps
-        #: The events whose data have gaps; None until it is known.
-        self._gaps: dict[int, Gaps] | None = None
         #: Whether there are parts of streamed messages; None until it is known.
         self._streams: bool | None = None
 
     def events(self) -> list[Event]:
-        to_gaps = self._to_gaps
         return [
-            event_of(line, to_gaps)
+            event_of(line)
             for line in self._piece.lines(format.decode_lines)
             if self._after < line.seq <= self._upto and (format.has_object(line) or self._refuse())
         ]
@@ -182,20 +157,10 @@ class LocalChunk(Chunk):
             if line.more and line.key is not None and self._after < line.seq <= self._upto
         }
 
-    def gaps(self) -> dict[int, Gaps]:
-        if self._gaps is None:
-            self._gaps = {
-                line.seq: self._to_gaps(line.large)
-                for line in self._piece.lines(_large)
-                if line.large is not None and self._after < line.seq <= self._upto
-            }
-        return self._gaps
-
     def _added(self, lines: list[_Line]) -> list[_Line]:
         """Return the records that add a message."""
         after, upto = self._after, self._upto
         streams = False
-        gaps = {}
         found = []
         for line in lines:
             if line.kind == MESSAGE_ADDED:
@@ -203,10 +168,7 @@ class LocalChunk(Chunk):
                     found.append(line)
                     if line.data.stream is not None:
                         streams = True
-                    if line.large is not None:
-                        gaps[line.seq] = self._to_gaps(line.large)
             elif line.kind == MESSAGE_PART:
                 streams = True
         self._streams = streams
-        self._gaps = gaps
         return found

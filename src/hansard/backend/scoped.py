@@ -5,9 +5,9 @@ For many tenants in one store. Whoever holds the part can name no session outsid
 search, fork or write. What a session inside was forked from is read with it, wherever that is.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from hansard.backend.contract import Backend, Content, Cursor, Health, Log, Stage, Watch
+from hansard.backend.contract import Backend, Cursor, Health, Log, Stage, Watch
 from hansard.errors import Closed, InvalidSessionId
 from hansard.log import names
 
@@ -19,7 +19,6 @@ class ScopedBackend(Backend):
         "_closed",
         "_whole",
         "durability",
-        "large_content",
         "prefix",
         "read_only",
         "where",
@@ -32,7 +31,6 @@ class ScopedBackend(Backend):
         self.where = f"{whole.where} ({prefix}…)"
         self.read_only = whole.read_only
         self.durability = whole.durability
-        self.large_content = whole.large_content
 
     @property
     def whole(self) -> Backend:
@@ -101,17 +99,6 @@ class ScopedBackend(Backend):
     def drop_cursor(self, name: str) -> bool:
         self.check_open()
         return self._whole.drop_cursor(self.prefix + _checked(name))
-
-    def contents(self) -> list[Content]:
-        self.check_open()
-        return self._whole.contents()
-
-    def collect(
-        self, refers: Callable[[Iterator[Log]], set[str]], *, dry_run: bool = False
-    ) -> list[Content]:
-        # All sessions count, whoever asks: content has no owner.
-        self.check_open()
-        return self._whole.collect(refers, dry_run=dry_run)
 
     def health(self) -> Health:
         self.check_open()

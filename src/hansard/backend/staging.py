@@ -1,15 +1,13 @@
 """Put a session together in a file that has no session's name yet.
 
-Above: `local`.  Below: `contract`, `log.staging`, `event.large`.
+Above: `local`.  Below: `contract`, `log.staging`.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from hansard.backend.contract import Stage, key_used, nothing_staged
 from hansard.event.envelope import Draft
-from hansard.event.large import take_out_all
 from hansard.log.draft import Order
 from hansard.log.root import Root
 from hansard.log.staging import Staging
@@ -21,15 +19,13 @@ if TYPE_CHECKING:
 class LocalStage(Stage):
     """A session whose log has no name yet."""
 
-    __slots__ = ("_backend", "_keeping", "_keys", "_staging", "session_id")
+    __slots__ = ("_backend", "_keys", "_staging", "session_id")
 
     def __init__(self, backend: "LocalBackend", root: Root, session_id: str, before: int) -> None:
         self.session_id = session_id
         self._backend = backend
         self._staging = Staging(root, session_id, before)
         self._keys: set[str] = set()
-        #: Keeps collectors away from large content to which only this log refers (F-137).
-        self._keeping = ExitStack()
 
     def append(self, drafts: Sequence[Draft], *, key: str | None = None) -> None:
         self._backend.check_open()
@@ -37,14 +33,7 @@ class LocalStage(Stage):
             if key in self._keys:
                 raise key_used(self.session_id, key)
             self._keys.add(key)
-        gapped, contents = take_out_all(drafts, self._backend.large_content)
-        if contents:
-            if not self._staging.refers:
-                # From the first one until all is published: one lock for all of them.
-                self._keeping.enter_context(self._backend.large.sharing())
-                self._staging.refers = True
-            self._backend.large.keep(contents)
-        self._staging.add(Order(gapped, key=key))
+        self._staging.add(Order(drafts, key=key))
 
     def publish(self) -> None:
         self._backend.check_open()
@@ -56,4 +45,3 @@ class LocalStage(Stage):
 
     def discard(self) -> None:
         self._staging.discard()
-        self._keeping.close()

@@ -26,8 +26,6 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     control: bool
     #: Only for events copied from elsewhere; otherwise the time of writing.
     time: str | None = None
-    #: What was taken out of the data, and is kept elsewhere. Only for a backend's own use (`event.large`).
-    large: bytes = b""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

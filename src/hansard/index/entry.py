@@ -109,7 +109,6 @@ class StoreStats(msgspec.Struct, frozen=True):
         messages: how many of these were messages.
         bytes: what the sessions take on disk.
         raw_bytes: what they would take if nothing was compressed.
-        large_bytes: what the large content takes that is kept once for all sessions; 0 in a scoped store.
         days: what each day (UTC, `2026-01-31`) has added, of the sessions that are still there.
         models: calls, tokens and cost, by model.
         workspaces: how many sessions belong to each folder.
@@ -123,7 +122,6 @@ class StoreStats(msgspec.Struct, frozen=True):
     messages: int = 0
     bytes: int = 0
     raw_bytes: int = 0
-    large_bytes: int = 0
     days: dict[str, DayStats] = {}
     models: dict[str, Usage] = {}
     workspaces: dict[str, int] = {}

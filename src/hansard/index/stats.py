@@ -88,9 +88,7 @@ def stats(
         if workspace is not None:
             total.workspaces[workspace] = total.workspaces.get(workspace, 0) + 1
         total.add(_decode(data))
-    # Large content has no owner: a part of a store has none.
-    large = 0 if wanted.scope else sum(content.bytes for content in backend.contents())
-    return total.made(large)
+    return total.made()
 
 
 class _Total:
@@ -119,7 +117,7 @@ class _Total:
             for place, value in enumerate(msgspec.structs.astuple(used)):
                 sums[place] += value
 
-    def made(self, large_bytes: int) -> StoreStats:
+    def made(self) -> StoreStats:
         """Return it."""
         return StoreStats(
             sessions=self.sessions,
@@ -130,7 +128,6 @@ class _Total:
             messages=sum(day[2] for day in self._days.values()),
             bytes=self.bytes,
             raw_bytes=self.raw_bytes,
-            large_bytes=large_bytes,
             days={day: DayStats(*self._days[day]) for day in sorted(self._days)},
             models={model: Usage(*self._models[model]) for model in sorted(self._models)},
             workspaces=dict(sorted(self.workspaces.items())),

@@ -24,7 +24,7 @@ from hansard.event.kinds import (
 )
 from hansard.index.database import Database
 from hansard.index.documents import Documents, Partial, Talk
-from hansard.state import checkpoint, filling, fold, lineage, redaction
+from hansard.state import checkpoint, fold, lineage, redaction
 from hansard.state.fold import State
 from hansard.state.redaction import Redactions
 from hansard.state.streams import Streams
@@ -199,7 +199,7 @@ class _Reader:
     def _add(self, event: Event) -> None:
         kind = event.kind
         if kind in {MESSAGE_ADDED, SUMMARY_ADDED}:
-            self._add_message(filling.event(self._log, self._redactions, event))
+            self._add_message(self._redactions.mask(event))
         elif kind == MESSAGE_PART:
             if self._talk.living:
                 self._add_part(self._redactions.mask(event))
@@ -256,7 +256,7 @@ class _Reader:
         for chunk in log.read(seq - 1, seq):
             for event in chunk.events():
                 if event.kind in {MESSAGE_ADDED, SUMMARY_ADDED}:
-                    self._add_message(filling.event(self._log, self._redactions, event))
+                    self._add_message(self._redactions.mask(event))
 
     def drop(self) -> bool:
         """Take out what was said before the seq up to which history was dropped; say whether all of it is."""

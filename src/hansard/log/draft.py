@@ -18,7 +18,7 @@ from hansard.log.segment import Segment
 
 
 class Entry(Protocol):
-    """What is to become one record. `data` is a JSON object, as bytes; `large` an array, or nothing."""
+    """What is to become one record. `data` is a JSON object, as bytes."""
 
     @property
     def kind(self) -> str: ...
@@ -28,8 +28,6 @@ class Entry(Protocol):
     def control(self) -> bool: ...
     @property
     def time(self) -> str | None: ...
-    @property
-    def large(self) -> bytes: ...
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
@@ -141,7 +139,6 @@ class Draft:
                 more=more,
                 control=entry.control,
                 ctl=self.ctl,
-                large=entry.large,
             )
             key = None
             if entry.control:

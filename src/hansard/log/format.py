@@ -41,7 +41,6 @@ class Line(msgspec.Struct, gc=False):
     more: Number = 0
     control: bool = False
     ctl: Number = 0
-    large: Any = None
     log: str | None = None
 
 
@@ -150,14 +149,13 @@ def record(
     more: int = 0,
     control: bool = False,
     ctl: int = 0,
-    large: bytes = b"",
     unknown: bytes = b"",
 ) -> tuple[bytes, int]:
     """Frame an event: return its line and the running checksum after it.
 
     `unknown`: members that another version put there, from `unknown_members`.
     """
-    if not (ctl or more or control or large or unknown or key is not None):
+    if not (ctl or more or control or unknown or key is not None):
         return plain_record(seq, time, kind, data, crc)
     extra = b""
     if key is not None:
@@ -168,8 +166,6 @@ def record(
         extra += b',"control":true'
     if ctl:
         extra += b',"ctl":%d' % ctl
-    if large:
-        extra += b',"large":' + large
     extra += unknown
     return _close(
         b'{"seq":%d,"time":"%b","kind":"%b"%b,"data":%b' % (seq, time, kind, extra, data), crc

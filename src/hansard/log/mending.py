@@ -308,7 +308,6 @@ def _as_written(raw: bytes, line: Line) -> bool:
         return False
     if not _TIME.fullmatch(b'"time":"%b"' % line.time.encode()):
         return False
-    large = b"" if line.large is None else msgspec.json.encode(line.large)
     again, _ = format.record(
         line.seq,
         line.time.encode(),
@@ -319,7 +318,6 @@ def _as_written(raw: bytes, line: Line) -> bool:
         more=line.more,
         control=line.control,
         ctl=line.ctl,
-        large=large,
         unknown=format.unknown_members(raw),
     )
     return again[: -format.TRAILER] == raw[: -format.TRAILER]

@@ -29,7 +29,6 @@ MARKER: Final = "hansard.json"  # says that this is a store, and its format vers
 SESSIONS: Final = "sessions"  # one directory per session
 TRASH: Final = "trash"  # deleted sessions until purged
 CURSORS: Final = "cursors"  # how far consumers have got
-LARGE: Final = "large"  # texts by their hashes
 DICTIONARIES: Final = "dictionaries"  # what small sealed segments are compressed with
 STAGED: Final = "staged"  # what a temporary is called that is to become a log
 MARKS: Final = "marks"  # derived: which sessions have changed since the index was last read
@@ -41,7 +40,6 @@ CHECKPOINT: Final = "checkpoint"  # derived: what the sealed segments add up to
 COMPACTION: Final = "compaction"  # empty; compactors take the OS lock on it
 LOCK: Final = "lock"  # empty for ever; the OS lock is taken on it
 EPOCH: Final = "epoch"  # beside the marks: three numbers that writers compare
-GATE: Final = "gate"  # beside the lock of the large content, and like it
 
 MAX_ID_CHARACTERS: Final = 1024
 MAX_NAME_BYTES: Final = 200  # leaves `temporary` room below the usual limit of 255

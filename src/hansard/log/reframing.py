@@ -5,8 +5,6 @@ Above: `backend.repair`.  Below: `format`, `disk`.  The same for a compressed se
 
 from typing import Any, Final
 
-import msgspec
-
 from hansard.log import disk, format
 from hansard.log.format import Line, Mark
 
@@ -45,7 +43,6 @@ class Reframer:
             more=line.more,
             control=line.control,
             ctl=self._ctl,
-            large=b"" if line.large is None else msgspec.json.encode(line.large),
             unknown=unknown,
         )
         if line.control:

@@ -118,7 +118,6 @@ class Root:
             names.SESSIONS,
             names.TRASH,
             names.CURSORS,
-            names.LARGE,
             names.DICTIONARIES,
             names.INDEX,
             names.MARKS,
@@ -529,29 +528,6 @@ class Root:
             disk.sync_directory(self._descriptor)
         except OSError as error:
             raise disk.explain(error, "sync", self.path, "nothing was moved") from error
-
-    # -- large content --------------------------------------------------------------------------
-
-    def path_of_large(self, file: str = "") -> str:
-        """Return the path of the directory of large content, or of a file in it, for people."""
-        return f"{self.path}/{names.LARGE}" + (f"/{file}" if file else "")
-
-    def open_large(self, *, create: bool = False) -> int | None:
-        """Open the directory of large content; None if there is none."""
-        try:
-            if create:
-                disk.make_directory(self._descriptor, names.LARGE)
-            return disk.open_directory(self._descriptor, names.LARGE)
-        except OSError as error:
-            # One that has just been made is there, unless somebody takes it away at once.
-            if isinstance(error, FileNotFoundError) and not create:
-                return None
-            raise disk.explain(error, "open", self.path_of_large()) from error
-
-    def sync_large(self) -> None:
-        """Make the name of that directory durable; it may be younger than this opening."""
-        self.sync_names()
-        disk.sync_directory(self._descriptor)
 
     # -- the whole ------------------------------------------------------------------------------
 

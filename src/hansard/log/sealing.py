@@ -148,7 +148,6 @@ class Sealer:
             more=line.more,
             control=line.control,
             ctl=self._ctl,
-            large=b"" if blank or line.large is None else msgspec.json.encode(line.large),
             unknown=unknown,
         )
         if line.control:

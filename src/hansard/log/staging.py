@@ -24,15 +24,13 @@ class Staging:
 
     Attributes:
         name: the temporary name of its file; empty before the first append.
-        refers: whether records in it refer to large content.
     """
 
-    __slots__ = ("_before", "_draft", "_file", "_pending", "_root", "_session_id", "name", "refers")
+    __slots__ = ("_before", "_draft", "_file", "_pending", "_root", "_session_id", "name")
 
     def __init__(self, root: Root, session_id: str, before: int) -> None:
         root.check_writable()
         self.name = ""
-        self.refers = False
         self._root = root
         self._session_id = session_id
         self._before = before

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.event import codec, kinds, large
+from hansard.event import codec, kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import (
     MESSAGE_ADDED,
@@ -216,7 +216,7 @@ def _add_message(state: State, changes: dict[str, Any], event: Event) -> dict[st
     if not changes.get("streams", state.streams):
         return {}  # nearly always: nothing is being streamed
     # Its texts do not matter here, so they need not be fetched.
-    read = kinds.read(event.kind, large.stored(event))
+    read = kinds.read(event.kind, event.raw)
     if read is None or read.stream is None:
         return {}
     return _streams(state, changes, read.stream, None)

@@ -57,7 +57,6 @@ class Redactions(NamedTuple):
                 instead = BLANK_MESSAGE
             elif instead is None:
                 instead = BLANK
-            # Made anew: of one with large content nothing must be left.
             return Event(event.seq, event.stamp, event.kind, instead, event.key)
         return self._without_data(event) if event.kind == MESSAGE_REDACTED else event
 

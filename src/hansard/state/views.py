@@ -15,8 +15,7 @@ import msgspec
 
 from hansard.backend.contract import Chunk, Log
 from hansard.event import codec
-from hansard.event.large import Gaps
-from hansard.state import filling, path
+from hansard.state import path
 from hansard.state.collector import quiet_collector
 from hansard.state.lineage import redactions_of
 from hansard.state.path import Path
@@ -31,14 +30,13 @@ Shown = TypeVar("Shown")
 class Take(Generic[Shown]):
     """How messages are wanted: as dicts, or as the JSON bytes that are stored."""
 
-    __slots__ = ("chunk", "fill", "from_data", "from_message", "is_message", "joined")
+    __slots__ = ("chunk", "from_data", "from_message", "is_message", "joined")
 
     def __init__(
         self,
         chunk: Callable[[Chunk], list[tuple[int, Shown]]],
         from_data: Callable[[bytes], Shown],
         from_message: Callable[[dict[str, Any]], Shown],
-        fill: Callable[[Gaps, Shown], Shown],
         is_message: Callable[[Shown], bool],
         joined: Callable[[Chunk], Shown | None] = lambda _: None,
     ) -> None:
@@ -48,8 +46,6 @@ class Take(Generic[Shown]):
         #: For what stands in the place of a redacted message, and for what was put together.
         self.from_data = from_data
         self.from_message = from_message
-        #: For what has its large content elsewhere.
-        self.fill = fill
         #: Tells a message from what somebody has put in the place of one.
         self.is_message = is_message
 
@@ -69,14 +65,12 @@ decoded: Take[dict[str, Any]] = Take(
     lambda chunk: chunk.messages(),
     lambda raw: codec.decode(raw).get("message"),  # type: ignore[arg-type,return-value] # `is_message` tells
     _plain_dict,
-    Gaps.fill_message,
     lambda message: type(message) is dict,
 )
 encoded: Take[bytes] = Take(
     lambda chunk: chunk.messages_json(),
     lambda raw: bytes(_data(raw).message),
     msgspec.json.Encoder().encode,
-    Gaps.fill_json,
     lambda message: message[:1] == b"{",
 )
 #: As `encoded`, but what follows one another in the log may come joined by commas.
@@ -84,7 +78,6 @@ joined: Take[bytes] = Take(
     encoded.chunk,
     encoded.from_data,
     encoded.from_message,
-    encoded.fill,
     encoded.is_message,
     lambda chunk: chunk.messages_joined(),
 )
@@ -125,8 +118,6 @@ def show(
                 found.append(whole)
                 continue
             shown = _visible(chunk, take, way, after)
-            if chunk.gaps():
-                shown = list(_filled(log, chunk, take, way, shown))
             said = chunk.streamed()
             if said:
                 seqs = [seq for seq, _ in shown]
@@ -166,21 +157,11 @@ def _visible(chunk: Chunk, take: Take[Shown], way: Path, after: int) -> list[tup
     return [pair for pair in taken if is_message(pair[1])]
 
 
-def _filled(
-    log: Log, chunk: Chunk, take: Take[Shown], way: Path, shown: list[tuple[int, Shown]]
-) -> Iterator[tuple[int, Shown]]:
-    """Yield messages of a chunk with their large content, fetched one by one."""
-    hidden = way.redactions.seqs
-    # What stands in the place of a redacted message has no gaps.
-    gaps = {seq: missing for seq, missing in chunk.gaps().items() if seq not in hidden}
-    return filling.messages(log, gaps, shown, take.fill, take.from_data)
-
-
 def each(log: Log) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the whole messages of the model view with their seqs, reading no further than asked."""
+    """Yield the messages of the model view with their seqs, reading no further than the caller."""
     way = path_of(log)
     for chunk in _forwards(log, way, 0):
-        yield from _filled(log, chunk, decoded, way, _visible(chunk, decoded, way, 0))
+        yield from _visible(chunk, decoded, way, 0)
 
 
 def show_last(
@@ -221,7 +202,7 @@ def show_last_placed(
         begun = streams.backwards(chunk.streamed())
         if begun:
             shown = sorted([*shown, *((one.seq, None) for one in begun)], key=itemgetter(0))
-        pieces.append(_whole_tail(log, chunk, take, way, shown[-missing:]))
+        pieces.append(shown[-missing:])
         missing -= len(pieces[-1])
         if missing == 0:
             break
@@ -232,21 +213,6 @@ def show_last_placed(
         (seq, take.from_message(unfinished[seq]) if message is None else message)
         for piece in pieces
         for seq, message in piece
-    ]
-
-
-def _whole_tail(
-    log: Log, chunk: Chunk, take: Take[Shown], way: Path, tail: list[tuple[int, Shown | None]]
-) -> list[tuple[int, Shown | None]]:
-    """Return messages of a chunk with their large content; None stands for one that is streamed."""
-    if not chunk.gaps():
-        return tail
-    whole = [(seq, message) for seq, message in tail if message is not None]
-    filled = dict(_filled(log, chunk, take, way, whole))
-    return [
-        (seq, None if message is None else filled[seq])
-        for seq, message in tail
-        if message is None or seq in filled
     ]
 
 

@@ -18,7 +18,6 @@ from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec, kinds
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import CONTROL, HISTORY_DROPPED, MESSAGE_ADDED, MESSAGE_PART, is_said
-from hansard.event.large import stored
 from hansard.state import lineage, pairing
 from hansard.state.redaction import Redactions
 from hansard.upkeep.retention import check_unused
@@ -34,7 +33,7 @@ class DropReport(msgspec.Struct, frozen=True):
         events: how many events lost their data, of those that had not before.
         messages: how many of them are messages.
         bytes: how many bytes of data, before compression, the next compaction removes. What a fork inherits
-            is its parent's and not counted, nor is large content, which `store.collect_large` removes.
+            is its parent's and not counted.
         seq: the event that says so; 0 if there was nothing to drop, or nothing was done.
         dry_run: nothing was dropped; these are the numbers of what would be.
     """
@@ -108,12 +107,12 @@ def _count(whole: Log, known: Redactions, bound: int, first: int) -> tuple[int, 
     for chunk in whole.read(after=max(known.before - 1, 0), upto=bound - 1) if bound else ():
         for event in chunk.events():
             shown = known.mask(event)
-            if not is_said(event.kind) or after.mask(event).raw == stored(shown):
+            if not is_said(event.kind) or after.mask(event).raw == shown.raw:
                 continue
             lowest = lowest or event.seq
             events += 1
             messages += event.kind == MESSAGE_ADDED
-            size += len(stored(shown)) if event.seq >= first else 0
+            size += len(shown.raw) if event.seq >= first else 0
     return events, messages, size, lowest
 
 
@@ -138,8 +137,7 @@ class _Cuts:
             if part is not None and part.stream not in self._known.streams:
                 self._say(part.stream, event.seq, over=part.over)
         elif event.kind == MESSAGE_ADDED:
-            # Ids are short, so large content need not be fetched.
-            added = kinds.read(MESSAGE_ADDED, stored(self._known.mask(event)))
+            added = kinds.read(MESSAGE_ADDED, self._known.mask(event).raw)
             if added is None:
                 return
             if added.stream is not None and added.stream not in self._known.streams:

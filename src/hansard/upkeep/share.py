@@ -19,7 +19,7 @@ from hansard.event import secrets
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from hansard.log import format
-from hansard.state import filling, redaction
+from hansard.state import redaction
 from hansard.state.lineage import redactions_of
 from hansard.state.redaction import Redactions
 from hansard.upkeep.compaction import forget_of, masked
@@ -136,7 +136,7 @@ def given_away(
         for found in chunk.events():
             event = masked(redactions, found)
             if event is found:
-                event = filling.event(log, redactions, found)
+                event = redactions.mask(found)
             elif alone:
                 event = _told(event, found, told)
             count = 0

@@ -20,7 +20,6 @@ from hansard.backend.contract import Append, Backend, Head, Log
 from hansard.errors import HansardError, SessionDeleted, SessionExists, SessionNotFound
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_PART, MESSAGE_REDACTED, SessionForked
-from hansard.event.large import whole
 from hansard.state import lineage, redaction
 from hansard.state.redaction import Redactions
 from hansard.upkeep import retention
@@ -293,7 +292,7 @@ def _masked(log: Log, taken_out: Redactions, after: int, upto: int) -> Iterator[
     for chunk in log.read(after, upto):
         keyed = chunk.keyed()
         for event in chunk.events():
-            yield Moved(whole(masked(taken_out, event)), keyed.get(event.seq, 1) - 1)
+            yield Moved(masked(taken_out, event), keyed.get(event.seq, 1) - 1)
 
 
 def _batch(moving: Iterator[Moved]) -> Iterator[list[Moved]]:

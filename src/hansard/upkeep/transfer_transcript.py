@@ -27,7 +27,7 @@ from hansard.event.kinds import (
     SUMMARY_ADDED,
     USAGE_RECORDED,
 )
-from hansard.state import filling, fold, views
+from hansard.state import fold, views
 from hansard.state.lineage import redactions_of
 from hansard.state.streams import Streams
 from hansard.state.views import VIEWS, View
@@ -101,7 +101,7 @@ class Transcript:
         for begin, end in way.ranges:
             for chunk in self._log.read(begin, end):
                 for found in chunk.events():
-                    event = filling.event(self._log, self._redactions, found)
+                    event = self._redactions.mask(found)
                     yield from self._entry(event, unfinished)
 
     def _unfinished(self, ranges: list[tuple[int, int]]) -> dict[int, dict[str, Any]]:

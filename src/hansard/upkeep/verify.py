@@ -20,7 +20,6 @@ from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_PART
 from hansard.log import names
 from hansard.state import checkpoint, lineage, redaction, replay
-from hansard.upkeep import collection
 from hansard.upkeep.compaction import forget_of
 
 
@@ -65,15 +64,9 @@ class StoreReport(msgspec.Struct, frozen=True):
 
 
 def verify_session(
-    backend: Backend,
-    session_id: str,
-    known: collection.Known | None = None,
-    sound: set[str] | None = None,
+    backend: Backend, session_id: str, sound: set[str] | None = None
 ) -> SessionReport:
-    """Check all of a session, the large content that it refers to, and what it was forked from.
-
-    `known`, `sound`: see `collection` and `lineage.check`.
-    """
+    """Check all of a session, and what it was forked from. `sound`: see `lineage.check`."""
     log = backend.log(session_id)
     findings = log.verify()
     try:
@@ -85,7 +78,6 @@ def verify_session(
     try:
         head = log.head()
         seq = head.seq if head is not None else 0
-        findings += collection.findings(log, {} if known is None else known)
         if not any(finding.severity == "damage" for finding in findings):
             findings += [*_compare_checkpoint(log), *_compare_taken_out(log)]
     except Damaged:
@@ -138,11 +130,10 @@ def untrue(log: Log) -> list[int]:
 def verify_store(backend: Backend, session_ids: Iterable[str]) -> StoreReport:
     """Check sessions one by one; one that cannot be read is a finding and stops no other."""
     reports = []
-    known: collection.Known = {}
     sound: set[str] = set()
     for session_id in sorted(session_ids):
         try:
-            reports.append(verify_session(backend, session_id, known, sound))
+            reports.append(verify_session(backend, session_id, sound))
         except SessionDeleted:
             continue
         except (DiskFailed, UnknownFormat, UnsafePath) as error:

@@ -139,7 +139,6 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
         await follower.close()
     assert await whole.cursors() == ["mine"]
     assert await whole.drop_cursor("mine")
-    await whole.collect_large()
     await whole.prune(older_than=3600.0, dry_run=True, all_workspaces=True)
     assert (await whole.verify()).ok
     assert (await whole.compact()).failed == {}

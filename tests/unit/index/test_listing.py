@@ -138,7 +138,7 @@ def test_a_listing_says_what_reading_every_session_says(
     """N-35, N-53, N-76, N-86: whatever was done, every filter, order and page is what the logs add up to."""
     root = tmp_path / "store"
     where = "memory:" if kind == "memory" else root
-    with hansard.open(where, durability="os", large_content=256) as store:
+    with hansard.open(where, durability="os") as store:
         busy = Busy(store, rng, folders)
         others = [] if kind == "memory" else [lister(root, "rw"), lister(root, "ro")]
         for turn in range(16):

@@ -149,17 +149,6 @@ def test_summaries_and_reverted_messages_are_found(store: Store) -> None:
     assert places(store, "giraffes") == []
 
 
-def test_large_content_is_found(tmp_path: Path) -> None:
-    """Texts that are kept once for all sessions are found in each, and not after a redaction."""
-    with hansard.open(tmp_path / "store", large_content=300) as store:
-        text = "lorem ipsum " * 100 + "zebra"
-        say(store, "a", text)
-        say(store, "b", text)
-        assert places(store, "zebra") == [("a", 1), ("b", 1)]
-        store.session("a").redact(1)
-        assert places(store, "zebra") == [("b", 1)]
-
-
 def test_a_long_message_is_found_by_its_end(store: Store) -> None:
     """There is no place in a message behind which nothing is found."""
     say(store, "a", "word " * 300_000 + "zebra")

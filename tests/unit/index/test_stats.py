@@ -80,12 +80,9 @@ def test_stats_are_what_counting_every_event_says(
 
 def same(found: StoreStats, expected: StoreStats) -> bool:
     """Say whether two sums agree in what can be counted from events."""
-    names = [
-        name for name in StoreStats.__struct_fields__ if name not in {"raw_bytes", "large_bytes"}
-    ]
+    names = [name for name in StoreStats.__struct_fields__ if name != "raw_bytes"]
     for name in names:
         assert getattr(found, name) == getattr(expected, name), name
-    assert found.large_bytes >= 0
     return found.raw_bytes >= 0
 
 
@@ -129,16 +126,6 @@ def test_an_empty_store_adds_up_to_nothing(store: Store) -> None:
     """Without sessions all sums are zero, and nothing is divided by it."""
     assert store.stats() == StoreStats()
     assert store.stats().compression == 1.0
-
-
-def test_large_content_counts_once_and_only_for_the_whole(tmp_path: Path) -> None:
-    """What is kept once for the whole store is counted once, and belongs to no part of it."""
-    text = "x" * 5000
-    with hansard.open(tmp_path / "store", durability="os", large_content=1000) as store:
-        for session_id in ("a/1", "b/1"):
-            store.session(session_id).add_message({"role": "user", "content": text})
-        assert store.stats().large_bytes == 5000
-        assert store.scoped("a/").stats().large_bytes == 0
 
 
 def test_a_session_that_cannot_be_read_is_counted_as_such(tmp_path: Path) -> None:

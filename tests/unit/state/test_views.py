@@ -55,7 +55,7 @@ def test_reading_ends_when_enough_is_there() -> None:
         return found
 
     whole = views.encoded
-    take = views.Take(taken, whole.from_data, whole.from_message, whole.fill, whole.is_message)
+    take = views.Take(taken, whole.from_data, whole.from_message, whole.is_message)
     assert len(views.show_last(log, take, 10)) == 10
     assert len(seen) <= 4, "2,500 events behind the messages are three chunks"
     seen.clear()

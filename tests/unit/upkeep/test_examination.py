@@ -22,9 +22,9 @@ MESSAGE = {"role": "user", "content": "hello"}
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return a store with a session that was forked, one in the trash, a cursor, large content, an index."""
+    """Return a store with a session that was forked, one in the trash, a cursor, an index."""
     where = tmp_path / "s"
-    with hansard.open(where, durability="os", large_content=256) as store:
+    with hansard.open(where, durability="os") as store:
         session = store.session("a/1")
         session.add_messages([MESSAGE, {"role": "user", "content": "x" * 500}])
         session.fork("a/2").add_message(MESSAGE)
@@ -218,7 +218,7 @@ def plant_a_pipe(path: Path) -> None:
 
 def plant_a_note(path: Path) -> None:
     """Leave a file of our own in four places."""
-    for place in (path, path / "sessions" / "a+1", path / "large", path / "marks"):
+    for place in (path, path / "sessions" / "a+1", path / "marks"):
         (place / "notes.txt").write_text("mine")
 
 
@@ -228,7 +228,7 @@ def plant_a_note(path: Path) -> None:
         (loosen, "loose-mode", 2, False),
         (link_elsewhere, "hard-link", 1, False),
         (plant_a_pipe, "wrong-kind", 1, False),
-        (plant_a_note, "foreign-file", 4, True),
+        (plant_a_note, "foreign-file", 3, True),
     ],
 )
 def test_what_is_not_as_it_was_made_is_found(

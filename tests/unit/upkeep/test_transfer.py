@@ -100,7 +100,7 @@ def same(one: Session, other: Session) -> bool:
 @pytest.mark.parametrize("name", ["a/1", "a/2", "a/3"])
 def test_what_was_exported_is_imported_as_it_was(make: Callable[..., Store], name: str) -> None:
     """N-50, N-88: times, kinds, keys and data are kept, and exporting it again gives the same lines."""
-    source, target = make(large_content=1000), make()
+    source, target = make(), make()
     fill(source)
     data = exported(source.session(name), parts=True)
     report = target.import_session(data)
@@ -299,7 +299,7 @@ def test_a_copy_is_the_same_session(tmp_path: Path, kinds: str) -> None:
     )
     told: list[tuple[int, int]] = []
     with (
-        hansard.open(here, durability="os", large_content=1000) as source,
+        hansard.open(here, durability="os") as source,
         hansard.open(there, durability="os") as target,
     ):
         fill(source)

@@ -50,8 +50,7 @@ CONCURRENCY = (
         '    return f".tmp-{base}-{os.getpid()}-{os.urandom(8).hex()}"\n',
         '    return f".tmp-{base}-1-0000000000000000"\n',
         (f"{_AT_ONCE}::test_two_processes_that_begin_the_same_session_make_one_whole_file",
-         "tests/unit/log/test_names.py",
-         "tests/faults/test_vault.py::test_processes_that_keep_the_same_content_at_once_keep_it_once"),
+         "tests/unit/log/test_names.py"),
     ),
     Mutant(
         "a child of a fork keeps its parent's lock",
@@ -102,12 +101,5 @@ CONCURRENCY = (
         "            handle.tail = None\n",
         "            handle.tail = None\n",
         ("tests/unit/log/test_marks.py::test_a_lone_append_by_the_fast_path_leaves_a_mark",),
-    ),
-    Mutant(
-        "a collector does not wait for writers",
-        "log/vault.py",
-        "            lock.acquire_shared(max(0.0, deadline - time.monotonic()))\n",
-        "            pass\n",
-        ("tests/faults/test_vault.py::test_a_collector_waits_for_a_writer_that_has_found_its_content",),
     ),
 )  # fmt: skip

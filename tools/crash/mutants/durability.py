@@ -4,7 +4,6 @@ from tools.crash.mutants.mutant import Mutant
 
 _ORDER = "tests/faults/test_durability.py"
 _POWER_CUT = f"{_ORDER}::test_after_any_power_cut_all_that_was_acknowledged_is_there"
-_VAULT = "tests/faults/test_vault.py"
 _SYNC_FAILURE = "tests/faults/test_sync_failure.py"
 _SHORT = "tests/faults/test_disk_faults.py::test_a_short_write_is_completed_or_an_error"
 
@@ -154,13 +153,6 @@ DURABILITY = (
         "            disk.sync_directory(self._trash)\n            disk.sync_directory(self._sessions)\n",
         "            pass\n",
         (f"{_ORDER}::test_deleting_and_restoring_are_durable",),
-    ),
-    Mutant(
-        "large content gets its name before it is synced",
-        "log/vault.py",
-        "            disk.write_all(file, content)\n            disk.sync(file)\n",
-        "            disk.write_all(file, content)\n",
-        (f"{_VAULT}::test_a_power_cut_at_any_point_leaves_no_reference_without_its_content",),
     ),
     Mutant(
         "a fork does not make durable what it inherits",

@@ -19,7 +19,6 @@ from psycopg.types.numeric import Int8
 from hansard.backend.contract import Head
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.connections import Connections
-from hansard.backend.postgres.contents import Contents
 from hansard.backend.postgres.order import session_number
 from hansard.backend.postgres.reads import PostgresChunk, Reads, Row, Standing, Stored, event_of
 from hansard.event.envelope import Event
@@ -38,7 +37,7 @@ SELECT s.session::varchar, s.last_seq, s.created, s.updated, s.bytes, s.deleted_
 FROM {schema}.sessions AS s WHERE s.session = ANY(%(sessions)b::varchar[]::uuid[])"""
 
 _EVENTS_OF: Final = """
-SELECT w.place, e.control, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data, e.large
+SELECT w.place, e.control, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
 FROM unnest(%(sessions)b::varchar[]::uuid[], %(seqs)b::bigint[]) WITH ORDINALITY AS w (session, seq, place)
 JOIN {schema}.events AS e ON e.session = w.session AND e.seq <= w.seq
 ORDER BY w.place, e.seq"""
@@ -67,10 +66,8 @@ class Ahead(Reads):
 
     __slots__ = ("_held", "_order", "_places")
 
-    def __init__(
-        self, connections: Connections, schema: str, contents: Contents, ids: Iterable[str]
-    ) -> None:
-        super().__init__(connections, schema, contents)
+    def __init__(self, connections: Connections, schema: str, ids: Iterable[str]) -> None:
+        super().__init__(connections, schema)
         self._order = [session_number(session_id) for session_id in ids]
         self._places = {session: place for place, session in enumerate(self._order)}
         self._held: dict[str, _Session] = {}
@@ -113,10 +110,10 @@ class Ahead(Reads):
 
     def _chunk(self, found: _Session, after: int, upto: int) -> PostgresChunk:
         before = found.standing.before
-        return PostgresChunk(found.rows[after - before : upto - before], self._contents)
+        return PostgresChunk(found.rows[after - before : upto - before])
 
     def _event(self, row: Stored) -> Event:
-        return event_of(Row._make(row), self._contents)
+        return event_of(Row._make(row))
 
     def _of(self, session: str) -> _Session | None:
         """Return a session that was read ahead, or is now; None if it cannot be."""

@@ -32,7 +32,6 @@ from hansard.errors import (
     SessionExists,
 )
 from hansard.event.envelope import Draft, Event
-from hansard.event.large import whole
 from hansard.log import format
 from hansard.log.turns import Turns
 
@@ -185,7 +184,6 @@ class Writer:
             placed=alone.before > 0,
             keyed=any(order.append.key is not None for order in group),
             light=self._light or not any(order.append.durable for order in group),
-            large=bool(group[0].contents),
         )
 
     def _one(self, order: Order, stamp: str | None) -> tuple[Direct, list[Value]]:
@@ -223,7 +221,6 @@ class Writer:
     ) -> tuple[bytes, dict[str, Any]]:
         """Return the statement for a group of several events, and what goes into it."""
         alone = group[0].append
-        contents = group[0].contents
         drafts = [draft for order in group for draft in order.drafts]
         shape = self._shape(group, timed=stamps[0] is not None)
         # Numbers as texts: a driver sends small ones and large ones as other types, and each type is another
@@ -244,9 +241,6 @@ class Writer:
             params["first"], params["last"] = stamps[0], stamps[-1]
         if shape.keyed:
             params["keys"] = [order.id for order in group if order.append.key is not None]
-        if contents:
-            params["names"] = list(contents)
-            params["bodies"] = list(contents.values())
         return statements.append(self._schema, shape), params
 
     def _explain(self, group: list[Order], *, uncertain: bool) -> list[Order]:
@@ -261,7 +255,7 @@ class Writer:
             if found is not None and (not deleted or uncertain):
                 first, count = found
                 events = self._reads.events(self.session, first, count)
-                order.events = [whole(event) for event in events]
+                order.events = events
             else:
                 order.error = self._refusal(order.append, standing)
                 if order.error is None:
@@ -342,7 +336,6 @@ def _columns(
         "stamps": stamps,
         "kinds": [draft.kind for draft in drafts],
         "datas": [draft.data.decode() for draft in drafts],
-        "larges": [draft.large.decode() or None for draft in drafts],
     }
 
 

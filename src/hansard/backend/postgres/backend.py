@@ -16,7 +16,6 @@ from hansard.backend.condition import Condition
 from hansard.backend.contract import (
     AUDIT,
     Backend,
-    Content,
     Cursor,
     Health,
     Log,
@@ -29,7 +28,6 @@ from hansard.backend.postgres.address import Address
 from hansard.backend.postgres.ahead import Ahead
 from hansard.backend.postgres.append import Writer, conflict, deleted
 from hansard.backend.postgres.connections import Connections
-from hansard.backend.postgres.contents import Contents, Refers
 from hansard.backend.postgres.cursors import PostgresCursors
 from hansard.backend.postgres.faults import Lost
 from hansard.backend.postgres.log import PostgresLog
@@ -94,7 +92,6 @@ class PostgresBackend(Backend):
         schema: its name, as it stands in statements.
         connections: how the server is reached.
         reads: what is read of sessions.
-        contents_table: the large content.
         news: who waits for what.
     """
 
@@ -107,10 +104,8 @@ class PostgresBackend(Backend):
         "_stages",
         "_writers",
         "connections",
-        "contents_table",
         "durability",
         "finder",
-        "large_content",
         "news",
         "read_only",
         "reads",
@@ -126,18 +121,15 @@ class PostgresBackend(Backend):
         read_only: bool = False,
         durability: str = "sync",
         lock_timeout: float = 10.0,
-        large_content: int | None = None,
     ) -> None:
         self.where = address.where
         self.read_only = read_only
         self.durability = durability
-        self.large_content = large_content
         self.finder = None
         self.schema = schema.quoted(address.schema)
         self.connections = Connections(address, read_only=read_only, lock_timeout=lock_timeout)
         schema.prepare(self.connections, create=create and not read_only)
-        self.contents_table = Contents(self.connections, self.schema)
-        self.reads = Reads(self.connections, self.schema, self.contents_table)
+        self.reads = Reads(self.connections, self.schema)
         self.news = News(self.connections, f"hansard_{session_number(address.schema)}")
         self._cursors = PostgresCursors(self)
         self._stages: WeakSet[PostgresStage] = WeakSet()
@@ -158,7 +150,7 @@ class PostgresBackend(Backend):
 
     def ahead(self, session_ids: Sequence[str]) -> Backend:
         reader = copy(self)
-        reader.reads = Ahead(self.connections, self.schema, self.contents_table, session_ids)
+        reader.reads = Ahead(self.connections, self.schema, session_ids)
         return reader
 
     def ancestor(self, session_id: str) -> Log:
@@ -312,17 +304,6 @@ class PostgresBackend(Backend):
 
     def drop_cursor(self, name: str) -> bool:
         return self._cursors.drop(name)
-
-    def contents(self) -> list[Content]:
-        return self.contents_table.listing()
-
-    def collect(self, refers: Refers, *, dry_run: bool = False) -> list[Content]:
-        if not dry_run:
-            self.check_writable()
-        return self.contents_table.collect(refers, self._every, dry_run=dry_run)
-
-    def _every(self) -> list[Log]:
-        return [self.ancestor(found) for found in {*self.ids(), *self.trash()}]
 
     def health(self) -> Health:
         self.connections.trying(self._probe)

@@ -56,7 +56,7 @@ WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s
 ORDER BY seq LIMIT %(rows)s"""
 
 _WRITE: Final = """
-UPDATE {schema}.events AS e SET data = n.data, large = NULL
+UPDATE {schema}.events AS e SET data = n.data
 FROM unnest(%(seqs)b::bigint[], %(datas)b::text[]) AS n (seq, data)
 WHERE e.session = %(session)s::uuid AND e.seq = n.seq"""
 
@@ -191,7 +191,7 @@ class Compaction:
             },
         ):
             data = self._blank(row)
-            if data is not None and (data != row.data or row.large is not None):
+            if data is not None and data != row.data:
                 found.append(_Change(row.seq, data, len(row.data) - len(data), row.kind))
         return found
 
@@ -223,7 +223,7 @@ class Compaction:
                 if part.over or not part.text:
                     return None  # it says what must be known, or was emptied before
                 return msgspec.json.encode(_decode_begun(row.data))
-        event = event_of(row, self._backend.contents_table)
+        event = event_of(row)
         masked = self._forget.mask(event)
         return None if masked is event else masked.raw
 

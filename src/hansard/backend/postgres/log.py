@@ -25,7 +25,6 @@ from hansard.backend.postgres.order import Order, session_number
 from hansard.backend.postgres.reads import Purged, Standing
 from hansard.errors import SessionNotFound
 from hansard.event.envelope import Draft, Event
-from hansard.event.large import stored
 
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
@@ -82,8 +81,7 @@ class PostgresLog(Log):
 
     def _do(self, appends: Sequence[Append]) -> list[Order]:
         self._backend.check_writable()
-        most = self._backend.large_content
-        orders = [Order(append, most) for append in appends]
+        orders = [Order(append) for append in appends]
         for order in orders:
             if not order.drafts:
                 order.events = []
@@ -269,7 +267,7 @@ def _bounds(standing: Standing, after: int, upto: int | None) -> tuple[int, int]
 def _unreadable(event: Event) -> str:
     """Return what is wrong with an event's data; empty if nothing is."""
     try:
-        msgspec.json.decode(stored(event), type=dict)
+        msgspec.json.decode(event.raw, type=dict)
     except msgspec.MsgspecError as error:
         return f"cannot be read: {error}"
     return ""

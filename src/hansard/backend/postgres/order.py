@@ -12,7 +12,6 @@ from typing import Final
 from hansard.backend.contract import Append
 from hansard.errors import BackendUnavailable
 from hansard.event.envelope import Event
-from hansard.event.large import take_out_all
 
 
 def session_number(session_id: str) -> str:
@@ -58,12 +57,11 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
 class Order:
     """An append on its way."""
 
-    __slots__ = ("append", "contents", "drafts", "error", "events", "id", "size")
+    __slots__ = ("append", "drafts", "error", "events", "id", "size")
 
-    def __init__(self, append: Append, large_content: int | None) -> None:
+    def __init__(self, append: Append) -> None:
         self.append = append
-        #: As they are kept: with gaps, if there is large content.
-        self.drafts, self.contents = take_out_all(append.drafts, large_content)
+        self.drafts = append.drafts
         if len(self.drafts) == 1:
             self.size = len(self.drafts[0].data)
         else:
@@ -77,17 +75,12 @@ class Order:
     def alone(self) -> bool:
         """Whether it goes without others."""
         append = self.append
-        return (
-            append.expected_seq is not None
-            or append.new_only
-            or append.before != 0
-            or bool(self.contents)
-        )
+        return append.expected_seq is not None or append.new_only or append.before != 0
 
     @property
     def single(self) -> bool:
         """Whether it is one event, and nothing beside it."""
-        return len(self.drafts) == 1 and not self.contents
+        return len(self.drafts) == 1
 
     def outcome(self) -> list[Event]:
         """Return its events, or raise."""

@@ -1,6 +1,6 @@
 """Read events of a session, in pieces of bounded size.
 
-Above: `log`, `compaction`, `staging`.  Below: `statements`, `connections`, `contents`, `event`.
+Above: `log`, `compaction`, `staging`.  Below: `statements`, `connections`, `event`.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,9 @@ from psycopg.types.numeric import Int8
 from hansard.backend.contract import Chunk, Head, Streamed
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.connections import Connections
-from hansard.backend.postgres.contents import Contents
 from hansard.errors import Damaged
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
-from hansard.event.large import Gaps, LargeEvent
 
 #: A piece has no more rows and, but for one event that is larger, no more bytes.
 ROWS: Final = 2000
@@ -42,7 +40,6 @@ class Row(NamedTuple):
     #: Of the first event of an append: how many events that has.
     length: int | None
     data: bytes
-    large: bytes | None
 
 
 #: The same without names, in this order.
@@ -73,31 +70,21 @@ _added = msgspec.json.Decoder(_Added).decode
 _raw_added = msgspec.json.Decoder(_RawAdded).decode
 
 
-def event_of(row: Row, contents: Contents) -> Event:
+def event_of(row: Row) -> Event:
     """Return the event that a row holds."""
-    if row.large is not None:
-        gaps = contents.gaps_of(row.large)
-        return LargeEvent(row.seq, row.stamp, row.kind, row.data, row.key, gaps=gaps)
     return Event(row.seq, row.stamp, row.kind, row.data, row.key)
 
 
 class PostgresChunk(Chunk):
     """Rows that follow one another."""
 
-    __slots__ = ("_contents", "_rows")
+    __slots__ = ("_rows",)
 
-    def __init__(self, rows: list[Stored], contents: Contents) -> None:
+    def __init__(self, rows: list[Stored]) -> None:
         self._rows = rows
-        self._contents = contents
 
     def events(self) -> list[Event]:
-        contents = self._contents
-        return [
-            Event(row[0], row[1], row[2], row[5], row[3])
-            if row[6] is None
-            else event_of(Row._make(row), contents)
-            for row in self._rows
-        ]
+        return [Event(row[0], row[1], row[2], row[5], row[3]) for row in self._rows]
 
     def messages(self) -> list[tuple[int, dict[str, Any]]]:
         return [(row[0], _added(row[5]).message) for row in self._rows if row[2] == MESSAGE_ADDED]
@@ -108,9 +95,6 @@ class PostgresChunk(Chunk):
             for row in self._rows
             if row[2] == MESSAGE_ADDED
         ]
-
-    def gaps(self) -> dict[int, Gaps]:
-        return {row[0]: self._contents.gaps_of(row[6]) for row in self._rows if row[6] is not None}
 
     def keyed(self) -> dict[int, int]:
         return {
@@ -128,17 +112,16 @@ class PostgresChunk(Chunk):
         ]
         if len(told) == len(self._rows):
             return super().streamed()
-        return PostgresChunk(told, self._contents).streamed() if told else []
+        return PostgresChunk(told).streamed() if told else []
 
 
 class Reads:
     """What is read of the sessions of a store."""
 
-    __slots__ = ("_connections", "_contents", "_schema", "_where")
+    __slots__ = ("_connections", "_schema", "_where")
 
-    def __init__(self, connections: Connections, schema: str, contents: Contents) -> None:
+    def __init__(self, connections: Connections, schema: str) -> None:
         self._connections = connections
-        self._contents = contents
         self._schema = schema
         self._where = connections.address.where
 
@@ -158,7 +141,7 @@ class Reads:
         for deleted, *row in rows:
             if row[0] is None:
                 raise self._damaged(session, "its first event is missing")
-            return deleted, event_of(Row(*row), self._contents)
+            return deleted, event_of(Row(*row))
         return None
 
     def may_have_checkpoint(self, session: str) -> bool:
@@ -173,7 +156,7 @@ class Reads:
         rows = self._connections.run(query, {"session": session, "upto": end}, binary=True)
         if not rows:
             return None
-        found = [event_of(Row(*row[1:]), self._contents) for row in rows if row[1] is not None]
+        found = [event_of(Row(*row[1:])) for row in rows if row[1] is not None]
         return rows[0][0], found
 
     def events(self, session: str, first: int, count: int) -> list[Event]:
@@ -181,14 +164,14 @@ class Reads:
         query = statements.statement(self._schema, statements.EVENTS)
         params = {"session": session, "first": Int8(first), "count": Int8(count)}
         rows = self._connections.run(query, params, binary=True)
-        return [event_of(Row(*row), self._contents) for row in rows]
+        return [event_of(Row(*row)) for row in rows]
 
     def survivors(self, session: str, after: int) -> list[Event]:
         """Return the next events that are there, whatever is missing before them."""
         query = statements.statement(self._schema, statements.SURVIVORS)
         params = {"session": session, "after": Int8(after)}
         rows = self._connections.run(query, params, binary=True)
-        return [event_of(Row(*row), self._contents) for row in rows]
+        return [event_of(Row(*row)) for row in rows]
 
     def forwards(self, session: str, life: UUID, after: int, upto: int) -> Iterator[PostgresChunk]:
         """Yield the events with after < seq <= upto of a session that has all of them."""
@@ -196,7 +179,7 @@ class Reads:
             rows = self._piece(statements.FORWARDS, session, life, after, upto, ROWS, BYTES)
             if not rows or rows[0][0] != after + 1 or rows[-1][0] != after + len(rows):
                 raise self._gone(session, life, after + 1)
-            yield PostgresChunk(rows, self._contents)
+            yield PostgresChunk(rows)
             after = rows[-1][0]
 
     def backwards(self, session: str, life: UUID, after: int, upto: int) -> Iterator[PostgresChunk]:
@@ -207,7 +190,7 @@ class Reads:
             rows.reverse()
             if not rows or rows[-1][0] != upto or rows[0][0] != upto - len(rows) + 1:
                 raise self._gone(session, life, upto)
-            yield PostgresChunk(rows, self._contents)
+            yield PostgresChunk(rows)
             upto = rows[0][0] - 1
             most, size = min(most * _GROWTH, ROWS), min(size * _GROWTH, BYTES)
 

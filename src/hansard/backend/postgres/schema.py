@@ -46,7 +46,6 @@ CREATE TABLE {schema}.events (
     kind varchar COLLATE "C" NOT NULL,
     key varchar COLLATE "C",
     data text COLLATE "C" NOT NULL,
-    large text COLLATE "C",
     PRIMARY KEY (session, seq)
 );
 CREATE UNIQUE INDEX events_append ON {schema}.events (session, append_id) WHERE append_id IS NOT NULL;
@@ -57,13 +56,6 @@ CREATE TABLE {schema}.checkpoints (
     life uuid NOT NULL,
     seq bigint NOT NULL,
     state bytea NOT NULL
-);
-
-CREATE TABLE {schema}.contents (
-    sha256 varchar COLLATE "C" PRIMARY KEY,
-    touched bigint NOT NULL DEFAULT 0,
-    bytes bigint NOT NULL,
-    body bytea NOT NULL
 );
 
 CREATE TABLE {schema}.cursors (

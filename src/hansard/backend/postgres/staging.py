@@ -1,6 +1,6 @@
 """Put a session together in a table that nobody else sees.
 
-Above: `backend`.  Below: `connections`, `contract`, `event.large`.
+Above: `backend`.  Below: `connections`, `contract`.
 A temporary table belongs to its connection, and is gone when that is: whoever dies leaves nothing behind.
 Events go there by COPY, and from there into the store in one transaction, together with the session's row.
 """
@@ -30,26 +30,16 @@ _MOST_EVENTS: Final = 2000
 _MOST_BYTES: Final = 4 * 1024 * 1024
 
 _MAKE: Final = """
-CREATE TEMPORARY TABLE hansard_staged (LIKE {schema}.events);
-CREATE TEMPORARY TABLE hansard_staged_contents (sha256 varchar PRIMARY KEY, body bytea)"""
+CREATE TEMPORARY TABLE hansard_staged (LIKE {schema}.events)"""
 
 _COPY: Final = b"""
 COPY hansard_staged
-    (session, seq, append_id, append_count, control, stamp, kind, key, data, large) FROM STDIN"""
-
-_KEEP: Final = b"""
-INSERT INTO hansard_staged_contents
-SELECT * FROM unnest(%(names)b::varchar[], %(bodies)b::bytea[]) ON CONFLICT DO NOTHING"""
+    (session, seq, append_id, append_count, control, stamp, kind, key, data) FROM STDIN"""
 
 _BEGIN: Final = """
 INSERT INTO {schema}.sessions (session, id, life, before, last_seq, bytes, created, updated)
 VALUES (%(session)s::uuid, %(id)s, %(life)s, %(before)s, %(last)s, %(bytes)s, %(created)s, %(updated)s)
 ON CONFLICT (session) DO NOTHING RETURNING life"""
-
-_CONTENTS: Final = """
-INSERT INTO {schema}.contents AS c (sha256, bytes, body)
-SELECT sha256, octet_length(body), body FROM hansard_staged_contents ORDER BY sha256
-ON CONFLICT (sha256) DO UPDATE SET touched = c.touched + 1"""
 
 _EVENTS: Final = "INSERT INTO {schema}.events SELECT * FROM hansard_staged"
 
@@ -96,10 +86,7 @@ class PostgresStage(Stage):
             if key in self._keys:
                 raise key_used(self.session_id, key)
             self._keys.add(key)
-        order = Order(Append(drafts, key), self._backend.large_content)
-        if order.contents:
-            names, bodies = list(order.contents), list(order.contents.values())
-            self._execute(_KEEP, {"names": names, "bodies": bodies})
+        order = Order(Append(drafts, key))
         for place, draft in enumerate(order.drafts):
             self._seq += 1
             first = place == 0
@@ -116,7 +103,6 @@ class PostgresStage(Stage):
                     draft.kind,
                     key if first else None,
                     draft.data.decode(),
-                    draft.large.decode() or None,
                 )
             )
         self._bytes += order.size
@@ -162,7 +148,6 @@ class PostgresStage(Stage):
                 begin = statements.statement(schema, _BEGIN)
                 if connection.execute(begin, params).fetchone() is None:
                     raise self._refused()
-                connection.execute(statements.statement(schema, _CONTENTS))
                 connection.execute(statements.statement(schema, _EVENTS))
         except psycopg.Error as error:
             raise self._fault(error) from None

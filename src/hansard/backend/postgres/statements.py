@@ -40,36 +40,27 @@ _UNKNOWN_ONE: Final = _UNKNOWN.replace("ANY(%(keys)b::varchar[]::uuid[])", "%(ap
 #: Run by `direct`: what it is given are bytes, and what is marked `b` is sent as it is.
 _ONE: Final = """
 INSERT INTO {schema}.events
-    (session, seq, append_id, append_count, control, stamp, kind, key, data, large)
+    (session, seq, append_id, append_count, control, stamp, kind, key, data)
 SELECT %(session)s::uuid, s.last_seq, %(append_id)s::uuid, 1, {control}, s.updated, %(kind)b::varchar,
-       {key}, %(data)b::text, NULL
+       {key}, %(data)b::text
 FROM s"""
 
 _MANY: Final = """
 INSERT INTO {schema}.events
-    (session, seq, append_id, append_count, control, stamp, kind, key, data, large)
+    (session, seq, append_id, append_count, control, stamp, kind, key, data)
 SELECT %(session)s::uuid, s.last_seq - {count} + e.place, e.append_id::uuid, e.append_count, e.control,
-       coalesce(e.stamp, s.updated), e.kind, e.key, e.data, e.large
+       coalesce(e.stamp, s.updated), e.kind, e.key, e.data
 FROM s, unnest(%(append_ids)b::varchar[], %(append_counts)b::integer[], %(controls)b::boolean[],
-               %(stamps)b::varchar[], %(kinds)b::varchar[], %(keys_given)b::varchar[], %(datas)b::text[],
-               %(larges)b::text[])
-     WITH ORDINALITY AS e (append_id, append_count, control, stamp, kind, key, data, large, place)"""
-
-#: In the order of their names: of two who keep the same ones, neither waits for the other in a circle.
-KEEP: Final = """
-INSERT INTO {schema}.contents AS c (sha256, bytes, body)
-SELECT n.sha256, octet_length(n.body), n.body
-FROM {source}unnest(%(names)b::varchar[], %(bodies)b::bytea[]) AS n (sha256, body)
-ORDER BY n.sha256
-ON CONFLICT (sha256) DO UPDATE SET touched = c.touched + 1"""
+               %(stamps)b::varchar[], %(kinds)b::varchar[], %(keys_given)b::varchar[], %(datas)b::text[])
+     WITH ORDINALITY AS e (append_id, append_count, control, stamp, kind, key, data, place)"""
 
 #: For the transaction that this statement is, and no longer.
 _LIGHT: Final = ", set_config('synchronous_commit', 'off', true)"
 
-_COLUMNS: Final = "seq, stamp, kind, key, append_count, data, large"
+_COLUMNS: Final = "seq, stamp, kind, key, append_count, data"
 
 _RANGE: Final = """
-SELECT seq, stamp, kind, key, append_count, data, large
+SELECT seq, stamp, kind, key, append_count, data
 FROM (SELECT *, sum(octet_length(data)) OVER (ORDER BY seq {way} ROWS UNBOUNDED PRECEDING)
                 - octet_length(data) AS passed
       FROM (SELECT * FROM {schema}.events
@@ -83,7 +74,7 @@ ORDER BY seq {way}"""
 class Shape(NamedTuple):
     """Which of its forms an append takes: what it does not need is not sent, and not looked at."""
 
-    #: One event, and no large content.
+    #: One event.
     one: bool = False
     #: … which is a control event.
     control: bool = False
@@ -101,8 +92,6 @@ class Shape(NamedTuple):
     keyed: bool = False
     #: Need not be durable when it returns.
     light: bool = False
-    #: Large content comes with it.
-    large: bool = False
 
 
 @lru_cache
@@ -117,10 +106,9 @@ def append(schema: str, shape: Shape) -> bytes:
     else:
         session = f"{_MAKE} DO UPDATE{_ADVANCE}{conditions}"
     events = _ONE if shape.one else _MANY
-    keep = f",\nc AS ({KEEP.replace('{source}', 's, ')})" if shape.large else ""
     light = _LIGHT if shape.light else ""
     text = (
-        f"WITH s AS ({session}\nRETURNING s.last_seq, s.updated),\ne AS ({events}){keep}\n"
+        f"WITH s AS ({session}\nRETURNING s.last_seq, s.updated),\ne AS ({events})\n"
         f"SELECT last_seq, updated{light} FROM s"
     )
     parts = {
@@ -152,13 +140,13 @@ SELECT last_seq, created, updated, bytes, deleted_at IS NOT NULL, before, life, 
 FROM {schema}.sessions WHERE session = %(session)s::uuid"""
 
 FIRST: Final = """
-SELECT s.deleted_at IS NOT NULL, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data, e.large
+SELECT s.deleted_at IS NOT NULL, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
 FROM {schema}.sessions AS s
 LEFT JOIN {schema}.events AS e ON e.session = s.session AND e.seq = s.before + 1
 WHERE s.session = %(session)s::uuid"""
 
 CONTROLS: Final = """
-SELECT s.deleted_at IS NOT NULL, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data, e.large
+SELECT s.deleted_at IS NOT NULL, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
 FROM {schema}.sessions AS s
 LEFT JOIN {schema}.events AS e
     ON e.session = s.session AND e.control AND e.seq <= least(%(upto)s, s.last_seq)

@@ -98,8 +98,6 @@ def _totals(screen: Screen, stats: "StoreStats") -> None:
         said.append(
             f"{size(stats.raw_bytes)} before compaction, {stats.compression:.1f} times that"
         )
-    if stats.large_bytes:
-        said.append(f"{size(stats.large_bytes)} of large content beside it")
     screen.line("; ".join(said))
 
 
