@@ -460,6 +460,8 @@ class Session(Reading):
             raise InvalidEvent(f"expected_seq must be a seq, 0 or more, not {expected_seq!r}")
         if not drafts:
             return []
+        if len(drafts) > 1:
+            codec.check_batch(len(draft.data) for draft in drafts)
         return self._log.append(drafts, key=key, expected_seq=expected_seq)
 
 

@@ -7,6 +7,7 @@ the others go. Whoever dies in between leaves files that say the same twice, and
 them away: the state before, or the state after.
 """
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -15,7 +16,7 @@ import msgspec
 
 from hansard.backend.contract import Compacted, Forget
 from hansard.backend.records import event_of
-from hansard.errors import DiskFailed
+from hansard.errors import Damaged, DiskFailed
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, MESSAGE_REDACTED
 from hansard.log import disk, format, inspection, names
@@ -24,6 +25,7 @@ from hansard.log.dictionary import SMALL
 from hansard.log.format import Line, Mark
 from hansard.log.latest import Latest
 from hansard.log.lock import Lock
+from hansard.log.reader import Piece
 from hansard.log.root import STALE_SECONDS, sweep
 from hansard.log.sealed import LAST_FRAME, Sealed
 from hansard.log.sealing import Sealer
@@ -72,15 +74,19 @@ class Source:
         """Bytes of its lines."""
         return self.part.end.offset
 
+    def pieces(self) -> Iterator[Piece]:
+        """Yield its lines, piece by piece."""
+        return self.part.reader.forwards(self.part.start, self.part.end)
+
     def lines(self) -> Iterator[Line]:
         """Yield its records."""
-        for piece in self.part.reader.forwards(self.part.start, self.part.end):
+        for piece in self.pieces():
             yield from piece.lines(format.decode_lines)
 
     def records(self) -> Iterator[tuple[Line, bytes]]:
         """Yield the same, each with the members that this version does not know."""
         segment = self.part.reader.segment
-        for piece in self.part.reader.forwards(self.part.start, self.part.end):
+        for piece in self.pieces():
             for _, raw in inspection.committed(segment, piece.start, piece.data, piece.end):
                 yield format.decode_line(raw), format.unknown_members(raw)
 
@@ -112,8 +118,8 @@ class Compaction:
         self._progress = progress
         #: Streams that are over, with the seq of their end.
         self._ended: dict[str, int] = {}
-        #: The segments in which something was streamed.
-        self._streaming: set[str] = set()
+        #: The segments whose lines cannot be copied as they are: with stream parts or discarded fragments.
+        self._altered: set[str] = set()
         #: What is taken out of the segment that is being written, as it was.
         self._forgotten: list[bytes] = []
         #: Dictionaries that may hold what was forgotten: whoever needs one is written anew.
@@ -211,12 +217,18 @@ class Compaction:
         return sorted(listed)
 
     def _look_for_streams(self, sources: list[Source]) -> None:
-        """Learn, from what is not compressed yet, which streams are over."""
+        """Learn, from what is not compressed yet, which streams are over, and what cannot be copied."""
         for source in sources:
-            if source.sealed is None:
-                for line in source.lines():
+            if source.sealed is not None:
+                continue
+            for piece in source.pieces():
+                lines = piece.lines(format.decode_lines)
+                # Each is closed by a note, so in most pieces every line is a record.
+                if len(lines) < piece.data.count(b"\n") and b'\n{"log":"recovered"' in piece.data:
+                    self._altered.add(source.name)
+                for line in lines:
                     if self._learn(line):
-                        self._streaming.add(source.name)
+                        self._altered.add(source.name)
 
     def _learn(self, line: Line) -> bool:
         """Take in what a record says about a stream; say whether it says something."""
@@ -342,6 +354,7 @@ class Compaction:
                 else:
                     self._fill(sealer, group)
                 sealer.finish()
+                self._read_back(temporary, start, sealer.mark)
                 if self._forget.has_moved() and not last_try:
                     disk.discard(self._directory, temporary)
                     return False
@@ -363,9 +376,20 @@ class Compaction:
                 self._remove(source.name)
         return True
 
+    def _read_back(self, name: str, start: Mark, end: Mark) -> None:
+        """Read a new segment as readers will, before it replaces anything; raise unless it is as meant.
+
+        The running checksum at its end covers every byte that was to be written.
+        """
+        try:
+            self._chain.check_new(name, start, end)
+        except Damaged as error:
+            note = f"the new segment cannot be read back: {error.reason}; the log is as it was"
+            raise DiskFailed("compact", self._path, OSError(errno.EIO, ""), note) from error
+
     def _is_plain(self, source: Source) -> bool:
         """Say whether a segment that is not compressed yet can stay as it is, line for line."""
-        if source.sealed is not None or source.name in self._streaming:
+        if source.sealed is not None or source.name in self._altered:
             return False
         if source.first < self._forget.before:
             return False

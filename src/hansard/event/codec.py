@@ -9,6 +9,7 @@ an error that names the place.
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -18,6 +19,10 @@ from hansard.errors import InvalidEvent
 #: docs/format.md, F-17.
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_DEPTH: Final = 128
+
+#: F-27: what one append may take: its data, and for each event what goes around them.
+MAX_BATCH: Final = 4 * MAX_BYTES
+_AROUND: Final = 256
 
 #: At least as long as what goes around a message: `{"message":` and `}`.
 _WRAPPING: Final = 16
@@ -100,6 +105,16 @@ def check_size(raw: bytes, what: str, most: int = MAX_BYTES) -> None:
         raise InvalidEvent(
             f"{what} takes {len(raw):,} bytes as JSON, and at most {most:,} can be stored; "
             "keep large content elsewhere and store a reference to it"
+        )
+
+
+def check_batch(sizes: Iterable[int]) -> None:
+    """Raise `InvalidEvent` if events whose data have these sizes are too much for one append."""
+    size = sum(size + _AROUND for size in sizes)
+    if size > MAX_BATCH:
+        raise InvalidEvent(
+            f"a batch of {size:,} bytes as JSON is too large: at most {MAX_BATCH:,} can be appended at "
+            "once; nothing was stored. Append it in parts"
         )
 
 

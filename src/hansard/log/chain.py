@@ -11,6 +11,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Final
 
 from hansard.errors import Damaged
@@ -231,9 +232,7 @@ class Chain:
         finally:
             disk.close(directory)
         if name.endswith(".zst"):
-            sealed = Sealed(descriptor, path, self._session_id, self._dictionaries)
-            sealed.prepare()
-            part = Part(Reader(sealed, sealed.marks()), sealed.end)
+            part = self._sealed_part(descriptor, path)
         else:
             reader = Reader(Segment(descriptor, path, self._session_id))
             part = Part(reader, reader.tail().mark)
@@ -245,6 +244,35 @@ class Chain:
             while len(self._parts) > _OPEN:
                 self._parts.popitem(last=False)
         return part
+
+    def _sealed_part(self, descriptor: int, path: str) -> Part:
+        sealed = Sealed(descriptor, path, self._session_id, self._dictionaries)
+        sealed.prepare()
+        return Part(Reader(sealed, sealed.marks()), sealed.end)
+
+    def check_new(self, name: str, start: Mark, end: Mark) -> None:
+        """Read a new sealed segment through; `Damaged` unless its lines lie between these two marks.
+
+        One frame is in memory at a time. Each is read from the mark that the index gives it, so that every
+        place is tried from which a reader may begin.
+        """
+        directory = self.open_directory()
+        path = self._path.rpartition("/")[0] + "/" + name
+        try:
+            descriptor = disk.open_file(directory, name)
+        except OSError as error:
+            raise disk.explain(error, "open", path) from error
+        finally:
+            disk.close(directory)
+        part = self._sealed_part(descriptor, path)
+        segment = part.reader.segment
+        assert isinstance(segment, Sealed)
+        segment.check()
+        if (part.start, part.end) != (start, end):
+            raise segment.damaged(0, "it holds other lines than were written")
+        for begin, stop in pairwise([*segment.marks(), end]):
+            for piece in part.reader.forwards(begin, stop):
+                piece.lines(format.decode_lines)
 
     # -- reading --------------------------------------------------------------------------------
 

@@ -164,7 +164,8 @@ class Sealer:
         """Add a piece of another segment as it is.
 
         What was added so far must be that segment, from its header on: then all checksums stay true. It costs
-        a fraction of framing every line anew, and most of it without holding up other threads.
+        a fraction of framing every line anew, and most of it without holding up other threads. The piece must
+        hold no discarded fragment: a frame must not begin inside one.
         """
         assert self.mark == piece.start, "a piece follows the one before it"
         for line in piece.lines(format.decode_lines):
@@ -174,7 +175,13 @@ class Sealer:
             if line.control:
                 # Its data are what a reader of the index wants; its checksum stands in its frame.
                 self._repeat(format.control_line(line))
-        self._take(piece.data, piece.end)
+        if len(piece.data) <= FRAME:
+            self._take(piece.data, piece.end)
+            return
+        # A batch is one piece, whatever its size; a frame may begin at any of its lines.
+        lines = format.decode_lines(piece.data)
+        for line, raw in zip(lines, piece.data.split(b"\n"), strict=False):
+            self._put(raw + b"\n", line.seq, format.crc_after(raw + b"\n", self.mark.crc))
 
     def _repeat(self, control: bytes) -> None:
         """Take a control record into the index, unless they become more than can be read at once."""

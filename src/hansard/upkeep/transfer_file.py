@@ -35,8 +35,9 @@ _PIECE: Final = 1024 * 1024
 LONGEST: Final = format.MAX_LINE + 16 * 1024
 #: Of a first or last line that is longer than this, nobody needs to know what it says.
 _LONGEST_HEADER: Final = 1024 * 1024
-#: The events of one append with a key are held together until all are there.
-_LARGEST_APPEND: Final = 4 * format.MAX_LINE
+#: The events of one append with a key are held together until all are there. A redacted export may be a
+#: little longer than what was appended.
+_LARGEST_APPEND: Final = 2 * codec.MAX_BATCH
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 #: How long the checksum is at the end of the last line, with its name.
