@@ -366,8 +366,9 @@ class Reading:
     ) -> "CompactReport":
         """Seal what was appended, compress it, and remove the bytes of what was taken out.
 
-        Nothing that a view can show changes, and writers and readers go on meanwhile. `LockTimeout` if
-        somebody else is compacting the session.
+        Nothing that a view can show changes, and writers and readers continue. If the session is being
+        compacted, in the background or by another process, this waits; `LockTimeout` after `lock_timeout`
+        seconds.
 
         Args:
             progress: called with the bytes that are done, and of how many.

@@ -209,7 +209,7 @@ def test_compactors_are_killed_beside_writers(path: Path, start: Start, rng: ran
 
 def test_a_second_compactor_is_refused_and_breaks_nothing(path: Path) -> None:
     """N-24, N-25: while one compacts, another hears who holds the lock; appends and reads do not wait."""
-    with hansard.open(path) as store, hansard.open(path) as other:
+    with hansard.open(path) as store, hansard.open(path, lock_timeout=0.01) as other:
         session = store.session(ID)
         session.add_message({"by": "here"})
         heard: list[str] = []
@@ -238,7 +238,7 @@ from hansard.log.lock import Lock
 if sys.argv[2] == "without":
     real = Lock.acquire
     Lock.acquire = lambda self, wait: None if "compaction" in self.path else real(self, wait)
-with hansard.open(sys.argv[1]) as store, hansard.open(sys.argv[1]) as other:
+with hansard.open(sys.argv[1]) as store, hansard.open(sys.argv[1], lock_timeout=0.01) as other:
     session = store.session("s")
     session.add_message({"n": 0})
 

@@ -486,12 +486,12 @@ class _Begun(msgspec.Struct, omit_defaults=True):
 _decode_begun = msgspec.json.Decoder(_Begun).decode
 
 
-def locked(directory: int, path: str) -> Lock:
-    """Take the lock that keeps two compactors of one session apart; `LockTimeout` if one is at work."""
+def locked(directory: int, path: str, timeout: float) -> Lock:
+    """Take the lock that keeps two compactors of one session apart; `LockTimeout` after `timeout` seconds."""
     try:
         file = disk.open_file(directory, names.COMPACTION, writable=True, create=True)
     except OSError as error:
         raise DiskFailed("open", path, error, "nothing was compacted") from error
     lock = Lock(file, path)
-    lock.acquire(0.0)
+    lock.acquire(timeout)
     return lock

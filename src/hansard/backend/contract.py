@@ -343,11 +343,13 @@ class Log(ABC):
         level: int,
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
+        wait: bool = True,
     ) -> Compacted:
         """Rewrite what is stored, smaller, and without what is to be forgotten; events stay as they are.
 
-        Safe beside writers, readers and other compactors, of which the second raises `LockTimeout`. `state`
-        is called with a seq, and returns what `checkpoint` is to give back for it.
+        Safe beside writers, readers and other compactors, of which the second may wait for the first before
+        it raises `LockTimeout`; not if `wait` is false. `state` is called with a seq, and returns what
+        `checkpoint` is to give back for it.
         """
 
     def pending(self, forget: Forget) -> Compacted:

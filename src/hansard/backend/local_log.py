@@ -340,11 +340,12 @@ class LocalLog(Log):
         level: int,
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
+        wait: bool = True,
     ) -> Compacted:
         self._backend.used(self)
         self._writer.seal()
         with self.marked():
-            return self._compact(forget, level=level, progress=progress, state=state)
+            return self._compact(forget, level=level, progress=progress, state=state, wait=wait)
 
     def _compact(
         self,
@@ -353,6 +354,7 @@ class LocalLog(Log):
         level: int,
         progress: Callable[[int, int], None] | None,
         state: Callable[[int], bytes] | None,
+        wait: bool,
     ) -> Compacted:
         found = self._look()
         if found is None:
@@ -364,8 +366,12 @@ class LocalLog(Log):
 
         directory = chain.open_directory()
         try:
-            lock = locked(directory, self._handle.root.path_of(self._handle.name, names.COMPACTION))
+            path = self._handle.root.path_of(self._handle.name, names.COMPACTION)
+            lock = locked(directory, path, self._backend.lock_timeout if wait else 0.0)
             try:
+                # The compactor that was waited for may have sealed more.
+                found = self._look() or found
+                chain = self._handle.chain(found[0]) or chain
                 done = Compaction(
                     directory,
                     chain.again(),

@@ -291,8 +291,9 @@ class MemoryLog(Log):
         level: int,
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
+        wait: bool = True,
     ) -> Compacted:
-        del level, progress, state
+        del level, progress, state, wait
         record = self._record
         with record.changed:
             self._check_open()

@@ -171,9 +171,10 @@ class Lineage(Log):
         level: int,
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
+        wait: bool = True,
     ) -> Compacted:
         """Compact the session itself."""
-        return self._own.compact(forget, level=level, progress=progress, state=state)
+        return self._own.compact(forget, level=level, progress=progress, state=state, wait=wait)
 
     def checkpoint_file(self) -> str:
         """Return where the session's own is."""

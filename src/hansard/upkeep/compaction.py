@@ -16,13 +16,12 @@ import msgspec
 
 from hansard.backend.contract import Backend, Forget, Log
 from hansard.errors import (
-    Damaged,
-    DiskFailed,
+    BackendUnavailable,
+    Closed,
     HansardError,
-    LockTimeout,
+    ReadOnly,
     SessionDeleted,
-    SyncFailed,
-    UnknownFormat,
+    SessionNotFound,
 )
 from hansard.event import kinds
 from hansard.event.envelope import Event
@@ -73,11 +72,15 @@ def compact_session(
     level: int = LEVEL,
     progress: Progress | None = None,
     dry_run: bool = False,
+    wait: bool = True,
 ) -> CompactReport:
-    """Compact one session; with `dry_run`, only say what would be rewritten."""
+    """Compact one session; with `dry_run`, only say what would be rewritten.
+
+    `wait`: wait for another compactor of the session, as long as for another writer.
+    """
     if dry_run:
         return _pending(backend, session_id)
-    return _compact(backend, session_id, Places(backend), level, progress)
+    return _compact(backend, session_id, Places(backend), level, progress, wait=wait)
 
 
 def compact_store(
@@ -121,10 +124,15 @@ def _compact_all(
     for place, session_id in enumerate(wanted, 1):
         try:
             done = compact(session_id)
-        except SessionDeleted:
+        except (SessionDeleted, SessionNotFound):
             continue
-        except (Damaged, DiskFailed, LockTimeout, SyncFailed, UnknownFormat) as error:
+        except (BackendUnavailable, Closed, ReadOnly):
+            raise  # so it is for every session
+        except HansardError as error:
             failed[session_id] = str(error)
+            continue
+        except Exception as error:  # noqa: BLE001 - zstd out of memory, say: it stops no other session
+            failed[session_id] = f"{type(error).__name__}: {error}"
             continue
         if done.sessions:
             rewritten.add(session_id)
@@ -155,7 +163,7 @@ def _sample(backend: Backend, session_id: str) -> bytes:
                     size += len(texts[-1])
                 if size >= _SAMPLE:
                     return b"\n".join(texts)
-    except HansardError:
+    except (HansardError, MemoryError):
         return b""  # why it cannot be read shows when it is compacted
     return b"\n".join(texts)
 
@@ -166,6 +174,8 @@ def _compact(
     places: Places,
     level: int,
     progress: Progress | None,
+    *,
+    wait: bool = True,
 ) -> CompactReport:
     log = backend.log(session_id)
     # Before it begins, since it takes the checkpoint away: without, the whole log would be read each time.
@@ -176,6 +186,7 @@ def _compact(
         progress=progress,
         # A fork's state is that of its whole lineage, which this log does not know.
         state=None if lineage.origin(log.first()) is not None else partial(_state, log, known),
+        wait=wait,
     )
     return CompactReport(int(done.segments > 0), done.before, done.after, done.blanked)
 

@@ -3,9 +3,11 @@
 Above: `store`.  Below: `compaction`, `backend.contract`.
 A backend says which session has outgrown its active segment, after the append was acknowledged. One thread,
 begun when it is needed and gone when it is not, compacts such sessions one after the other, quickly rather
-than tightly. What goes wrong here is nobody's error: the log is as it was, and is tried again next time.
+than tightly. What goes wrong here is nobody's error: the log is as it was, and is tried again next time. It
+is logged, once for each session.
 """
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -13,8 +15,10 @@ from typing import Final
 from weakref import ref
 
 from hansard.backend.contract import Backend
-from hansard.errors import HansardError
+from hansard.errors import Closed, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.upkeep import compaction
+
+_log = logging.getLogger("hansard")
 
 #: A thread that has nothing to do for so many seconds ends.
 _PATIENCE: Final = 2.0
@@ -32,6 +36,7 @@ class Keeper:
         "_after",
         "_backend",
         "_changed",
+        "_failed",
         "_process",
         "_stopped",
         "_thread",
@@ -44,6 +49,8 @@ class Keeper:
         # Not kept alive by its keeper: a store that nobody holds any more is closed.
         self._backend = ref(backend)
         self._stopped = False
+        #: The sessions whose failure was logged.
+        self._failed: set[str] = set()
         self._reset()
 
     def _reset(self) -> None:
@@ -97,12 +104,24 @@ class Keeper:
         try:
             if backend is not None:
                 report = compaction.compact_session(
-                    backend, session_id, level=compaction.QUICK, progress=self._check
+                    backend,
+                    session_id,
+                    level=compaction.QUICK,
+                    progress=self._check,
+                    wait=False,
                 )
                 if report.blanked and self._after is not None:
                     self._after(backend)
-        except (HansardError, _Stopped):
-            pass  # the log is as it was: it is tried again when it has grown further
+        except (_Stopped, Closed, LockTimeout, SessionDeleted, SessionNotFound):
+            pass  # another process compacts it, or it need not be compacted any more
+        except Exception as error:  # noqa: BLE001 - one session's failure must not end the thread
+            # The log is as it was: it is tried again when it has grown further.
+            if session_id not in self._failed:
+                self._failed.add(session_id)
+                said = f"{type(error).__name__}: {error}"
+                _log.warning("background compaction of session %r failed: %s", session_id, said)
+        else:
+            self._failed.discard(session_id)
         finally:
             with self._changed:
                 self._wanted.pop(session_id, None)

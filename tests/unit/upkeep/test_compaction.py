@@ -4,10 +4,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import zstandard
 
 import hansard
 from hansard import Store
 from hansard.backend import compaction as backend_compaction
+from hansard.log.sealed import Index
+from hansard.log.sealing import Sealer
 from hansard.upkeep.compaction import forget_of
 from hansard.upkeep.places import fork_bounds
 from tests.unit.evidence import Traffic
@@ -182,3 +185,27 @@ def test_compacting_again_reads_what_is_new(
     # The end of each segment, with its index, is.
     assert traffic.read < 300_000 < before
     assert traffic.written < 50_000
+
+
+@pytest.mark.parametrize("error", [zstandard.ZstdError("not enough memory"), MemoryError()])
+def test_whatever_fails_in_one_session_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """N-35: an error that is not hansard's own is reported for its session, and the others are compacted."""
+    real = Sealer.finish
+
+    def finish(sealer: Sealer) -> Index:
+        if sealer._session_id == "b":
+            raise error
+        return real(sealer)
+
+    monkeypatch.setattr(Sealer, "finish", finish)
+    with hansard.open(tmp_path / "store", auto_compact=False) as store:
+        for name in "abc":
+            store.session(name).add_message({"content": "x" * 100})
+        report = store.compact()
+        assert (report.sessions, list(report.failed)) == (2, ["b"])
+        assert type(error).__name__ in report.failed["b"]
+        assert store.verify().ok
+        monkeypatch.undo()
+        assert store.compact().sessions == 1

@@ -1,6 +1,7 @@
 """Compaction by itself: off the way of those who append, and nobody's error."""
 
 import errno
+import fcntl
 import gc
 import os
 import subprocess
@@ -9,12 +10,17 @@ import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zstandard
 
 import hansard
 from hansard.backend import local_log
-from hansard.upkeep import periodic
+from hansard.backend.contract import Backend
+from hansard.log.lock import Lock
+from hansard.upkeep import compaction, periodic
+from hansard.upkeep.compaction import CompactReport
 from tests.crashlab import faults
 
 NAME = "hansard-compaction"
@@ -24,6 +30,7 @@ NAME = "hansard-compaction"
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let sessions be sealed at 20 kB, and look that no thread is left."""
     monkeypatch.setattr(local_log, "SEAL", 20_000)
+    monkeypatch.setattr(periodic, "_PATIENCE", 0.1)
     yield
     gc.collect()
     for thread in threading.enumerate():
@@ -137,3 +144,72 @@ def test_a_forked_child_has_its_own(tmp_path: Path) -> None:
     with hansard.open(tmp_path / "s", read_only=True) as store:
         assert store.session("a").seq == 300
         assert store.verify().ok
+
+
+def test_compact_waits_for_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-24: `compact()` during the library's own compaction waits for it instead of failing."""
+    begun, wanted = threading.Event(), threading.Event()
+    real = Lock._wait
+    check = periodic.Keeper._check
+
+    def hold(keeper: periodic.Keeper, done: int, total: int) -> None:
+        begun.set()
+        wanted.wait(60)
+        check(keeper, done, total)
+
+    def waiting(lock: Lock, error: OSError, timeout: float, *more: int) -> None:
+        if lock.path.endswith("compaction"):
+            wanted.set()
+        real(lock, error, timeout, *more)
+
+    monkeypatch.setattr(periodic.Keeper, "_check", hold)
+    monkeypatch.setattr(Lock, "_wait", waiting)
+    with hansard.open(tmp_path / "s", durability="os", lock_timeout=60) as store:
+        session = store.session("a")
+        session.add_messages({"n": n, "x": "y" * 400} for n in range(80))
+        assert begun.wait(60)
+        event = session.add_message({"content": "secret"})
+        session.redact(event.seq)
+        assert session.compact().blanked == 1
+        assert wanted.is_set()
+        assert len(session.messages()) == 80
+        assert session.verify().ok
+
+
+def test_the_background_waits_for_nobody(tmp_path: Path) -> None:
+    """N-24: the thread leaves a session to another compactor, so that closing does not wait for one."""
+    with hansard.open(tmp_path / "s", durability="os", lock_timeout=600) as store:
+        session = store.session("a")
+        session.add_message({"n": 0})
+        session.compact()
+        descriptor = os.open(tmp_path / "s/sessions/a/compaction", os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            session.add_messages({"n": n, "x": "y" * 400} for n in range(80))
+            settle(store)
+        finally:
+            os.close(descriptor)
+        assert len(session.messages()) == 81
+
+
+def test_a_failure_in_one_session_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """N-35: whatever is raised for one session is logged once, and the thread goes on to the others."""
+    real = compaction.compact_session
+
+    def compact(backend: Backend, session_id: str, **options: Any) -> CompactReport:
+        if session_id == "bad":
+            raise zstandard.ZstdError("not enough memory")
+        return real(backend, session_id, **options)
+
+    monkeypatch.setattr(compaction, "compact_session", compact)
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        for name in ("bad", "bad", "good"):
+            store.session(name).add_messages({"n": n, "x": "y" * 400} for n in range(80))
+            settle(store)
+        assert sealed(tmp_path / "s", "good")
+        assert len(store.session("bad").messages()) == 160
+    assert [record.getMessage() for record in caplog.records] == [
+        "background compaction of session 'bad' failed: ZstdError: not enough memory"
+    ]

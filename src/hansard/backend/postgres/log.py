@@ -211,8 +211,10 @@ class PostgresLog(Log):
         level: int,
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
+        wait: bool = True,
     ) -> Compacted:
-        del level  # PostgreSQL compresses what is large by itself
+        # PostgreSQL compresses what is large by itself, and nothing compacts in the background.
+        del level, wait
         self._backend.check_writable()
         standing = self._standing()
         if standing is None:
