@@ -6,13 +6,11 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import zstandard
 
 import hansard
-from hansard.log import dictionary, disk, retirement, sealed
-from hansard.log.root import Root
+from hansard.log import disk, sealed
 from hansard.log.sealed import INDEX_END, KEY, OURS, SKIPPABLE, TABLE_END, Sealed
 from hansard.log.thawing import thaw
 from tests.attack.forging import (
@@ -107,7 +105,7 @@ def test_a_repair_is_no_match_for_a_frame_that_lies(tmp_path: Path) -> None:
 import os, sys
 from hansard.log.thawing import thaw
 target = os.open(sys.argv[1] + ".thawed", os.O_RDWR | os.O_CREAT, 0o600)
-found = thaw(os.open(sys.argv[1], os.O_RDONLY), sys.argv[1], target, None)
+found = thaw(os.open(sys.argv[1], os.O_RDONLY), sys.argv[1], target)
 print(len(found.findings), os.fstat(target).st_size)
 """
     assert confined(program, file, memory=800 << 20).split() == [
@@ -123,7 +121,7 @@ def test_what_a_repair_unpacks_is_whole(tmp_path: Path) -> None:
     (tmp_path / "frames").write_bytes(packed)
     source = os.open(tmp_path / "frames", os.O_RDONLY)
     target = os.open(tmp_path / "lines", os.O_RDWR | os.O_CREAT, 0o600)
-    found = thaw(source, "frames", target, lambda _: b"")
+    found = thaw(source, "frames", target)
     assert (tmp_path / "lines").read_bytes() == b"".join(lines)
     assert len(found.findings) == 1, "that there is no index"
     os.close(source)
@@ -179,21 +177,6 @@ with hansard.open(sys.argv[1]) as store:
     assert confined(program, tmp_path / "store", memory=300 << 20) == "m0\n"
 
 
-def test_a_doubt_about_more_than_there_is_ends(tmp_path: Path) -> None:
-    """N-74, F-122: a doubt that names a stretch without end costs no more than the dictionary is long."""
-    path = with_a_good_session(tmp_path / "store")
-    root = Root(str(path), create=False, read_only=False)
-    name = dictionary.keep(root, b"something that was said, " * 100)
-    doubts = {"a": [[0, 10**18]], "b": [[-(10**18), 10**18 + 9]], "c": [[10**18, 10**18]]}
-    for doubt, pieces in doubts.items():
-        text = msgspec.json.encode(pieces)
-        (path / "dictionaries" / f"{name}.doubt-{doubt}").write_bytes(text)
-    (path / "dictionaries" / f"{name}.doubt-d").write_bytes(nested(100_000).encode())
-    assert retirement.judge(root, [b"nothing of it"])
-    assert dictionary.retired(root) == {name}
-    root.close()
-
-
 def test_a_cursor_larger_than_any_is_not_read(tmp_path: Path) -> None:
     """N-74, F-49: a cursor's file with holes is refused before it is read, and can be dropped."""
     path = with_a_good_session(tmp_path / "store")
@@ -238,6 +221,6 @@ def test_a_marker_that_is_deep_is_refused(tmp_path: Path) -> None:
 def test_sealed_segments_are_read_as_before(tmp_path: Path) -> None:
     """F-92: an index as we write it passes: of one event, of many frames, and with a short last frame."""
     file = compacted(tmp_path / "store")
-    opened = Sealed(os.open(file, os.O_RDONLY), str(file), "s", lambda _: b"")
+    opened = Sealed(os.open(file, os.O_RDONLY), str(file), "s")
     opened.check()
     assert opened.index.last == 51

@@ -36,7 +36,7 @@ def test_there_are_25_of_them() -> None:
 
 @pytest.mark.slow
 def test_flipped_bits_of_every_kind_of_file_are_noticed_or_harmless(rng: random.Random) -> None:
-    """N-30, N-34, F-90, F-109: no bit of any file makes an answer wrong; what is spare is not missed."""
+    """N-30, N-34, F-109: no bit of any file makes an answer wrong; what is spare is not missed."""
     cases = [case for case in flipped_bits.cases(900, rng) if case.kind != "log"]
     outcomes = [case.run() for case in cases]
     assert [outcome for outcome in outcomes if not outcome.ok] == []

@@ -187,27 +187,6 @@ def _foreign_checkpoint(path: Path) -> None:
     shutil.copy(path / "sessions" / OTHER / "checkpoint", path / "sessions" / "s" / "checkpoint")
 
 
-def _dictionaries(path: Path) -> list[Path]:
-    return sorted((path / "dictionaries").glob("1-*"))
-
-
-def _one_dictionary(path: Path) -> None:
-    _dictionaries(path)[0].unlink()
-
-
-def _no_dictionary(path: Path) -> None:
-    for file in _dictionaries(path):
-        file.unlink()
-
-
-def _wrong_dictionary(path: Path) -> None:
-    import zstandard
-
-    packed = zstandard.ZstdCompressor().compress(b"another dictionary, of which nobody knows")
-    for file in _dictionaries(path):
-        file.write_bytes(packed)
-
-
 def _zeros(file: Path) -> None:
     file.write_bytes(bytes(784))
 
@@ -311,10 +290,7 @@ DAMAGES = {
         Damage("a checkpoint ahead of the log", _ahead, "right"),
         Damage("the checkpoint of another session", _foreign_checkpoint, "right"),
         Damage("all that is derived gone or spoilt", _derived, "right"),
-        Damage("one file of a dictionary missing", _one_dictionary, "right"),
         # what others need
-        Damage("both files of a dictionary missing", _no_dictionary, "refused"),
-        Damage("another dictionary under the name", _wrong_dictionary, "refused"),
         Damage("no marker of the store", _no_marker, "refused"),
         Damage("a store of a later version", _marker_of_the_future, "refused"),
     )

@@ -9,7 +9,6 @@ import glob
 import hashlib
 import json
 import os
-import random
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 import hansard
 from hansard.backend import local_log
-from hansard.log import dictionary, format, names
+from hansard.log import format, names
 from hansard.log.sealed import INDEX_END, OURS
 from tools.crash.struck import Wrong, scratch
 
@@ -34,13 +33,7 @@ class Bench:
         self.path = os.path.join(self.folder, "store")
         self.export = b""
         with hansard.open(self.path, durability="os", auto_compact=False) as store:
-            # Small ones: a checkpoint of anything, and a dictionary that is made in a moment.
-            with (
-                _constant(local_log, "CHECKPOINT", 0),
-                _constant(dictionary, "SIZE", 16 * 1024),
-                _constant(dictionary, "SMALLEST", 4 * 1024),
-                _constant(dictionary, "_SHARE", 1),
-            ):
+            with _constant(local_log, "CHECKPOINT", 0):
                 _fill(store)
             self.export = b"".join(store.session("plain").export())
             self.listed = _listing(store)
@@ -48,7 +41,7 @@ class Bench:
             self.tokens = [token for token in (first.next, last.next) if token is not None]
         self.events = {}
         with self.opened() as store:
-            for name in ("plain", "sealed", "small"):
+            for name in ("plain", "sealed"):
                 self.events[name] = list(store.session(name).events())
             self.state = store.session("sealed").state()
 
@@ -115,13 +108,6 @@ def _fill(store: hansard.Store) -> None:
     store.session("sealed").set_metadata(title="sealed")
     store.session("sealed").compact()
     store.session("sealed").add_message({"role": "user", "content": "behind"})
-    # Enough small sessions that say alike for a dictionary to be made.
-    rng = random.Random(1)
-    vocabulary = ["".join(rng.choices("abcdefghij", k=rng.randrange(3, 9))) for _ in range(400)]
-    for name in ("small", *(f"small-{number}" for number in range(66))):
-        texts = (" ".join(rng.choices(vocabulary, k=60)) for _ in range(12))
-        store.session(name).add_messages({"content": text} for text in texts)
-    store.compact(prefix="small")
     follower = store.follow(cursor="consumer", prefix="plain")
     for _, _event in zip(range(3), follower, strict=False):
         pass
@@ -382,7 +368,6 @@ TARGETS = (
     Target("record", _lines, _feed_line, _reseal_lines, 400),
     _file_target("log", "plain", "sessions", "plain", names.LOG, reseal=_reseal_lines),
     _file_target("sealed", "sealed", "sessions", "sealed", "*.zst", reseal=_reseal_index),
-    _file_target("dictionary", "small", "dictionaries", "1-*"),
     Target("checkpoint", _checkpoint, _feed_checkpoint, _reseal_checkpoint),
     Target("cursor", _cursor_file, _feed_cursor_file, _reseal_lines, 40),
     Target("index", _index_file, _feed_index, None, 1),

@@ -1,8 +1,8 @@
 """A small store with one file of each kind in it, and what is true of it: to be damaged, and looked at.
 
-Above: the rows of damage, `damages`.  Below: the public API; `log.dictionary`, to have a small one.
+Above: the rows of damage, `damages`.  Below: the public API.
 
-Sessions: `s`, of which a part is sealed and compressed with a dictionary, with checkpoint, keys and an active
+Sessions: `s`, of which a part is sealed and compressed, with checkpoint, keys and an active
 segment; `t`, sealed and not compressed yet; `child`, a fork of
 `s`; `other`, which nothing here is done to, and which must always be read as it was.
 """
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hansard
-from hansard.backend import local, local_log
-from hansard.log import dictionary, format
+from hansard.backend import local_log
+from hansard.log import format
 from tests.crashlab import faults
 
 #: The session that is read after each case, whatever was damaged.
@@ -68,13 +68,8 @@ def _clock() -> Callable[[], bytes]:
 
 @contextmanager
 def small() -> Iterator[None]:
-    """Let few and short sessions be worth a dictionary, and a checkpoint; and let time stand almost still."""
+    """Write a checkpoint for short sessions too, and let time stand almost still."""
     changed = (
-        (dictionary, "SIZE", 4 * 1024),
-        (dictionary, "SMALLEST", 1024),
-        (dictionary, "_SHARE", 1),
-        (dictionary, "FEWEST", 8),
-        (local, "FEWEST", 8),
         (local_log, "CHECKPOINT", 0),
         # Each time the same bytes: byte 821 of a segment is the same one in every process, and in every run.
         (format, "now", _clock()),
@@ -90,8 +85,7 @@ def small() -> Iterator[None]:
 
 
 def opened(path: Path, **how: Any) -> hansard.Store:
-    """Open a store that remembers no dictionary from before."""
-    dictionary._prepared.clear()  # noqa: SLF001 - as in a process that has just begun
+    """Open a store that compacts nothing in the background."""
     return hansard.open(path, durability="os", auto_compact=False, **how)
 
 
@@ -100,13 +94,8 @@ def make(path: Path) -> None:
     rng = random.Random(1)
     common = [f"{rng.getrandbits(64):x} is what we all say, again and again" for _ in range(12)]
     with small(), opened(path) as store:
-        # Before there is a dictionary: what becomes of that is nothing to it.
         store.session(OTHER).add_messages([{"n": number} for number in range(3)])
         assert not store.session(OTHER).compact().failed
-        for number in range(8):
-            store.session(f"filler-{number}").add_messages(
-                [{"role": "user", "content": rng.choice(common)} for _ in range(30)]
-            )
         session = store.session("s")
         session.add_message({"role": "user", "content": common[0]}, key=KEY)
         session.add_messages([{"n": number, "content": common[number]} for number in range(1, 4)])
@@ -171,7 +160,6 @@ def _files(path: Path) -> tuple[File, ...]:
         assert found, f"the specimen has no {pattern}"
         return str(found[0].relative_to(path))
 
-    name = only("dictionaries/1-" + "[0-9a-f]" * 32)
     return (
         File("first segment", only("sessions/s/*.zst"), ("s", "child")),
         File(
@@ -182,8 +170,6 @@ def _files(path: Path) -> tuple[File, ...]:
         File("checkpoint", only("sessions/s/checkpoint"), ("s", "child"), spare=True),
         File("sealed, not compressed", only("sessions/t/0*.jsonl"), ("t",)),
         File("log of a fork", "sessions/child/log.jsonl", ("child",), active=True),
-        File("dictionary", name, ("s", "child"), spare=True),
-        File("copy of the dictionary", f"{name}.copy", ("s", "child"), spare=True),
         File("marker of the store", "hansard.json", ("s", "t", "child", OTHER)),
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
+import zstandard
 
 from hansard.backend.contract import Compacted, Forget
 from hansard.backend.records import event_of
@@ -21,9 +22,7 @@ from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, MESSAGE_REDACTED
 from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, Part
-from hansard.log.dictionary import SMALL
 from hansard.log.format import Line, Mark
-from hansard.log.latest import Latest
 from hansard.log.lock import Lock
 from hansard.log.reader import Piece
 from hansard.log.root import STALE_SECONDS, sweep
@@ -34,7 +33,9 @@ from hansard.log.sealing import Sealer
 #: is large enough, and is never written again unless something in it is to be forgotten.
 LARGEST: Final = 8 * 1024 * 1024
 
-#: By so many levels zstd tries harder for what is small: of such there are many, and each is soon done.
+#: Segments below this size, before compression, are compressed this many levels harder: they are many, and
+#: each is quickly done.
+SMALL: Final = 1024 * 1024
 _HARDER: Final = 3
 
 #: After so many events, whoever waits is told how far it is.
@@ -105,9 +106,7 @@ class Compaction:
         forget: Forget,
         level: int,
         progress: Progress | None,
-        dictionary: Latest,
     ) -> None:
-        self._dictionary = dictionary
         self._directory = directory
         self._chain = chain
         self._session_id = session_id
@@ -120,10 +119,6 @@ class Compaction:
         self._ended: dict[str, int] = {}
         #: The segments whose lines cannot be copied as they are: with stream parts or discarded fragments.
         self._altered: set[str] = set()
-        #: What is taken out of the segment that is being written, as it was.
-        self._forgotten: list[bytes] = []
-        #: Dictionaries that may hold what was forgotten: whoever needs one is written anew.
-        self._retired: frozenset[str] = frozenset()
         self._blanked = 0
         self._done = 0
         self._total = 0
@@ -140,7 +135,6 @@ class Compaction:
         sources, leftovers = self._sources()
         before = sum(source.bytes for source in sources) + sum(size for _, size in leftovers)
         self._look_for_streams(sources)
-        self._retired = self._dictionary.retired()
         groups = self._groups(sources)
         self._total = sum(source.raw for group in groups for source in group)
         if groups:
@@ -160,7 +154,6 @@ class Compaction:
 
     def plan(self) -> Compacted:
         """Say what `run` would rewrite of what is sealed already; write nothing."""
-        self._retired = self._dictionary.retired()
         sources, leftovers = self._sources()
         self._look_for_streams(sources)
         chosen = [source for group in self._groups(sources) for source in group]
@@ -275,8 +268,6 @@ class Compaction:
         if source.sealed is None:
             return True
         index = source.sealed.index
-        if index.dictionary in self._retired:
-            return True
         # What was said before a seq is not listed one by one: the index tells up to where it is gone.
         if max(index.blank_before, source.first) < min(self._forget.before, source.last + 1):
             return True
@@ -305,17 +296,16 @@ class Compaction:
         small = sum(source.raw for source in group) < SMALL
         level = self._level + _HARDER if small else self._level
         done, blanked = self._done, self._blanked
-        with self._dictionary.compressor(level, small=small) as (dictionary, compress):
-            for attempt in range(1, _TRIES + 1):
-                if self._write(group, dictionary, compress, last_try=attempt == _TRIES):
-                    break
-                # Somebody needs what was left out: a fork, or a label, of just now.
-                self._done, self._blanked, self._forgotten = done, blanked, []
+        compress = zstandard.ZstdCompressor(level=level).compress
+        for attempt in range(1, _TRIES + 1):
+            if self._write(group, compress, last_try=attempt == _TRIES):
+                break
+            # A fork or a snapshot that was created concurrently needs what was left out.
+            self._done, self._blanked = done, blanked
 
     def _write(
         self,
         group: list[Source],
-        dictionary: str,
         compress: Callable[[bytes], bytes],
         *,
         last_try: bool,
@@ -345,7 +335,6 @@ class Compaction:
                     session_id=self._session_id,
                     created=self._created,
                     compress=compress,
-                    dictionary=dictionary,
                     begins=group[0].part.begins,
                     blank_before=self._forget.before if self._forget.before > first else 0,
                 )
@@ -358,12 +347,9 @@ class Compaction:
                 if self._forget.has_moved() and not last_try:
                     disk.discard(self._directory, temporary)
                     return False
-                # Before the last trace of it goes, it is known which dictionaries hold it, too.
-                with self._dictionary.forgetting(self._forgotten):
-                    # It is whole and durable before any name leads to it; a crash before leaves the old ones.
-                    disk.move(self._directory, temporary, self._directory, name)
-                    disk.sync_directory(self._directory)
-                self._forgotten = []
+                # It is whole and durable before any name leads to it; a crash before leaves the old ones.
+                disk.move(self._directory, temporary, self._directory, name)
+                disk.sync_directory(self._directory)
             except BaseException:
                 disk.discard(self._directory, temporary)
                 raise
@@ -433,8 +419,6 @@ class Compaction:
                 # What was blank before is blank again, which is nothing new.
                 if blank is not None and blank != data:
                     self._blanked += 1
-                    if line.kind != MESSAGE_PART:  # which no dictionary is made of
-                        self._forgotten.append(data)
                 if line.seq % _TELL == 0:
                     self._tell(self._done)
             self._done += source.raw

@@ -63,22 +63,6 @@ class Oddity(msgspec.Struct, frozen=True):
     where: list[str]
 
 
-class DictionaryFiles(msgspec.Struct, frozen=True):
-    """A dictionary that sealed segments may need.
-
-    Attributes:
-        name: its name.
-        problems: what is wrong with each of its two files; nothing with those that are not named.
-        retired: nothing is compressed with it any more.
-        doubts: in how many notes something that was forgotten is found in it.
-    """
-
-    name: str
-    problems: dict[str, str]
-    retired: bool
-    doubts: int
-
-
 class MarksFiles(msgspec.Struct, frozen=True):
     """The marks of sessions that have changed since the index was last brought up to date."""
 
@@ -168,7 +152,6 @@ class Condition(msgspec.Struct, frozen=True):
     locks: list[HeldLock] = []
     leftovers: list[Leftover] = []
     oddities: list[Oddity] = []
-    dictionaries: list[DictionaryFiles] = []
     marks: MarksFiles = MarksFiles()
     #: The file of the index, and the bytes that it takes with what is beside it; "" if there is none.
     index_path: str = ""

@@ -758,22 +758,9 @@ class Backend(ABC):
     def drop_cursor(self, name: str) -> bool:
         """Remove a cursor, readable or not; say whether there was one. `LockTimeout` if it is open."""
 
-    def learn(self, session_ids: Iterable[str], sample: Callable[[str], bytes]) -> bool:
-        """Learn what sessions have in common, to keep them smaller when they are compacted.
-
-        `sample` returns what a session says, as far as it is not to be forgotten. A backend need not learn.
-        Returns True if something that was learnt must be forgotten: then all are to be compacted once more.
-        """
-        del session_ids, sample
-        return False
-
-    def unlearn(self) -> int:
-        """Remove what was learnt, and must be forgotten, as far as no session needs it; return how much."""
-        return 0
-
-    def shared_findings(self) -> list[Finding]:
-        """Return what is wrong with what all sessions share."""
-        return []
+    def sweep(self) -> None:
+        """Remove what an interrupted purge has left."""
+        return
 
     def condition(self) -> Condition:
         """Look at the files that it is made of, and at the place where they are. Changes nothing."""

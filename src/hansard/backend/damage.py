@@ -169,7 +169,6 @@ class Look:
                     disk.duplicate(file.descriptor),
                     path,
                     self._site.session_id,
-                    self._site.root.dictionary,
                 )
                 compare(sealed, stream_of)
                 self._compare(sealed, first)
@@ -201,7 +200,7 @@ class Look:
         temporary = self._site.temporary("thawed")
         spool = disk.create_file(self._site.directory, temporary)
         raw = Raw(spool, path)
-        thawed = thaw(file.descriptor, path, spool, self._site.root.dictionary)
+        thawed = thaw(file.descriptor, path, spool)
         # One wrong byte of what is compressed can become many: nothing is believed without its checksum.
         survey = mending.Survey(raw, thawed.known_at, proven_only=True)
         self._check_owner(survey.header.line, path)

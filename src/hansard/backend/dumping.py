@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from hansard.backend.contract import Record
 from hansard.errors import Damaged, UnknownFormat
 from hansard.log import disk, inspection, names
-from hansard.log.sealed import Dictionaries, Sealed
+from hansard.log.sealed import Sealed
 from hansard.log.segment import Raw, Segment
 
 
-def records(directory: int, path: str, dictionaries: Dictionaries) -> Iterator[Record]:
+def records(directory: int, path: str) -> Iterator[Record]:
     """Yield the records of all segments in a session's directory, the active one last."""
     sealed = sorted(
         name for name in disk.names(directory) if names.sealed_first_seq(name) is not None
@@ -26,14 +26,14 @@ def records(directory: int, path: str, dictionaries: Dictionaries) -> Iterator[R
             continue  # compacted away meanwhile: what it held is in another one
         except OSError as error:
             raise disk.explain(error, "open", f"{path}/{name}") from error
-        yield from _segment(disk.Open(file), name, f"{path}/{name}", dictionaries)
+        yield from _segment(disk.Open(file), name, f"{path}/{name}")
 
 
-def _segment(file: disk.Open, name: str, path: str, dictionaries: Dictionaries) -> Iterator[Record]:
+def _segment(file: disk.Open, name: str, path: str) -> Iterator[Record]:
     descriptor = disk.duplicate(file.descriptor)
     try:
         segment = (
-            Sealed(descriptor, path, None, dictionaries)
+            Sealed(descriptor, path, None)
             if name.endswith(".zst")
             else Segment(descriptor, path, None)
         )

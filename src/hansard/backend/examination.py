@@ -1,7 +1,7 @@
 """Look at every file of a store, and at the place where it is: who holds locks, what is left over or odd.
 
 Above: `local`.  Below: `condition`, `log`.
-Nothing is opened to be written, no lock is taken, and no file is read but for dictionaries: a store can be
+Nothing is opened to be written, no lock is taken, and no file is read: a store can be
 examined beside its writers. A file that comes or goes meanwhile is no finding.
 """
 
@@ -13,15 +13,14 @@ from typing import Final, Literal
 
 from hansard.backend.condition import (
     Condition,
-    DictionaryFiles,
     HeldLock,
     Home,
     Leftover,
     MarksFiles,
     Oddity,
 )
-from hansard.errors import Closed, HansardError
-from hansard.log import dictionary, disk, format, names, retirement, surroundings
+from hansard.errors import Closed
+from hansard.log import disk, format, names, surroundings
 from hansard.log.root import STALE_SECONDS, Root
 
 #: Of files that are odd in one way, so many are named.
@@ -41,11 +40,10 @@ _IN_ROOT: Final = {
     names.SESSIONS: "directory",
     names.TRASH: "directory",
     names.CURSORS: "directory",
-    names.DICTIONARIES: "directory",
     names.MARKS: "directory",
 }
 _IN_SESSION: Final = frozenset({names.LOG, names.CHECKPOINT, names.COMPACTION, names.LOCK})
-_LOCKS: Final = frozenset({names.LOCK, names.COMPACTION, "training"})
+_LOCKS: Final = frozenset({names.LOCK, names.COMPACTION})
 _DAMAGED: Final = "damaged-"
 
 
@@ -80,7 +78,6 @@ class _Examiner:
                 Oddity(what, count, sorted(self._odd[what]))
                 for what, count in self._odd_count.items()
             ],
-            dictionaries=self._dictionaries(),
             marks=self._marks,
             index_path=f"{root.path}/{names.INDEX}" if names.INDEX in self._beside else "",
             index_bytes=self._index_bytes,
@@ -117,7 +114,6 @@ class _Examiner:
             (names.SESSIONS, self._look_at_sessions),
             (names.TRASH, self._look_at_sessions),
             (names.CURSORS, self._look_at_cursors),
-            (names.DICTIONARIES, self._look_at_dictionaries),
             (names.MARKS, self._look_at_marks),
         ):
             self._inside(root.descriptor, part, f"{root.path}/{part}", look)
@@ -144,11 +140,6 @@ class _Examiner:
         for name, where, status in self._entries(directory, path):
             base = names.cursor_base(name.removesuffix(".lock") + ".jsonl")
             ours = names.cursor_base(name) or (name.endswith(".lock") and base)
-            self._look_at(name, where, status, "file" if ours else "")
-
-    def _look_at_dictionaries(self, directory: int, path: str) -> None:
-        for name, where, status in self._entries(directory, path):
-            ours = name in _LOCKS or dictionary.is_ours(name)
             self._look_at(name, where, status, "file" if ours else "")
 
     def _look_at_marks(self, directory: int, path: str) -> None:
@@ -252,25 +243,6 @@ class _Examiner:
         found = self._odd.setdefault(what, [])
         if len(found) < NAMED:
             found.append(path)
-
-    def _dictionaries(self) -> list[DictionaryFiles]:
-        root = self._root
-        try:
-            known = dictionary.kept(root)
-            retired = dictionary.retired(root)
-            doubts = retirement.doubts(root)
-            wrong: dict[str, dict[str, str]] = {}
-            for path, reason in dictionary.problems(root):
-                file = path.rpartition("/")[2]
-                wrong.setdefault(file.removesuffix(".copy"), {})[file] = reason
-        except Closed:
-            raise
-        except HansardError:
-            return []  # that they cannot be read was said of their directory
-        return [
-            DictionaryFiles(name, wrong.get(name, {}), name in retired, len(doubts.get(name, ())))
-            for name in known
-        ]
 
 
 def _is_session(name: str) -> bool:

@@ -7,7 +7,7 @@ which are bytes in a segment. What a file holds and in which order is in docs/fo
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -16,7 +16,6 @@ from hansard.backend.contract import (
     AUDIT,
     Backend,
     Cursor,
-    Finding,
     Health,
     Log,
     Place,
@@ -29,18 +28,11 @@ from hansard.backend.place import LocalPlace
 from hansard.backend.watch import LocalWatch, stamps
 from hansard.errors import (
     Closed,
-    DiskFailed,
     HansardError,
-    LockTimeout,
     SessionDeleted,
     SessionNotFound,
-    UnsafePath,
 )
-from hansard.event.kinds import MESSAGE_PART
 from hansard.log import disk, names
-from hansard.log.dictionary import FEWEST, SAMPLE, kept, problems
-from hansard.log.latest import Latest
-from hansard.log.retirement import MOST
 from hansard.log.root import Root
 from hansard.log.segment import open_segment
 from hansard.log.writer import Durability
@@ -70,7 +62,6 @@ class LocalBackend(Backend):
         "_recent",
         "_root",
         "caretaker",
-        "dictionary",
         "durability",
         "finder",
         "lock_timeout",
@@ -95,7 +86,6 @@ class LocalBackend(Backend):
         self.read_only = read_only
         self.durability = durability
         self.lock_timeout = lock_timeout
-        self.dictionary = Latest(self._root, lock_timeout)
         self._closed = False
         self._generation = disk.generation
         self._mutex = threading.RLock()
@@ -276,48 +266,24 @@ class LocalBackend(Backend):
     ) -> None:
         log = self._local(session_id)
         self._root.check_writable()
-        with self.dictionary.moving():
-            log.delete(expected_seq, timeout)
+        log.delete(expected_seq, timeout)
 
     def restore(self, session_id: str) -> None:
         log = self._local(session_id)
         self._root.check_writable()
-        with self.dictionary.moving():
-            log.restore()
+        log.restore()
 
     def purge(self, session_id: str) -> None:
         log = self._local(session_id)
         name = self._name_of(session_id)
         self._root.check_writable()
-        with (
-            log.marked(),
-            self.dictionary.moving(),
-            self.dictionary.forgetting(self._said_first(session_id)),
-        ):
+        with log.marked():
             purged = self._root.purge(name) or (log.bury() and self._root.purge(name))
         if not purged:
             raise SessionNotFound(f"no session {session_id!r} in the trash")
         # Whatever was wrong with it, the next session of this name has nothing to do with it.
         self._root.failed.discard(session_id)
         log.let_go()
-
-    def _said_first(self, session_id: str) -> list[bytes]:
-        """Return what a dictionary may have been made of, of a session that is to be forgotten."""
-        if not kept(self._root):
-            return []
-        texts: list[bytes] = []
-        size = 0
-        try:
-            for chunk in self.ancestor(session_id).read():
-                for event in chunk.events():
-                    if event.kind != MESSAGE_PART:
-                        texts.append(event.raw)
-                        size += len(event.raw)
-                if size >= SAMPLE:
-                    break
-        except HansardError:
-            return [bytes(MOST + 1)]  # it cannot be read, so everything is in doubt
-        return texts
 
     def _local(self, session_id: str) -> LocalLog:
         log = self.log(session_id)
@@ -342,42 +308,9 @@ class LocalBackend(Backend):
         self.check_open()
         return self._root.population()
 
-    def learn(self, session_ids: Iterable[str], sample: Callable[[str], bytes]) -> bool:
+    def sweep(self) -> None:
         self.check_open()
-        try:
-            return self._learn(list(session_ids), sample)
-        except (DiskFailed, LockTimeout, UnsafePath):
-            return False  # without one, everything is only larger
-
-    def _learn(self, session_ids: list[str], sample: Callable[[str], bytes]) -> bool:
-        judged = False
-        if self.dictionary.doubted():
-            with self.dictionary.training():
-                judged = self.dictionary.judge(map(sample, _spread(sorted(self.ids()))))
-        if self.dictionary.name():
-            return judged
-        # Those that have been compacted without one had too little in common, or were too few. But those that
-        # need one that was retired are written anew.
-        anew = bool(self.dictionary.retired())
-        small = [found for found in session_ids if self._local(found).is_small(sealed=anew)]
-        if len(small) >= FEWEST:
-            with self.dictionary.training():
-                self.dictionary.learn(map(sample, _spread(small)))
-        return judged
-
-    def unlearn(self) -> int:
-        self.check_open()
-        # What is forgotten is forgotten there too, and nothing in it needs a dictionary.
         self._root.sweep_trash()
-        return self.dictionary.remove_unneeded()
-
-    def shared_findings(self) -> list[Finding]:
-        self.check_open()
-        hint = "sessions that need it say so if both of its files are lost"
-        return [
-            Finding("note", path, 0, 0, f"this dictionary is {reason}; {hint}")
-            for path, reason in problems(self._root)
-        ]
 
     def condition(self) -> Condition:
         self.check_open()
@@ -407,9 +340,3 @@ class LocalBackend(Backend):
             log.let_go()
         self._cursors.close()
         self._root.close()
-
-
-def _spread(session_ids: list[str]) -> list[str]:
-    """Return so many of them as are enough to tell what is common, from all over."""
-    step = max(1, -(-len(session_ids) // (4 * FEWEST)))
-    return session_ids[::step]

@@ -23,14 +23,13 @@ from hansard.backend.contract import (
     Repaired,
 )
 from hansard.backend.records import LocalChunk, event_of, stream_of
-from hansard.errors import Damaged, HansardError, LockTimeout, SessionDeleted, SessionNotFound
+from hansard.errors import Damaged, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import SESSION_FORKED, is_said
 from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, check_chain
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
-from hansard.log.dictionary import SMALL
 from hansard.log.draft import Appended, Order
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
@@ -381,7 +380,6 @@ class LocalLog(Log):
                     forget=forget,
                     level=level,
                     progress=progress,
-                    dictionary=self._backend.dictionary,
                 ).run()
                 if done.segments:
                     self._save_checkpoint(directory, found[0], chain.again(), state)
@@ -418,7 +416,6 @@ class LocalLog(Log):
                     forget=forget,
                     level=0,
                     progress=None,
-                    dictionary=self._backend.dictionary,
                 ).plan()
             finally:
                 disk.close(directory)
@@ -438,18 +435,6 @@ class LocalLog(Log):
         # It is only a shortcut: without it everything is as it was, a little slower.
         with suppress(OSError):
             write_checkpoint(directory, found)
-
-    def is_small(self, *, sealed: bool = False) -> bool:
-        """Say whether a session has something to compact, and little. `sealed`: or had."""
-        try:
-            found = self._look()
-        except HansardError:
-            return False  # it shows when it is compacted
-        if found is None:
-            return False
-        reader, tail = found
-        new = tail.mark.seq > reader.segment.start.seq
-        return (new or (sealed and self._handle.chain(reader) is not None)) and tail.size < SMALL
 
     def size(self) -> int:
         found = self._look()
@@ -507,9 +492,7 @@ class LocalLog(Log):
         if directory is None:
             return
         try:
-            yield from dumping.records(
-                directory, handle.root.path_of(handle.name), handle.root.dictionary
-            )
+            yield from dumping.records(directory, handle.root.path_of(handle.name))
         finally:
             disk.close(directory)
 

@@ -19,7 +19,7 @@ from hansard.log import disk, format, inspection, names
 from hansard.log.comparison import StreamOf, compare
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Piece, Reader
-from hansard.log.sealed import Dictionaries, Sealed
+from hansard.log.sealed import Sealed
 from hansard.log.segment import Segment
 
 #: So many sealed segments of a log stay open.
@@ -76,7 +76,6 @@ class Chain:
     """
 
     __slots__ = (
-        "_dictionaries",
         "_firsts",
         "_mutex",
         "_open_directory",
@@ -93,12 +92,10 @@ class Chain:
         path: str,
         upto: int,
         open_directory: Callable[[], int | None],
-        dictionaries: Dictionaries,
     ) -> None:
         self._session_id = session_id
         self._path = path
         self._open_directory = open_directory
-        self._dictionaries = dictionaries
         #: The last seq before the active segment.
         self.upto = upto
         self._firsts: list[tuple[int, str]] = []
@@ -184,9 +181,7 @@ class Chain:
 
     def again(self) -> "Chain":
         """Return the same, with nothing known and nothing open."""
-        return Chain(
-            self._session_id, self._path, self.upto, self._open_directory, self._dictionaries
-        )
+        return Chain(self._session_id, self._path, self.upto, self._open_directory)
 
     def open_directory(self) -> int:
         """Open the session's directory."""
@@ -246,8 +241,7 @@ class Chain:
         return part
 
     def _sealed_part(self, descriptor: int, path: str) -> Part:
-        sealed = Sealed(descriptor, path, self._session_id, self._dictionaries)
-        sealed.prepare()
+        sealed = Sealed(descriptor, path, self._session_id)
         return Part(Reader(sealed, sealed.marks()), sealed.end)
 
     def check_new(self, name: str, start: Mark, end: Mark) -> None:

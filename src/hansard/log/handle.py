@@ -158,7 +158,6 @@ class Handle:
                     self.path,
                     previous.seq,
                     self._open_directory,
-                    self.root.dictionary,
                 )
             return chain
 

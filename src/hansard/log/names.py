@@ -29,7 +29,6 @@ MARKER: Final = "hansard.json"  # says that this is a store, and its format vers
 SESSIONS: Final = "sessions"  # one directory per session
 TRASH: Final = "trash"  # deleted sessions until purged
 CURSORS: Final = "cursors"  # how far consumers have got
-DICTIONARIES: Final = "dictionaries"  # what small sealed segments are compressed with
 STAGED: Final = "staged"  # what a temporary is called that is to become a log
 MARKS: Final = "marks"  # derived: which sessions have changed since the index was last read
 INDEX: Final = "index.db"  # derived: may be deleted at any time
@@ -272,9 +271,6 @@ _TEMPORARY: Final = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{16}", re.DOTALL)
 #: The directory, among those of the sessions, of the log of what was done to whole sessions. `encode`
 #: makes this name for no id.
 AUDIT: Final = "~audit"
-
-#: What a report calls that which belongs to no session. No session's name either.
-SHARED: Final = "~shared"
 
 _SEALED: Final = re.compile(r"([0-9]{20})\.jsonl(?:\.zst)?")
 

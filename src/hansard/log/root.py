@@ -118,7 +118,6 @@ class Root:
             names.SESSIONS,
             names.TRASH,
             names.CURSORS,
-            names.DICTIONARIES,
             names.INDEX,
             names.MARKS,
         }
@@ -374,33 +373,6 @@ class Root:
                     yield name
         except OSError as error:
             raise disk.explain(error, "list", f"{self.path}/{names.TRASH}") from error
-
-    def dictionary(self, name: str) -> bytes:
-        """Return a dictionary that sealed segments were compressed with."""
-        from hansard.log import dictionary
-
-        return dictionary.read(self, name)
-
-    def path_of_dictionary(self, file: str = "") -> str:
-        """Return the path of the directory of dictionaries, or of a file in it, for people."""
-        return f"{self.path}/{names.DICTIONARIES}" + (f"/{file}" if file else "")
-
-    def open_dictionaries(self, *, create: bool = False) -> int | None:
-        """Open the directory of dictionaries; None if there is none."""
-        try:
-            if create:
-                disk.make_directory(self._descriptor, names.DICTIONARIES)
-            return disk.open_directory(self._descriptor, names.DICTIONARIES)
-        except OSError as error:
-            # One that has just been made is there, unless somebody takes it away at once.
-            if isinstance(error, FileNotFoundError) and not create:
-                return None
-            raise disk.explain(error, "open", self.path_of_dictionary()) from error
-
-    def sync_dictionaries(self) -> None:
-        """Make the name of that directory durable; it may be younger than this opening."""
-        self.sync_names()
-        disk.sync_directory(self._descriptor)
 
     def directories(self) -> Iterator[str]:
         """Yield all names in the directory of sessions, without a look at what they are."""

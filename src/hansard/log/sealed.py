@@ -9,14 +9,14 @@ which zstd's own tools pass over, and the seek table of the zstd seekable format
 import struct
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 
-from hansard.errors import Damaged, UnknownFormat
-from hansard.log import dictionary, disk, format
+from hansard.errors import UnknownFormat
+from hansard.log import disk, format
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Tail
 from hansard.log.segment import Segment
@@ -100,7 +100,6 @@ class Index(msgspec.Struct, frozen=True, omit_defaults=True):
         controls: bytes of the control records, compressed; -1 if they are too many to be repeated here.
         controls_crc: the CRC-32 of these bytes.
         begins: the log begins here. If not, there is a segment before this one, or it was lost.
-        dictionary: the name of the dictionary that is needed; empty if none is.
         blank: the seqs of events whose data were taken out, one by one.
         blank_before: everything that was said before this seq was taken out.
         parts: streams of which parts are kept because their end is not known here.
@@ -123,14 +122,10 @@ class Index(msgspec.Struct, frozen=True, omit_defaults=True):
     controls_crc: int = 0
     pages: list[Page] = []
     begins: bool = True
-    dictionary: str = ""
     blank: list[int] = []
     blank_before: int = 0
     parts: list[str] = []
 
-
-#: Finds a dictionary by its name.
-Dictionaries = Callable[[str], bytes]
 
 decode_index = msgspec.json.Decoder(Index).decode
 
@@ -146,7 +141,6 @@ class Sealed(Segment):
     __slots__ = (
         "_cache",
         "_decompressor",
-        "_dictionaries",
         "_frames_at",
         "_index_at",
         "_mutex",
@@ -154,13 +148,10 @@ class Sealed(Segment):
         "index",
     )
 
-    def __init__(
-        self, descriptor: int, path: str, session_id: str | None, dictionaries: Dictionaries
-    ) -> None:
+    def __init__(self, descriptor: int, path: str, session_id: str | None) -> None:
         # From here on it owns the descriptor, also if the index is refused. There is no header to read.
         disk.Open.__init__(self, descriptor)
         self.path = path
-        self._dictionaries = dictionaries
         # Re-entrant: a signal handler may read while its own thread is reading.
         self._mutex = threading.RLock()
         self._decompressor: Any = None
@@ -319,40 +310,11 @@ class Sealed(Segment):
                 raise self.damaged(at, "a frame claims to hold more than it should")
             with self._mutex:
                 if self._decompressor is None:
-                    self._decompressor = self._make_decompressor(zstandard)
+                    self._decompressor = zstandard.ZstdDecompressor()
                 found: bytes = self._decompressor.decompress(data, max_output_size=most)
         except zstandard.ZstdError as error:
             raise self.damaged(at, f"not a frame of zstd: {error}") from error
         return found
-
-    def prepare(self) -> None:
-        """Find the dictionary now, if one is needed: nobody takes it away while this file has its name.
-
-        `FileNotFoundError` if it has lost it meanwhile. A dictionary that is lost shows when it is used.
-        """
-        if not self.index.dictionary:
-            return
-        import zstandard
-
-        try:
-            with self._mutex:
-                self._decompressor = self._make_decompressor(zstandard)
-        except Damaged:
-            if not disk.identity(self.descriptor)[2]:
-                raise FileNotFoundError(self.path) from None
-
-    def _make_decompressor(self, zstandard: Any) -> Any:
-        name = self.index.dictionary
-        if not name:
-            return zstandard.ZstdDecompressor()
-        try:
-            return zstandard.ZstdDecompressor(
-                dict_data=dictionary.prepared(name, self._dictionaries)
-            )
-        except Damaged as error:
-            reason = f"{error.reason}; session {self.index.session!r} needs it"
-            hint = "restore either of the two files from a backup"
-            raise Damaged(error.path, error.offset, reason, hint) from error
 
     def file_bytes(self, offset: int, length: int) -> bytes:
         """Return bytes of the file."""

@@ -62,7 +62,6 @@ class Sealer:
         "_created",
         "_ctl",
         "_descriptor",
-        "_dictionary",
         "_frame",
         "_frame_ends",
         "_frame_size",
@@ -89,11 +88,10 @@ class Sealer:
         session_id: str,
         created: str,
         compress: Callable[[bytes], bytes],
-        dictionary: str = "",
         begins: bool = True,
         blank_before: int = 0,
     ) -> None:
-        """`begins`: the log begins here; `dictionary`: the name of the one that `compress` uses.
+        """`begins`: the log begins here.
 
         `blank_before`: what was said before this seq is added without its data.
         """
@@ -101,7 +99,6 @@ class Sealer:
         self._session_id = session_id
         self._created = created
         self._compress = compress
-        self._dictionary = dictionary
         self._begins = begins
         self._blank_before = blank_before
         #: Whether the control records are repeated in the index, and how long they are so far.
@@ -280,7 +277,6 @@ class Sealer:
             controls_crc=format.crc32(controls),
             pages=pages,
             begins=self._begins,
-            dictionary=self._dictionary,
             blank=self._blank,
             blank_before=self._blank_before,
             parts=self._parts,
@@ -295,8 +291,5 @@ class Sealer:
 
     def _compressed_controls(self, zstandard: Any) -> bytes:
         lines = b"".join(self._controls)
-        if self._dictionary:
-            # With what the frames were compressed with: a reader has one way to undo it.
-            return self._compress(lines)
         found: bytes = zstandard.ZstdCompressor(level=_LEVEL).compress(lines)
         return found

@@ -13,7 +13,7 @@ from hansard.errors import Damaged
 from hansard.log import disk
 from hansard.log.format import Line
 from hansard.log.inspection import Finding
-from hansard.log.sealed import LARGEST_FRAME, Dictionaries, Index, Sealed
+from hansard.log.sealed import LARGEST_FRAME, Index, Sealed
 
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
@@ -36,13 +36,13 @@ class Thawed(NamedTuple):
     known_at: dict[int, int]
 
 
-def thaw(descriptor: int, path: str, target: int, dictionaries: Dictionaries) -> Thawed:
+def thaw(descriptor: int, path: str, target: int) -> Thawed:
     """Write the lines of a sealed segment to a file, as far as they can be unpacked.
 
     `descriptor` is the caller's, and stays open.
     """
     try:
-        sealed = Sealed(disk.duplicate(descriptor), path, None, dictionaries)
+        sealed = Sealed(disk.duplicate(descriptor), path, None)
     except Damaged as error:
         findings = [Finding(error.offset, 0, error.reason)]
         spool = _Spool(target)

@@ -27,7 +27,6 @@ from hansard.event import kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import (
     MESSAGE_ADDED,
-    MESSAGE_PART,
     MESSAGE_REDACTED,
 )
 from hansard.state import checkpoint, fold, lineage, redaction, replay
@@ -37,9 +36,6 @@ from hansard.upkeep.places import Places, places_of
 #: How hard zstd tries: by hand, where a person waits for little; by itself, beside other work.
 LEVEL: Final = 16
 QUICK: Final = 3
-
-#: So much of a session is enough to learn from.
-_SAMPLE: Final = 64 * 1024
 
 Progress = Callable[[int, int], None]
 
@@ -52,7 +48,6 @@ class CompactReport(msgspec.Struct, frozen=True):
         before, after: bytes of the sealed segments of these, on disk.
         blanked: events whose data were taken out for good.
         failed: sessions that could not be compacted, and why.
-        dictionaries: how many were removed, since they held what was forgotten.
         dry_run: nothing was written; the numbers say what would be rewritten, and `after` is not known.
     """
 
@@ -61,7 +56,6 @@ class CompactReport(msgspec.Struct, frozen=True):
     after: int = 0
     blanked: int = 0
     failed: dict[str, str] = {}
-    dictionaries: int = 0
     dry_run: bool = False
 
 
@@ -94,31 +88,22 @@ def compact_store(
     """Compact sessions one by one; one that cannot be is reported and stops no other."""
     wanted = sorted(session_ids)
     if dry_run:
-        total = _compact_all(wanted, partial(_pending, backend), progress, set())
+        total = _compact_all(wanted, partial(_pending, backend), progress)
         return msgspec.structs.replace(total, dry_run=True)
     # One for all: it takes a look at every session.
     places = Places(backend)
-    sample = partial(_sample, backend)
-    backend.learn(wanted, sample)
     compact = partial(_compact, backend, places=places, level=level, progress=None)
-    rewritten: set[str] = set()
-    total = _compact_all(wanted, compact, progress, rewritten)
-    # What all of them share may say what one of them has just forgotten: then none may need it any more.
-    if total.blanked and backend.learn(wanted, sample):
-        again = _compact_all(wanted, compact, None, rewritten)
-        total = msgspec.structs.replace(
-            total, after=total.after + again.after - again.before, failed=again.failed
-        )
-    return msgspec.structs.replace(total, sessions=len(rewritten), dictionaries=backend.unlearn())
+    total = _compact_all(wanted, compact, progress)
+    backend.sweep()
+    return total
 
 
 def _compact_all(
     wanted: list[str],
     compact: Callable[[str], CompactReport],
     progress: Progress | None,
-    rewritten: set[str],
 ) -> CompactReport:
-    """Compact some sessions; add those that were rewritten to `rewritten`."""
+    """Compact some sessions and add up what was done."""
     total = CompactReport()
     failed: dict[str, str] = {}
     for place, session_id in enumerate(wanted, 1):
@@ -134,10 +119,8 @@ def _compact_all(
         except Exception as error:  # noqa: BLE001 - zstd out of memory, say: it stops no other session
             failed[session_id] = f"{type(error).__name__}: {error}"
             continue
-        if done.sessions:
-            rewritten.add(session_id)
         total = CompactReport(
-            len(rewritten),
+            total.sessions + done.sessions,
             total.before + done.before,
             total.after + done.after,
             total.blanked + done.blanked,
@@ -145,27 +128,6 @@ def _compact_all(
         if progress is not None:
             progress(place, len(wanted))
     return msgspec.structs.replace(total, failed=failed)
-
-
-def _sample(backend: Backend, session_id: str) -> bytes:
-    """Return the beginning of what a session says, without what was taken out of it."""
-    texts: list[bytes] = []
-    size = 0
-    try:
-        log = backend.log(session_id)
-        redactions = redaction.of(log.controls())
-        for chunk in log.read():
-            for event in chunk.events():
-                # Parts of messages go, once these are whole.
-                if event.kind != MESSAGE_PART:
-                    data = redactions.mask(event).raw
-                    texts.append(b'"kind":"%b","data":%b' % (event.kind.encode(), data))
-                    size += len(texts[-1])
-                if size >= _SAMPLE:
-                    return b"\n".join(texts)
-    except (HansardError, MemoryError):
-        return b""  # why it cannot be read shows when it is compacted
-    return b"\n".join(texts)
 
 
 def _compact(

@@ -15,7 +15,6 @@ import msgspec
 from hansard.backend.condition import (
     Condition,
     DatabaseServer,
-    DictionaryFiles,
     HeldLock,
     Home,
     IndexFile,
@@ -69,7 +68,7 @@ class Examination(msgspec.Struct, frozen=True):
         locks: who holds locks now.
         leftovers: files that no event needs.
         oddities: files that are not as hansard made them.
-        dictionaries, marks, index: what is kept beside the sessions.
+        marks, index: what is kept beside the sessions.
         remarks: what there is to say, problems first.
         server: the server that it lives on; None if it is made of files.
     """
@@ -84,7 +83,6 @@ class Examination(msgspec.Struct, frozen=True):
     locks: list[HeldLock]
     leftovers: list[Leftover]
     oddities: list[Oddity]
-    dictionaries: list[DictionaryFiles]
     marks: MarksFiles
     index: IndexFile
     remarks: list[Remark]
@@ -108,7 +106,6 @@ def examine(
         *_home(condition.home, backend.where),
         *_locks(condition.locks),
         *(remark for oddity in condition.oddities for remark in _odd(oddity)),
-        *_dictionaries(condition.dictionaries),
         *_leftovers(condition.leftovers),
         *_server(condition.server, backend.where),
     ]
@@ -125,7 +122,6 @@ def examine(
         locks=condition.locks,
         leftovers=condition.leftovers,
         oddities=condition.oddities,
-        dictionaries=condition.dictionaries,
         marks=condition.marks,
         index=index,
         remarks=sorted(remarks, key=lambda remark: remark.severity != "problem"),
@@ -333,22 +329,6 @@ def _odd(oddity: Oddity) -> Iterator[Remark]:
     code, reason, advice = _ODD[oddity.what]
     severity: Literal["problem", "note"] = "note" if oddity.what == "foreign" else "problem"
     yield Remark(severity, code, oddity.where[0], reason, advice, oddity.count)
-
-
-def _dictionaries(dictionaries: list[DictionaryFiles]) -> Iterator[Remark]:
-    for one in dictionaries:
-        if one.problems:
-            said = ", ".join(f"{file} is {reason}" for file, reason in one.problems.items())
-            lost = len(one.problems) > 1
-            advice = "restore it from a backup" if lost else "copy the other file over it"
-            code = "dictionary-lost" if lost else "dictionary-copy-lost"
-            yield Remark("problem", code, one.name, said, advice)
-        if one.retired:
-            reason = "nothing is compressed with it any more, and what was waits to be rewritten"
-            yield Remark("note", "dictionary-retired", one.name, reason, "`hansard compact --all`")
-        elif one.doubts:
-            reason = "it may hold what was redacted or purged"
-            yield Remark("note", "dictionary-doubted", one.name, reason, "`hansard compact --all`")
 
 
 def _leftovers(leftovers: list[Leftover]) -> Iterator[Remark]:

@@ -139,16 +139,7 @@ def verify_store(backend: Backend, session_ids: Iterable[str]) -> StoreReport:
         except (DiskFailed, UnknownFormat, UnsafePath) as error:
             finding = Finding("damage", backend.where, 0, 0, str(error))
             reports.append(SessionReport(session_id, 0, [finding]))
-    return StoreReport([*reports, *_verify_audit(backend), *_verify_shared(backend)])
-
-
-def _verify_shared(backend: Backend) -> list[SessionReport]:
-    """Check what all sessions share: in the report only if something is wrong with it."""
-    try:
-        findings = backend.shared_findings()
-    except (DiskFailed, UnsafePath) as error:
-        findings = [Finding("damage", backend.where, 0, 0, str(error))]
-    return [SessionReport(names.SHARED, 0, findings)] if findings else []
+    return StoreReport([*reports, *_verify_audit(backend)])
 
 
 def _verify_audit(backend: Backend) -> list[SessionReport]:

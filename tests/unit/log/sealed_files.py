@@ -26,11 +26,6 @@ class Record(NamedTuple):
     control: bool = False
 
 
-def no_dictionary(name: str) -> bytes:
-    """Find no dictionary."""
-    raise AssertionError(name)
-
-
 def header(before: int, session_id: str = "s") -> tuple[bytes, Mark]:
     """Return the header of a segment that begins behind a seq."""
     data = {"version": 1, "session": session_id, "created": TIME}
@@ -84,7 +79,7 @@ def seal(
 
 def opened(path: Path, session_id: str | None = "s") -> Sealed:
     """Open a sealed segment."""
-    return Sealed(os.open(path, os.O_RDONLY), str(path), session_id, no_dictionary)
+    return Sealed(os.open(path, os.O_RDONLY), str(path), session_id)
 
 
 def plain(records: list[Record], *, before: int = 0, session_id: str = "s") -> bytes:

@@ -12,7 +12,7 @@ from hansard.log import format, names
 from hansard.log.chain import Chain, check_chain
 from hansard.log.reader import Reader
 from hansard.log.segment import Segment
-from tests.unit.log.sealed_files import Record, no_dictionary, plain, seal
+from tests.unit.log.sealed_files import Record, plain, seal
 
 UPTO = 30
 
@@ -40,9 +40,7 @@ def put(
 
 def chain_of(directory: Path) -> Chain:
     """Return the chain of the segments in a directory."""
-    return Chain(
-        "s", f"{directory}/log.jsonl", UPTO, lambda: os.open(directory, os.O_RDONLY), no_dictionary
-    )
+    return Chain("s", f"{directory}/log.jsonl", UPTO, lambda: os.open(directory, os.O_RDONLY))
 
 
 def seqs(chain: Chain, after: int = 0, upto: int = UPTO) -> list[int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.log import disk, names
+from hansard.log import disk
 from hansard.upkeep.examination import Examination, Remark
 from tests.crashlab import faults
 
@@ -310,28 +310,6 @@ def test_a_network_file_system_is_a_problem(path: Path) -> None:
         found = examine(path)
     assert (only(found).code, found.home.file_system) == ("network-file-system", "nfs4")
     assert not found.ok
-
-
-def test_dictionaries_are_looked_at(path: Path) -> None:
-    """A dictionary of which one file is lost, a doubted and a retired one are told apart."""
-    from hansard.log import dictionary
-    from hansard.log.root import Root
-
-    root = Root(str(path), create=False, read_only=False)
-    first, second = (dictionary.keep(root, text) for text in (b"one " * 50, b"two " * 50))
-    root.close()
-    folder = path / names.DICTIONARIES
-    (folder / first).unlink()
-    (folder / f"{second}.retired").touch(0o600)
-    (folder / f"{first}.doubt-{first}").touch(0o600)
-    found = examine(path)
-    assert [(one.name == first, one.retired, one.doubts) for one in found.dictionaries] == [
-        (name == first, name == second, int(name == first)) for name in sorted((first, second))
-    ]
-    codes = sorted(remark.code for remark in found.remarks)
-    assert codes == ["dictionary-copy-lost", "dictionary-doubted", "dictionary-retired"]
-    (folder / f"{first}.copy").write_bytes(b"broken")
-    assert "dictionary-lost" in {remark.code for remark in examine(path).remarks}
 
 
 def test_a_part_of_a_store_sees_no_files(path: Path) -> None:

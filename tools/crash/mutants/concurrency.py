@@ -81,13 +81,6 @@ CONCURRENCY = (
         (f"{_DELETION}::test_a_name_in_the_trash_is_not_given_to_a_new_session",),
     ),
     Mutant(
-        "a dictionary goes while a segment needs it",
-        "log/retirement.py",
-        "            if name in (needed or ()):\n                continue\n",
-        "",
-        ("tests/unit/log/test_retirement.py",),
-    ),
-    Mutant(
         "sessions that change are not marked for the index",
         "log/marks.py",
         "            if disk.write(file, line) != len(line):\n",

@@ -1,4 +1,4 @@
-"""Row 8: every bit of a small log, sealed segments, checkpoint, dictionary and marker flipped.
+"""Row 8: every bit of a small log, sealed segments, checkpoint and marker flipped.
 
 Above: `campaign`.  Below: `damaged`, `specimen`.
 """
@@ -11,7 +11,7 @@ from tools.crash.damaged import LOG, check, plain_log
 from tools.crash.row import Outcome, Row
 from tools.crash.specimen import specimen
 
-ROW = Row(8, "every bit of a small log, segment, checkpoint, dictionary flipped", 9_000, 60_000)
+ROW = Row(8, "every bit of a small log, segment, checkpoint flipped", 9_000, 60_000)
 
 
 @dataclass

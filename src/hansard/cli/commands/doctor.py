@@ -31,7 +31,7 @@ def command(call: Call, *, migrate: bool) -> int | None:
     """Say how the store is, and what needs attention.
 
     Looked at are its files and whose they are, locks and who holds them, what crashes and repairs have
-    left, the index, the marks, the dictionaries, the disk and its file system, and the clock. Nothing
+    left, the index, the marks, the disk and its file system, and the clock. Nothing
     is changed. Whether every byte of the sessions is right, `hansard verify` says.
 
     Of a store in PostgreSQL: the server and its version, the tables and theirs, the index, and
@@ -113,9 +113,6 @@ def _facts(found: "Examination") -> list[tuple[str, str]]:
         texts = "with texts" if index.texts else "without texts"
         taken = f"{size(index.bytes)}, " if index.bytes else ""
         listed = f"version {index.version}, {taken}{texts}, {state}"
-    whole = sum(not one.problems for one in found.dictionaries)
-    retired = sum(one.retired for one in found.dictionaries)
-    doubted = sum(bool(one.doubts) for one in found.dictionaries)
     server = found.server
     if server is not None:
         role = "a standby" if server.standby else "which can be written to"
@@ -137,10 +134,6 @@ def _facts(found: "Examination") -> list[tuple[str, str]]:
         ("leftovers", f"{len(found.leftovers):,}"),
         ("index", listed),
         ("marks", f"{many(found.marks.epochs, 'epoch')}, {size(found.marks.bytes)}"),
-        (
-            "dictionaries",
-            f"{len(found.dictionaries):,}: {whole:,} whole, {retired:,} retired, {doubted:,} doubted",
-        ),
     ]
 
 
