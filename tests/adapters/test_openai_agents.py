@@ -26,6 +26,7 @@ import hansard
 from hansard.adapters import common, openai_items
 from hansard.adapters.openai_agents import HansardSession
 from tests.unit.aio.evidence import watching
+from tests.unit.evidence import index_of
 
 Item = Any
 
@@ -504,7 +505,7 @@ def test_inside_encryption_no_plain_text_is_anywhere(tmp_path: Path) -> None:
             ("assistant", "")
         }
     files = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
-    assert {"index.db"} < {path.name for path in files}
+    assert {index_of(tmp_path / "data").name} < {path.name for path in files}
     for path in files:
         raw = path.read_bytes()
         for word in (secret, "xylophone", "Never", "weather"):

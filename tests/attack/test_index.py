@@ -1,7 +1,13 @@
 """An index by somebody else: a database with programs in it, another's file, another's directory."""
 
 import os
+import shutil
 import sqlite3
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -9,8 +15,9 @@ import pytest
 
 import hansard
 from hansard.backend.place import LocalPlace
-from hansard.index.database import APPLICATION, VERSION
-from tests.attack.forging import with_a_good_session
+from hansard.index.database import APPLICATION, VERSION, Database
+from tests.attack.forging import PATIENCE, with_a_good_session
+from tests.unit.evidence import index_of
 
 #: A question to it is never answered.
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
@@ -65,12 +72,12 @@ PROGRAMS = {
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_in_the_index_is_not_run(program: str, store: Path) -> None:
     """N-86: an index with views, triggers or tables of others is made anew, and no question runs them."""
-    with closing(sqlite3.connect(store / "index.db")) as database:
+    with closing(sqlite3.connect(index_of(store))) as database:
         for statement in PROGRAMS[program]:
             database.execute(statement)
         database.commit()
     assert listed(store) == ["good"]
-    with closing(sqlite3.connect(store / "index.db")) as database:
+    with closing(sqlite3.connect(index_of(store))) as database:
         kinds = {row[0] for row in database.execute("SELECT type FROM sqlite_master")}
         names = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
     assert kinds == {"table", "index"}
@@ -79,8 +86,8 @@ def test_a_program_in_the_index_is_not_run(program: str, store: Path) -> None:
 
 def test_a_database_that_only_says_that_it_is_ours_is_made_anew(store: Path) -> None:
     """N-86: the number that says whose a file is proves nothing."""
-    (store / "index.db").unlink()
-    with closing(sqlite3.connect(store / "index.db")) as database:
+    index_of(store).unlink()
+    with closing(sqlite3.connect(index_of(store))) as database:
         database.execute(f"PRAGMA application_id = {APPLICATION}")
         database.execute(f"PRAGMA user_version = {VERSION}")
         database.execute(f"CREATE VIEW entry AS {ENDLESS} i FROM n")
@@ -88,14 +95,126 @@ def test_a_database_that_only_says_that_it_is_ours_is_made_anew(store: Path) -> 
     assert listed(store) == ["good"]
 
 
+def journal_that_deletes(victim: Path, database: Path) -> bytes:
+    """Return a hot journal whose super-journal is another file: SQLite deletes that after the rollback."""
+    magic = bytes.fromhex("d9d505f920a163d7")
+    name = os.fsencode(victim)
+    pages = database.stat().st_size // 4096
+    return (
+        (magic + struct.pack(">5I", 0, 1, pages, 512, 4096)).ljust(512, b"\0")
+        + struct.pack(">I", 0x40000000 // 4096 + 1)
+        + name
+        + struct.pack(">2I", len(name), sum(name))
+        + magic
+    )
+
+
+def beside(path: Path, end: str) -> Path:
+    """Return a file that SQLite keeps next to a database."""
+    return path.with_name(path.name + end)
+
+
+def test_a_journal_next_to_the_index_deletes_nothing(store: Path, tmp_path: Path) -> None:
+    """N-86, F-156: SQLite never sees a `-journal`: it would delete the file that one names."""
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    index = index_of(store)
+    crafted = journal_that_deletes(precious, index)
+    # What it does where it is seen: the database is opened as any program would.
+    shutil.copy(index, tmp_path / "bare.db")
+    beside(tmp_path / "bare.db", "-journal").write_bytes(crafted)
+    with closing(sqlite3.connect(tmp_path / "bare.db")) as database:
+        database.execute("SELECT * FROM meta").fetchall()
+    assert not precious.exists()
+    precious.write_text("kept")
+    beside(index, "-journal").write_bytes(crafted)
+    assert listed(store) == ["good"]
+    assert precious.read_text() == "kept"
+    assert index_of(store) == index
+    assert not beside(index, "-journal").exists()
+
+
+def test_an_index_that_came_with_a_store_is_not_opened(store: Path, tmp_path: Path) -> None:
+    """N-86, F-155: an index that was cloned or copied is removed unopened, and rebuilt."""
+    with closing(sqlite3.connect(index_of(store))) as database:
+        # It is valid in all respects, and lies.
+        database.execute("UPDATE entry SET info = replace(info, '\"good\"', '\"evil\"')")
+        for name, info in database.execute("SELECT id, info FROM entry").fetchall():
+            crc = zlib.crc32(info.encode())
+            database.execute("UPDATE entry SET crc = ? WHERE id = ?", (crc, name))
+        database.commit()
+    beside(index_of(store), "-wal").write_bytes(b"hostile")
+    clone = tmp_path / "clone"
+    shutil.copytree(store, clone)
+    came = [file.name for file in clone.glob("index-*")]
+    assert len(came) == 2
+    assert listed(clone) == ["good"]
+    assert [file.name for file in clone.glob("index-*")] == [index_of(clone).name]
+    assert index_of(clone).name not in came
+
+
+def test_a_write_ahead_log_without_its_database_is_not_used(store: Path) -> None:
+    """N-86, F-155: if only the database was deleted, the new one gets another name."""
+    before = index_of(store)
+    before.unlink()
+    beside(before, "-wal").write_bytes(b"of another")
+    assert listed(store) == ["good"]
+    assert index_of(store) != before
+    assert not beside(before, "-wal").exists()
+
+
+def pipe(path: Path) -> None:
+    """Put a pipe there: whoever opens it waits for its other end."""
+    os.mkfifo(path)
+
+
+def dangling(path: Path) -> None:
+    """Put a link there whose target does not exist: SQLite would create it."""
+    path.symlink_to(path.parent.parent / "made elsewhere")
+
+
+@pytest.mark.parametrize("plant", [pipe, dangling, Path.mkdir])
+@pytest.mark.parametrize("end", ["stamp", "", "-wal", "-shm", "-journal"])
+def test_what_is_not_a_regular_file_is_not_opened(
+    end: str, plant: Callable[[Path], None], store: Path, tmp_path: Path
+) -> None:
+    """N-11, N-86, F-4: a pipe, link or directory instead of an index's file stops and misleads no one."""
+    path = store / "index" if end == "stamp" else beside(index_of(store), end)
+    path.unlink(missing_ok=True)
+    plant(path)
+    program = (
+        "import sys; from pathlib import Path; from tests.attack.test_index import listed\n"
+        "assert listed(Path(sys.argv[1])) == ['good']"
+    )
+    subprocess.run([sys.executable, "-c", program, store], timeout=PATIENCE, check=True)
+    assert not (tmp_path / "made elsewhere").exists()
+    assert not path.is_file()
+
+
+def test_the_index_never_has_a_journal(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F-156: the database is in WAL mode before SQLite opens it for the first time."""
+    index_of(store).unlink()
+    modes: list[str] = []
+    connect = Database._connect
+
+    def look(path: str) -> sqlite3.Connection:
+        connection = connect(path)
+        modes.append(connection.execute("PRAGMA journal_mode").fetchone()[0])
+        return connection
+
+    monkeypatch.setattr(Database, "_connect", staticmethod(look))
+    assert listed(store) == ["good"]
+    assert {*modes} == {"wal"}
+
+
 def test_another_database_under_a_second_name_stays_as_it_is(store: Path, tmp_path: Path) -> None:
     """N-11: a database of somebody's, linked to the name of the index, is not written."""
-    (store / "index.db").unlink()
+    index_of(store).unlink()
     with closing(sqlite3.connect(tmp_path / "mine.db")) as database:
         database.execute("CREATE TABLE precious (a)")
         database.commit()
     before = (tmp_path / "mine.db").read_bytes()
-    os.link(tmp_path / "mine.db", store / "index.db")
+    os.link(tmp_path / "mine.db", index_of(store))
     assert listed(store) == ["good"]
     assert (tmp_path / "mine.db").read_bytes() == before
     assert (tmp_path / "mine.db").stat().st_nlink == 1
@@ -105,19 +224,20 @@ def test_a_store_swapped_while_its_index_is_opened_is_not_written(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-11, F-4: SQLite opens by path; if that leads elsewhere by then, nothing goes there."""
-    (store / "index.db").unlink()
+    index_of(store).unlink()
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     prepare = LocalPlace.prepare
     swapped: list[bool] = []
 
-    def swap(place: LocalPlace) -> None:
-        prepare(place)
+    def swap(place: LocalPlace, content: bytes) -> str:
+        path = prepare(place, content)
         if not swapped:
             # The worst moment: everything was looked at, and SQLite has not opened the file yet.
             store.rename(tmp_path / "away")
             theirs.rename(store)
             swapped.append(True)
+        return path
 
     with hansard.open(store, durability="os") as opened:
         monkeypatch.setattr(LocalPlace, "prepare", swap)

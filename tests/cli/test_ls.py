@@ -15,6 +15,7 @@ from tests.cli import samples
 from tests.cli.batch import batch
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
+from tests.unit.evidence import index_of
 
 
 @pytest.fixture
@@ -257,7 +258,7 @@ def test_a_listing_keeps_the_index_and_changes_no_log(store: Path) -> None:
     """N-62, N-76: `ls` writes the index, for the next time, and not one byte of a session."""
     before = {p: p.read_bytes() for p in (store / "sessions").rglob("*") if p.is_file()}
     assert hansard("ls", store=store).code == 0
-    assert (store / "index.db").exists()
+    assert index_of(store).exists()
     assert {p: p.read_bytes() for p in (store / "sessions").rglob("*") if p.is_file()} == before
 
 
@@ -275,7 +276,7 @@ def test_a_store_that_may_not_be_written_is_listed() -> None:
         assert (done.code, done.err) == (0, "")
         ids = [line.split()[0] for line in done.out.splitlines()]
         assert ids == ["ID", "agent/1", "agent/1-b"]
-        assert not (store / "index.db").exists()
+        assert not index_of(store).exists()
 
 
 def test_control_characters_never_reach_the_terminal(

@@ -9,6 +9,7 @@ from tests.cli import samples
 from tests.cli.batch import batch
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
+from tests.unit.evidence import index_of
 
 
 def test_hits_are_those_of_the_library(store: Path) -> None:
@@ -82,7 +83,7 @@ def test_the_index_is_kept_unless_it_is_not_wanted(store: Path) -> None:
     assert without.code == 0
     assert sorted(store.iterdir()) == before
     assert hansard("search", "refund", "--json", store=store).out == without.out
-    assert (store / "index.db").exists()
+    assert index_of(store).exists()
 
 
 def test_a_damaged_session_is_passed_over_and_named(store: Path) -> None:

@@ -77,7 +77,7 @@ def refusals(path: Path) -> dict[str, str]:
 
 def contents(path: Path) -> dict[str, bytes]:
     """Return every file of a store, but for what is derived."""
-    derived = ("index.db", "marks")
+    derived = ("index", "marks")
     files = [
         found
         for found in path.rglob("*")

@@ -9,6 +9,7 @@ import pytest
 import hansard
 from hansard.log import lock
 from tests.crashlab import faults
+from tests.unit.evidence import index_of
 
 ID = "s"
 SAID = [{"role": "user", "content": "first"}, {"role": "user", "content": "second"}]
@@ -48,11 +49,11 @@ def test_an_index_that_cannot_be_removed_is_an_error_of_ours(path: Path) -> None
     with hansard.open(path) as store:
         store.compact()
         store.sessions()
-    (path / "index.db").write_bytes(b"no database " * 100)
+    index_of(path).write_bytes(b"no database " * 100)
     with hansard.open(path) as store:
         with (
             faults.fail(errno.EIO, only=("remove",), lasting=True),
-            pytest.raises(hansard.DiskFailed, match=r"index\.db: remove: .*delete it"),
+            pytest.raises(hansard.DiskFailed, match=r"index: remove: .*delete it"),
         ):
             store.compact()
         store.compact()

@@ -21,7 +21,7 @@ from hansard import SessionInfo
 from hansard.index import database as databases
 from hansard.index import indexing
 from tests.crashlab import faults
-from tests.unit.evidence import log_of
+from tests.unit.evidence import index_of, log_of
 from tests.unit.index import naive
 from tests.unit.index.busy import Busy
 
@@ -74,7 +74,7 @@ def test_a_state_that_was_altered_in_the_index_is_not_gone_on_from(tmp_path: Pat
         for number in range(5):
             store.session("s").add_message({"n": number})
         assert store.sessions().items[0].message_count == 5
-    with sqlite3.connect(root / "index.db") as connection:
+    with sqlite3.connect(index_of(root)) as connection:
         ((state,),) = connection.execute("SELECT state FROM session").fetchall()
         altered = state.replace(b'"message.added":5', b'"message.added":0')
         assert altered != state
@@ -93,16 +93,16 @@ def test_a_list_that_cannot_be_emptied_is_not_read_for_ever(tmp_path: Path) -> N
         for name in names:
             store.session(name).add_message({"role": "user", "content": f"words of {name}"})
         assert [info.id for info in store.sessions().items] == names
-    with contextlib.closing(sqlite3.connect(root / "index.db")) as connection:
+    with contextlib.closing(sqlite3.connect(index_of(root))) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (page,) = connection.execute(
             "SELECT rootpage FROM sqlite_master WHERE name = 'unread'"
         ).fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
-    data = (root / "index.db").read_bytes()
+    data = index_of(root).read_bytes()
     begin = (page - 1) * size
     at = data.index(b"m3", begin, begin + size)
-    (root / "index.db").write_bytes(data[:at] + b"!" + data[at + 1 :])
+    index_of(root).write_bytes(data[:at] + b"!" + data[at + 1 :])
     with hansard.open(root, durability="os") as store:
         assert sorted(hit.session for hit in store.search("words")) == names
 
@@ -126,7 +126,7 @@ def test_forks_in_a_circle_are_not_followed_for_ever(tmp_path: Path) -> None:
         store.session("a").fork("b").add_message({"role": "user", "content": "more words"})
         found = store.search("words")
         assert {hit.session for hit in found} == {"a", "b"}
-    with contextlib.closing(sqlite3.connect(root / "index.db")) as connection:
+    with contextlib.closing(sqlite3.connect(index_of(root))) as connection:
         changed = connection.execute("UPDATE talk SET first = 9, parent = iif(id = 'a', 'b', 'a')")
         assert changed.rowcount == 2
         connection.commit()
@@ -137,18 +137,18 @@ def test_forks_in_a_circle_are_not_followed_for_ever(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bytes_that_flip_in_the_index_lose_no_session(root: Path, rng: random.Random) -> None:
     """N-35, N-86: wherever the index is damaged, nothing raises, and every session is listed as it is."""
-    with sqlite3.connect(root / "index.db") as connection:
+    with sqlite3.connect(index_of(root)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
-    whole = (root / "index.db").read_bytes()
+    whole = index_of(root).read_bytes()
     expected = truth(root)
     for place in [*range(0, 100, 9), *(rng.randrange(len(whole)) for _ in range(60))]:
         damaged = bytearray(whole)
         for near in range(place, min(place + rng.choice([1, 1, 8, 4096]), len(whole))):
             damaged[near] ^= rng.randrange(1, 256)
-        for path in root.glob("index.db-*"):
+        for path in root.glob("index-*.db-*"):
             path.unlink()
-        (root / "index.db").write_bytes(damaged)
+        index_of(root).write_bytes(damaged)
         with hansard.open(root, durability="os") as store:
             for order in ("id", "-updated"):
                 found = store.sessions(order=order, limit=1000).items
@@ -225,8 +225,8 @@ def a_link(path: Path) -> None:
 
 def a_log_of_its_own_lost(path: Path) -> None:
     """Take away what SQLite keeps beside it, without a clean end."""
-    path.with_name("index.db-wal").write_bytes(b"\xff" * 5000)
-    path.with_name("index.db-shm").write_bytes(b"\0" * 32768)
+    path.with_name(f"{path.name}-wal").write_bytes(b"\xff" * 5000)
+    path.with_name(f"{path.name}-shm").write_bytes(b"\0" * 32768)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_whatever_stands_in_the_place_of_the_index_no_session_is_lost(
     root: Path, spoil: Callable[[Path], None]
 ) -> None:
     """N-35, N-86: an index that is damaged, foreign, of another version or no file changes no answer."""
-    index = root / "index.db"
+    index = index_of(root)
     spoil(index)
     check(root)
     if spoil in {a_directory, a_link, a_newer_version}:
@@ -259,7 +259,7 @@ def test_whatever_stands_in_the_place_of_the_index_no_session_is_lost(
         if spoil is a_newer_version:
             assert version_of(index) == databases.VERSION + 1
     else:
-        assert version_of(index) == databases.VERSION
+        assert version_of(index_of(root)) == databases.VERSION
         check(root)
 
 
@@ -273,7 +273,7 @@ def version_of(index: Path) -> int:
 
 def test_what_a_link_leads_to_is_not_written(root: Path) -> None:
     """A symbolic link in the place of the index is not followed: not to read, and not to write."""
-    a_link(root / "index.db")
+    a_link(index_of(root))
     target = root.parent / "somebody's.db"
     before = target.read_bytes(), target.stat().st_mtime_ns
     check(root)
@@ -284,7 +284,7 @@ def test_what_a_link_leads_to_is_not_written(root: Path) -> None:
 def test_an_index_that_may_not_be_read_is_done_without(root: Path) -> None:
     """N-35: without the permission to read or write the index, every session is listed all the same."""
     for mode in (0o000, 0o400):
-        (root / "index.db").chmod(mode)
+        index_of(root).chmod(mode)
         check(root)
 
 
@@ -299,7 +299,7 @@ def test_an_index_damaged_under_an_open_store_is_made_anew(
             store.sessions()
             # What is beside it may be of the file before.
             with contextlib.suppress(sqlite3.DatabaseError):
-                spoil(root / "index.db")
+                spoil(index_of(root))
             store.session("steady").add_message(MESSAGE)
             assert store.sessions().items == naive.everything(store)
             assert store.stats().sessions == store.count()
@@ -328,7 +328,7 @@ def test_a_full_disk_keeps_nobody_from_listing(
     root: Path, pages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-35: where there is no room for an index, sessions are listed without, and nothing is lost."""
-    for path in root.glob("index.db*"):
+    for path in root.glob("index*"):
         path.unlink()
     with monkeypatch.context() as context:
         small_databases(pages, context)
@@ -342,7 +342,7 @@ def test_a_disk_that_fails_while_an_index_is_made_fails_no_listing(
     root: Path, only: tuple[str, ...], number: int
 ) -> None:
     """N-35: what the system refuses for the index and the marks alone changes no answer."""
-    for path in root.glob("index.db*"):
+    for path in root.glob("index*"):
         path.unlink()
     expected = [info.id for info in truth(root)]
     for at in range(1, 200):
@@ -354,7 +354,7 @@ def test_a_disk_that_fails_while_an_index_is_made_fails_no_listing(
             assert found == expected
         if not fault.fired:
             return
-        for path in root.glob("index.db*"):
+        for path in root.glob("index*"):
             path.unlink()
     raise AssertionError
 
@@ -446,5 +446,5 @@ def open_databases() -> int:
     found = 0
     for path in Path("/proc/self/fd").glob("*"):
         with contextlib.suppress(OSError):
-            found += "index.db" in os.readlink(path)
+            found += "/index-" in os.readlink(path)
     return found

@@ -23,6 +23,7 @@ from hansard.index.catalogue import Catalogue
 from tests.crashlab import faults
 from tests.faults.test_fork import ended_well, in_child
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store
+from tests.unit.evidence import index_of
 from tests.unit.index import naive
 
 MESSAGE = {"role": "user", "content": "hello"}
@@ -208,7 +209,7 @@ def test_whoever_is_killed_while_listing_leaves_nothing_stale(
         at = 1
         while not survived:
             if not there:
-                for path in root.glob("index.db*"):
+                for path in root.glob("index*"):
                     path.unlink()
             store.session(f"s{at % 6}").set_title(f"at {at}")
             store.session(f"t{at}").add_message(MESSAGE)
@@ -295,7 +296,7 @@ def list_in_a_forked_child(wire: Wire, path: str) -> None:
                 assert store.count(prefix=f"parent/{turn}/") == number + 1
             assert ended_well(pid)
             assert store.sessions().items == naive.everything(store)
-    connection = sqlite3.connect(f"{path}/index.db")
+    connection = sqlite3.connect(index_of(Path(path)))
     assert connection.execute("PRAGMA integrity_check(session)").fetchone() == ("ok",)
     connection.close()
 

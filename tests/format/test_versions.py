@@ -29,7 +29,7 @@ def contents(path: Path) -> dict[str, bytes]:
     return {
         str(file): file.read_bytes()
         for file in path.rglob("*")
-        if file.is_file() and "marks" not in file.parts and not file.name.startswith("index.db")
+        if file.is_file() and "marks" not in file.parts and not file.name.startswith("index")
     }
 
 

@@ -118,7 +118,7 @@ class Searching(InFiles):
         before: list[Any] = store.search(word, limit=1000)
         with self.look() as cold:
             assert cold.search(word, limit=1000) == before
-        for file in (self.root / "store").glob("index.db*"):
+        for file in (self.root / "store").glob("index*"):
             file.unlink()
         assert rng.choice(self.stores).search(word, limit=1000) == before
 

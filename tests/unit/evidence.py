@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hansard.log import disk
+from hansard.log import disk, names
 
 
 class Seen(NamedTuple):
@@ -102,3 +102,12 @@ class Traffic:
     def written(self) -> int:
         """The number of bytes that were written."""
         return sum(self.writes)
+
+
+def index_of(store: Path) -> Path:
+    """Return the database of a store's index (F-155); a path that does not exist if there is none."""
+    try:
+        status = (store / names.INDEX).lstat()
+    except FileNotFoundError:
+        return store / names.INDEX
+    return store / names.index_database(status.st_ino, status.st_ctime_ns)

@@ -13,7 +13,7 @@ import pytest
 import hansard
 from hansard import Session
 from hansard.log.lock import Lock
-from tests.unit.evidence import Traffic, log_of
+from tests.unit.evidence import Traffic, index_of, log_of
 
 MESSAGE = {"role": "user", "content": "x" * 700}
 
@@ -290,7 +290,8 @@ def test_probes_do_not_disturb_one_another(tmp_path: Path) -> None:
     # The one that listed keeps an index.
     assert sorted(os.listdir(tmp_path / "s")) == [
         "hansard.json",
-        "index.db",
+        "index",
+        index_of(tmp_path / "s").name,
         "marks",
         "sessions",
         "trash",

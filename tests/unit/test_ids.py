@@ -16,7 +16,7 @@ import hansard
 from hansard import Store
 from hansard.log import names
 from tests.contract.test_keeping import BAD_IDS, IDS
-from tests.unit.evidence import tree
+from tests.unit.evidence import index_of, tree
 
 TRAVERSAL = [
     "../../x", "../x", "/etc/x", "..\\x", "a/../b", ".", "..", "...", "./a", "a/.", "a/", "/", "//",
@@ -68,7 +68,8 @@ def test_an_id_leads_into_the_store_only(session_id: str, tmp_path: Path) -> Non
         assert [info.id for info in store.sessions().items] == [session_id]
         assert outside() == before
     # Exactly one directory, directly below `sessions`, and nothing new beside it.
-    assert sorted(os.listdir(root)) == ["hansard.json", "index.db", "marks", "sessions", "trash"]
+    ours = ["hansard.json", "index", index_of(root).name, "marks", "sessions", "trash"]
+    assert sorted(os.listdir(root)) == ours
     (name,) = set(os.listdir(root / "sessions")) - {names.AUDIT}
     assert sorted(os.listdir(root / "sessions" / name)) == ["lock", "log.jsonl"]
     assert not Path("/etc/x").exists()

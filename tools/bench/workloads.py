@@ -260,7 +260,7 @@ def disk(system: str, scale: Scale, folder: Path, material: Path) -> Figures:
         found["search_ms"] = statistics.median(times) * 1000
         peer.close()
         with contextlib.suppress(OSError):  # derived, and no part of what the messages take
-            for file_ in (folder / "store").glob("index.db*"):
+            for file_ in (folder / "store").glob("index*"):
                 file_.unlink()
         peer = kind(folder)
     if kind.has("shrink"):

@@ -84,7 +84,7 @@ def _contents(path: Path) -> dict[str, bytes]:
     return {
         str(file.relative_to(path)): file.read_bytes()
         for file in sorted(path.rglob("*"))
-        if file.is_file() and not file.is_symlink() and file.name != "index.db"
+        if file.is_file() and not file.is_symlink() and not file.name.startswith("index-")
     }
 
 
@@ -212,7 +212,8 @@ def _directory(path: Path) -> None:
 
 def _derived(path: Path) -> None:
     """Take away, or spoil, everything that is derived or empty for ever."""
-    (path / "index.db").write_bytes(b"not a database" * 100)
+    for index in path.glob("index-*.db"):
+        index.write_bytes(b"not a database" * 100)
     (path / "marks" / "epoch").write_bytes(os.urandom(24))
     for name in ("lock", "compaction", "checkpoint"):
         (path / "sessions" / "s" / name).unlink()

@@ -44,7 +44,7 @@ MUTATING: Final = tuple(call for call in CALLS if call not in {"look", "unlock"}
 
 #: SQLite's files, which lose bytes only when the process has ended, as with `lost` "later": until then a
 #: kernel's cache shows them, and SQLite reads back its journal.
-SPARED: Final = "/index.db"
+SPARED: Final = "/index-"
 
 Act = Literal["fail", "short", "before", "after", "drop"]
 

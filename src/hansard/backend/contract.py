@@ -548,20 +548,27 @@ class Place(ABC):
 
     __slots__ = ()
 
-    #: Of the file, which need not exist. Beside it, under longer names, are what the library adds.
+    #: What to call it in errors.
     path: str
 
     @abstractmethod
-    def prepare(self) -> None:
-        """See to it that the file exists, is no link, and is nobody else's to read; `OSError` if not."""
+    def prepare(self, content: bytes) -> str:
+        """Return the path of a regular file that this store has created; `OSError` if there cannot be one.
+
+        A new file begins with this content. No `-journal` is next to it.
+        """
 
     @abstractmethod
-    def identity(self) -> int | None:
-        """Return what tells the file from another of its name; None if there is none. Opens nothing."""
+    def identity(self) -> str | None:
+        """Return what tells the file from any other; None if there is none. Opens nothing."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove the file, and those beside it."""
+        """Remove the file and those next to it; the next one gets another name."""
+
+    @abstractmethod
+    def sweep(self) -> None:
+        """Remove files of this kind that this store did not create, or does not use any more."""
 
 
 class Tables(ABC):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, Literal
 
+from hansard.backend import place
 from hansard.backend.condition import (
     Condition,
     HeldLock,
@@ -30,13 +31,10 @@ _LOOSE: Final = 0o077
 
 Odd = Literal["mode", "owner", "link", "kind", "hard link", "foreign", "unreadable"]
 
-#: The index, and what SQLite keeps beside it.
-_INDEX: Final = tuple(names.INDEX + end for end in ("", "-wal", "-shm", "-journal"))
-
 #: What belongs to a store, directly and in a session.
 _IN_ROOT: Final = {
     names.MARKER: "file",
-    **dict.fromkeys(_INDEX, "file"),
+    names.INDEX: "file",
     names.SESSIONS: "directory",
     names.TRASH: "directory",
     names.CURSORS: "directory",
@@ -63,8 +61,8 @@ class _Examiner:
         self._odd: dict[Odd, list[str]] = {}
         self._odd_count: Counter[Odd] = Counter()
         self._marks = MarksFiles()
-        self._index_bytes = 0
-        self._beside: set[str] = set()
+        self._index = ""
+        self._index_files: dict[str, disk.Status] = {}
 
     def condition(self) -> Condition:
         root = self._root
@@ -79,9 +77,10 @@ class _Examiner:
                 for what, count in self._odd_count.items()
             ],
             marks=self._marks,
-            index_path=f"{root.path}/{names.INDEX}" if names.INDEX in self._beside else "",
-            index_bytes=self._index_bytes,
-            index_shared={*_INDEX[1:3]} <= self._beside,
+            index_path=f"{root.path}/{self._index}" if self._index else "",
+            index_bytes=sum(found.size for found in self._index_files.values()),
+            # A journal is not ours: SQLite must not look at it.
+            index_shared={place.WAL, place.SHM} == self._index_files.keys() - {""},
         )
 
     def _home(self) -> Home:
@@ -106,10 +105,12 @@ class _Examiner:
         root = self._root
         self._check("directory", root.path, disk.status(root.descriptor), "directory")
         for name, path, status in self._entries(root.descriptor, root.path):
-            if name in _INDEX:
-                self._index_bytes += status.size
-                self._beside.add(name)
-            self._look_at(name, path, status, _IN_ROOT.get(name, ""))
+            ours = "file" if names.is_index_database(name) else _IN_ROOT.get(name, "")
+            self._look_at(name, path, status, ours)
+        with suppress(OSError):  # something else is there, which was said of it
+            name = place.database_name(root.descriptor) or ""
+            self._index_files = place.database_files(root.descriptor, name) if name else {}
+            self._index = name if "" in self._index_files else ""
         for part, look in (
             (names.SESSIONS, self._look_at_sessions),
             (names.TRASH, self._look_at_sessions),

@@ -1,6 +1,10 @@
-"""Where the index of a directory of sessions is kept: beside them, in a file that SQLite opens by its path.
+"""The index's database in a store's directory: a file that SQLite opens by its path.
 
 Above: `local`.  Below: `contract`, `log`.
+SQLite obeys the files that it finds: a rollback journal makes it delete a file that the journal names, and a
+write-ahead log replaces what is in the database. So it opens only files that this store has created. Their
+name is made of inode and ctime of the empty file `index` (F-155). Neither survives cloning, copying or
+unpacking a store, and the author of a hostile one cannot foresee them.
 """
 
 import errno
@@ -10,12 +14,15 @@ from hansard.backend.contract import Place
 from hansard.log import disk, names
 from hansard.log.root import Root
 
-#: What SQLite adds to the name of a database for what it keeps beside it.
-_BESIDE = ("-wal", "-shm", "-journal")
+#: What SQLite adds to the name of a database for what it keeps next to it.
+WAL, SHM, JOURNAL = "-wal", "-shm", "-journal"
+
+#: Attempts to prepare the file while other processes remove it.
+_ATTEMPTS = 10
 
 
 class LocalPlace(Place):
-    """The file `index.db` of a store."""
+    """The index's database of a store."""
 
     __slots__ = ("_root", "path")
 
@@ -23,21 +30,35 @@ class LocalPlace(Place):
         self._root = root
         self.path = f"{root.path}/{names.INDEX}"
 
-    def prepare(self) -> None:
-        """See to it that the file exists, is no link, and is nobody else's to read."""
+    def prepare(self, content: bytes) -> str:
+        """Return the path of the database, which is created with this content if it is missing."""
         directory = self._root.descriptor
         self._check_path(directory)
-        for name in (names.INDEX, *(names.INDEX + end for end in _BESIDE)):
-            # SQLite would follow it.
-            if disk.is_link(directory, name):
-                raise OSError(errno.ELOOP, f"{name} is a symbolic link")
-            # Nor is it only ours if it has a second name: then it is left to whoever has that.
+        for _ in range(_ATTEMPTS):
+            name = database_name(directory)
+            if name is None:
+                with suppress(FileExistsError):
+                    disk.close(disk.create_file(directory, names.INDEX))
+            elif self._is_usable(directory, name, content):
+                return f"{self._root.path}/{name}"
+            else:
+                self.discard()
+        raise OSError(errno.EAGAIN, "other processes keep removing it")
+
+    def _is_usable(self, directory: int, name: str, content: bytes) -> bool:
+        found = database_files(directory, name)
+        if JOURNAL in found:
+            # Never ours: the database is in WAL mode from its first byte on.
             with suppress(FileNotFoundError):
-                if disk.status(directory, name).links > 1:
-                    disk.remove(directory, name)
-        # Only if there is none: to close a file that SQLite has open would free SQLite's locks on it.
-        with suppress(FileExistsError):
-            disk.close(disk.create_file(directory, names.INDEX))
+                disk.remove(directory, name + JOURNAL)
+        if "" in found:
+            # SQLite would create an empty one with a journal; one with a second name may be anybody's.
+            return found[""].size > 0 and found[""].links == 1
+        if found.keys() & {WAL, SHM}:
+            return False  # of a database that was removed: SQLite would add it to the new one
+        _create(directory, name, content)
+        self.sweep()
+        return True
 
     def _check_path(self, directory: int) -> None:
         """Raise if the path leads to another directory by now."""
@@ -48,21 +69,77 @@ class LocalPlace(Place):
         finally:
             disk.close(found)
 
-    def identity(self) -> int | None:
-        """Return what tells the file from another of its name; None if there is none."""
+    def identity(self) -> str | None:
+        """Return name and inode of the database; None if there is none."""
+        directory = self._root.descriptor
         try:
-            return disk.version(self._root.descriptor, names.INDEX)[0]
+            name = database_name(directory)
+            return name and f"{name} {disk.version(directory, name)[0]}"
         except FileNotFoundError:
             return None
         except OSError as error:
             raise disk.explain(error, "look at", self.path) from error
 
     def discard(self) -> None:
-        """Remove the file, and those beside it."""
+        """Remove the database; the next one gets another name, which no process has open."""
         try:
-            for end in ("", *_BESIDE):
-                with suppress(FileNotFoundError):
-                    disk.remove(self._root.descriptor, names.INDEX + end)
+            with suppress(FileNotFoundError):
+                disk.remove(self._root.descriptor, names.INDEX)
+            self.sweep()
         except OSError as error:
             hint = "it may still say what was taken out of the logs: compact again, or delete it"
             raise disk.explain(error, "remove", self.path, hint) from error
+
+    def sweep(self) -> None:
+        """Remove databases that are not this store's, without opening them."""
+        directory = self._root.descriptor
+        # Sorted: a database goes before what is next to it, so that no process opens it without that.
+        for name in sorted(filter(names.is_index_database, disk.names(directory))):
+            if not name.startswith(database_name(directory) or "?"):
+                with suppress(FileNotFoundError):
+                    disk.remove(directory, name)
+
+
+def database_name(directory: int) -> str | None:
+    """Return the only name that the index's database can have in a store; None if it has none yet."""
+    try:
+        found = disk.status(directory, names.INDEX)
+    except FileNotFoundError:
+        return None
+    _check_regular(found, names.INDEX)
+    return names.index_database(found.inode, found.changed)
+
+
+def database_files(directory: int, name: str) -> dict[str, disk.Status]:
+    """Return what there is of a database, by what SQLite adds to its name; `OSError` for a link or a pipe."""
+    files = {}
+    for end in ("", WAL, SHM, JOURNAL):
+        with suppress(FileNotFoundError):
+            files[end] = disk.status(directory, name + end)
+            _check_regular(files[end], name + end)
+    return files
+
+
+def _check_regular(found: disk.Status, name: str) -> None:
+    # SQLite would follow a link, and wait for a pipe.
+    if found.kind != "file":
+        raise OSError(errno.ELOOP, f"{name} is not a regular file")
+
+
+def _create(directory: int, name: str, content: bytes) -> None:
+    """Create a file with its content, unless another process was faster."""
+    temporary = names.temporary(names.INDEX)
+    descriptor = disk.create_file(directory, temporary)
+    try:
+        try:
+            disk.write_all(descriptor, content)
+        finally:
+            # Before it gets its name: closing a file that SQLite has open releases SQLite's locks on it.
+            disk.close(descriptor)
+        with suppress(FileExistsError):
+            disk.publish(directory, temporary, name)
+            return
+    except BaseException:
+        disk.discard(directory, temporary)
+        raise
+    disk.discard(directory, temporary)

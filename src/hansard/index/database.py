@@ -1,9 +1,9 @@
 """The file of an index: a SQLite database that may be deleted at any time.
 
 Above: `catalogue`, `listing`, `search`, `stats`.  Below: `backend.contract`, sqlite3.
-Three homes. A store that can be written has `index.db`, which all its processes share. A store that can only
-be read, or whose `index.db` cannot be used, has a database of this process's own: SQLite keeps it in memory,
-and in a temporary file without a name. A store in memory has one in memory.
+Three homes. A store that can be written has a file, which all its processes share (`backend.place`). A store
+that can only be read, or whose file cannot be used, has a database of this process's own: SQLite keeps it in
+memory, and in a temporary file without a name. A store in memory has one in memory.
 
 Nothing in it is believed over the logs. A file that is damaged, of another version or of another store is
 replaced by an empty one, and filled again.
@@ -11,6 +11,7 @@ replaced by an empty one, and filled again.
 
 import contextlib
 import sqlite3
+import struct
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
@@ -34,6 +35,32 @@ _EXAMINED: Final = 1_000
 
 #: What SQLite may keep in memory, in KiB, whatever the size of the index.
 _CACHE: Final = 16 * 1024
+
+#: What statements may use, whatever is in the file: no other database, no trigger.
+_LIMITS: Final = (
+    (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
+    (sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 0),
+    (sqlite3.SQLITE_LIMIT_LENGTH, 1 << 28),
+)
+
+#: Options of a connection, where Python can set them: since 3.12.
+_OPTIONS: Final = tuple(
+    (getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), value)
+    for name, value in (
+        ("DEFENSIVE", True),
+        ("ENABLE_TRIGGER", False),
+        ("ENABLE_VIEW", False),
+        ("ENABLE_LOAD_EXTENSION", False),
+    )
+    if hasattr(sqlite3, f"SQLITE_DBCONFIG_{name}")
+)
+
+#: A database without a table, in WAL mode: SQLite would create it with a rollback journal (F-156). The fields
+#: are those of SQLite's file format: the header, then the empty root page of the schema.
+_EMPTY: Final = (
+    (b"SQLite format 3\0" + struct.pack(">H6B", 4096, 2, 2, 0, 64, 32, 32)).ljust(100, b"\0")
+    + struct.pack(">B3HB", 13, 0, 0, 4096, 0)
+).ljust(4096, b"\0")
 
 #: Under this key stands whether something was taken out since the file was last rid of what is left of it.
 RESIDUE: Final = "residue"
@@ -146,7 +173,7 @@ class Database:
     def __init__(self, place: Place | None, *, memory: bool = False) -> None:
         self.place = place
         self._memory = memory
-        self._identity: int | None = None
+        self._identity: str | None = None
         self._connection = self._open()
 
     # -- opening --------------------------------------------------------------------------------
@@ -157,14 +184,13 @@ class Database:
         for attempt in range(2):
             connection = None
             try:
-                self.place.prepare()
-                connection = self._connect(self.place.path)
+                path = self.place.prepare(_EMPTY)
+                connection = self._connect(path)
                 # SQLite has found the file by its path. If that led elsewhere meanwhile, it is seen now,
                 # before anything is written.
                 connection.execute("PRAGMA schema_version").fetchone()
-                self.place.prepare()
-                # Readers and the one who writes do not wait for each other; after a power cut it is whole.
-                connection.execute("PRAGMA journal_mode = WAL")
+                self._check_same(path)
+                # Enough in WAL mode: after a power cut it is whole.
                 connection.execute("PRAGMA synchronous = NORMAL")
                 _prepare(connection)
                 _examine(connection)
@@ -183,6 +209,11 @@ class Database:
                 return connection
         raise AssertionError  # the second attempt returns or raises
 
+    def _check_same(self, path: str) -> None:
+        assert self.place is not None  # there is a path
+        if self.place.prepare(_EMPTY) != path:
+            raise Unusable("another process has replaced it")
+
     def _own(self) -> sqlite3.Connection:
         connection = self._connect(":memory:" if self._memory else "")
         connection.execute("PRAGMA synchronous = OFF")
@@ -198,8 +229,15 @@ class Database:
             connection.execute(f"PRAGMA cache_size = -{_CACHE}")
             # What is deleted here was taken out of a log, or deleted with it.
             connection.execute("PRAGMA secure_delete = ON")
-            # Whatever the file defines runs nothing but what is harmless.
+            # Whatever the file defines runs nothing but what is harmless, and no part of it is mapped.
             connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
+            connection.execute("PRAGMA mmap_size = 0")
+            for limit, most in _LIMITS:
+                connection.setlimit(limit, most)
+            for option, value in _OPTIONS:
+                with contextlib.suppress(sqlite3.OperationalError):  # an older SQLite
+                    connection.setconfig(option, value)  # type: ignore[attr-defined] # from 3.12 on
         except BaseException:
             _close(connection)
             raise

@@ -9,6 +9,9 @@ from hansard.backend.contract import Backend
 def forget(backend: Backend) -> None:
     """Leave nothing in the index, if there is one, of what was redacted, dropped, deleted or purged."""
     place = backend.whole.place()
+    if place is not None:
+        # One that came with a copy of the store may hold all of it, and is never opened.
+        place.sweep()
     kept = place is not None and place.identity() is not None
     if kept or backend.whole.tables() is not None:
         # Here, because it takes SQLite: most who compact have no index.

@@ -363,6 +363,8 @@ class Status(NamedTuple):
     size: int
     #: When it was last written, in seconds since 1970.
     modified: float
+    #: When its content, names or mode last changed, in nanoseconds; no program can set it.
+    changed: int
 
 
 def status(directory: int, name: str = ".") -> Status:
@@ -378,6 +380,7 @@ def status(directory: int, name: str = ".") -> Status:
         found.st_nlink,
         found.st_size,
         found.st_mtime,
+        found.st_ctime_ns,
     )
 
 

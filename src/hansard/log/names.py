@@ -31,7 +31,7 @@ TRASH: Final = "trash"  # deleted sessions until purged
 CURSORS: Final = "cursors"  # how far consumers have got
 STAGED: Final = "staged"  # what a temporary is called that is to become a log
 MARKS: Final = "marks"  # derived: which sessions have changed since the index was last read
-INDEX: Final = "index.db"  # derived: may be deleted at any time
+INDEX: Final = "index"  # derived: empty; its inode and time name the database (`index_database`)
 
 # The files of one session.
 LOG: Final = "log.jsonl"  # the active segment
@@ -266,6 +266,7 @@ def _text(raw: bytes, name: str, *, whole: bool) -> str:
 
 # ------------------------------------------------------------------ other file names
 
+_INDEX_DATABASE: Final = re.compile(r"index-[0-9a-f]+-[0-9a-f]+\.db(-wal|-shm|-journal)?")
 _TEMPORARY: Final = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{16}", re.DOTALL)
 
 #: The directory, among those of the sessions, of the log of what was done to whole sessions. `encode`
@@ -311,6 +312,19 @@ def is_temporary(name: str) -> bool:
 def temporary_pid(name: str) -> int | None:
     """Return the process that made a temporary file; None if the name is not a temporary's."""
     return int(name.split("-")[-2]) if is_temporary(name) else None
+
+
+def index_database(inode: int, changed: int) -> str:
+    """Return the name of the index's database, by inode and ctime (in ns) of the file `INDEX` (F-155).
+
+    No copy of a store keeps both numbers, and its author cannot foresee them.
+    """
+    return f"index-{inode:x}-{changed:x}.db"
+
+
+def is_index_database(name: str) -> bool:
+    """Return whether a file is an index's database, or one that SQLite keeps next to it."""
+    return _INDEX_DATABASE.fullmatch(name) is not None
 
 
 def sealed(first_seq: int) -> str:

@@ -122,7 +122,8 @@ class Root:
             names.MARKS,
         }
         for name in disk.names(self._descriptor):
-            if name not in ours and not names.is_temporary(name):
+            derived = names.is_temporary(name) or names.is_index_database(name)
+            if name not in ours and not derived:
                 raise UnsafePath(
                     f"{self.path}: a directory with other files in it ({name!r} …) and no store; "
                     "give an empty or a new directory"

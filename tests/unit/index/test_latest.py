@@ -11,7 +11,7 @@ import pytest
 
 import hansard
 from tests.crashlab import faults
-from tests.unit.evidence import log_of
+from tests.unit.evidence import index_of, log_of
 from tests.unit.index import naive
 from tests.unit.index.busy import Busy
 from tests.unit.index.test_cost import logs_opened
@@ -35,7 +35,7 @@ def test_touching_a_file_does_not_make_its_session_the_latest(
         latest = store.latest()
         assert latest is not None
         assert latest.id == "c"
-        assert (root / "index.db").exists() == indexed
+        assert index_of(root).exists() == indexed
 
 
 def test_a_damaged_newest_session_is_reported_and_not_skipped(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_an_index_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
             store.session(name).add_message(MESSAGE)
         store.session("a").fork("d").set_title("a fork")
         store.sessions()
-    with sqlite3.connect(root / "index.db") as database:
+    with sqlite3.connect(index_of(root)) as database:
         database.execute("UPDATE session SET updated = '9999' WHERE id = 'a'")
         [(info,)] = database.execute("SELECT info FROM entry WHERE id = 'a'").fetchall()
         wrong = re.sub(r'"updated":"[^"]*"', '"updated":"9999"', info)

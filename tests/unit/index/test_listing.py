@@ -15,7 +15,7 @@ import pytest
 
 import hansard
 from hansard import Page, SessionInfo, Store
-from tests.unit.evidence import tree
+from tests.unit.evidence import index_of, tree
 from tests.unit.index import naive
 from tests.unit.index.busy import IDS, KEYS, TITLES, VALUES, Busy
 
@@ -147,7 +147,7 @@ def test_a_listing_says_what_reading_every_session_says(
             part = store.scoped("a/")
             assert part.sessions().items == naive.everything(part)
             if kind == "os" and turn % 6 == 3:
-                for path in root.glob("index.db*"):
+                for path in root.glob("index*"):
                     path.unlink()
 
 
@@ -162,7 +162,7 @@ def test_a_read_only_store_is_listed_and_nothing_is_written(
         assert store.sessions().items == expected
     for index in (True, False):
         if not index:
-            for path in root.glob("index.db*"):
+            for path in root.glob("index*"):
                 path.unlink()
         before = tree(tmp_path)
         with hansard.open(root, read_only=True) as store:
@@ -191,11 +191,11 @@ def test_deleting_the_index_changes_no_answer(
             busy.do(20)
             before = store.sessions(order="-updated"), store.count(archived=False), store.stats()
             shutil.rmtree(root / "marks")
-            for path in root.glob("index.db*"):
+            for path in root.glob("index*"):
                 path.unlink()
             after = store.sessions(order="-updated"), store.count(archived=False), store.stats()
             assert after == before
-            assert (root / "index.db").exists()
+            assert index_of(root).exists()
             busy.do(1)
             assert store.sessions().items == naive.everything(store)
 
@@ -247,7 +247,7 @@ def test_a_progress_that_raises_stops_the_listing_and_nothing_else(tmp_path: Pat
         for number in range(5):
             store.session(f"s{number}").add_message({})
         store.sessions()
-        inode = (tmp_path / "store" / "index.db").stat().st_ino
+        inode = index_of(tmp_path / "store").stat().st_ino
         store.session("s1").add_message({})
 
         def stop(done: int, total: int) -> None:
@@ -258,4 +258,4 @@ def test_a_progress_that_raises_stops_the_listing_and_nothing_else(tmp_path: Pat
         seen: list[tuple[int, int]] = []
         store.sessions(progress=lambda *place: seen.append(place))
         assert seen == [(1, 1)]
-        assert (tmp_path / "store" / "index.db").stat().st_ino == inode
+        assert index_of(tmp_path / "store").stat().st_ino == inode

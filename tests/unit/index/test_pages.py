@@ -103,7 +103,7 @@ def test_pages_go_on_when_the_index_was_deleted_between_them(
         expected = [info.id for info in store.sessions(order="cost").items]
 
         def between() -> None:
-            for path in root.glob("index.db*"):
+            for path in root.glob("index*"):
                 path.unlink()
 
         found = [info.id for info in naive.pages(store.sessions, 7, between, order="cost")]

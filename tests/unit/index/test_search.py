@@ -15,6 +15,7 @@ import pytest
 import hansard
 from hansard import Store
 from hansard.index import indexing, words
+from tests.unit.evidence import index_of
 
 
 def say(store: Store, session: str, *texts: str, role: str = "user") -> None:
@@ -397,7 +398,7 @@ def test_deleting_the_index_changes_no_answer(tmp_path: Path, rng: random.Random
             before = sorted(os.listdir(tmp_path / "store"))
             assert everything(reader) == expected
             assert sorted(os.listdir(tmp_path / "store")) == before
-        for file in (tmp_path / "store").glob("index.db*"):
+        for file in (tmp_path / "store").glob("index*"):
             file.unlink()
         assert everything(store) == expected
         store.compact()
@@ -411,7 +412,7 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path, rng: random.Random) -> Non
     with hansard.open(tmp_path / "store", durability="os") as store:
         fill(store, rng)
         expected = everything(store)
-    file = tmp_path / "store" / "index.db"
+    file = index_of(tmp_path / "store")
     whole = file.read_bytes()
     for page in range(0, len(whole), 4096 * 5):
         file.write_bytes(whole[:page] + rng.randbytes(4096) + whole[page + 4096 :])
@@ -424,7 +425,7 @@ def test_without_an_index_of_texts_nothing_is_written(tmp_path: Path) -> None:
     with hansard.open(tmp_path / "store") as store:
         say(store, "a", "zebraword")
         store.search("zebraword")
-    assert "index.db" in bytes_in(tmp_path, b"zebraword")
+    assert index_of(tmp_path / "store").name in bytes_in(tmp_path, b"zebraword")
     with hansard.open(tmp_path / "store", search_index=False) as store:
         assert bytes_in(tmp_path, b"zebraword") == ["log.jsonl"]
         assert places(store, "zebraword") == [("a", 1)]
@@ -501,7 +502,7 @@ def test_an_interrupted_first_time_is_gone_on_with(
 
         with pytest.raises(Enough):
             store.search("zebra", progress=stop)
-        connection = sqlite3.connect(tmp_path / "store" / "index.db")
+        connection = sqlite3.connect(index_of(tmp_path / "store"))
         (kept,) = connection.execute("SELECT count(*) FROM doc").fetchone()
         connection.close()
         assert 100 < kept < 300
@@ -564,7 +565,7 @@ def test_searches_beside_writers_and_each_other(tmp_path: Path) -> None:
                 number += 1
                 say(store, "mine", f"lion n{number}")
                 assert places(store, f'"lion n{number}"') == [("mine", number)]
-                files.add((tmp_path / "store" / "index.db").stat().st_ino)
+                files.add(index_of(tmp_path / "store").stat().st_ino)
             assert [writer.wait(60) for writer in writers] == [0, 0]
         finally:
             for writer in writers:

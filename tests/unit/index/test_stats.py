@@ -9,6 +9,7 @@ import pytest
 import hansard
 from hansard import Store, Usage
 from hansard.index.entry import DayStats, StoreStats
+from tests.unit.evidence import index_of
 from tests.unit.index import naive
 from tests.unit.index.busy import Busy
 
@@ -73,7 +74,7 @@ def test_stats_are_what_counting_every_event_says(
             some = store.stats(prefix="b/")
             assert some.sessions == store.count(prefix="b/")
             if kind == "os" and turn % 5 == 3:
-                (root / "index.db").unlink()
+                index_of(root).unlink()
         with hansard.open("memory:" if kind == "memory" else root, read_only=True) as reader:
             assert kind == "memory" or same(reader.stats(), counted(reader))
 

@@ -578,7 +578,7 @@ def test_a_child_forked_while_a_thread_draws_an_id_does_not_hang(
 def test_the_files_of_a_store_are_named_as_the_format_says() -> None:
     """format.md, section 1: these names are on disk; all differ, also where case is folded."""
     fixed = [names.MARKER, names.SESSIONS, names.TRASH, names.INDEX, names.LOG, names.LOCK]
-    assert fixed == ["hansard.json", "sessions", "trash", "index.db", "log.jsonl", "lock"]
+    assert fixed == ["hansard.json", "sessions", "trash", "index", "log.jsonl", "lock"]
     assert not any(map(names.is_temporary, fixed))
     assert not any(map(names.sealed_first_seq, fixed))
 

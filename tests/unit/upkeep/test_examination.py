@@ -13,6 +13,7 @@ import pytest
 import hansard
 from hansard.log import disk
 from hansard.upkeep.examination import Examination, Remark
+from tests.unit.evidence import index_of
 from tests.crashlab import faults
 
 ROOT = os.geteuid() == 0
@@ -86,13 +87,13 @@ def test_an_examination_leaves_no_trace(path: Path) -> None:
         "s.session('b').add_message({'role': 'user'}); s.sessions(); os._exit(0)"
     )
     subprocess.run([sys.executable, "-c", program], timeout=PATIENCE, check=True)
-    assert (path / "index.db-wal").exists()
+    assert (path / f"{index_of(path).name}-wal").exists()
     before = everything(path)
     assert examine(path).index.behind == 0
     after = everything(path)
     # The file that readers of SQLite use in common is theirs to change; it holds nothing.
-    assert {k: v for k, v in after.items() if k != "index.db-shm"} == {
-        k: v for k, v in before.items() if k != "index.db-shm"
+    assert {k: v for k, v in after.items() if not k.endswith("-shm")} == {
+        k: v for k, v in before.items() if not k.endswith("-shm")
     }
 
 
@@ -111,7 +112,7 @@ def test_an_index_that_is_behind_is_counted(path: Path) -> None:
         store.session("new").add_message(MESSAGE)
     found = examine(path)
     assert (found.index.behind, found.marks.epochs, found.ok) == (2, 1, True)
-    for file in path.glob("index.db*"):
+    for file in path.glob("index*"):
         file.unlink()
     found = examine(path)
     assert not found.index.there
@@ -121,13 +122,10 @@ def test_an_index_that_is_behind_is_counted(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"not a database at all", bytes(8192)])
 def test_an_index_of_nonsense_is_noted(content: bytes, path: Path) -> None:
     """An index that cannot be used is a note: the next listing makes it anew."""
-    for file in path.glob("index.db*"):
-        file.unlink()
-    (path / "index.db").write_bytes(content)
-    (path / "index.db").chmod(0o600)
+    index_of(path).write_bytes(content)
     found = examine(path)
     assert (only(found).code, found.ok) == ("index-unusable", True)
-    assert (path / "index.db").read_bytes() == content
+    assert index_of(path).read_bytes() == content
 
 
 def test_whose_temporary_files_are_is_said(path: Path) -> None:
