@@ -5,6 +5,7 @@ import pytest
 
 import hansard
 from tests.postgres.server import Server
+from tools.crash.erasure import leaks
 
 SECRET = "the-secret-of-the-house"  # noqa: S105 - a message
 
@@ -71,6 +72,39 @@ def test_the_bytes_leave_the_files_too(server: Server) -> None:
     found = (server.data / str(row[0])).read_bytes()
     assert b"after" in found
     assert SECRET.encode() not in found
+
+
+def test_no_file_of_the_index_holds_what_was_taken_out(url: str) -> None:
+    """After redaction, scrub, purge and compaction no table, GIN index or file of the index holds a byte."""
+    words = {name: f"{name}qzxwvutsrq" for name in ("said", "title", "label", "purged", "streamed")}
+    with hansard.open(url) as store:
+        session = store.session("a")
+        session.add_messages([message(words["said"]), message("kept")])
+        session.set_title(words["title"])
+        store.sessions()
+        session.set_title("another")
+        session.set_metadata(user=words["label"])
+        with store.session("b").stream(role="assistant") as stream:
+            stream.write(words["streamed"])
+            store.search("kept")
+        store.session("b").set_title(words["purged"])
+        assert [hit.seq for hit in store.search("kept")] == [2]
+        assert all(leaks(url, word) for word in words.values())
+        session.redact(1)
+        session.scrub(words["title"])
+        session.scrub(words["label"])
+        store.delete("b")
+        store.purge("b")
+        store.compact()
+        # The table of events keeps bytes in pages until they are used again: VACUUM FULL is the operator's.
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("VACUUM FULL hansard.events")
+            connection.execute("VACUUM FULL hansard.sessions")
+            connection.execute("VACUUM FULL hansard.checkpoints")
+        assert {name: leaks(url, word) for name, word in words.items()} == {
+            name: [] for name in words
+        }
+        assert [hit.seq for hit in store.search("kept")] == [2]
 
 
 def test_parts_of_a_message_that_is_whole_go(url: str) -> None:

@@ -119,3 +119,32 @@ def test_one_store_serves_two_users_at_once(store: Store) -> None:
         two.session("b/0").add_message({"user": "b", "n": number})
     assert {m["user"] for m in one.session("a/0").messages(last=20)} == {"a"}
     assert {m["user"] for m in two.session("b/0").messages(last=20)} == {"b"}
+
+
+def test_hits_tell_nothing_of_other_tenants(tmp_path: Path) -> None:
+    """Hits of a scoped store, with ranks and in order, are equal whatever is said outside of it."""
+    found = []
+    outside = {"none": [], "some": ["the password is tulip", "tulip tulip", "a rose " * 50] * 20}
+    for name, texts in outside.items():
+        with hansard.open(tmp_path / name, durability="os") as store:
+            for number, text in enumerate(texts):
+                store.session(f"b/{number}").add_message({"role": "user", "content": text})
+            mine = store.scoped("a/")
+            for text in ("tulip", "rose", "tulip and rose", "rose tulip rose", "a long tulip " * 9):
+                mine.session("a/1").add_message({"role": "user", "content": text})
+            mine.session("a/1").fork("a/2", at=3).set_title("my tulip")
+            found.append(
+                [
+                    (question, hit.session, hit.seq, hit.snippet, hit.matches, hit.rank)
+                    for question in (
+                        "tulip",
+                        "tul*",
+                        "rose OR tulip",
+                        "rose -tulip",
+                        '"tulip rose"',
+                    )
+                    for hit in mine.search(question)
+                ]
+            )
+    assert found[0]
+    assert found[0] == found[1]

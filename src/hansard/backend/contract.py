@@ -608,8 +608,8 @@ class Tables(ABC):
         """Say whether something was begun, and is not over."""
 
     @abstractmethod
-    def clean(self, *names: str) -> None:
-        """Free the place of what was removed from these tables; whatever comes of it."""
+    def rewrite(self, *names: str) -> bool:
+        """Write tables again, without a byte of what was removed from them; False if that was refused."""
 
     @abstractmethod
     def close(self) -> None:

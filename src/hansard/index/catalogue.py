@@ -26,9 +26,6 @@ from hansard.upkeep.survey import UNREADABLE
 SMALL: Final = 256
 SAMPLE: Final = 64
 
-#: Pages of listings that began so many passes ago still neither skip nor repeat a session.
-REMEMBERED: Final = 20_000
-
 #: Of a value among the metadata that takes more, its hash will do to find it by.
 _LONGEST: Final = 200
 
@@ -135,7 +132,6 @@ class _Pass:
         self._database = database
         self._stamps = stamps
         self._progress = progress
-        self._number = database.get("pass", 0) + 1
         #: Sessions whose forks must be counted again.
         self._parents: set[str] = set()
         #: Sessions whose forks must be described again; true: and read whole.
@@ -143,7 +139,6 @@ class _Pass:
 
     def look(self, wanted: set[str]) -> None:
         """Describe sessions anew, and those that depend on them."""
-        self._database.put("pass", self._number)
         self._look_at(dict.fromkeys(wanted, False))
         done = set(wanted)
         while self._unsettled:
@@ -160,7 +155,6 @@ class _Pass:
         counted = sorted(self._parents)
         for place in range(0, len(counted), _TOGETHER):
             self._count_children(counted[place : place + _TOGETHER])
-        self._forget()
 
     def _look_at(self, wanted: dict[str, bool], *, inherited: bool = False) -> None:
         ids = sorted(wanted)
@@ -241,18 +235,16 @@ class _Pass:
         self._write(info)
         new = n is None
         if n is None:
-            columns = ["id", "pass", "born", *values]
+            columns = ["id", *values]
             marks = ", ".join("?" * len(columns))
             n = database.do(
                 f"INSERT INTO session ({', '.join(columns)}) VALUES ({marks})",  # noqa: S608 - our own names
                 info.id,
-                self._number,
-                self._number,
                 *values.values(),
             )
             self._unsettled[info.id] = False
         else:
-            self._remember(n, values)
+            self._compare(n, values)
             if not found.resumed:
                 # What was counted is of another log, or something of it was taken out.
                 database.do("DELETE FROM tally WHERE n = ?", n)
@@ -275,23 +267,15 @@ class _Pass:
             "INSERT OR REPLACE INTO entry VALUES (?, ?, ?)", info.id, said.decode(), crc32(said)
         )
 
-    def _remember(self, n: int, values: dict[str, Any]) -> None:
-        """Keep what a session was sorted by until now, for listings that began before this pass."""
-        row = self._database.one(
-            "SELECT id, unsettled, pass, created, updated, title, messages, bytes, tokens, cost "
-            "FROM session WHERE n = ?",
-            n,
+    def _compare(self, n: int, values: dict[str, Any]) -> None:
+        """Note what a change means for the session's forks, and for what the file still holds of it."""
+        session_id, unsettled, created = self._database.one(
+            "SELECT id, unsettled, created FROM session WHERE n = ?", n
         )
         # Another one, of the same name, is not what its forks came from.
-        if (row[1], row[3]) != (values["unsettled"], values["created"]):
-            self._unsettled[row[0]] = bool(values["damaged"])
-        names = ("created", "updated", "title", "messages", "bytes", "tokens", "cost")
-        if row[2] < self._number and row[3:] != tuple(values[name] for name in names):
-            self._database.do("INSERT OR IGNORE INTO past VALUES (?,?,?,?,?,?,?,?,?)", n, *row[2:])
-            values["pass"] = self._number
-        if row[1] != values["unsettled"]:
-            # Perhaps the title was taken out: what it was must not be remembered.
-            self._database.do("UPDATE past SET title = ? WHERE n = ?", values["title"], n)
+        if (unsettled, created) != (values["unsettled"], values["created"]):
+            self._unsettled[session_id] = bool(values["damaged"])
+            # Perhaps the title or metadata were taken out.
             self._database.put(RESIDUE, 1)
 
     def _label(self, n: int, info: SessionInfo, *, new: bool) -> None:
@@ -308,7 +292,6 @@ class _Pass:
         self._database.do("DELETE FROM entry WHERE id = ?", session_id)
         self._database.do("DELETE FROM session WHERE n = ?", n)
         self._database.do("DELETE FROM label WHERE n = ?", n)
-        self._database.do("DELETE FROM past WHERE n = ?", n)
         self._database.do("DELETE FROM tally WHERE n = ?", n)
         self._database.do("INSERT OR IGNORE INTO unread VALUES (?)", session_id)
         self._database.put(RESIDUE, 1)
@@ -331,9 +314,6 @@ class _Pass:
             if info.children != count:
                 changed = msgspec.structs.replace(info, children=count)
                 self._write(changed)
-
-    def _forget(self) -> None:
-        self._database.do("DELETE FROM past WHERE pass < ?", self._number - REMEMBERED)
 
 
 def _in_64_bits(number: int) -> int:

@@ -91,25 +91,15 @@ _SCHEMA: Final = (
         workspace TEXT,
         workspace_id TEXT,
         unsettled INTEGER NOT NULL DEFAULT 0,
-        pass INTEGER NOT NULL,
-        born INTEGER NOT NULL,
         state BLOB
     )""",
     "CREATE INDEX session_created ON session (created, id)",
     "CREATE INDEX session_updated ON session (updated, id)",
     "CREATE INDEX session_parent ON session (parent) WHERE parent IS NOT NULL",
-    "CREATE INDEX session_pass ON session (pass)",
     "CREATE INDEX session_again ON session (stamp) WHERE stamp = ''",
     # The metadata, one row for each of their members: the value as JSON.
     "CREATE TABLE label (n INTEGER, key TEXT, value TEXT, PRIMARY KEY (key, value, n)) WITHOUT ROWID",
     "CREATE INDEX label_session ON label (n)",
-    # What a session was sorted by before the pass in which it changed: pages of a listing that began earlier
-    # go on with it.
-    """CREATE TABLE past (
-        n INTEGER, pass INTEGER, created TEXT, updated TEXT, title TEXT, messages INTEGER, bytes INTEGER,
-        tokens INTEGER, cost REAL, PRIMARY KEY (n, pass)
-    ) WITHOUT ROWID""",
-    "CREATE INDEX past_pass ON past (pass)",
     # What `stats` has counted of a session, as JSON, and where the session stood then.
     """CREATE TABLE tally (
         n INTEGER PRIMARY KEY, seq INTEGER NOT NULL, bytes INTEGER NOT NULL, saved INTEGER NOT NULL,

@@ -247,8 +247,10 @@ class Index:
         if there:
             database.words.merge()
         if not database.truncate():
-            # Somebody reads what is to be gone, and does not stop.
-            database.replace()
+            # Another process reads what is to be erased, and does not stop. A server's tables stay as they
+            # are, and the next compaction tries again.
+            if not database.served:
+                database.replace()
             return
         # Only now: whoever is interrupted before this does it all again.
         with database.changing():

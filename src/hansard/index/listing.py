@@ -1,8 +1,8 @@
 """Ask the index for sessions: which ones, whose, when; in which order, page by page.
 
 Above: `finder`.  Below: `catalogue`, `database`, `entry`.
-A page begins behind the last session of the one before it, by what the listing is sorted by. What that was
-when the listing began is remembered, so a session that moves meanwhile is neither left out nor shown twice.
+A page begins after the last session of the one before it, by what the listing is sorted by. A page token
+holds nothing else, so it tells nothing of sessions outside of a scope.
 """
 
 import binascii
@@ -11,11 +11,11 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hansard.index.catalogue import REMEMBERED, label
+from hansard.index.catalogue import label
 from hansard.index.database import Database
 from hansard.index.entry import Page, SessionInfo
 from hansard.state.collector import quiet_collector
@@ -73,13 +73,11 @@ class Wanted(NamedTuple):
 
 
 class _Cursor(msgspec.Struct, array_like=True):
-    """Behind which session a page begins, in which order, and when the listing began."""
+    """After which session a page begins, and in which order."""
 
     order: str
     value: str | float
     id: str
-    #: In which pass.
-    began: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 def check_order(order: object) -> None:
@@ -107,18 +105,11 @@ def page(
     conditions = clause(database, wanted)
     if limit is None and after is None and not database.served:
         return Page(_inside(database, _everything(database, conditions, order), wanted), None)
-    query = _Query(order, after, -1 if limit is None else limit + 1)
-    latest = database.get("pass", 0)
-    began = latest if after is None else after.began
-    # Remembered, unless it was too long ago, or of an index that was deleted since: then as they are now.
-    if query.column != "id" and latest - REMEMBERED <= began < latest:
-        rows = query.ask_then(database, conditions, began)
-    else:
-        rows = query.ask(database, conditions)
+    rows = _rows(database, conditions, order, after, -1 if limit is None else limit + 1)
     more = limit is not None and len(rows) > limit
     rows = rows[:limit]
     items = _inside(database, decode_infos("\n".join([row[2] for row in rows])), wanted)
-    return Page(items, _write_cursor(order, rows[-1], began) if more else None)
+    return Page(items, _write_cursor(order, rows[-1]) if more else None)
 
 
 def _inside(database: Database, items: list[SessionInfo], wanted: Wanted) -> list[SessionInfo]:
@@ -207,56 +198,20 @@ class _Conditions:
         return " WHERE " + " AND ".join(self._parts) if self._parts else ""
 
 
-class _Query(NamedTuple):
-    """How rows are asked for: each is what it is sorted by, the id, and what a listing shows."""
-
-    order: str
-    after: _Cursor | None
-    limit: int
-
-    @property
-    def column(self) -> str:
-        return ORDERS[self.order.removeprefix("-")]
-
-    def ask(self, database: Database, conditions: _Conditions) -> list[Any]:
-        """Ask for sessions as they are."""
-        return self._ask(database, conditions, "s", "session s", ())
-
-    def ask_then(self, database: Database, conditions: _Conditions, began: int) -> list[Any]:
-        """Ask for sessions, each at the place that it had when the listing began."""
-        stayed = self._ask(database, conditions.plus("s.pass <= ?", began), "s", "session s", ())
-        moved = self._ask(
-            database,
-            conditions.plus("s.pass > ? AND s.born <= ?", began, began),
-            "p",
-            "session s JOIN past p ON p.n = s.n AND p.pass = "
-            "(SELECT max(pass) FROM past WHERE n = s.n AND pass <= ?)",
-            (began,),
-        )
-        found = sorted([*stayed, *moved], key=lambda row: row[:2], reverse=self.order[0] == "-")
-        return found if self.limit < 0 else found[: self.limit]
-
-    def _ask(
-        self,
-        database: Database,
-        conditions: _Conditions,
-        table: str,
-        source: str,
-        values: tuple[Any, ...],
-    ) -> list[Any]:
-        column = f"{'s' if self.column == 'id' else table}.{self.column}"
-        sign, direction = ("<", " DESC") if self.order[0] == "-" else (">", "")
-        if self.after is not None:
-            conditions = conditions.plus(
-                f"({column}, s.id) {sign} (?, ?)", self.after.value, self.after.id
-            )
-        return database.all(
-            f"SELECT {column}, s.id, e.info FROM {source} JOIN entry e ON e.id = s.id{conditions.text} "  # noqa: S608 - as above
-            f"ORDER BY {column}{direction}, s.id{direction} LIMIT ?",
-            *values,
-            *conditions.values,
-            self.limit,
-        )
+def _rows(
+    database: Database, conditions: _Conditions, order: str, after: _Cursor | None, limit: int
+) -> list[Any]:
+    """Return rows: what each is sorted by, the id, and what a listing shows."""
+    column = f"s.{ORDERS[order.removeprefix('-')]}"
+    sign, direction = ("<", " DESC") if order[0] == "-" else (">", "")
+    if after is not None:
+        conditions = conditions.plus(f"({column}, s.id) {sign} (?, ?)", after.value, after.id)
+    return database.all(
+        f"SELECT {column}, s.id, e.info FROM session s JOIN entry e ON e.id = s.id{conditions.text} "  # noqa: S608 - values are apart
+        f"ORDER BY {column}{direction}, s.id{direction} LIMIT ?",
+        *conditions.values,
+        limit,
+    )
 
 
 def clause(database: Database, wanted: Wanted) -> _Conditions:
@@ -337,8 +292,8 @@ def stamp(time: datetime) -> str:
 # -- cursors ------------------------------------------------------------------------------------
 
 
-def _write_cursor(order: str, row: tuple[Any, ...], began: int) -> str:
-    raw = msgspec.json.encode(_Cursor(order, row[0], row[1], began))
+def _write_cursor(order: str, row: tuple[Any, ...]) -> str:
+    raw = msgspec.json.encode(_Cursor(order, row[0], row[1]))
     return urlsafe_b64encode(raw).decode().rstrip("=")
 
 

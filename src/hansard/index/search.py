@@ -4,10 +4,14 @@ Above: `finder`.  Below: `indexing` (what is kept), `query`, `database`.
 A text is kept with the log that it was said in, and is found there: once, however many forks inherit it.
 Where that session is deleted, or outside of what is searched, the oldest fork inside that shows it is named.
 Who asks for one session is answered from what that session shows, inherited messages included.
+
+How well a text fits is counted from that text alone, so that a scoped store's ranks tell nothing of others:
+how often each word is in it, and how long it is. That takes reading it, so only the newest hits are ranked.
 """
 
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +23,17 @@ from hansard.index.words import Row
 
 #: Behind every seq.
 _ALL: Final = 1 << 62
+
+#: The newest hits are ranked, up to so many and to so many characters; all others come after them.
+RANKED: Final = 500
+_READ: Final = 4 << 20
+
+#: BM25's k1 and b, and the length in characters that counts as usual.
+_SATURATION: Final = 1.2
+_BY_LENGTH: Final = 0.75
+_USUAL: Final = 400
+
+_FOUND: Final = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 
 #: What is not shown: a terminal would take it for a command.
 _CONTROL: Final = re.compile(r"[\s\x00-\x01\x04-\x1f\x7f-\x9f]+")
@@ -68,7 +83,8 @@ def ask(database: Database, sought: Sought) -> list[Hit] | None:
     shown = _Shown(database, sought)
     if not shown.is_readable():
         return None
-    fetched = sought.limit
+    wanted = max(sought.limit, RANKED)
+    fetched = wanted
     while True:
         rows = shown.rows(fetched + 1)
         named: dict[tuple[int, int], tuple[str, Row]] = {}
@@ -77,9 +93,9 @@ def ask(database: Database, sought: Sought) -> list[Hit] | None:
             session_id = None if place in named else shown.session(row, place)
             if session_id is not None:
                 named[place] = (session_id, row)
-        if len(named) >= sought.limit or len(rows) <= fetched:
-            hits = list(named.values())[: sought.limit]
-            return [shown.hit(session_id, row) for session_id, row in hits]
+        if len(named) >= wanted or len(rows) <= fetched:
+            ranked = shown.ranked(list(named.values())[:wanted])
+            return [shown.hit(*hit) for hit in ranked[: sought.limit]]
         fetched *= 4
 
 
@@ -238,14 +254,30 @@ class _Shown:
             "SELECT d, alone FROM doc WHERE t = ? AND seq = ?", t, seq
         ):
             fits = self._database.words.fits(self._sought.expression, d)
-            way = next(self._by(Row(d, t, seq, "", "", 0.0)), None)
+            way = next(self._by(Row(d, t, seq, "", "")), None)
             if fits and way is not None and not (alone and way.depth):
                 return True
         return False
 
     # -- what is shown of them ------------------------------------------------------------------
 
-    def hit(self, session_id: str, row: Row) -> Hit:
+    def ranked(self, hits: list[tuple[str, Row]]) -> list[tuple[str, Row, float]]:
+        """Return hits with their ranks, the best first, of equal ones the newest."""
+        found: list[tuple[str, Row, float]] = []
+        room = _READ
+        # Ties go by the session that shows a text, and not by one outside that has said it.
+        for session_id, row in sorted(hits, key=lambda hit: (hit[0], hit[1].seq)):
+            found.append((session_id, row, 0.0))
+        found.sort(key=lambda hit: hit[1].time, reverse=True)
+        for at, (session_id, row, _) in enumerate(found[:RANKED]):
+            if room <= 0:
+                break
+            text = self._database.words.marked(self._sought.expression, row.d)
+            room -= len(text)
+            found[at] = (session_id, row, rank(text))
+        return sorted(found, key=lambda hit: -hit[2])
+
+    def hit(self, session_id: str, row: Row, fits: float) -> Hit:
         """Return what was found, with the words around it."""
         raw = self._database.words.snippet(self._sought.expression, row.d)
         snippet, matches = _marked(raw)
@@ -257,9 +289,17 @@ class _Shown:
             row.role,
             snippet,
             matches,
-            -row.rank,
+            fits,
             title or None,
         )
+
+
+def rank(marked: str) -> float:
+    """Return how well a text fits, from its marks alone: BM25 without what other texts say."""
+    counts = Counter(word.casefold() for word in _FOUND.findall(marked))
+    length = len(marked) / _USUAL
+    norm = _SATURATION * (1 - _BY_LENGTH + _BY_LENGTH * length)
+    return sum(count * (_SATURATION + 1) / (count + norm) for count in counts.values())
 
 
 def _between(table: str, prefixes: tuple[str, ...]) -> tuple[str, list[str]]:

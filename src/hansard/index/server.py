@@ -22,7 +22,7 @@ from hansard.index.words import Words
 
 #: The tables, in an order in which they can be emptied.
 TABLES: Final = (
-    "entry", "session", "label", "past", "tally", "unread", "talk", "doc", "found", "partial", "hidden",
+    "entry", "session", "label", "tally", "unread", "talk", "doc", "found", "partial", "hidden",
     "meta",
 )  # fmt: skip
 
@@ -117,7 +117,7 @@ class ServerDatabase(Database):
         with self.changing():
             for table in TABLES:
                 self.do(f"DELETE FROM {table}")  # noqa: S608 - our own names
-        self._clean(*TABLES)
+        self.truncate()
 
     def is_changing(self) -> bool:
         return self._tables.changing()
@@ -221,12 +221,8 @@ class ServerDatabase(Database):
             yield
 
     def truncate(self) -> bool:
-        """Free the place of what was removed."""
-        self._clean("entry", "session", "past", "label", "doc", "found", "partial")
-        return True
-
-    def _clean(self, *tables: str) -> None:
-        self._tables.clean(*(f"index_{table}" for table in tables))
+        """Write the tables again, without what was removed from them; False if this role may not."""
+        return self._tables.rewrite(*(f"index_{table}" for table in TABLES))
 
     def get(self, key: str, default: Any = None) -> Any:
         row = self.one("SELECT value FROM meta WHERE key = ?", key)

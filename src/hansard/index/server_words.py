@@ -6,9 +6,6 @@ does for an index that is a file, in a table in memory: PostgreSQL's own parser 
 `a/b.py` for one word each, and would find other texts. What must stand together is found by PostgreSQL as
 words that are all there, and then looked at by FTS5: a `tsvector` knows only the first 256 places of a word
 and none beyond 16,383, so here it has none.
-
-The order is that of `ts_rank`, which knows how often words stand in a text and how long it is, but not, as
-FTS5 does, how rare they are in all texts.
 """
 
 import re
@@ -24,8 +21,6 @@ from hansard.index.words import SAID, SNIPPET, TEXTS, Row, Words, without_fts5
 if TYPE_CHECKING:
     from hansard.index.server import ServerDatabase
 
-#: How often a word stands in a text, as the places that say so: no more would change how well it fits.
-_OFTEN: Final = ("", ":1", ":1,2", ":1,2,3", ":1,2,3,4")
 #: PostgreSQL knows no word of more bytes; longer ones are found by how they begin, and looked at.
 _LONGEST: Final = 2000
 #: Nor more than 1 MiB of words in one text, with what goes with each.
@@ -44,7 +39,7 @@ _TABLES: Final = (
     TEXTS,
     "CREATE VIRTUAL TABLE words USING fts5vocab(found, 'instance')",
     TEXTS.replace("found", "bare").replace("(text", "(text, content=''"),
-    "CREATE VIRTUAL TABLE counts USING fts5vocab(bare, 'row')",
+    "CREATE VIRTUAL TABLE terms USING fts5vocab(bare, 'row')",
 )
 
 
@@ -59,12 +54,12 @@ class _Tokens:
         except sqlite3.OperationalError as error:
             raise without_fts5() from error
 
-    def of(self, text: str) -> list[tuple[str, int]]:
-        """Return the words of a text, and how often each stands in it."""
+    def of(self, text: str) -> list[str]:
+        """Return the words of a text, each once."""
         self._connection.execute("INSERT INTO bare (rowid, text) VALUES (1, ?)", (text,))
-        found = self._connection.execute("SELECT term, cnt FROM counts").fetchall()
+        found = self._connection.execute("SELECT term FROM terms").fetchall()
         self._connection.execute("INSERT INTO bare (bare) VALUES ('delete-all')")
-        return found
+        return [term for (term,) in found]
 
     def in_order(self, text: str) -> list[str]:
         """Return the words of a short text, in their order."""
@@ -80,12 +75,19 @@ class _Tokens:
 
     def snippet(self, text: str, expression: str) -> str:
         """Return the words around what was found in a text, with marks."""
+        return self._ask(text, expression, "snippet(found, 0, ?, ?, '…', ?)", SNIPPET) or text[:200]
+
+    def marked(self, text: str, expression: str) -> str:
+        """Return a text with marks around each word that was found."""
+        return self._ask(text, expression, "highlight(found, 0, ?, ?)") or text
+
+    def _ask(self, text: str, expression: str, what: str, *values: int) -> str | None:
         self._hold(text)
         row = self._connection.execute(
-            "SELECT snippet(found, 0, ?, ?, '…', ?) FROM found WHERE found MATCH ?",
-            (OPEN, CLOSE, SNIPPET, expression),
+            f"SELECT {what} FROM found WHERE found MATCH ?",  # noqa: S608 - our own words
+            (OPEN, CLOSE, *values, expression),
         ).fetchone()
-        return text[:200] if row is None else str(row[0])
+        return None if row is None else str(row[0])
 
     def _hold(self, text: str) -> None:
         self._connection.execute("DELETE FROM found")
@@ -105,31 +107,30 @@ def _tokens() -> _Tokens:
 
 
 def vector(text: str) -> str:
-    """Return the words of a text as PostgreSQL reads a `tsvector`.
+    """Return the words of a text as PostgreSQL reads a `tsvector`, without their places.
 
-    The places are no places: they say how often a word is there, and nothing looks for more. A word has
-    letters and digits only, so nothing in it need be escaped.
+    A word has letters and digits only, so nothing in it need be escaped.
     """
     words = _tokens().of(text)
     # A character has four bytes at most. Most texts are seen here to fit, without a look at each word.
     if 4 * len(text) + _PER_WORD * len(words) > _MOST or any(
-        len(word) > _LONGEST // 4 for word, _ in words
+        len(word) > _LONGEST // 4 for word in words
     ):
         words = _fitting(words)
-    return " ".join([f"'{word}'{_OFTEN[min(count, 4)]}" for word, count in words])
+    return " ".join([f"'{word}'" for word in words])
 
 
-def _fitting(words: list[tuple[str, int]]) -> list[tuple[str, int]]:
+def _fitting(words: list[str]) -> list[str]:
     """Return as many of a long text's words as PostgreSQL takes, none of them too long."""
     room = _MOST
-    found: dict[str, int] = {}
-    for word, count in words:
+    found: dict[str, None] = {}
+    for word in words:
         short = _cut(word)
         room -= len(short.encode()) + _PER_WORD
         if room < 0:
             break
-        found[short] = found.get(short, 0) + count
-    return list(found.items())
+        found[short] = None
+    return list(found)
 
 
 def question(expression: str) -> tuple[str, bool]:
@@ -205,17 +206,16 @@ class ServerWords(Words):
         asked, doubtful = question(expression)
         said = f"({translate(SAID)})"
         text = (
-            f"SELECT d.d, d.t, d.seq, {said} AS said, d.role, "  # noqa: S608 - values are apart
-            "- ts_rank(f.words, %s::tsquery, 1) AS fits "
+            f"SELECT d.d, d.t, d.seq, {said} AS said, d.role "  # noqa: S608 - values are apart
             "FROM {schema}.index_found f JOIN {schema}.index_doc d ON d.d = f.d "
             "JOIN {schema}.index_talk k ON k.t = d.t "
             "LEFT JOIN unnest(%s::bigint[], %s::bigint[]) AS w (t, upto) ON w.t = d.t "
             "WHERE f.words @@ %s::tsquery AND "
             + re.sub(r"\bsaid\b", said.replace("\\", r"\\"), translate(conditions))
-            + " ORDER BY fits, said DESC, k.id, d.seq LIMIT %s OFFSET %s"
+            + " ORDER BY said DESC, k.id, d.seq LIMIT %s OFFSET %s"
         )
         logs, upto = [t for t, _ in shown], [seq for _, seq in shown]
-        given = [asked, logs, upto, asked, *map(fitting, values)]
+        given = [logs, upto, asked, *map(fitting, values)]
         if not doubtful:
             return [Row(*row) for row in self._tables.run(text, [*given, limit, 0])]
         found: list[Row] = []
@@ -242,6 +242,12 @@ class ServerWords(Words):
     def fits(self, expression: str, d: int) -> bool:
         return bool(self._fitting(expression, [d]))
 
+    def marked(self, expression: str, d: int) -> str:
+        return _tokens().marked(self._body(d), expression)
+
     def snippet(self, expression: str, d: int) -> str:
+        return _tokens().snippet(self._body(d), expression)
+
+    def _body(self, d: int) -> str:
         rows = self._tables.run("SELECT body FROM {schema}.index_found WHERE d = %s", [d])
-        return _tokens().snippet(rows[0][0], expression)
+        return str(rows[0][0])

@@ -37,8 +37,6 @@ class Row(NamedTuple):
     seq: int
     time: str
     role: str
-    #: The lower, the better.
-    rank: float
 
 
 class Words:
@@ -91,7 +89,7 @@ class Words:
         shown: Sequence[tuple[int, int]],
         limit: int,
     ) -> list[Row]:
-        """Return the texts that fit, the best first.
+        """Return the texts that fit, the newest first.
 
         `conditions`: on `k` (`talk`), `d` (`doc`), `w` (see `shown`) and `said`, with their values. `shown`:
         logs that others show, each up to a seq.
@@ -102,14 +100,25 @@ class Words:
         database.do_all("INSERT INTO wanted VALUES (?,?)", shown)
         rows = database.all(
             f"SELECT d.d, d.t, d.seq, {SAID} AS said, "  # noqa: S608 - values are apart
-            "d.role, bm25(found) AS fits FROM found JOIN doc d ON d.d = found.rowid "
+            "d.role FROM found JOIN doc d ON d.d = found.rowid "
             "JOIN talk k ON k.t = d.t LEFT JOIN wanted w ON w.t = d.t "
-            f"WHERE found MATCH ? AND {conditions} ORDER BY fits, said DESC, k.id, d.seq LIMIT ?",
+            f"WHERE found MATCH ? AND {conditions} ORDER BY said DESC, k.id, d.seq LIMIT ?",
             expression,
             *values,
             limit,
         )
         return [Row(*row) for row in rows]
+
+    def marked(self, expression: str, d: int) -> str:
+        """Return a text with marks around each word that was found."""
+        (raw,) = self._database.one(
+            "SELECT highlight(found, 0, ?, ?) FROM found WHERE found MATCH ? AND rowid = ?",
+            OPEN,
+            CLOSE,
+            expression,
+            d,
+        )
+        return str(raw)
 
     def fits(self, expression: str, d: int) -> bool:
         """Say whether a text fits."""

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import hansard
 from hansard import Store
 from hansard.index import indexing, words
 from tests.unit.evidence import index_of
+from tools.crash.erasure import leaks
 
 
 def say(store: Store, session: str, *texts: str, role: str = "user") -> None:
@@ -418,6 +420,41 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path, rng: random.Random) -> Non
         file.write_bytes(whole[:page] + rng.randbytes(4096) + whole[page + 4096 :])
         with hansard.open(tmp_path / "store", durability="os") as store:
             assert everything(store) == expected, page
+
+
+def test_a_title_that_was_taken_out_is_in_no_file(tmp_path: Path) -> None:
+    """After a scrub and `compact` no file has an earlier title or value: neither log nor index."""
+    words = ("titleqzxwvutsr", "valueplmoknij")
+    with hansard.open(tmp_path / "store") as store:
+        session = store.session("a")
+        for title in ("first", words[0], "last"):
+            session.set_title(title)
+            session.set_metadata(user=words[1] if title == "last" else title)
+            store.sessions(order="title", limit=1)
+            store.search("last")
+        # Purged, and begun again under the same id before anyone lists.
+        store.session("b").set_title(words[0])
+        store.sessions()
+        store.delete("b")
+        store.purge("b")
+        store.session("b").set_title("new")
+        assert all(leaks(tmp_path / "store", word) for word in words)
+        for word in words:
+            session.scrub(word)
+        store.compact()
+        assert [leaks(tmp_path / "store", word) for word in words] == [[], []]
+
+
+def test_an_index_of_a_copy_is_erased_too(tmp_path: Path) -> None:
+    """F-155: `compact` removes an index that came with a copy of the store, also if nobody has listed."""
+    with hansard.open(tmp_path / "store") as store:
+        say(store, "a", "zebraqzxwvut")
+        store.search("zebra")
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    with hansard.open(tmp_path / "copy") as store:
+        store.session("a").redact(1)
+        store.compact()
+        assert leaks(tmp_path / "copy", "zebraqzxwvut") == []
 
 
 def test_without_an_index_of_texts_nothing_is_written(tmp_path: Path) -> None:

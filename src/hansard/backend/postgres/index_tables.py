@@ -47,8 +47,6 @@ CREATE TABLE {schema}.index_session (
     workspace varchar COLLATE "C",
     workspace_id varchar COLLATE "C",
     unsettled bigint NOT NULL DEFAULT 0,
-    pass bigint NOT NULL,
-    born bigint NOT NULL,
     state bytea
 );
 CREATE UNIQUE INDEX index_session_unique ON {schema}.index_session (md5(id));
@@ -57,7 +55,6 @@ CREATE INDEX index_session_order ON {schema}.index_session (left(id, 255));
 CREATE INDEX index_session_created ON {schema}.index_session (created);
 CREATE INDEX index_session_updated ON {schema}.index_session (updated);
 CREATE INDEX index_session_parent ON {schema}.index_session USING hash (parent) WHERE parent IS NOT NULL;
-CREATE INDEX index_session_pass ON {schema}.index_session (pass);
 CREATE INDEX index_session_again ON {schema}.index_session (n) WHERE stamp = '';
 
 CREATE TABLE {schema}.index_label (
@@ -65,13 +62,6 @@ CREATE TABLE {schema}.index_label (
 );
 CREATE INDEX index_label_value ON {schema}.index_label (value);
 CREATE INDEX index_label_session ON {schema}.index_label (n);
-
-CREATE TABLE {schema}.index_past (
-    n bigint, pass bigint, created varchar COLLATE "C", updated varchar COLLATE "C",
-    title varchar COLLATE "C", messages bigint, bytes bigint, tokens bigint, cost double precision,
-    PRIMARY KEY (n, pass)
-);
-CREATE INDEX index_past_pass ON {schema}.index_past (pass);
 
 CREATE TABLE {schema}.index_tally (
     n bigint PRIMARY KEY, seq bigint NOT NULL, bytes bigint NOT NULL, saved bigint NOT NULL,

@@ -94,11 +94,20 @@ class PostgresTables(Tables):
     def changing(self) -> bool:
         return self._within
 
-    def clean(self, *names: str) -> None:
+    def rewrite(self, *names: str) -> bool:
+        refused: list[object] = []
         with suppress(BackendUnavailable, Lost), self._guarded():
-            for name in names:
-                query = self._query(f"VACUUM (TRUNCATE false) {{schema}}.{name}")
-                self._own().execute(query, prepare=False)
+            connection = self._own()
+            connection.add_notice_handler(refused.append)
+            try:
+                for name in names:
+                    # FULL: a plain one frees rows and leaves their bytes, and never removes a word from a
+                    # GIN index.
+                    connection.execute(self._query(f"VACUUM FULL {{schema}}.{name}"), prepare=False)
+            finally:
+                connection.remove_notice_handler(refused.append)
+            return not refused
+        return False
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
