@@ -563,8 +563,9 @@ class Store:
 
         What is in the target already is compared, and the copy goes on behind it: after an interruption,
         or when the source has grown. Where the two differ, that session is left as it is and reported as
-        failed. Forks stay forks: what they were forked from is copied before them. What was redacted is not
-        copied. The source is only read, and may be written to meanwhile.
+        failed. Forks stay forks: what they were forked from is copied before them. A scoped
+        store copies a fork that inherits from outside of it with what it inherits, as a session that is not a
+        fork. What was redacted is not copied. The source is only read, and may be written to meanwhile.
 
         Args:
             target: the store to copy to, of whatever kind.

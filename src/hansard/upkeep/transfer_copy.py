@@ -6,6 +6,9 @@ where the target stands, after comparing what is there; so does one of a session
 was written is read back and compared before the next piece is. A fork is copied after what it was forked
 from, and stays its fork. Neither side is locked, and the source is only read.
 
+A session that inherits from outside of a scoped store is copied as an export has it: with the events that it
+inherits, as a session that is not a fork. Nothing else of its ancestors is copied.
+
 What was redacted stays behind, also where its bytes have not gone yet: the copy is as the source is after
 its next compaction.
 """
@@ -22,8 +25,9 @@ from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_PART, MESSAGE_REDACTED, SessionForked
 from hansard.state import lineage, redaction
 from hansard.state.redaction import Redactions
-from hansard.upkeep import retention
+from hansard.upkeep import retention, share
 from hansard.upkeep.compaction import masked
+from hansard.upkeep.transfer_export import alone
 from hansard.upkeep.transfer_file import Moved
 from hansard.upkeep.transfer_import import draft_of
 
@@ -76,8 +80,10 @@ class _Copying:
         self._progress = progress
         self._failed: dict[str, str] = {}
         self._complete = self._found = self._copied = self._done = self._total = 0
-        #: What each session was forked from; None for one that was not.
+        #: What each session was forked from; None for one that was not, or is copied as if it were not.
         self._origins: dict[str, SessionForked | None] = {}
+        #: Sessions that inherit from outside of the source's scope.
+        self._flat: set[str] = set()
 
     def run(self) -> CopyReport:
         order = self._in_order()
@@ -103,12 +109,17 @@ class _Copying:
     def _in_order(self) -> list[str]:
         """Return all that is to be copied: parents before their children."""
         order: dict[str, None] = {}
+        inside = self._source.prefix
         for session_id in self._wanted:
             way: list[str] = []
             at: str | None = session_id
             while at is not None and at not in order and at not in way:
                 way.append(at)
                 at = self._parent_of(at)
+                if at is not None and (at in self._flat or not at.startswith(inside)):
+                    self._flat.add(session_id)
+                    self._origins[session_id] = None
+                    way, at = [session_id], None
             order.update(dict.fromkeys(reversed(way)))
         return list(order)
 
@@ -124,7 +135,8 @@ class _Copying:
     def _log(self, session_id: str) -> Log:
         # What others were forked from may be in the trash, or outside of what a scoped store shows.
         if session_id in self._wanted:
-            return self._source.log(session_id)
+            found = self._source.log(session_id)
+            return lineage.whole(self._source, found) if session_id in self._flat else found
         return self._source.ancestor(session_id)
 
     def _head(self, session_id: str) -> Head | None:
@@ -168,7 +180,8 @@ class _Copying:
         source = self._log(session_id)
         first = source.first()
         while first is not None:
-            upto = self._copy_upto(session_id, source, first.seq - 1)
+            begin = 0 if session_id in self._flat else first.seq - 1
+            upto = self._copy_upto(session_id, source, begin)
             # What was redacted meanwhile may have been copied without its content: so must be what tells it.
             if not any(
                 event.kind == MESSAGE_REDACTED and event.seq > upto for event in source.controls()
@@ -185,7 +198,11 @@ class _Copying:
         taken_out = redaction.joined(
             [redaction.of(source.controls(head.seq)), redaction.of(target.controls())]
         )
-        moving = _masked(source, taken_out, begin, head.seq)
+        moving = (
+            _inherited(source, head.seq)
+            if session_id in self._flat
+            else _masked(source, taken_out, begin, head.seq)
+        )
         self._compare(session_id, moving, _masked(target, taken_out, 0, min(stands, head.seq)))
         here = max(stands, begin)
         copied = self._copied
@@ -257,6 +274,8 @@ class _Copying:
     def _check_created(self, session_id: str, head: Head) -> None:
         """Raise if others could not tell that the copy is the session that they were forked from."""
         copied = self._target.ancestor(session_id).head()
+        if session_id in self._flat:
+            return  # which begins where what it inherits begins
         if copied is None or copied.created != head.created:
             raise SessionExists(
                 f"session {session_id!r} in {self._target.where} has all events, but began at another time "
@@ -293,6 +312,12 @@ def _masked(log: Log, taken_out: Redactions, after: int, upto: int) -> Iterator[
         keyed = chunk.keyed()
         for event in chunk.events():
             yield Moved(masked(taken_out, event), keyed.get(event.seq, 1) - 1)
+
+
+def _inherited(log: Log, upto: int) -> Iterator[Moved]:
+    """Yield all events that a fork shows, as those of a session by itself."""
+    for event, more, _ in share.given_away(log, upto, redact=False, alone=True):
+        yield Moved(alone(event), more)
 
 
 def _batch(moving: Iterator[Moved]) -> Iterator[list[Moved]]:

@@ -68,11 +68,11 @@ def _jsonl(
     given = share.given_away(log, upto, redact=redacted, after=after, parts=parts, alone=True)
     for event, more, count in given:
         redactions += count
-        yield writer.event(_alone(event) if not own_only else event, more)
+        yield writer.event(alone(event) if not own_only else event, more)
     yield writer.end(redactions)
 
 
-def _alone(event: Event) -> Event:
+def alone(event: Event) -> Event:
     """Return an event so that it does not make a fork of a session that has all it inherited."""
     # Only the first one would: one was forked where nothing had been said yet.
     if event.seq == 1 and event.kind == SESSION_FORKED:

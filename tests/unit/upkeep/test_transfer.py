@@ -22,6 +22,7 @@ from hansard.errors import (
 )
 from tests.unit.event.keys import KEYS, telltale
 from tests.unit.evidence import log_of, tree
+from tools.crash.erasure import leaks
 
 USER = {"role": "user", "content": "hi"}
 
@@ -636,3 +637,45 @@ def test_a_copy_goes_on_after_its_source_was_compacted(tmp_path: Path) -> None:
         report = source.copy_to(target)
         assert (report.failed, report.events) == ({}, 1)
         assert target.session("s").messages() == session.messages()
+
+
+def test_a_scoped_copy_takes_only_what_its_sessions_can_read(tmp_path: Path) -> None:
+    """A fork from outside of a scope is copied with what it inherits, and nothing else of its parent is."""
+    with (
+        hansard.open(tmp_path / "from", durability="os") as store,
+        hansard.open(tmp_path / "to", durability="os") as target,
+    ):
+        parent = store.session("b/0")
+        parent.add_messages([{"content": "given"}, {"content": "taken out qzxwvutsrq"}])
+        parent.fork("a/1").add_message({"content": "mine"}, key="k")
+        parent.add_message({"content": "later plmoknijbuh"})
+        parent.set_title("title edcrfvtgbyhn")
+        parent.set_metadata(user="value ujmikolpqaws")
+        parent.redact(2)
+        store.session("a/1").fork("a/2").add_message({"content": "also mine"})
+        mine = store.scoped("a/")
+        for added in (0, 1):
+            report = mine.copy_to(target)
+            assert (report.sessions, report.ancestors, report.failed) == (2, [], {})
+            assert target.session("a/1").messages() == mine.session("a/1").messages()
+            assert target.session("a/2").messages() == mine.session("a/2").messages()
+            assert report.found == (added and 4 + 6)
+            store.session("a/1").add_message({"content": "more"})
+        assert [info.id for info in target.sessions().items] == ["a/1", "a/2"]
+        assert target.session("a/1").add_message({"content": "mine"}, key="k").seq == 4
+        assert target.verify().ok
+        secrets = ("qzxwvutsrq", "plmoknijbuh", "edcrfvtgbyhn", "ujmikolpqaws")
+        assert [leaks(tmp_path / "to", word) for word in secrets] == [[]] * 4
+
+
+def test_a_scoped_copy_fails_where_an_ancestor_has_redacted_since(tmp_path: Path) -> None:
+    """What an ancestor outside of the scope takes out after a copy is not left there without a word."""
+    with (
+        hansard.open(tmp_path / "from", durability="os") as store,
+        hansard.open(tmp_path / "to", durability="os") as target,
+    ):
+        store.session("b/0").add_messages([{"content": "one"}, {"content": "two"}])
+        store.session("b/0").fork("a/1")
+        assert store.scoped("a/").copy_to(target).failed == {}
+        store.session("b/0").redact(1)
+        assert list(store.scoped("a/").copy_to(target).failed) == ["a/1"]
