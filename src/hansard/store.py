@@ -373,7 +373,7 @@ class Store:
         """List sessions, with what can be said about each without reading it.
 
         What was acknowledged before the call is in it. A session that cannot be read is listed too, and says
-        why. Pages neither skip nor repeat a session, also if it changes meanwhile.
+        why. A session whose place in the order changes between two pages may be on both or on neither.
 
         Args:
             prefix: only ids that begin so.

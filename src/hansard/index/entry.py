@@ -69,7 +69,8 @@ class Hit(msgspec.Struct, frozen=True):
         role: who said it; empty for a title, and for a message that does not say.
         snippet: the text around what was found, on one line; `…` where something is left out.
         matches: where in the snippet the words stand that were found: start and end of each.
-        rank: how well it fits: the higher, the better. Only to be compared with others of the same search.
+        rank: how well it fits, from its own text: the higher, the better. Only to be compared with others of
+            the same search.
         title: the title of the session; None if it has none.
     """
 
