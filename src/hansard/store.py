@@ -409,8 +409,14 @@ class Store:
             damaged=damaged,
         )
         return finder.of(self._backend).sessions(
-            wanted, order=order, limit=limit, cursor=cursor, progress=progress
+            wanted, order=order, limit=limit, cursor=cursor, progress=self._told(progress)
         )
+
+    def _told(
+        self, progress: Callable[[int, int], None] | None
+    ) -> Callable[[int, int], None] | None:
+        """Return what to call; nothing in a scoped store, since all sessions of the whole are counted."""
+        return None if self._backend.prefix else progress
 
     def count(
         self,
@@ -492,7 +498,7 @@ class Store:
             exists = self._backend.log(session).head() is not None
             if not exists or not session.startswith(prefix):
                 return []
-        hits = finder.of(self._backend).search(sought, progress=progress)
+        hits = finder.of(self._backend).search(sought, progress=self._told(progress))
         if hits is None:
             assert session is not None  # of many, one that cannot be read is passed over
             # Which says why it cannot be read.
@@ -516,7 +522,7 @@ class Store:
 
         self._backend.check_open()
         wanted = Wanted(self._backend.prefix, prefix)
-        return finder.of(self._backend).stats(wanted, progress=progress)
+        return finder.of(self._backend).stats(wanted, progress=self._told(progress))
 
     def _wanted(
         self,

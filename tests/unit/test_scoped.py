@@ -148,3 +148,13 @@ def test_hits_tell_nothing_of_other_tenants(tmp_path: Path) -> None:
             )
     assert found[0]
     assert found[0] == found[1]
+
+
+def test_progress_tells_nothing_of_other_tenants(store: Store) -> None:
+    """A scoped store does not call `progress`: the index is of all sessions, and so are its counts."""
+    told: list[tuple[int, int]] = []
+    mine = store.scoped("a/")
+    mine.search("x", progress=lambda done, total: told.append((done, total)))
+    mine.sessions(progress=lambda done, total: told.append((done, total)))
+    mine.stats(progress=lambda done, total: told.append((done, total)))
+    assert told == []
