@@ -13,8 +13,8 @@ import pytest
 import hansard
 from hansard.log import disk
 from hansard.upkeep.examination import Examination, Remark
-from tests.unit.evidence import index_of
 from tests.crashlab import faults
+from tests.unit.evidence import index_of
 
 ROOT = os.geteuid() == 0
 PATIENCE = 60.0
