@@ -51,6 +51,7 @@ __all__ = [
     "Remark",
     "RepairReport",
     "Said",
+    "ScrubReport",
     "SecretRefused",
     "SeqConflict",
     "Session",
@@ -112,6 +113,7 @@ _LATER = {
     "Remark": "upkeep.examination",
     "RepairReport": "upkeep.repair",
     "Said": "upkeep.comparison",
+    "ScrubReport": "upkeep.scrub",
     "SecretRefused": "errors",
     "SeqConflict": "errors",
     "Session": "session",
@@ -183,6 +185,7 @@ if TYPE_CHECKING:
     from hansard.upkeep.examination import Examination, Remark
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.repair import RepairReport
+    from hansard.upkeep.scrub import ScrubReport
     from hansard.upkeep.transfer_copy import CopyReport
     from hansard.upkeep.transfer_import import ImportReport
     from hansard.upkeep.verify import SessionReport, StoreReport

@@ -42,6 +42,7 @@ from hansard.stream import Stream
 if TYPE_CHECKING:
     from hansard.upkeep.comparison import Comparison, Side
     from hansard.upkeep.dropping import DropReport
+    from hansard.upkeep.scrub import ScrubReport
     from hansard.upkeep.transfer_export import Format
 
 #: The last characters of a fresh id are random; so many tell the streams of a session apart.
@@ -263,22 +264,26 @@ class Session(Reading):
             event = next(filter(partial(scrub.finishes, event), self.events(after=seq)), event)
         return self._append([scrub.redaction(event, reason)])[0]
 
-    def scrub(self, *texts: str, reason: str = "scrubbed") -> list[Event]:
-        """Take secrets out of everything that is stored, for good; return the events that do it.
+    def scrub(self, *texts: str, reason: str = "scrubbed") -> "ScrubReport":
+        """Remove secrets from everything that is stored, permanently; return how many were found.
 
-        What looks like a credential is replaced by a word that says so, in messages, summaries, metadata
-        and the application's own events, in all views and at all times. **This cannot be undone**: once
-        compaction has removed the bytes, nobody can bring them back. Everything else stays as it was said.
+        What looks like a credential is replaced by a mark in messages, summaries, metadata and the
+        application's own events, in all views and at all times. **This cannot be undone**: compaction
+        removes the bytes. Everything else stays as it is.
 
         Args:
-            texts: further texts to take out, wherever they stand.
+            texts: further texts to remove. They are found in strings, also escaped in JSON inside a string,
+                as in a tool's arguments; a number that contains one is replaced as a whole. The report says
+                for each in how many places it was found; 0 means that it is stored nowhere in this form.
             reason: kept with the redactions.
         """
-        if not all(texts):
-            raise InvalidEvent("what is to be scrubbed must be texts that are not empty")
-        from hansard.upkeep import scrub
+        if not all(isinstance(text, str) and text for text in texts):
+            raise InvalidEvent("texts to scrub must be strings that are not empty")
+        from hansard.upkeep.scrub import Scrubber, ScrubReport
 
-        return self._append(list(scrub.scrub(self.events(), texts, reason)))
+        scrubber = Scrubber(texts)
+        events = self._append(list(scrubber.redactions(self.events(), reason)))
+        return ScrubReport(self.id, events, scrubber.credentials, tuple(scrubber.places))
 
     def drop_history(self, before: int, *, reason: str = "", dry_run: bool = False) -> "DropReport":
         """Take everything that was said before a seq out of every view, for good; return what that is.

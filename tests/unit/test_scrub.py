@@ -1,7 +1,9 @@
 """Scrubbing: secrets leave what is stored, for good, and nothing else changes."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -55,8 +57,9 @@ def test_secrets_are_gone_everywhere_at_all_times(store: Store) -> None:
     child.add_message({"n": 2})
     assert KEY in shown(session)
     done = session.scrub()
-    assert len(done) >= 5
-    assert all(event.kind == "message.redacted" for event in done)
+    assert len(done.events) >= 5
+    assert done.credentials >= 5
+    assert all(event.kind == "message.redacted" for event in done.events)
     for read in (session, child, store.session("a")):
         assert KEY not in shown(read)
         assert KEY[9:] not in shown(read)
@@ -65,7 +68,7 @@ def test_secrets_are_gone_everywhere_at_all_times(store: Store) -> None:
     assert first["content"].startswith("use [redacted")
     assert session.messages(view="history")[1]["content"] == "Done."
     assert next(event.data for event in session.events() if event.kind == "x.call")["code"] == 200
-    assert session.scrub() == [], "nothing is left to take out"
+    assert session.scrub().events == [], "nothing is left to remove"
 
 
 def test_texts_can_be_named(store: Store) -> None:
@@ -73,14 +76,86 @@ def test_texts_can_be_named(store: Store) -> None:
     session = store.session("a")
     session.add_message({"role": "user", "content": "my dog is called Rex, good Rex"})
     session.set_metadata(pet={"Rex": "Rex"})
-    assert session.scrub() == []
+    assert session.scrub().events == []
     before = session.seq
-    session.scrub("Rex", reason="asked for")
+    report = session.scrub("Rex", "Rover", reason="requested")
+    assert (report.places, report.credentials) == ((4, 0), 0)
+    assert "Rex" not in repr(report)
     assert session.messages()[0]["content"] == "my dog is called [redacted], good [redacted]"
     assert "Rex" not in shown(session)
     assert session.seq > before
     with pytest.raises(hansard.InvalidEvent, match="not empty"):
         session.scrub("")
+
+
+#: Quotes, a backslash, a line break, letters beyond ASCII and beyond 16 bits, and what some encoders escape.
+ODD = 'He said "no" \\ to\nMüller/日本 <🙂>'
+
+
+def _compact(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _escaped(value: object) -> str:
+    """Encode as an encoder does that escapes more than it must."""
+    text = json.dumps(value).replace("/", "\\/").replace("<", "\\u003C").replace(">", "\\u003e")
+    return text.replace("\\u00fc", "\\u00FC")
+
+
+@pytest.mark.parametrize("encode", [json.dumps, _compact, _escaped])
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_texts_in_json_inside_a_string_are_removed(
+    store: Store, encode: Callable[[object], str], depth: int
+) -> None:
+    """N-66: a text is found however its JSON was encoded, in a string in a string, and that stays JSON."""
+    arguments: object = {"before": 1, "q": [f"a {ODD} b"], "after": "x\ny"}
+    for _ in range(depth):
+        arguments = encode({"deep": arguments})
+    session = store.session("a")
+    session.add_message({"role": "assistant", "tool_calls": [{"arguments": arguments}]})
+    session.add_message({"role": "user", "content": f"log: {arguments}"[:-1]})
+    report = session.scrub(ODD)
+    assert report.places == (2,)
+    assert len(report.events) == 2
+    left: Any = session.messages()[0]["tool_calls"][0]["arguments"]
+    for _ in range(depth):
+        left = json.loads(left)["deep"]
+    assert left == {"before": 1, "q": ["a [redacted] b"], "after": "x\ny"}
+    for piece in ("said", "ller", "日本", "u65e5"):
+        assert piece not in shown(session)
+    assert session.scrub(ODD).places == (0,)
+
+
+def test_numbers_that_hold_a_text_are_replaced(store: Store) -> None:
+    """N-66: a card's number is removed as a number, in metadata, in a message and in a tool's arguments."""
+    card = 4111_1111_1111_1111
+    session = store.session("a")
+    session.add_message({"role": "user", "card": card, "amount": 41.5, "n": [1, True]})
+    session.add_message({"role": "assistant", "arguments": json.dumps({"card": card, "n": 1})})
+    session.set_metadata(customer={"card": card})
+    report = session.scrub("1111111111")
+    assert report.places == (3,)
+    assert "1111111111" not in shown(session)
+    assert session.messages()[0] == {
+        "role": "user", "card": "[redacted]", "amount": 41.5, "n": [1, True]
+    }  # fmt: skip
+    assert json.loads(session.messages()[1]["arguments"]) == {"card": "[redacted]", "n": 1}
+
+
+def test_a_text_that_is_also_syntax_leaves_json(store: Store) -> None:
+    """N-66: what JSON needs to be read is not cut in two: the arguments of a tool stay JSON."""
+    session = store.session("a")
+    for text in ("name", "00e9", '"', "{", "true", "u00e9"):
+        arguments = json.dumps({"a": "x\name", "é": True, "c": 'C:\\name, a "quote", u00e9, {'})
+        session.add_message({"role": "assistant", "arguments": arguments})
+        session.scrub(text)
+        (*_, last) = session.messages()
+        assert text not in _strings(last["arguments"])
+
+
+def _strings(text: str) -> list[str]:
+    """Return the strings in JSON; a text that is not JSON fails, unless nothing is left of it."""
+    return [] if text == "[redacted]" else [str(value) for value in json.loads(text).values()]
 
 
 def test_a_fork_keeps_its_parent_whatever_is_taken_out(store: Store) -> None:
@@ -90,7 +165,7 @@ def test_a_fork_keeps_its_parent_whatever_is_taken_out(store: Store) -> None:
     child = parent.fork("child")
     child.add_message({"role": "user", "content": "good rex"})
     done = child.scrub("rex", "2", "0", "seq", "message", "parent")
-    assert {event.data["kind"] for event in done} == {"message.added"}
+    assert {event.data["kind"] for event in done.events} == {"message.added"}
     store.compact()
     for session in (child, store.session("child")):
         assert session.parent == "rex/2"
@@ -134,8 +209,8 @@ def test_the_words_of_the_format_stay(store: Store) -> None:
     )
     assert other == {
         "[redacted]": "[redacted]",
-        "[redacted] [redacted]": 1,
-        "[redacted] [redacted] (2)": 2,
+        "[redacted] [redacted]": "[redacted]",
+        "[redacted] [redacted] (2)": "[redacted]",
     }
     assert store.verify().ok
 

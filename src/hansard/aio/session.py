@@ -25,6 +25,7 @@ from hansard.state.views import View
 from hansard.upkeep.compaction import CompactReport
 from hansard.upkeep.dropping import DropReport
 from hansard.upkeep.repair import RepairReport
+from hansard.upkeep.scrub import ScrubReport
 from hansard.upkeep.verify import SessionReport
 
 if TYPE_CHECKING:
@@ -209,8 +210,8 @@ class Session:
         """Remove the message at a seq from every view, for good."""
         return await self._write(lambda session: session.redact(seq, reason=reason))
 
-    async def scrub(self, *texts: str, reason: str = "scrubbed") -> list[Event]:
-        """Take secrets out of everything that is stored, for good: this cannot be undone."""
+    async def scrub(self, *texts: str, reason: str = "scrubbed") -> ScrubReport:
+        """Remove secrets from everything that is stored, permanently; return how many were found."""
         return await self._write(lambda session: session.scrub(*texts, reason=reason))
 
     async def drop_history(
