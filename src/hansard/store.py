@@ -60,7 +60,8 @@ def open(
 
     Args:
         path: a directory; `memory:` for a store that lives as long as this object; or the URL of a database,
-            `postgresql://…`, as libpq takes it, for a store that many machines share.
+            `postgresql://…`, as libpq takes it, for a store that many machines share. Any other scheme is
+            refused: a directory with a colon in its name needs a slash before it, as in `./a:b`.
         create: make the directory, or the tables, if they are not there; otherwise raise `StoreNotFound`.
         read_only: write nothing at all; works on a read-only file system.
         durability: "sync": an acknowledged append survives a power cut. "os": it survives a killed
@@ -85,7 +86,7 @@ def open(
         from hansard.backend.memory import MemoryBackend
 
         return Store(MemoryBackend())
-    if where.startswith(("postgresql://", "postgres://")):
+    if _is_database(where):
         return _open_database(
             where,
             schema=schema,
@@ -113,6 +114,16 @@ def open(
 
         without_texts(backend)
     return Store(backend)
+
+
+def _is_database(path: str) -> bool:
+    """Return whether a path is the URL of a database; raise ValueError for an unknown scheme."""
+    # Most paths are directories, and need no more.
+    if ":" not in path.partition("/")[0]:
+        return False
+    from hansard.backend.postgres import address
+
+    return address.is_address(path)
 
 
 def _open_database(url: str, *, schema: str | None, search_index: bool, **options: Any) -> "Store":
@@ -151,9 +162,7 @@ def migrate(path: str, *, schema: str | None = None) -> list[int]:
         path: the URL of the database.
         schema: the schema that the store's tables are in, as for `open`.
     """
-    from hansard.backend.postgres import address
-
-    if not address.is_address(path):
+    if not _is_database(path):
         if schema is not None:
             raise ValueError(f"schema is for a database, and {path!r} is none; leave it out")
         open(path, create=False, read_only=True).close()

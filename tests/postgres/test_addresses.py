@@ -1,9 +1,17 @@
 """The URL of a store: what it may say, and what nobody gets to see of it."""
 
+import asyncio
+import traceback
+from pathlib import Path
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import hansard
+from hansard.adapters import opening
 from hansard.backend.postgres import address
+from hansard.cli.app import run
 
 PASSWORD = "s3cr:t/ä?&="  # noqa: S105 - nobody's
 QUOTED = "s3cr%3At%2F%C3%A4%3F%26%3D"
@@ -69,3 +77,111 @@ def test_a_url_that_contradicts_itself_is_refused() -> None:
     for path in ("memory:", "somewhere"):
         with pytest.raises(ValueError, match="schema is for a database"):
             hansard.open(path, schema="a")
+
+
+SECRET = "Zq7xK"  # noqa: S105 - nobody's
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://u:{SECRET}?w@localhost:1/db", f"postgresql://u:w@{SECRET}@localhost:1/db",
+        f"postgresql://u:{SECRET}@w@localhost:1/db", f"postgresql://u:w/{SECRET}@localhost:1/db",
+        f"postgresql://u:w?{SECRET}=1@localhost:1/db", f"postgresql://u:1?{SECRET}@localhost:1/db",
+        f"postgresql://u:{SECRET}", f"postgres://u:{SECRET}/db", f"postgresql://u:w@{SECRET}?a=b@localhost:1/db",
+        f"postgresql://localhost:1/db?password={SECRET}@w", f"postgresql://u:a:{SECRET}@/w@localhost:1/db",
+    ],
+)  # fmt: skip
+def test_a_password_that_is_not_escaped_is_refused_and_not_shown(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """N-65: an `@`, `?` or `/` in a password is refused, before libpq names a part of it as host or port."""
+    assert SECRET not in address.shown(url) + repr(hansard.aio.open(url))
+    with pytest.raises(ValueError, match="%40, %2F, %3F") as caught:
+        hansard.open(url + ("&" if "?" in url else "?") + "patience=0")
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    with pytest.raises(ValueError, match="%40"):
+        hansard.migrate(url)
+    monkeypatch.setenv("HANSARD_STORE", url)
+    for words in (["ls"], ["doctor"], ["doctor", "--json"], ["--store", url, "stats", "--json"]):
+        assert run(words) != 0
+        assert SECRET not in "".join(capsys.readouterr())
+
+
+#: No letter of these is in the rest of an address, or of an error.
+_PIECE = st.text("ĀĂĄ", min_size=1, max_size=4)
+
+
+@given(
+    pieces=st.lists(st.sampled_from("@?/:#=+%[], ") | _PIECE, min_size=1, max_size=8),
+    as_option=st.booleans(),
+)
+def test_no_part_of_any_password_is_shown(pieces: list[str], as_option: bool) -> None:
+    """N-65: whatever a password consists of, neither the address nor an error shows a letter of it."""
+    password = "".join(pieces)
+    url = "postgresql://user:" + password + "@host:5432/db"
+    if as_option:
+        url = "postgresql://user@host/db?sslmode=disable&password=" + password
+    told = address.shown(url)
+    try:
+        found = address.read(url)
+    except ValueError as error:
+        told += f"{error!r}"
+    else:
+        told += repr(found) + found.hide(f"no {password}: {' '.join(password.split())} there")
+    assert not set("ĀĂĄ") & set(told)
+
+
+#: Addresses of other kinds of stores, and mistakes.
+STRANGE = [
+    ":memory:", "MEMORY:", "memory://", "memory:x", "sqlite:///x", "sqlite:x", "mysql://u:Zq7xK@h/db",
+    "postgressql://u:Zq7xK@h/db", "POSTGRESQL://u:Zq7xK@h/db", "postgresql:/u:Zq7xK@h", "s3://bucket/x",
+    "file:///tmp/x", "file:x", "redis://:Zq7xK@h", "postgresql+asyncpg://u:Zq7xK@h/db", "u:Zq7xK@h/db",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", STRANGE)
+def test_other_schemes_are_refused_and_nothing_is_created(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """N-65: an unknown scheme is named, without what follows it, and never taken for a directory."""
+    monkeypatch.chdir(tmp_path)
+    scheme = path.partition(":")[0]
+
+    async def wait() -> None:
+        await hansard.aio.open(path)
+
+    for call in (
+        lambda: hansard.open(path),
+        lambda: hansard.open(Path(path) if path != "memory://" else path),
+        lambda: hansard.migrate(path),
+        lambda: opening.opened(path),
+        lambda: asyncio.run(wait()),
+    ):
+        with pytest.raises(
+            ValueError, match=f"the scheme '{scheme}'".replace("+", r"\+")
+        ) as caught:
+            call()
+        assert "Zq7xK" not in "".join(traceback.format_exception(caught.value))
+        assert "'postgresql://…'" in str(caught.value)
+    assert "Zq7xK" not in repr(hansard.aio.open(path))
+    monkeypatch.setenv("HANSARD_STORE", path)
+    for words in (["add", "a", "hello"], ["--store", path, "ls"], ["doctor", "--json"]):
+        assert run(words) != 0
+        shown = "".join(capsys.readouterr())
+        assert f"the scheme '{scheme}'" in shown
+        assert "Zq7xK" not in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_with_a_colon_needs_a_slash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A colon after a slash is a part of a name; so is `memory` without one."""
+    monkeypatch.chdir(tmp_path)
+    for path in ("./a:b", str(tmp_path / "c:d"), "memory", "e/f:g"):
+        with hansard.open(path, durability="os") as store:
+            store.session("s").add_message({"role": "user", "content": "x"})
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a:b", "c:d", "e", "memory"]
+    with hansard.open("memory:") as store:
+        assert list(store.sessions().items) == []

@@ -44,7 +44,8 @@ def settled(store: StoreLike) -> Settled:
     path = os.fsdecode(store)
     if path == _MEMORY:
         return hansard.open(path)
-    return path if "://" in path or not path else os.path.abspath(path)
+    # What has a scheme is no path: `hansard.open` takes it as it is, or refuses it.
+    return path if not path or ":" in path.partition("/")[0] else os.path.abspath(path)
 
 
 def opened(store: StoreLike) -> hansard.Store:
