@@ -63,11 +63,11 @@ def test_tool_calls_are_compared(runs: Path) -> None:
     assert told == [
         "tool calls:",
         "  lookup: asked something else",
-        "    -    2  lookup(order=1) ← sent",
-        "    +    2  lookup(order=2) ← lost",
+        '    -    2  lookup({"order": 1}) ← sent',
+        '    +    2  lookup({"order": 2}) ← lost',
         "  today: asked the same, answered something else",
-        "    -    4  today() ← sent",
-        "    +    4  today() ← lost",
+        "    -    4  today({}) ← sent",
+        "    +    4  today({}) ← lost",
     ]
     document = hansard("diff", "run/1", "run/2", "--json", store=runs).json
     assert [call["what"] for call in document["calls"]] == ["arguments", "result"]

@@ -20,7 +20,7 @@ from hansard.cli.messages import Said, read
                 "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": '{"a": 1}'}}],
             },
             "assistant",
-            [Said("text", "Look:"), Said("call", "a=1", "f", "c")],
+            [Said("text", "Look:"), Said("call", '{"a": 1}', "f", "c")],
         ),
         (
             {"role": "assistant", "tool_calls": [{"id": "c", "function": {"arguments": "{bro"}}]},
@@ -40,12 +40,12 @@ from hansard.cli.messages import Said, read
         (
             {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
             "assistant",
-            [Said("call", "", "f", "c")],
+            [Said("call", "{}", "f", "c")],
         ),
         (
             {"type": "web_search_call", "id": "w", "action": {"query": "q"}},
             "assistant",
-            [Said("call", 'query="q"', "web_search")],
+            [Said("call", '{"query": "q"}', "web_search")],
         ),
         (
             {"type": "function_call_output", "call_id": "c", "output": "ok"},
@@ -67,7 +67,7 @@ from hansard.cli.messages import Said, read
                 ],
             },
             "assistant",
-            [Said("thinking", "hm"), Said("text", "so"), Said("call", "x=[1]", "g", "t")],
+            [Said("thinking", "hm"), Said("text", "so"), Said("call", '{"x": [1]}', "g", "t")],
         ),
         (
             {
@@ -91,7 +91,7 @@ from hansard.cli.messages import Said, read
                 ],
             },
             "assistant",
-            [Said("text", "so"), Said("call", "a=true", "f")],
+            [Said("text", "so"), Said("call", '{"a": true}', "f")],
         ),
         (
             {
@@ -100,6 +100,11 @@ from hansard.cli.messages import Said, read
             },
             "tool",
             [Said("result", "1", "f")],
+        ),
+        (
+            {"role": "assistant", "content": "so", "reasoning_content": "hm"},
+            "assistant",
+            [Said("thinking", "hm"), Said("text", "so")],
         ),
         ({"n": 1}, "message", [Said("data", '{"n": 1}')]),
         (
@@ -119,3 +124,10 @@ def test_known_shapes_are_read_and_others_are_shown(
     spoken = read(message)
     assert (spoken.role, spoken.pieces, spoken.partial) == (role, pieces, False)
     assert read({**message, "partial": True}).partial
+
+
+def test_all_members_are_shown_on_request() -> None:
+    """With --full, a member that is not known here is shown next to what is."""
+    message = {"role": "user", "content": "hi", "odd": {"n": 1}}
+    assert read(message).pieces == [Said("text", "hi")]
+    assert read(message, all_members=True).pieces[1:] == [Said("data", '{"odd": {"n": 1}}')]

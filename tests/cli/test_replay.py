@@ -29,8 +29,8 @@ def test_it_tells_what_happened_in_order(store: Path) -> None:
         "    Where is my refund?",
         "    I asked twice.",
         "assistant",
-        "    → lookup(order=42, deep=true)",
-        "tool ← lookup " + " ".join(["sent"] * 32) + " … (339 characters more; --full shows all)",
+        '    → lookup({"order": 42, "deep": true})',
+        "tool ← lookup " + "sent " * 100,
         "· snapshot “looked” of seq 5",
         "assistant, bit by bit",
         "    It was sent.",
@@ -39,8 +39,6 @@ def test_it_tells_what_happened_in_order(store: Path) -> None:
         '· x.todo {"task": "call back"}',
         "· metadata: user = u8",
     ]
-    full = hansard("replay", "agent/1", "--full", store=store)
-    assert "sent " * 99 in full.out
 
 
 def test_json_prints_the_events_as_they_are_stored(store: Path) -> None:
@@ -105,7 +103,7 @@ def test_at_shows_state_and_view_of_that_point(store: Path) -> None:
     told = hansard("replay", "agent/1", "--at", "looked", store=store).out
     assert "agent/1 “Refund”" in told
     assert "the model view at 5:" in told
-    assert "→ lookup(order=42, deep=true)" in told
+    assert '→ lookup({"order": 42, "deep": true})' in told
     assert "It was sent" not in told
 
 
@@ -136,7 +134,7 @@ def test_diff_says_what_changed_between_two_points(store: Path) -> None:
     assert told[:3] == [
         "agent/1: from 3 to 12",
         "model view: 2 messages the same, 3 added, 0 removed",
-        "  + assistant: → lookup(order=42, deep=true)",
+        '  + assistant: → lookup({"order": 42, "deep": true})',
     ]
     assert "  - user = u7" in told
     assert "  + user = u8" in told
@@ -209,12 +207,19 @@ def test_follow_waits_for_more(store: Path) -> None:
         process.communicate()
 
 
-def test_markdown_is_rendered_on_a_terminal(store: Path, terminal: OpenTerminal) -> None:
-    """On a terminal Markdown is shown as it is meant; in a pipe it stays as it was written."""
-    shown = terminal("replay", "agent/1", "--to", "2", store=store)
+@pytest.mark.parametrize("words", [("replay", "--to", "2"), ("show",), ("tail", "-n", "12")])
+def test_markdown_is_rendered_on_request(
+    words: tuple[str, ...], store: Path, terminal: OpenTerminal
+) -> None:
+    """--markdown renders it on a terminal, and not in a pipe; without it every character is shown."""
+    shown = terminal(*words, "agent/1", "--markdown", store=store, rows=50)
     assert shown.wait() == 0
     assert "    You are helpful." in shown.lines
     assert b"\x1b[1mhelpful" in shown.raw
+    plain = terminal(*words, "agent/1", store=store, rows=50)
+    assert plain.wait() == 0
+    assert "    You are **helpful**." in plain.lines
+    assert "    You are **helpful**.\n" in hansard(*words, "agent/1", "--markdown", store=store).out
 
 
 @pytest.mark.parametrize("columns", [20, 200])

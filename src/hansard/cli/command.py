@@ -117,6 +117,14 @@ def define(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., int
     return make
 
 
+#: The option of commands that show what was said.
+markdown_option = click.option(
+    "--markdown",
+    is_flag=True,
+    help="Render Markdown, on a terminal. Without it, texts are shown verbatim.",
+)
+
+
 def one_line(text: str) -> str:
     """Return a text without its line breaks."""
     return " ".join(text.split())

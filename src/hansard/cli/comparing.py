@@ -11,6 +11,7 @@ import msgspec
 from hansard.cli.messages import read
 from hansard.cli.screen import Screen, many
 from hansard.cli.telling import short
+from hansard.cli.visible import cell
 
 if TYPE_CHECKING:
     from hansard import Session
@@ -65,8 +66,8 @@ def _changes(found: "Mapping[str, Any]") -> dict[str, Change]:
     return {key: Change(change.a, change.b) for key, change in found.items()}
 
 
-def show(screen: Screen, difference: Difference) -> None:
-    """Tell a difference to a person."""
+def show(screen: Screen, difference: Difference, *, full: bool) -> None:
+    """Tell a difference to a person. `full`: shorten nothing."""
     screen.line(
         (f"{difference.session}: from {difference.before} to {difference.after}", "bold"),
     )
@@ -78,7 +79,9 @@ def show(screen: Screen, difference: Difference) -> None:
         ("+", "green", difference.added),
     ):
         for message in messages:
-            screen.line((f"{sign} {brief(message)}", style), indent=2)
+            text = brief(message, None if full else 100)
+            screen.line((f"{sign} {text}", style), indent=2)
+    length = None if full else 60
     for name, changed in (
         ("metadata", difference.metadata),
         ("snapshots", difference.snapshots),
@@ -88,16 +91,16 @@ def show(screen: Screen, difference: Difference) -> None:
             screen.line(f"{name}:")
         for key, change in changed.items():
             if change.before is not msgspec.UNSET:
-                screen.line((f"- {key} = {short(change.before)}", "red"), indent=2)
+                screen.line((f"- {key} = {short(change.before, length)}", "red"), indent=2)
             if change.after is not msgspec.UNSET:
-                screen.line((f"+ {key} = {short(change.after)}", "green"), indent=2)
+                screen.line((f"+ {key} = {short(change.after, length)}", "green"), indent=2)
 
 
-def brief(message: Mapping[str, Any], length: int = 100) -> str:
-    """Return a message in one line."""
-    spoken = read(message)
+def brief(message: Mapping[str, Any], length: int | None = 100) -> str:
+    """Return a message in one line, with `↵` for a line break, of bounded length."""
+    spoken = read(message, all_members=length is None)
     said = [
         f"→ {piece.name}({piece.text})" if piece.what == "call" else piece.text
         for piece in spoken.pieces
     ]
-    return f"{spoken.role}: {short(' '.join(said), length)}"
+    return f"{cell(spoken.role)}: {short(' '.join(said), length)}"

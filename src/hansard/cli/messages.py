@@ -24,6 +24,8 @@ _FRAME: Final = frozenset(
         "object",
         "partial",
         "parts",
+        "reasoning",
+        "reasoning_content",
         "refusal",
         "role",
         "status",
@@ -32,6 +34,9 @@ _FRAME: Final = frozenset(
         "type",
     }
 )
+
+#: Members of chat messages in which providers return a model's thoughts as text.
+_REASONING: Final = ("reasoning_content", "reasoning")
 
 _PARTS: Final = {
     "system-prompt": "system",
@@ -60,12 +65,12 @@ class Spoken(NamedTuple):
     partial: bool = False
 
 
-def read(message: Mapping[str, Any]) -> Spoken:
-    """Return who speaks in a message, and what is said."""
+def read(message: Mapping[str, Any], *, all_members: bool = False) -> Spoken:
+    """Return the role of a message, and its pieces. `all_members`: also those that are not known here."""
     pieces = list(_pieces(message))
     role = _role(message, pieces)
     rest = {key: value for key, value in message.items() if key not in _FRAME}
-    if not pieces and rest:
+    if rest and (all_members or not pieces):
         pieces.append(Said("data", compact(rest)))
     return Spoken(role, pieces, partial=message.get("partial") is True)
 
@@ -76,14 +81,9 @@ def compact(value: object) -> str:
 
 
 def arguments(given: object) -> str:
-    """Return the arguments of a call as they would be written in one: `id=42, deep=true`."""
+    """Return the arguments of a call: a string verbatim, anything else as JSON."""
     if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError:
-            return str(given)
-    if isinstance(given, Mapping):
-        return ", ".join(f"{key}={compact(value)}" for key, value in given.items())
+        return given
     return "" if given is None else compact(given)
 
 
@@ -121,6 +121,9 @@ def _pieces(message: Mapping[str, Any]) -> Iterator[Said]:
         )
         return
     yield from _item(message)
+    for name in _REASONING:
+        if isinstance(message.get(name), str) and message[name]:
+            yield Said("thinking", message[name])
     yield from _content(message.get("content"))
     refusal = message.get("refusal")
     if isinstance(refusal, str) and refusal:

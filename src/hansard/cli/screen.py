@@ -1,9 +1,10 @@
 """Where output goes: a terminal, a pipe, or a program that reads JSON.
 
 Above: `commands`.  Below: `visible`; Rich, on a terminal only.
-On a terminal there are colours (unless NO_COLOR is set), tables that fit its width, rendered Markdown. In a
-pipe there is the same text, plain, one line for each line, never wrapped or cut. With --json there is
-nothing but JSON on stdout. Progress, questions and remarks go to stderr.
+On a terminal there are colours (unless NO_COLOR is set), and tables that fit its width. In a pipe there is
+the same text, plain, one line for each line, never wrapped or cut. Both show every character of a text: a
+line that does not fit the terminal is wrapped here, since Rich would drop spaces and expand tabs. With --json
+there is nothing but JSON on stdout. Progress, questions and remarks go to stderr.
 """
 
 import os
@@ -17,7 +18,7 @@ import click
 from hansard.cli.visible import cell, json_line, visible
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.progress import Progress as RichProgress
     from rich.text import Text
 
@@ -26,6 +27,9 @@ Piece = str | tuple[str, str]
 
 #: How many columns a terminal has that does not say so.
 _WIDTH: Final = 80
+
+#: How many columns there are between a terminal's tab stops.
+_TAB: Final = 8
 
 
 class Screen:
@@ -94,31 +98,39 @@ class Screen:
 
     # -- for people -----------------------------------------------------------------------------
 
-    def line(self, *pieces: Piece, indent: int = 0) -> None:
-        """Print a line, or several if the text has several; on a terminal, wrapped with its indent."""
+    def line(self, *pieces: Piece, indent: int = 0, hang: int = 0) -> None:
+        """Print a line, or several if the text has several: every character of it, spaces and tabs too.
+
+        On a terminal, what does not fit continues below, indented by `indent` and `hang` columns.
+        """
         if self.json:
             return
         if not self.terminal:
             text = visible("".join(p if isinstance(p, str) else p[0] for p in pieces))
-            margin = " " * indent
             for part in text.split("\n"):
-                sys.stdout.write(f"{margin}{part}".rstrip(" ") + "\n")
+                sys.stdout.write((" " * indent + part if part else "") + "\n")
             return
-        self.show(self.text(*pieces), indent=indent)
+        from rich.segment import Segment, Segments
+
+        margin = indent if self.width > 2 * indent else 0
+        styled = [(p, "") if isinstance(p, str) else p for p in pieces]
+        shown = [(visible(text), self.console.get_style(style or "none")) for text, style in styled]
+        segments: list[Segment] = []
+        for lead, start, end in _rows("".join(t for t, _ in shown), self.width, margin, hang):
+            segments.append(Segment(" " * lead if end > start else ""))
+            before = 0
+            for text, style in shown:
+                part = text[max(start - before, 0) : max(end - before, 0)]
+                before += len(text)
+                if part:
+                    segments.append(Segment(part, style))
+            segments.append(Segment.line())
+        self.console.print(Segments(segments), soft_wrap=True, end="")
 
     def beside(self, head: Sequence[Piece], said: Sequence[Piece]) -> None:
-        """Print a line with a head; on a terminal, what does not fit goes on beside the head."""
+        """Print a line with a head; on a terminal, what does not fit continues next to the head."""
         width = sum(columns_of(p if isinstance(p, str) else p[0]) for p in head)
-        if not head or not self.terminal or self.width < 2 * width:
-            self.line(*head, *said)
-            return
-        from rich.table import Table
-
-        grid = Table.grid(padding=0)
-        grid.add_column(width=width, no_wrap=True)
-        grid.add_column(overflow="fold")
-        grid.add_row(self.text(*head), self.text(*said))
-        self.console.print(grid)
+        self.line(*head, *said, hang=width if self.width >= 2 * width else 0)
 
     def bit(self, text: str) -> None:
         """Print a part of a line, at once: somebody is still speaking."""
@@ -136,23 +148,19 @@ class Screen:
             made.append(visible(text), style=style)
         return made
 
-    def show(self, what: "RenderableType", *, indent: int = 0) -> None:
-        """Print something of Rich's. On a terminal only."""
-        from rich.padding import Padding
-
-        margin = indent if self.width > 2 * indent else 0
-        self.console.print(Padding(what, (0, 0, 0, margin)) if margin else what)
-
     def markdown(self, text: str, *, indent: int = 0) -> None:
-        """Print a text that may be Markdown: rendered on a terminal, as it is in a pipe."""
+        """Print a text as Markdown: rendered on a terminal, as it is in a pipe."""
         if not self.terminal:
             self.line(text, indent=indent)
             return
         from rich.markdown import Markdown
+        from rich.padding import Padding
 
-        shown = _with_breaks(visible(text))
+        shown = _with_breaks(visible(text.replace("\r\n", "\n")))
+        margin = indent if self.width > 2 * indent else 0
         # Links as text: where a link leads must be seen before it is followed.
-        self.show(Markdown(shown, hyperlinks=False, code_theme="ansi_dark"), indent=indent)
+        rendered = Markdown(shown, hyperlinks=False, code_theme="ansi_dark")
+        self.console.print(Padding(rendered, (0, 0, 0, margin)))
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = ""
@@ -299,6 +307,32 @@ def _with_breaks(text: str) -> str:
         elif not fenced and line.strip() and lines[place + 1].strip():
             lines[place] = line + "  "  # two spaces: Markdown's own sign for it
     return "\n".join(lines)
+
+
+def _rows(text: str, width: int, indent: int, hang: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the rows that a text takes on a terminal: the indent, and where the row begins and ends.
+
+    Every character but a line feed is in a row. A row ends after a space or a tab if it has one; a space may
+    take the last column, which is free otherwise.
+    """
+    start = 0
+    for line in text.split("\n"):
+        end, lead, space, column = start + len(line), indent, start, indent
+        if not line.isascii() or "\t" in line or indent + len(line) >= width:
+            for place in range(start, end):
+                character = text[place]
+                step = _TAB - column % _TAB if character == "\t" else columns_of(character)
+                if place > start and column + step >= width + (character == " "):
+                    fold = space if space > start else place
+                    yield lead, start, fold
+                    start, lead = fold, indent + hang
+                    column = lead + columns_of(text[start:place])
+                    step = _TAB - column % _TAB if character == "\t" else step
+                column += step
+                if character in " \t":
+                    space = place + 1
+        yield lead, start, end
+        start = end + 1
 
 
 def columns_of(text: str) -> int:

@@ -8,7 +8,7 @@ memory than a short one.
 from typing import TYPE_CHECKING, Final
 
 from hansard.cli.keys import RESIZED, Keys
-from hansard.cli.screen import Screen
+from hansard.cli.screen import Screen, many
 from hansard.cli.telling import Teller
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ _LEAVE: Final = frozenset({"q", "escape", "end of input"})
 _HELP: Final = "n next · p back · g first · G last · 12 Enter go to 12 · q quit"
 
 
-def step_through(screen: Screen, session: "Session", seqs: list[int], *, full: bool) -> None:
+def step_through(
+    screen: Screen, session: "Session", seqs: list[int], *, full: bool, markdown: bool
+) -> None:
     """Show one event after another, as the keys say."""
     if not seqs:
         screen.line("no such events")
@@ -30,7 +32,8 @@ def step_through(screen: Screen, session: "Session", seqs: list[int], *, full: b
     typed = ""
     with Keys() as keys, screen.console.screen(hide_cursor=True):
         while True:
-            _draw(screen, session, seqs, place, typed, full=full)
+            teller = Teller(screen, full=full, markdown=markdown)
+            _draw(screen, session, seqs, place, typed, teller)
             key = keys.read()
             if key in _LEAVE:
                 return
@@ -73,19 +76,23 @@ def _nearest(seqs: list[int], wanted: int) -> int:
 
 
 def _draw(
-    screen: Screen, session: "Session", seqs: list[int], place: int, typed: str, *, full: bool
+    screen: Screen, session: "Session", seqs: list[int], place: int, typed: str, teller: Teller
 ) -> None:
     console = screen.console
     # What does not fit is cut off below: the lines of the frame must stay where they are.
     with console.capture() as captured:
         event = _event(session, seqs[place])
         if event is not None:
-            Teller(screen, full=full).event(event, alone=True)
-    body = captured.get().rstrip("\n").split("\n")
+            teller.event(event, alone=True)
+    body = captured.get().removesuffix("\n").split("\n")
     room = max(console.height - 3, 1)
     head = f"{session.id} — event {seqs[place]}, {place + 1} of {len(seqs)}"
     foot = f"go to {typed}▏ (Enter)" if typed else _HELP
-    lines = [*body[: room - 1], "…"] if len(body) > room else body + [""] * (room - len(body))
+    if len(body) > room:
+        more = f"… {many(len(body) - room + 1, 'line')} more: hansard replay --from {seqs[place]}"
+        lines = [*body[: room - 1], _fit(more, console.width)]
+    else:
+        lines = body + [""] * (room - len(body))
     console.file.write("\x1b[H")
     console.print(screen.text((_fit(head, console.width), "reverse")), end="\n", overflow="crop")
     console.file.write("".join(f"\x1b[2K{line}\n" for line in lines))

@@ -1,8 +1,10 @@
 """Tell events and messages to a person, each with its place and time.
 
 Above: `commands`.  Below: `messages`, `screen`.
-A message is shown as it is read: who speaks, the text (Markdown, on a terminal), a tool's call folded into
-one line, its result shortened. Every other event is one line that says what it did.
+A message is shown verbatim: the role, then every character of its texts, calls and results, control
+characters as escapes. Only very long texts are shortened, only on a terminal, and the output says so.
+Markdown is rendered on request only: it hides what it takes for markup. Every other event is one line that
+says what it did.
 """
 
 from collections.abc import Mapping
@@ -11,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from hansard.cli import messages
 from hansard.cli.messages import Said, compact
 from hansard.cli.screen import Piece, Screen, many
+from hansard.cli.visible import cell
 
 if TYPE_CHECKING:
     from hansard import Event
 
-#: So much of a call's arguments, of a result, of what is not known, and of a text, unless all is asked for.
+#: Maximum characters of an event's data, and of a part of a message on a terminal, without --full.
 _SHORT: Final = 160
 _LONG: Final = 8_000
 
@@ -37,14 +40,16 @@ class Teller:
 
     Args:
         screen: where to.
-        full: shorten nothing.
+        full: shorten nothing, and show a message's other members, too.
+        markdown: render texts as Markdown, on a terminal.
     """
 
-    __slots__ = ("_called", "_full", "_screen", "_stream")
+    __slots__ = ("_called", "_full", "_markdown", "_screen", "_stream")
 
-    def __init__(self, screen: Screen, *, full: bool = False) -> None:
+    def __init__(self, screen: Screen, *, full: bool = False, markdown: bool = False) -> None:
         self._screen = screen
         self._full = full
+        self._markdown = markdown
         #: The stream whose parts were told last, and the text of them; nothing else has come since.
         self._stream: tuple[str, str] | None = None
         #: The tools that were called and have not answered, by the ids of the calls.
@@ -94,7 +99,7 @@ class Teller:
             message = data.get("message")
             role = message.get("role") if isinstance(message, dict) else None
             head = self._head(event, session)
-            said = f"{role or 'message'}, bit by bit"
+            said = f"{cell(str(role or 'message'))}, bit by bit"
             self._screen.line(*head, (said, ROLES.get(str(role), "bold")))
             self._screen.bit(" " * _INDENT)
         self._stream = (stream, before + text)
@@ -108,58 +113,59 @@ class Teller:
             self._stream = None
 
     def _message(self, message: Mapping[str, Any], head: list[Piece]) -> None:
-        spoken = messages.read(message)
+        spoken = messages.read(message, all_members=self._full)
         style = ROLES.get(spoken.role.partition(" ")[0], "bold")
-        line: list[Piece] = [(spoken.role, style)]
+        line: list[Piece] = [(cell(spoken.role), style)]
         if spoken.partial:
             line.append((" (never finished)", "red"))
-        if len(spoken.pieces) == 1 and spoken.pieces[0].what == "result":
+        pieces = spoken.pieces
+        if len(pieces) == 1 and pieces[0].what == "result" and "\n" not in pieces[0].text:
             # The most frequent of all messages takes one line.
-            self._screen.beside(head, [*line, *self._result(spoken.pieces[0])])
+            said = self._cut(pieces[0].text)
+            self._screen.beside(head, [*line, (f" {self._answering(pieces[0])}", "yellow"), *said])
             return
         self._screen.beside(head, line)
-        for piece in spoken.pieces:
+        for piece in pieces:
             self._piece(piece)
 
     def _piece(self, piece: Said) -> None:
+        said = self._cut(piece.text)
         match piece.what:
+            case "text" if self._markdown:
+                self._screen.markdown("".join(said), indent=_INDENT)
             case "text":
-                self._screen.markdown(self._cut(piece.text, _LONG), indent=_INDENT)
+                self._screen.line(*said, indent=_INDENT)
             case "call":
                 self._called[piece.call_id] = piece.name
-                given = self._cut(piece.text, _SHORT, one_line=True)
-                self._screen.line(
-                    ("→ ", "yellow"), (piece.name, "yellow"), f"({given})", indent=_INDENT
-                )
+                name = f"→ {cell(piece.name)}"
+                self._screen.line((name, "yellow"), "(", *said, ")", indent=_INDENT)
+            case "result" if "\n" in piece.text:
+                self._screen.line((self._answering(piece).rstrip(), "yellow"), indent=_INDENT)
+                self._screen.line(*said, indent=2 * _INDENT)
             case "result":
-                self._screen.line(*self._result(piece)[1:], indent=_INDENT)
+                self._screen.line((self._answering(piece), "yellow"), *said, indent=_INDENT)
             case "thinking":
-                text = self._cut(piece.text, _SHORT, one_line=True)
-                self._screen.line((f"(thinks) {text}", "dim italic"), indent=_INDENT)
+                thought: list[Piece] = [(text, "dim italic") for text in ("(thinks) ", *said)]
+                self._screen.line(*thought, indent=_INDENT)
             case _:
-                text = self._cut(piece.text, _SHORT, one_line=True)
-                self._screen.line((text, "dim"), indent=_INDENT)
+                self._screen.line(*((text, "dim") for text in said), indent=_INDENT)
 
-    def _result(self, piece: Said) -> list[Piece]:
-        text = self._cut(piece.text, _SHORT, one_line=True)
+    def _answering(self, piece: Said) -> str:
         name = self._called.pop(piece.call_id, "") or piece.name or piece.call_id
-        return [" ", ("← ", "yellow"), (f"{name} " if name else "", "yellow"), text]
+        return f"← {cell(name)} " if name else "← "
 
-    def _cut(self, text: str, length: int, *, one_line: bool = False) -> str:
-        if self._full:
-            return text
-        if one_line:
-            text = " ".join(text.split())
-        if len(text) <= length:
-            return text
-        return f"{text[:length].rstrip()} … ({many(len(text) - length, 'character')} more; --full shows all)"
+    def _cut(self, text: str) -> list[str]:
+        """Return a text; if it is shortened, followed by a sentence that says so."""
+        if self._full or not self._screen.terminal or len(text) <= _LONG:
+            return [text]
+        more = many(len(text) - _LONG, "character")
+        return [text[:_LONG], f" … ({more} more; --full shows all)"]
 
 
-def short(value: object, length: int = 60) -> str:
+def short(value: object, length: int | None = 60) -> str:
     """Return a value in one line, of bounded length."""
-    text = value if isinstance(value, str) else compact(value)
-    text = " ".join(text.split())
-    return text if len(text) <= length else text[: length - 1] + "…"
+    text = cell(value if isinstance(value, str) else compact(value))
+    return text if length is None or len(text) <= length else text[: length - 1] + "…"
 
 
 def _sentence(kind: str, data: dict[str, Any], *, full: bool) -> list[Piece]:

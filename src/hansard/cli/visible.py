@@ -23,7 +23,7 @@ _IN_JSON: Final = re.compile(
 
 def visible(text: str) -> str:
     """Return a text whose control characters are shown instead of obeyed; lines and tabs stay."""
-    return _ACTING.sub(_escape, text.replace("\r\n", "\n"))
+    return _ACTING.sub(_escape, text)
 
 
 def cell(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hansard.cli import comparing, events, places, stating, stores
-from hansard.cli.command import Call, define
+from hansard.cli.command import Call, define, markdown_option
 from hansard.cli.telling import Teller
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 @click.option("-f", "--follow", is_flag=True, help="Wait for more events, until Ctrl-C.")
 @click.option("--step", is_flag=True, help="Go forward and back by key, in a terminal.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
+@markdown_option
 def command(
     call: Call,
     session_id: str,
@@ -76,12 +77,13 @@ def command(
     follow: bool,
     step: bool,
     full: bool,
+    markdown: bool,
 ) -> None:
     """Play a session's events in order, as they came.
 
-    A message is shown as a person would read it, with tool calls folded and results shortened. A fork is
-    played with what it inherited. A point is a seq, a time such as 2026-11-16T09:30, or the label of a
-    snapshot.
+    Every character of a message is shown; on a terminal, a text of more than 8,000 characters is shortened,
+    and the output says so. A fork is played with what it inherited. A point is a seq, a time such as
+    2026-11-16T09:30, or the label of a snapshot.
 
     With --json: one event per line, as it is stored; with --at or --diff, one document.
     """
@@ -96,23 +98,24 @@ def command(
     with stores.reading(call) as store:
         session = stores.session_of(store, session_id)
         if at is not None:
-            _state(call, session, at, full=full)
+            _state(call, session, at, Teller(call.screen, full=full, markdown=markdown))
             return
         if diff is not None:
-            _difference(call, session, *diff)
+            _difference(call, session, *diff, full=full)
             return
         after = 0 if start is None else places.last_before(session, start)
         upto = None if end is None else places.seq_at(session, end)
         if step:
             from hansard.cli.stepping import step_through
 
-            step_through(call.screen, session, _wanted(session, after, upto, kinds), full=full)
+            wanted = _wanted(session, after, upto, kinds)
+            step_through(call.screen, session, wanted, full=full, markdown=markdown)
             return
         played = session.events(after=after, follow=follow)
         _play(
             call,
             _chosen(played, upto, kinds),
-            full=full,
+            Teller(call.screen, full=full, markdown=markdown),
             speed=speed,
             max_pause=max_pause,
             live=follow,
@@ -157,14 +160,13 @@ def _wanted(session: "Session", after: int, upto: int | None, kinds: tuple[str, 
 def _play(
     call: Call,
     played: "Iterator[Event]",
+    teller: Teller,
     *,
-    full: bool,
     speed: float | None,
     max_pause: float,
     live: bool,
 ) -> None:
     screen = call.screen
-    teller = Teller(screen, full=full)
     before: Event | None = None
     for event in played:
         if speed is not None and before is not None:
@@ -182,7 +184,7 @@ def _play(
     teller.end()
 
 
-def _state(call: Call, session: "Session", at: places.Place, *, full: bool) -> None:
+def _state(call: Call, session: "Session", at: places.Place, teller: Teller) -> None:
     seq = places.seq_at(session, at)
     state = session.state(at=seq)
     if call.screen.json:
@@ -195,16 +197,17 @@ def _state(call: Call, session: "Session", at: places.Place, *, full: bool) -> N
     shown_messages = session.messages(at=seq)
     call.screen.line()
     call.screen.line((f"the model view at {seq}:", "italic"))
-    teller = Teller(call.screen, full=full)
     for message in shown_messages:
         teller.message(message)
 
 
-def _difference(call: Call, session: "Session", before: places.Place, after: places.Place) -> None:
+def _difference(
+    call: Call, session: "Session", before: places.Place, after: places.Place, *, full: bool
+) -> None:
     found = comparing.compare(
         session, places.seq_at(session, before), places.seq_at(session, after)
     )
     if call.screen.json:
         call.screen.document(found)
     else:
-        comparing.show(call.screen, found)
+        comparing.show(call.screen, found, full=full)

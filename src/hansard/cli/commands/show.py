@@ -3,7 +3,7 @@
 import click
 
 from hansard.cli import places, stating, stores
-from hansard.cli.command import Call, define
+from hansard.cli.command import Call, define, markdown_option
 from hansard.cli.screen import many, size
 from hansard.cli.telling import Teller
 
@@ -30,6 +30,7 @@ from hansard.cli.telling import Teller
 )
 @click.option("--at", type=places.PLACE, help="As it was at this seq, time or snapshot.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
+@markdown_option
 def command(
     call: Call,
     session_id: str,
@@ -38,6 +39,7 @@ def command(
     at: places.Place | None,
     *,
     full: bool,
+    markdown: bool,
 ) -> None:
     """Show what a session is, and what was said in it.
 
@@ -71,6 +73,6 @@ def command(
     stating.show(call.screen, session_id, state, more=more)
     call.screen.line()
     call.screen.line((f"{view} view: {many(len(messages), 'message')}", "italic"))
-    teller = Teller(call.screen, full=full)
+    teller = Teller(call.screen, full=full, markdown=markdown)
     for message in messages:
         teller.message(message)

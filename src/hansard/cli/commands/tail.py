@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hansard.cli import events, stores
-from hansard.cli.command import Call, define
+from hansard.cli.command import Call, define, markdown_option
 from hansard.cli.telling import Teller
 
 if TYPE_CHECKING:
@@ -34,8 +34,16 @@ if TYPE_CHECKING:
 @click.option("-f", "--follow", is_flag=True, help="Wait for more events, until Ctrl-C.")
 @click.option("--prefix", default="", metavar="TEXT", help="Only sessions whose ids begin so.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
+@markdown_option
 def command(
-    call: Call, session_id: str | None, lines: int, prefix: str, *, follow: bool, full: bool
+    call: Call,
+    session_id: str | None,
+    lines: int,
+    prefix: str,
+    *,
+    follow: bool,
+    full: bool,
+    markdown: bool,
 ) -> None:
     """Show the last events of a session, or of all; -f waits for more.
 
@@ -43,7 +51,7 @@ def command(
     """
     if session_id is None and not follow:
         raise click.UsageError("name a session, or say -f to follow all of them")
-    teller = Teller(call.screen, full=full)
+    teller = Teller(call.screen, full=full, markdown=markdown)
 
     def tell(event: "Event", session: str, *, named: bool) -> None:
         if call.screen.json:
