@@ -7,7 +7,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyte
@@ -16,7 +16,7 @@ from tests.cli.running import ENTRY, PATIENCE, environment
 
 
 class Terminal:
-    """The command in a terminal.
+    """The command in a terminal, or another program.
 
     Attributes:
         raw: every byte that it has sent to the terminal so far.
@@ -28,6 +28,8 @@ class Terminal:
         store: Path | str | None = None,
         columns: int = 80,
         rows: int = 24,
+        program: Sequence[str] = ENTRY,
+        cwd: Path | None = None,
         **variables: str,
     ) -> None:
         self.raw = b""
@@ -36,11 +38,12 @@ class Terminal:
         self._master, slave = os.openpty()
         self._set_size(columns, rows)
         self._process = subprocess.Popen(
-            [*ENTRY, *map(str, words)],
+            [*program, *map(str, words)],
             stdin=slave,
             stdout=slave,
             stderr=slave,
             env=environment(store, **variables),
+            cwd=cwd,
             start_new_session=True,
             # So that Ctrl-C and a new size reach it as signals, as they do from a real terminal.
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads here

@@ -360,6 +360,8 @@ def test_the_tab_key_knows_commands_and_sessions(shell: str, store: Path) -> Non
             "_HANSARD_COMPLETE": f"{shell}_complete",
             "COMP_WORDS": " ".join(("hansard", *words)),
             "COMP_CWORD": words[-1] if shell == "fish" else str(len(words)),
+            "COMP_LINE": " ".join(("hansard", *words)),
+            "COMP_WORD": words[-1],
         }
         return hansard(store=store, env=asked).out
 

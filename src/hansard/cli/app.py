@@ -4,6 +4,7 @@ Above: `__main__`.  Below: `command`, `faults`, and one module of `commands`.
 """
 
 import importlib
+import os
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -129,6 +130,8 @@ def app(ctx: click.Context, store: str | None, *, json: bool, debug: bool) -> No
 def run(words: Sequence[str]) -> int:
     """Do what the words say; return the exit code. Errors become one line on stderr."""
     settings = Settings()
+    if "_HANSARD_COMPLETE" in os.environ:
+        importlib.import_module("hansard.cli.completion")  # registers how shells are answered
     faults.see_to_streams()
     with faults.told(settings) as outcome:
         found = app.main(list(words), prog_name="hansard", standalone_mode=False, obj=settings)

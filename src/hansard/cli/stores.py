@@ -117,6 +117,7 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
     ) -> list[CompletionItem]:
         """Return the sessions whose ids begin so. Where there is no store there is nothing to offer."""
         import hansard
+        from hansard.cli.completion import is_safe
 
         try:
             # With the index, which is kept: who presses the Tab key does not wait for all logs to be read.
@@ -127,7 +128,9 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         return [
             CompletionItem(info.id, help=info.title)
             for info in found
-            if info.id.isprintable()  # the shell would take a line break for the end of it
+            # The shell would take a line break for the end of it, and the command a dash for an option.
+            if info.id.isprintable() and is_safe(info.id)
+            if incomplete.startswith("-") or not info.id.startswith("-")
         ]
 
 

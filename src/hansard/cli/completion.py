@@ -1,0 +1,120 @@
+"""Complete words for the Tab key in bash, zsh and fish, quoted so that the shell takes them literally.
+
+Above: `app`.  Below: Click's completion.
+A session id may hold any printable text, `$(rm x)` included, and the user of the shell may not have chosen
+it. zsh and fish quote what they insert. bash inserts what it is given, so it is quoted here.
+"""
+
+import os
+import re
+from typing import Any, Final
+
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ZshComplete,
+    add_completion_class,
+    split_arg_string,
+)
+
+from hansard.cli.visible import cell
+
+#: All characters but those that no shell interprets.
+_SPECIAL: Final = re.compile(r"[^\w@%+=:,./-]")
+
+_BASH: Final = """\
+%(complete_func)s() {
+    local response completion
+    response=$(env COMP_LINE="${COMP_LINE:0:COMP_POINT}" COMP_WORD="$2" \\
+%(complete_var)s=bash_complete "$1")
+    COMPREPLY=()
+    while IFS= read -r completion; do
+        case $completion in
+            dir,*) compopt -o dirnames ;;
+            file,*) compopt -o default ;;
+            plain,*) COMPREPLY+=("${completion#plain,}") ;;
+        esac
+    done <<< "$response"
+}
+
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+_FISH: Final = """\
+function %(complete_func)s
+    for completion in (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp | string collect) \\
+COMP_CWORD=(commandline -t) %(prog_name)s)
+        set -l metadata (string split -m 1 -- "," $completion)
+        switch $metadata[1]
+            case dir
+                __fish_complete_directories $metadata[2]
+            case file
+                __fish_complete_path $metadata[2]
+            case plain
+                printf '%%s\\n' $metadata[2]
+        end
+    end
+end
+
+complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
+"""
+
+
+@add_completion_class
+class Bash(BashComplete):
+    """Completion for bash."""
+
+    source_template = _BASH
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """Return the words before the cursor, and the unfinished one."""
+        line = os.environ["COMP_LINE"]
+        words = split_arg_string(line)[1:]
+        # One more character is a new word if none is being typed.
+        begins = len(split_arg_string(line + "x")[1:]) > len(words)
+        return (words, "") if begins or not words else (words[:-1], words[-1])
+
+    def format_completion(self, item: "CompletionItem[Any]") -> str:
+        """Return what replaces COMP_WORD: what was typed, and the rest of the value, quoted."""
+        if item.type != "plain":
+            return super().format_completion(item)
+        line, word = os.environ["COMP_LINE"], os.environ["COMP_WORD"]
+        typed = self.get_completion_args()[1]
+        if not item.value.startswith(typed):
+            typed = typed.rpartition("=")[2]  # --option=value
+        rest = item.value[len(typed) :]
+        if not item.value.startswith(typed) or not line.endswith(word):
+            return ""
+        if split_arg_string(line + " x")[-1] == "x":
+            return f"plain,{word}" + _SPECIAL.sub(r"\\\g<0>", rest)
+        # Inside of quotes, or after a backslash: only what needs no quoting.
+        return "" if _SPECIAL.search(rest) else f"plain,{word}{rest}"
+
+
+@add_completion_class
+class Zsh(ZshComplete):
+    """Completion for zsh, which quotes what it inserts."""
+
+    def format_completion(self, item: "CompletionItem[str]") -> str:
+        """Return three lines. A value with a colon or a backslash has no help: zsh would split it there."""
+        help_ = cell(item.help) if item.help and not re.search(r"[:\\]", item.value) else None
+        return super().format_completion(CompletionItem(item.value, item.type, help_))
+
+
+@add_completion_class
+class Fish(FishComplete):
+    """Completion for fish, which quotes what it inserts."""
+
+    source_template = _FISH
+
+    def format_completion(self, item: "CompletionItem[str]") -> str:
+        """Return one line."""
+        help_ = cell(item.help) if item.help else None
+        return super().format_completion(CompletionItem(item.value, item.type, help_))
+
+
+def is_safe(value: str) -> bool:
+    """Return whether a value can be offered to the shell that asks, whichever it is."""
+    shell = os.environ.get("_HANSARD_COMPLETE", "").partition("_")[0]
+    return shell in {"bash", "zsh", "fish"} or not _SPECIAL.search(value)
