@@ -45,7 +45,7 @@ NASTY = (
 def said(text: str, what: str) -> dict[str, Any]:
     """Return a message that has a text in one of the places where messages have them."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": text}}
-    return {
+    messages: dict[str, dict[str, Any]] = {
         "text": {"role": "user", "content": text},
         "block": {"role": "assistant", "content": [{"type": "text", "text": text}]},
         "thinking": {"role": "assistant", "content": [{"type": "thinking", "thinking": text}]},
@@ -55,7 +55,8 @@ def said(text: str, what: str) -> dict[str, Any]:
             "role": "user",
             "content": [{"type": "tool_result", "tool_use_id": "f", "content": text}],
         },
-    }[what]
+    }
+    return messages[what]
 
 
 #: The role that is shown, and what comes before a text and after it.

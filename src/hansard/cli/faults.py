@@ -108,7 +108,7 @@ def _explain(error: Exception) -> str:
         case errors.HansardError():
             return text
         case PermissionError():
-            return f"{_place(error)}: permission denied; run it as the user who owns the store"
+            return f"{_place(error)}: permission denied; ask its owner for access, or run it as that user"
         case OSError(strerror=str(reason)):
             return f"{_place(error)}: {reason}"
         case _:

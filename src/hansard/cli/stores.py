@@ -1,9 +1,9 @@
 """Open the store that a command is about, and find sessions in it.
 
 Above: `commands`.  Below: `hansard.open`.
-A command that only looks opens the store read-only: it can look at what it may not write to, and leaves no
-trace. One that looks for sessions keeps the index, if it may. Only commands that begin something make a
-store that is not there.
+A command that only reads opens the store read-only, so it works where the user may not write, and leaves no
+trace. One that lists or searches keeps the index, if it may write. Only commands that begin something create
+a missing store.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -30,21 +30,39 @@ def reading(call: Call) -> "Store":
 
 
 def finding(call: Call) -> "Store":
-    """Open the store to find sessions in it: nothing changes but the index, which is kept for the next time.
+    """Open the store to find sessions in it: nothing changes but the index."""
+    return indexed(call.store)
 
-    Without it, each call would read every log. Where nothing may be written, that is what happens.
+
+def indexed(place: str) -> "Store":
+    """Open a store, and keep its index; without it, each call would read every log.
+
+    That is what happens where the user may read but not write: a store of another user, for example.
     """
     import hansard
 
-    return hansard.open(call.store, create=False, auto_compact=False)
+    try:
+        return hansard.open(place, create=False, auto_compact=False)
+    except (hansard.UnsafePath, hansard.DiskFailed):
+        return hansard.open(place, create=False, read_only=True)
 
 
 def writing(call: Call, *, create: bool = False) -> "Store":
     """Open the store to change it. `create`: make it if it is not there."""
     import hansard
 
-    # What a command appends is little; whoever wants the log compacted says `hansard compact`.
-    return hansard.open(call.store, create=create, auto_compact=False)
+    try:
+        # What a command appends is little; `hansard compact` compacts the log.
+        return hansard.open(call.store, create=create, auto_compact=False)
+    except hansard.UnsafePath as error:
+        try:
+            reading(call).close()
+        except hansard.HansardError:
+            raise error from None  # it cannot be read either: that is not about whose it is
+        raise hansard.UnsafePath(
+            f"{call.store}: belongs to another user, and this command writes to it; "
+            f"`hansard copy {word(call.store)} PATH` copies what you may read into a store of yours"
+        ) from error
 
 
 def session_of(store: "Store", session_id: str) -> "Session":
@@ -121,7 +139,7 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
 
         try:
             # With the index, which is kept: who presses the Tab key does not wait for all logs to be read.
-            with hansard.open(_named(ctx), create=False, auto_compact=False) as store:
+            with indexed(_named(ctx)) as store:
                 found = store.sessions(prefix=incomplete, limit=_OFFERED).items
         except (hansard.HansardError, OSError, ValueError):
             return []

@@ -294,7 +294,7 @@ _ODD: Final = {
     "mode": (
         "loose-mode",
         "other users may read or change what is there",
-        "take that from them: chmod -R go= STORE",
+        "if that is not intended, its owner can revoke it: chmod -R go= STORE",
     ),
     "owner": (
         "other-owner",
@@ -320,7 +320,7 @@ _ODD: Final = {
     "unreadable": (
         "unreadable",
         "it cannot be looked into",
-        "run hansard as the user who owns the store",
+        "ask its owner for access, or run hansard as that user",
     ),
 }
 

@@ -1,0 +1,148 @@
+"""A store that one may read but does not own: every command that only reads works, and writes nothing."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hansard as library
+from tests.cli.running import PATIENCE, Done, environment
+
+#: The owner of the store, and the user who reads it.
+OWNER, READER = 12_345, 65_534
+
+READING = (
+    ("ls",),
+    ("ls", "--tree"),
+    ("show", "a"),
+    ("replay", "a"),
+    ("tail", "a"),
+    ("diff", "a", "b"),
+    ("tree", "a"),
+    ("search", "refund"),
+    ("stats",),
+    ("dump", "a"),
+    ("verify",),
+    ("doctor",),
+    ("export", "a", "-o", "-"),
+    ("snapshot", "a"),
+    ("restore",),
+    ("compact", "--dry-run", "--all"),
+    ("prune", "--older-than", "1d", "--dry-run"),
+)
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """Return a store of another user, which all may read."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a store of another user")
+    # Not below pytest's own directory, which other users may not enter.
+    folder = Path(tempfile.mkdtemp(prefix="hansard-shared-"))
+    path = folder / "store"
+    try:
+        with library.open(path, durability="os") as store:
+            session = store.create("a", metadata={"title": "Refund"})
+            session.add_message({"role": "user", "content": "where is my refund"})
+            session.fork("b").add_message({"role": "user", "content": "more"})
+        yield path
+    finally:
+        shutil.rmtree(folder)
+
+
+def hand_over(path: Path, *, indexed: bool) -> dict[Path, object]:
+    """Give the store to its owner; return what is in it."""
+    if indexed:
+        with library.open(path) as store:
+            assert store.search("refund")
+    files = [path.parent, path, *path.rglob("*")]
+    for file in files:
+        file.chmod(0o755 if file.is_dir() else 0o644)
+        os.chown(file, OWNER, OWNER)
+    return contents(path)
+
+
+def contents(path: Path) -> dict[Path, object]:
+    """Return each file below a directory, with its bytes and its mode."""
+    return {
+        file: (stat.filemode(file.stat().st_mode), file.is_file() and file.read_bytes())
+        for file in path.rglob("*")
+    }
+
+
+#: Runs commands as a user who owns nothing here. As root first, on a copy: what is imported by then need not
+#: be readable for that user, to whom this Python may be closed.
+CHILD = """
+import contextlib, difflib, io, json, os, shlex, sys
+from hansard.cli.app import run
+copy, store, uid, calls = json.loads(sys.argv[1])
+def call(words, store):
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2)]
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        code = run(["-s", store, *words])
+    return code, *(stream.buffer.getvalue().decode() for stream in streams)
+for words in calls:
+    call(words, copy)
+os.setgroups([])
+os.setresgid(uid, uid, uid)
+os.setresuid(uid, uid, uid)
+json.dump([call(words, store) for words in calls], sys.stdout)
+"""
+
+
+def as_reader(*calls: tuple[str, ...], store: Path) -> list[Done]:
+    """Make calls of the command as a user who owns nothing here."""
+    copy = store.parent / "copy"
+    shutil.copytree(store, copy)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, json.dumps([str(copy), str(store), READER, calls])],
+        env=environment(),
+        cwd="/",
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return [Done(*call) for call in json.loads(done.stdout)]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_reading_commands_work_on_anothers_store(indexed: bool, shared: Path) -> None:
+    """Each command that only reads works, with an index of the owner's or without, and changes no byte."""
+    before = hand_over(shared, indexed=indexed)
+    for words, done in zip(READING, as_reader(*READING, store=shared), strict=True):
+        # diff finds a difference, and doctor that others may read the store.
+        assert done.code == (1 if words[0] in {"diff", "doctor"} else 0), (words, done)
+        assert done.err == "", words
+        assert done.out or words == ("restore",), words
+    assert contents(shared) == before
+
+
+def test_a_session_that_may_not_be_read_hides_no_other(shared: Path) -> None:
+    """One session without read permission is named, and the others are listed; a writing command refuses."""
+    hand_over(shared, indexed=True)
+    (shared / "sessions" / "b").chmod(0o700)
+    listed, refused = as_reader(("ls",), ("add", "a", "x"), store=shared)
+    assert "Refund" in listed.out
+    assert "b is damaged" in listed.err
+    assert refused.code == 1
+    assert "belongs to another user" in refused.err
+    assert "read_only" not in refused.err
+    assert f"`hansard copy {shared} PATH`" in refused.err
+
+
+def test_a_store_without_a_trash_is_read(shared: Path) -> None:
+    """A store that one may not complete, such as a copy without empty directories, is read as it is."""
+    hand_over(shared, indexed=False)
+    (shared / "trash").rmdir()
+    os.chown(shared, 0, 0)  # any user may open a store of root's; here it cannot be completed
+    listed, shown = as_reader(("ls",), ("show", "a"), store=shared)
+    assert (listed.code, listed.err) == (0, "")
+    assert (shown.code, shown.err) == (0, "")
