@@ -61,7 +61,6 @@ TAKEN: dict[str, list[tuple[str, Any]]] = {
     "calls that are none": [
         ("message.added", {"message": {"role": ["x"], "tool_calls": [5, {"id": {}}], "content": 7}})
     ],
-    "a key twice": [("message.added", '{"message":{"a":1,"a":2},"message":{"role":"user"}}')],
     "an integer of 4,000 digits": [("message.added", '{"message":{"n":%s}}' % ("9" * 4000))],
 }
 
@@ -75,6 +74,14 @@ REFUSED: dict[str, tuple[tuple[str, Any], str]] = {
     "130 levels": (("x.a", f'{{"n":{nested(130)}}}'), "deep"),
     "100,000 levels": (("x.a", f'{{"n":{nested(100_000)}}}'), "deep"),
     "a list": (("x.a", "[]"), "object"),
+    "a key twice": (("x.a", '{"a":1,"b":2,"a":3}'), "duplicate key 'a'"),
+    "a key twice, far inside": (("x.a", '{"a":[{"b":{"c":1,"c":1}}]}'), "duplicate key 'c'"),
+    "a key twice, once escaped": (("x.a", '{"a":1,"\\u0061":2}'), "duplicate key 'a'"),
+    "two messages in one event": (
+        ("message.added", '{"message":{"role":"user"},"message":{"role":"user"}}'),
+        "duplicate key 'message'",
+    ),
+    "data twice": (("x.a", '{"a":1},"data":{}'), "duplicate key 'data'"),
     "a kind with a line": (("x.\\n", "{}"), "kind"),
     "a message that is none": (("message.added", '{"message":1}'), "object"),
 }

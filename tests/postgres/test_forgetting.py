@@ -56,6 +56,22 @@ def test_a_redacted_message_leaves_no_row(url: str) -> None:
         assert store.verify().ok
 
 
+def test_verify_reports_a_row_that_holds_a_key_twice(url: str) -> None:
+    """F-13: another program wrote a duplicate key into a row: `verify` names it, and scrub removes it."""
+    with hansard.open(url) as store:
+        session = store.session("s")
+        session.add_messages([message("first"), message("second")])
+        with psycopg.connect(url) as connection:
+            twice = f'{{"message":{{"content":"{SECRET}","content":"x"}}}}'
+            connection.execute("UPDATE hansard.events SET data = %s WHERE seq = 2", (twice,))
+        (finding,) = session.verify().damage
+        assert "event 2: duplicate key 'content'" in finding.reason
+        assert len(session.scrub()) == 1
+        session.compact()
+        assert session.verify().ok
+        assert rows_with(url, SECRET) == {}
+
+
 def test_the_bytes_leave_the_files_too(server: Server) -> None:
     """After compaction and `VACUUM FULL` no file of the table holds what was said."""
     url = server.database()

@@ -81,6 +81,9 @@ class Record(NamedTuple):
     problem: str
 
 
+#: What to do about an event whose JSON holds a key twice.
+DUPLICATE: Final = "views show the last value only: scrub() and compact() remove the others"
+
 #: What to do about a checkpoint that is whole, and wrong.
 WRONG_CHECKPOINT: Final = "what is read by it is wrong: delete the file, or repair the session"
 

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from hansard.backend.contract import (
+    DUPLICATE,
     WRONG_CHECKPOINT,
     Append,
     Chunk,
@@ -23,7 +24,8 @@ from hansard.backend.contract import (
     Repaired,
 )
 from hansard.backend.records import LocalChunk, event_of, stream_of
-from hansard.errors import Damaged, LockTimeout, SessionDeleted, SessionNotFound
+from hansard.errors import Damaged, InvalidEvent, LockTimeout, SessionDeleted, SessionNotFound
+from hansard.event import codec
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import SESSION_FORKED, is_said
 from hansard.log import disk, format, inspection, names
@@ -518,7 +520,7 @@ class LocalLog(Log):
                 event.data  # noqa: B018 - decoded, to see that it can be
         except Damaged as error:
             return self._list_damage(error)
-        notes = []
+        notes = list(islice(self._duplicates(reader, tail, chain), MAX_FINDINGS))
         if tail.size > tail.mark.offset:
             length = tail.size - tail.mark.offset
             reason = "an unfinished append, as a crash leaves one; the next append ends it"
@@ -527,6 +529,22 @@ class LocalLog(Log):
             notes += self._verify_checkpoint(reader, tail, chain)
         self._clear_failure(tail)
         return notes
+
+    def _duplicates(self, reader: Reader, tail: Tail, chain: Chain | None) -> Iterator[Finding]:
+        """Yield a finding for each line that holds a key twice (F-13), which reading passes over."""
+        parts = [] if chain is None else [part for part, _ in chain.parts()]
+        ranges = [(part.reader, part.start, part.end) for part in parts]
+        for at, start, end in [*ranges, (reader, reader.segment.start, tail.mark)]:
+            for piece in at.forwards(start, end):
+                offset = piece.start.offset
+                for line in piece.data.split(b"\n"):
+                    length = len(line) + 1
+                    try:
+                        codec.check_keys(line, "the record")
+                    except InvalidEvent as error:
+                        reason = f"{error}; {DUPLICATE}"
+                        yield Finding("damage", at.segment.path, offset, length, reason)
+                    offset += length
 
     def _verify_checkpoint(self, reader: Reader, tail: Tail, chain: Chain) -> list[Finding]:
         """Compare the checkpoint's control records with the log's; its state is for others to compare."""

@@ -9,7 +9,6 @@ into. Of a checkpoint that cannot be decoded, such as one that is encrypted, the
 """
 
 import base64
-import json
 import sqlite3
 from collections.abc import Iterator
 from itertools import groupby
@@ -23,7 +22,16 @@ from hansard.adapters.langgraph_events import CHECKPOINT, FORMAT, MARK, WRITES
 from hansard.adapters.langgraph_threads import Threads
 from hansard.importers import database
 from hansard.importers.langgraph_mirror import MIRRORED, Mirror
-from hansard.importers.source import Files, Foreign, Found, Item, Unreadable, moment, text_of
+from hansard.importers.source import (
+    Files,
+    Foreign,
+    Found,
+    Item,
+    Unreadable,
+    decoded,
+    moment,
+    text_of,
+)
 
 OPAQUE: Final = "x.langgraph.opaque"
 
@@ -38,7 +46,7 @@ _WRITES: Final = frozenset(
 #: What a serializer of LangGraph's makes bytes of, and how to read and to write that.
 _FORMATS: Final[dict[str, Any]] = {
     "msgpack": (msgspec.msgpack.decode, msgspec.msgpack.encode),
-    "json": (msgspec.json.decode, msgspec.json.encode),
+    "json": (decoded, msgspec.json.encode),
 }
 
 #: A namespace, and the id of a checkpoint in it.
@@ -136,7 +144,7 @@ class _Thread:
             read, write = _FORMATS[kind]
             checkpoint = read(blob)
             held, versions = checkpoint.pop("channel_values"), checkpoint.pop("channel_versions")
-            told = json.loads(about) if about else {}
+            told = decoded(about) if about else {}
             if not all(isinstance(one, dict) for one in (held, versions, told)):
                 raise TypeError("no objects where they should be")  # noqa: TRY301 - like what is not even that
         except Exception as error:  # noqa: BLE001 - whatever is wrong with bytes that others wrote

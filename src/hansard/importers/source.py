@@ -39,6 +39,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from hansard.event import codec
+
 #: A file that is read whole must not be larger. A record of a log is at most 64 MiB.
 LARGEST: Final = 1024 * 1024 * 1024
 #: A line of a transcript must not be longer.
@@ -329,7 +331,7 @@ class Files:
 def decoded(content: bytes | str) -> Any:
     """Return what JSON says, or raise `Unreadable`."""
     try:
-        return json.loads(content, parse_constant=_refuse_constant)
+        return json.loads(content, object_pairs_hook=codec.unique, parse_constant=_refuse_constant)
     except RecursionError:
         raise Unreadable("JSON that is nested too deep") from None
     except UnicodeDecodeError as error:

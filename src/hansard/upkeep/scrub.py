@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from hansard.errors import InvalidEvent
 from hansard.event import codec, kinds, secrets
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import (
@@ -111,7 +112,13 @@ class Scrubber:
                 else self._without(value)
                 for name, value in data.items()
             }
-        return None if clean == data else clean
+        if clean != data:
+            return clean
+        try:
+            codec.check_keys(event.raw)
+        except InvalidEvent:
+            return clean  # a value under a duplicate key was not decoded, and may be a secret
+        return None
 
     def _without(self, value: Any) -> Any:
         """Return a JSON value without secrets: the same object if there are none."""

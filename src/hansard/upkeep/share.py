@@ -165,14 +165,13 @@ def _redacted(event: Event) -> tuple[Event, int]:
     data, count = secrets.redact(event.data)
     kind, in_kind = secrets.redact_text(event.kind)
     key, in_key = secrets.redact_text(event.key or "")
-    if not count + in_kind + in_key:
-        return event, 0
+    # Always encoded again: what stands in the stored bytes, and was not decoded, must not get out.
     # Half a key is none: two that held a credential would seem to be the same append.
     changed = Event(
         event.seq,
         event.stamp,
         _REDACTED if in_kind else kind,
-        msgspec.json.encode(data) if count else event.raw,
+        msgspec.json.encode(data),
         None if in_key else key or None,
     )
     return changed, count + in_kind + in_key

@@ -21,7 +21,7 @@ import msgspec
 
 from hansard.backend.contract import Append, Backend, Head, Log
 from hansard.errors import HansardError, SessionDeleted, SessionExists, SessionNotFound
-from hansard.event import kinds
+from hansard.event import codec, kinds
 from hansard.event.kinds import MESSAGE_PART, MESSAGE_REDACTED, SessionForked
 from hansard.state import lineage, redaction
 from hansard.state.redaction import Redactions
@@ -237,6 +237,8 @@ class _Copying:
         appends: list[Append] = []
         fresh = here == begin and target.head() is None
         for append in batch:
+            for event, _ in append:
+                codec.check_keys(event.raw, f"event {event.seq}")
             drafts = [draft_of(event) for event, _ in append]
             stands = 0 if fresh and not appends else here
             key = append[0].event.key

@@ -307,6 +307,10 @@ class Reader:
         self._number += 1
         if not raw.endswith(b"\n"):
             raise self.refused("the file ends in the middle of a line: it was cut")
+        try:
+            codec.check_keys(raw[:-1], "the line")
+        except InvalidEvent as error:
+            raise self.refused(str(error)) from None
         self._hash.update(raw)
         return raw[:-1]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from hansard.backend.contract import (
+    DUPLICATE,
     Append,
     Chunk,
     Compacted,
@@ -23,7 +24,8 @@ from hansard.backend.postgres import compaction, statements
 from hansard.backend.postgres.append import Writer, deleted
 from hansard.backend.postgres.order import Order, session_number
 from hansard.backend.postgres.reads import Purged, Standing
-from hansard.errors import SessionNotFound
+from hansard.errors import InvalidEvent, SessionNotFound
+from hansard.event import codec
 from hansard.event.envelope import Draft, Event
 
 if TYPE_CHECKING:
@@ -185,10 +187,15 @@ class PostgresLog(Log):
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         findings: list[Finding] = []
         for found in self.salvage():
-            if isinstance(found, Finding):
-                findings.append(found)
-                if len(findings) >= _MAX_FINDINGS:
-                    break
+            if not isinstance(found, Finding):
+                try:
+                    codec.check_keys(stored(found), f"event {found.seq}")
+                    continue
+                except InvalidEvent as error:
+                    found = self._finding(f"{error}; {DUPLICATE}")  # noqa: PLW2901 - what it is
+            findings.append(found)
+            if len(findings) >= _MAX_FINDINGS:
+                break
         return findings
 
     def checkpoint(self) -> tuple[int, bytes] | None:

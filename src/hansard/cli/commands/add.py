@@ -127,10 +127,7 @@ def _lines() -> list[dict[str, Any]]:
 
 
 def _object(text: str, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise click.UsageError(f"{where} is no JSON: {error}") from error
+    value = _decoded(text, where)
     if not isinstance(value, dict):
         raise click.UsageError(f"{where} must be a JSON object, not {type(value).__name__}")
     return value
@@ -141,6 +138,16 @@ def _setting(words: str) -> tuple[str, Any]:
     if not sign or not key:
         raise click.UsageError(f"--meta {words}: say KEY=VALUE")
     try:
-        return key, json.loads(value)
+        json.loads(value)
     except ValueError:
         return key, value
+    return key, _decoded(value, f"--meta {key}")
+
+
+def _decoded(text: str, where: str) -> Any:
+    from hansard.importers.source import Unreadable, decoded
+
+    try:
+        return decoded(text)
+    except Unreadable as error:
+        raise click.UsageError(f"{where}: {error}") from error
