@@ -175,4 +175,8 @@ def test_what_is_no_session_is_reported(
     write(root / "wrong.json", data(**wrong))
     report = importers.bring(store, "a3s-code", root)
     assert [one.session for one in report.imported] == ["good"]
-    assert [problem.where for problem in report.skipped] == ["good.json", "good.json", "wrong.json"]
+    assert [problem.where for problem in report.skipped] == [
+        "good.json:cost_records[0]",
+        "good.json:messages[0]",
+        "wrong.json",
+    ]

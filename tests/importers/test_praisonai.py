@@ -119,4 +119,5 @@ def test_what_is_damaged_is_reported(store: hansard.Store, tmp_path: Path) -> No
     assert store.session("main").state().snapshots["early"] == 3
     wheres = [problem.where for problem in report.skipped]
     assert wheres.count("x.json.corrupt-1") == 1
-    assert wheres.count("main.json") == 5
+    wrong = ["messages[7]", *(f"snapshot {number}" for number in (1, 2, 3, 4))]
+    assert [where for where in wheres if "main" in where] == [f"main.json:{one}" for one in wrong]

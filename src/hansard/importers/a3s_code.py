@@ -85,7 +85,11 @@ def _read(files: Files, path: Path) -> Iterator[Foreign]:
         raise Unreadable("no session of a3s-code's: it has no id")
     where = files.name(path)
     config = data["config"]
-    about = {name: _keyless(value) for name, value in data.items() if name not in _READ and value}
+    about = {}
+    for name, value in data.items():
+        if name not in _READ and value:
+            with files.item(f"{where}:{name}"):
+                about[name] = _keyless(value)
     metadata = {
         "title": text_of(config.get("name")),
         "workspace": text_of(config.get("workspace")),
@@ -108,19 +112,21 @@ def _items(files: Files, where: str, data: dict[str, Any]) -> list[Item]:
     records = data.get("cost_records")
     costs = []
     for number, record in enumerate(records if isinstance(records, list) else ()):
-        if isinstance(record, dict):
+        with files.item(f"{where}:cost_records[{number}]"):
+            if not isinstance(record, dict):
+                raise Unreadable(f"a {named(record)}, no record")
             costs.append(_usage(record))
-        else:
-            files.report(where, f"cost_records[{number}]: a {named(record)}, no record")
     items: list[Item] = []
+    # From the end, where a list gives up its items without moving the others.
+    costs.reverse()
     for number, message in enumerate(data["messages"]):
         if not isinstance(message, dict):
-            files.report(where, f"messages[{number}]: a {named(message)}, no message")
+            files.report(f"{where}:messages[{number}]", f"a {named(message)}, no message")
             continue
         items.append(said(message))
         if message.get("role") == "assistant" and costs:
-            items.append(costs.pop(0))
-    return [*items, *costs]
+            items.append(costs.pop())
+    return [*items, *reversed(costs)]
 
 
 def _usage(record: dict[str, Any]) -> Item:

@@ -6,9 +6,9 @@ other; what is wrong with the store, such as a full disk, stops all, and the nex
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hansard.errors import (
     Damaged,
@@ -38,6 +38,8 @@ _ITS_OWN: Final = (
     SessionExists,
     UnknownFormat,
 )
+
+Yielded = TypeVar("Yielded")
 
 #: Called with how many sources were read, and of how many.
 Progress = Callable[[int, int], None]
@@ -80,7 +82,7 @@ def bring(
     find = import_module(f"hansard.importers.{KINDS[kind][0]}").find
     landing = Landing(store._backend, kind, prefix, dry_run=dry_run)  # noqa: SLF001 - a store's own
     bringing = _Bringing(landing, report, files, prefix)
-    bringing.run(list(find(files)), progress)
+    bringing.run(find(files), progress)
     if not bringing.seen:
         first = files.problems[0] if files.problems else None
         why = "" if first is None else f": {first.where}: {first.what}"
@@ -105,41 +107,48 @@ class _Bringing:
         self._files = files
         self._prefix = prefix
         self.seen: dict[str, str] = {}
+        #: Sessions whose parents are still to come: by parent, where they are.
+        self._waiting: dict[str, dict[Found, set[str]]] = {}
+        self._given_up: set[str] = set()
 
-    def run(self, founds: list[Found], progress: Progress | None) -> None:
-        """Bring everything: once over all, and then those that had to wait for their parents."""
-        waiting = founds
-        wanted: set[str] | None = None
-        last = False
-        while waiting:
-            later: list[Found] = []
-            held: set[str] = set()
-            for number, found in enumerate(waiting, start=1):
-                ids = set(self._read(found, wanted, last=last))
-                if ids:
-                    later.append(found)
-                    held |= ids
-                if progress is not None and wanted is None:
-                    progress(number, len(founds))
-            # One whose parent never comes is a session like another.
-            last = held == wanted
-            waiting, wanted = later, held
+    def run(self, founds: Iterable[Found], progress: Progress | None) -> None:
+        """Bring everything: a fork after its parent, wherever that is in the source."""
+        everything = list(self._guarded(self._files.name(self._files.root), lambda: founds))
+        for number, found in enumerate(everything, start=1):
+            self._bring(found, None)
+            if progress is not None:
+                progress(number, len(everything))
+        # Those whose parents never come, and then those that are each other's: sessions like others.
+        waiting = set().union(*(ids for ways in self._waiting.values() for ids in ways.values()))
+        for parent in [*(self._waiting.keys() - waiting), *self._waiting]:
+            self._release(parent)
 
-    def _read(self, found: Found, wanted: set[str] | None, *, last: bool) -> Iterator[str]:
-        """Bring what is in a source, and yield the ids of those whose parents are not there yet."""
-        try:
-            for foreign in found.read():
+    def _release(self, parent: str) -> None:
+        """Bring the sessions that wait for a parent, which is there now, or is not waited for any more."""
+        self._given_up.add(parent)
+        for found, ids in self._waiting.pop(parent, {}).items():
+            self._bring(found, ids)
+
+    def _bring(self, found: Found, wanted: set[str] | None) -> None:
+        """Bring what is in a source, or some sessions in it, and what has waited for them."""
+        ready = [(found, wanted)]
+        while ready:
+            found, wanted = ready.pop()
+            for foreign in self._guarded(found.where, found.read):
                 session_id = self._prefix + foreign.id
                 if wanted is not None and session_id not in wanted:
                     continue
-                fork = foreign.fork
-                if fork is not None and not last and self._prefix + fork.parent not in self.seen:
-                    yield session_id
-                    continue
-                self._take(foreign, session_id)
-        except Unreadable as error:
-            if str(error):
-                self._files.report(found.where, str(error))
+                parent = None if foreign.fork is None else self._prefix + foreign.fork.parent
+                if parent is None or parent in self.seen or parent in self._given_up:
+                    self._take(foreign, session_id)
+                    ready += self._waiting.pop(session_id, {}).items()
+                else:
+                    self._waiting.setdefault(parent, {}).setdefault(found, set()).add(session_id)
+
+    def _guarded(self, where: str, read: Callable[[], Iterable[Yielded]]) -> Iterator[Yielded]:
+        """Yield what an importer yields; whatever is wrong with its source ends this source only."""
+        with self._files.item(where):
+            yield from read()
 
     def _take(self, foreign: Foreign, session_id: str) -> None:
         if session_id in self.seen:

@@ -41,12 +41,10 @@ def _read(files: Files, path: Path) -> Iterator[Foreign]:
     reading = _Reading(alone=alone)
     about = _sidecar(files, path) if alone else None
     for number, entry in files.lines(path):
-        if not text_of(entry.get("type")):
-            files.report(files.name(path, number), "no entry of a transcript: it has no type")
-            continue
-        what = reading.add(entry)
-        if what is not None:
-            files.report(files.name(path, number), what)
+        with files.item(files.name(path, number)):
+            if not text_of(entry.get("type")):
+                raise Unreadable("no entry of a transcript: it has no type")
+            reading.add(entry)
     if not reading.items:
         raise Unreadable("no transcript: it has no entries")
     if about is not None:
@@ -111,16 +109,15 @@ class _Reading:
         title = self._titles.given or self._titles.made_up
         return {**self._about, **({"title": title} if title else {})}
 
-    def add(self, entry: Entry) -> str | None:
-        """Take an entry; return why it cannot be, if so."""
+    def add(self, entry: Entry) -> None:
+        """Take an entry."""
         name = entry.get("uuid")
         if isinstance(name, str):
             if name in self._known:
                 # Written again when the session went on; which is no second entry.
-                same = self._known[name] == entry
-                return (
-                    None if same else f"another entry has the same uuid, {name}; the first is kept"
-                )
+                if self._known[name] == entry:
+                    return
+                raise Unreadable(f"another entry has the same uuid, {name}; the first is kept")
             self._known[name] = entry
         self._note(entry)
         time = moment(entry.get("timestamp"))
@@ -141,7 +138,6 @@ class _Reading:
                 self._tree.pass_by(entry)
             self.items.append(Item(kind, data, time))
         self.items += self._usage(entry, time)
-        return None
 
     def begin(self, entry: Entry) -> None:
         """Put an entry before all others."""

@@ -7,17 +7,51 @@ by side each name their own call: such a turn forks as well, and is one piece ne
 taken together that belong to one answer, and only what stands behind a whole group is a branch.
 """
 
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, Final
 
 Entry = dict[str, Any]
 
+#: So many entries of a group are looked at for the last one of the branch: a group on more branches than
+#: that was not written by Claude Code.
+_RECENT: Final = 64
 
-class Node(NamedTuple):
-    """An entry that was said: after how many items it stands, its group, and what was said before it."""
 
-    place: int
-    group: str
-    before: "Node | None"
+class Node:
+    """An entry that was said.
+
+    Attributes:
+        place: after how many items it stands.
+        group: the group that it belongs to.
+        before: what was said before it.
+        depth: how many were said before it.
+        run: the depth of the first of the entries of its group that end with it without a gap.
+        jump: an entry further up, so that any entry further up is found in few steps.
+    """
+
+    __slots__ = ("before", "depth", "group", "jump", "place", "run")
+
+    def __init__(self, place: int, group: str, before: "Node | None") -> None:
+        self.place = place
+        self.group = group
+        self.before = before
+        self.depth = self.run = 0
+        self.jump: Node = self
+        if before is not None:
+            self.depth = before.depth + 1
+            self.run = before.run if before.group == group else self.depth
+            # Two jumps of one length are joined, so lengths grow as the powers of two.
+            far = before.jump
+            equal = before.depth - far.depth == far.depth - far.jump.depth
+            self.jump = far.jump if equal else before
+
+    def follows(self, other: "Node") -> bool:
+        """Return whether it is another entry, or goes on from it."""
+        at = self
+        while at.depth > other.depth:
+            assert at.before is not None  # or its depth were 0
+            at = at.jump if at.jump.depth >= other.depth else at.before
+        return at is other
 
 
 class Tree:
@@ -29,6 +63,7 @@ class Tree:
         #: Of entries that were not said: from which they go on.
         self._passed: dict[str, object] = {}
         self._callers: dict[str, str] = {}
+        self._groups: dict[str, list[Node]] = {}
 
     def pass_by(self, entry: Entry) -> None:
         """Take an entry that is not said: others may go on from it."""
@@ -42,6 +77,7 @@ class Tree:
         group = self._group(entry)
         self._tip = Node(place, group, self._tip)
         name = entry.get("uuid")
+        self._groups.setdefault(group, []).append(self._tip)
         if isinstance(name, str):
             self._nodes[name] = self._tip
         for call in _ids(entry, "tool_use", "id"):
@@ -59,34 +95,28 @@ class Tree:
         if node is None:
             return None  # nobody knows: it goes on
         own = self._group(entry)
-        # From the last entry back to the parent's group: what stands behind that whole group is a branch.
-        at: Node | None = self._tip
-        last: Node | None = None
-        behind = False
-        while at is not None and at.place >= node.place:
-            if at.group == node.group:
-                last = last or at
-            elif last is None and at.group != own:
-                behind = True
-            if at is node:
-                break
-            at = at.before
-        else:
+        if not self._tip.follows(node):
             # The parent is on a branch that was left; it goes on from there.
             self._tip = node
             return node.place + 1
-        if not behind:
+        # What stands behind the whole group of the parent is a branch, unless it is of the entry's own group.
+        recent = islice(reversed(self._groups[node.group]), _RECENT)
+        last = next((one for one in recent if self._tip.follows(one)), node)
+        if self._tip is last or (self._tip.group == own and self._tip.run <= last.depth + 1):
             return None
-        assert last is not None  # the parent itself is of its group
         self._tip = last
         return last.place + 1
 
     def _spoken(self, name: object) -> Node | None:
         """Return the nearest that was said, from an entry upwards."""
-        seen = set()
+        seen: dict[str, None] = {}
         while isinstance(name, str) and name not in self._nodes and name not in seen:
-            seen.add(name)
-            name = self._passed.get(name)
+            seen[name] = None
+            if name not in self._passed:
+                break  # which may still come
+            name = self._passed[name]
+        # The next time, it is one step.
+        self._passed.update(dict.fromkeys(seen.keys() & self._passed.keys(), name))
         return self._nodes.get(name) if isinstance(name, str) else None
 
     def _group(self, entry: Entry) -> str:

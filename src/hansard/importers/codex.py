@@ -8,6 +8,7 @@ tokens is usage. A rollout that was forked off another one is a fork of it.
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +33,11 @@ _ENDINGS: Final = (".jsonl", ".jsonl.zst")
 #: What Codex keeps beside its rollouts, and is none.
 _OTHERS: Final = frozenset({"history.jsonl", "session_index.jsonl"})
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-#: So many rollouts may be forked one off the other.
-_DEEPEST: Final = 1000
+#: So many rollouts may be forked one off the other: each is read again for each that is forked off it.
+_DEEPEST: Final = 100
+
+#: So much is decompressed at once.
+_PIECE: Final = 1024 * 1024
 
 #: What of a rollout's first line is said about the session as a whole.
 _ABOUT: Final = (
@@ -72,7 +76,7 @@ class _Rollouts:
         head = _head(lines)
         if head is None:
             raise Unreadable("no rollout: its first line is no `session_meta`")
-        items, fork = self._items(path, lines, 0)
+        items, fork = self._items(path, lines, {path})
         model = next((m for line in reversed(lines) if (m := _model(line))), None)
         metadata = {"workspace": text_of(head.get("cwd")), "model": model}
         metadata |= {name: text_of(head.get(name)) for name in _ABOUT}
@@ -85,40 +89,59 @@ class _Rollouts:
             fork=fork,
         )
 
-    def _items(self, path: Path, lines: list[Line], depth: int) -> tuple[list[Item], Fork | None]:
-        """Return all items of a rollout, with those that it inherits, and where it was forked."""
+    def _items(
+        self, path: Path, lines: list[Line], below: set[Path]
+    ) -> tuple[list[Item], Fork | None]:
+        """Return all items of a rollout, with those that it inherits, and where it was forked.
+
+        `below`: the rollouts that are read for its sake.
+        """
         head = _head(lines) or {}
         base = head.get("history_base")
         base = base if isinstance(base, dict) else {}
         inherits = text_of(base.get("thread_id"))
         named = inherits or text_of(head.get("forked_from_id"))
         other = None if named is None else self._by_id.get(named.lower())
-        if other is None or other == path or depth > _DEEPEST:
+        if other is None or other in below or len(below) > _DEEPEST:
             if inherits is not None:
-                what = f"it goes on from {named}, which is not here: only what it adds was imported"
+                why = (
+                    "is not here" if other is None else "is forked from it, or from too many others"
+                )
+                what = f"it goes on from {named}, which {why}: only what it adds was imported"
                 self._files.report(path, what)
-            return _told(lines), None
-        problems = len(self._files.problems)
-        before = self._lines(other)
-        parent, _ = self._items(other, before, depth + 1)
-        del self._files.problems[problems:]  # reported where that one is read itself
-        own = _told(lines)
+            return self._told(path, lines), None
+
+        def read(other: Path = other) -> tuple[list[Line], list[Item]]:
+            before = self._lines(other)
+            return before, self._items(other, before, {*below, other})[0]
+
+        before, parent = self._files.once(other, read)
+        own = self._told(path, lines)
         if inherits is not None:
             kept, copied = _upto(parent, base.get("end_ordinal_exclusive")), 1
         else:
             # A copy, in which the parent's first line may be among the others.
-            own = _told([lines[0], *(line for line in lines[1:] if line["type"] != "session_meta")])
+            rest = (line for line in lines[1:] if line["type"] != "session_meta")
+            own = self._told(path, [lines[0], *rest])
             kept, copied = _common(parent, own)
         if not kept:
             return own, None
         # What was copied has the time of the copy; it was said when the parent says.
         moved = kept + 1 - copied
-        rest = [
+        moved_on = [
             one._replace(at=one.at + moved) if isinstance(one.at, int) else one
             for one in own[copied:]
         ]
         fork = Fork(_id_of(_head(before) or {}) or str(named), kept)
-        return [*parent[:kept], own[0], *rest], fork
+        return [*parent[:kept], own[0], *moved_on], fork
+
+    def _told(self, path: Path, lines: list[Line]) -> list[Item]:
+        """Return the items that lines are."""
+        telling = _Telling()
+        for line in lines:
+            with self._files.item(path):
+                telling.add(line)
+        return telling.items
 
     def _lines(self, path: Path) -> list[Line]:
         content = self._files.read(path)
@@ -143,7 +166,9 @@ def _decompressed(content: bytes) -> bytes:
 
     try:
         with ZstdDecompressor().stream_reader(content, read_across_frames=True) as reader:
-            found = reader.read(LARGEST + 1)
+            # By pieces: as much memory as is asked for is taken at once.
+            pieces = islice(iter(lambda: reader.read(_PIECE), b""), LARGEST // _PIECE + 1)
+            found = b"".join(pieces)
     except ZstdError as error:
         raise Unreadable(f"cannot be decompressed: {error}") from None
     if len(found) > LARGEST:
@@ -211,31 +236,34 @@ def _is_head(item: Item) -> bool:
 # -- lines --------------------------------------------------------------------------------------
 
 
-def _told(lines: list[Line]) -> list[Item]:
-    """Return the items that lines are."""
-    items: list[Item] = []
-    model = ""
-    total: object = None
-    for line in lines:
+class _Telling:
+    """The items that lines are, one after the other."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self._model = ""
+        self._total: object = None
+
+    def add(self, line: Line) -> None:
+        """Take a line."""
         kind, payload = line["type"], line["payload"]
         time = moment(line.get("timestamp"))
         rest = {name: value for name, value in line.items() if name != "timestamp"}
         if kind == "response_item":
-            items.append(Item("message.added", {"message": _message(rest)}, time))
-            continue
-        place = len(items)
-        items.append(Item(LINE, {"line": rest}, time))
-        model = _model(line) or model
+            self.items.append(Item("message.added", {"message": _message(rest)}, time))
+            return
+        place = len(self.items)
+        self.items.append(Item(LINE, {"line": rest}, time))
+        self._model = _model(line) or self._model
         if kind == "compacted":
             message = {"role": "user", "content": _summary(payload)}
-            items.append(Item("summary.added", {"message": message}, time, at=place))
+            self.items.append(Item("summary.added", {"message": message}, time, at=place))
         elif kind == "event_msg" and payload.get("type") == "token_count":
             counted = payload.get("info")
-            if isinstance(counted, dict) and counted.get("total_token_usage") != total:
+            if isinstance(counted, dict) and counted.get("total_token_usage") != self._total:
                 # The same count is written again whenever limits are.
-                total = counted.get("total_token_usage")
-                items += _usage(counted.get("last_token_usage"), model, time)
-    return items
+                self._total = counted.get("total_token_usage")
+                self.items += _usage(counted.get("last_token_usage"), self._model, time)
 
 
 def _message(line: Line) -> dict[str, Any]:

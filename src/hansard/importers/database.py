@@ -1,66 +1,125 @@
-"""Read SQLite files that others wrote, without touching them.
+"""Read SQLite files that other programs wrote, without changing them and without trusting them.
 
-Above: `openai_agents`, `langgraph`, `pydantic_ai`.  Below: `source`.
-To open a SQLite file in place is to write beside it: a `-shm` file at least, and whoever opens it without
-one does not see what still stands in its write-ahead log. So the bytes of both are read, what was committed
-in the log is put in its place in memory, and SQLite is given the result: https://www.sqlite.org/walformat.html
+SQLite writes next to a file that it opens, and a hostile file can make it do more than that. So it opens a
+private copy of the database and of its write-ahead log, never of a journal, and may only read plain tables:
+an authorizer refuses views, functions, virtual tables and everything else, and a budget in proportion to
+the file's size ends what would not end otherwise.
 """
 
 import sqlite3
-import struct
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.source import Files, Unreadable
+from hansard.importers.source import AGAIN, LONGEST, SMALL, Files, Unreadable
 
 MAGIC: Final = b"SQLite format 3\0"
 
-#: The places in a database's header that say whether it has a write-ahead log, and what stands there if not.
-_VERSIONS: Final = slice(18, 20)
-_NO_LOG: Final = b"\x01\x01"
-
+#: Length of a write-ahead log's header. It changes whenever SQLite begins the log from its start again.
 _LOG_HEADER: Final = 32
-_FRAME_HEADER: Final = 24
-#: What a write-ahead log begins with; in the second case its checksums are made of big-endian numbers.
-_LOG_MAGICS: Final = {0x377F0682: "<", 0x377F0683: ">"}
 
 #: How often a file is read again that changed while it was being read.
 _ATTEMPTS: Final = 20
 
+#: Instructions of SQLite's virtual machine between two looks at the budget.
+_STEP: Final = 10_000
+
+_LIMITS: Final = {
+    sqlite3.SQLITE_LIMIT_LENGTH: LONGEST,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
+    sqlite3.SQLITE_LIMIT_COLUMN: 200,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 50,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 2,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 25_000,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 8,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+_READING: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
+
+
+class Database(sqlite3.Connection):
+    """A connection that reads plain tables, and as much of them as there can be.
+
+    Attributes:
+        left: how many instructions and bytes may still be read.
+    """
+
+    left: int = 0
+
+    def spend(self, count: int = _STEP) -> bool:
+        """Take from what is left; return whether nothing is."""
+        self.left -= count
+        return self.left < 0
+
 
 @contextmanager
-def opened(files: Files, path: Path) -> Iterator[sqlite3.Connection]:
-    """Open what is in a SQLite file, in memory; raise `Unreadable` if that cannot be."""
-    content = _content(files, path)
-    with closing(sqlite3.connect(":memory:")) as connection:
-        try:
-            connection.deserialize(content)
-            connection.execute("PRAGMA query_only=ON")
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except (sqlite3.Error, OverflowError) as error:
-            raise Unreadable(f"no SQLite database that can be read: {error}") from None
-        connection.text_factory = _text
-        yield connection
+def opened(files: Files, path: Path) -> Iterator[Database]:
+    """Open a private copy of a SQLite file; raise `Unreadable` if that cannot be."""
+    content, log = _content(files, path)
+    with tempfile.TemporaryDirectory(prefix="hansard-import-") as folder:
+        copy = Path(folder, "copy.db")
+        copy.write_bytes(content)
+        copy.with_name("copy.db-wal").write_bytes(log)
+        size = len(content) + len(log)
+        del content, log
+        address = f"{copy.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, factory=Database)) as connection:
+            try:
+                _confine(connection, size)
+                connection.execute("SELECT name FROM sqlite_master").fetchone()
+            except (sqlite3.Error, OverflowError) as error:
+                raise Unreadable(f"no SQLite database that can be read: {error}") from None
+            yield connection
+
+
+def _confine(connection: Database, size: int) -> None:
+    for limit, value in _LIMITS.items():
+        connection.setlimit(limit, value)
+    if hasattr(connection, "setconfig"):  # Python 3.12
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)  # noqa: FBT003 - its only form
+    for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
+        connection.execute(f"PRAGMA {pragma}")
+    connection.left = AGAIN * size + SMALL
+    connection.set_progress_handler(connection.spend, _STEP)
+    connection.set_authorizer(_allowed)
+    connection.text_factory = _text
+
+
+def _allowed(action: int, one: str | None, _two: object, _schema: object, view: object) -> int:
+    """Authorize what reads a table directly, and nothing else."""
+    fine = action in _READING or (action == sqlite3.SQLITE_PRAGMA and one == "table_xinfo")
+    return sqlite3.SQLITE_OK if fine and view is None else sqlite3.SQLITE_DENY
 
 
 def _text(content: bytes) -> str | bytes:
-    """Return what is stored as text; bytes, if it is none."""
+    """Return what is stored as text; bytes, if it is not UTF-8."""
     try:
         return content.decode()
     except UnicodeDecodeError:
         return content
 
 
-def columns(connection: sqlite3.Connection) -> dict[str, set[str]]:
-    """Return the tables of a database, with their columns."""
-    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    return {
-        name: {row[1] for row in connection.execute(f"PRAGMA table_info({quoted(name)})")}
-        for (name,) in tables
-        if isinstance(name, str)
-    }
+def columns(connection: Database) -> dict[str, set[str]]:
+    """Return the plain tables of a database, with their columns.
+
+    Views, virtual tables and tables with generated columns compute what they show: they are left out.
+    """
+    query = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+    found = {}
+    try:
+        for name, sql in connection.execute(query).fetchall():
+            # As SQLite itself writes it, and reads it again to know what the table is.
+            if isinstance(name, str) and isinstance(sql, str) and sql.startswith("CREATE TABLE "):
+                told = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
+                if not any(row[6] for row in told):
+                    found[name] = {row[1] for row in told}
+    except sqlite3.Error as error:
+        raise Unreadable(f"the tables of the database cannot be read: {error}") from None
+    return found
 
 
 def quoted(name: str) -> str:
@@ -69,19 +128,25 @@ def quoted(name: str) -> str:
 
 
 def rows(
-    files: Files, where: str, connection: sqlite3.Connection, query: str, *given: Any
+    files: Files, where: str, connection: Database, query: str, *given: Any
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a query, as many as can be had; what is damaged is reported."""
     try:
-        yield from connection.execute(query, given)
+        for row in connection.execute(query, given):
+            # Damaged pages can show one row, or one long value, any number of times.
+            if connection.spend(sum(len(cell) for cell in row if isinstance(cell, str | bytes))):
+                break
+            yield row
+        else:
+            return
+        why = "it yields more than it can hold"
     except sqlite3.Error as error:
-        files.report(
-            where, f"the database is damaged: {error}; what follows in this table is missing"
-        )
+        why = "it takes too long to read" if connection.left < 0 else str(error)
+    files.report(where, f"the database is damaged: {why}; what follows in this table is missing")
 
 
-def _content(files: Files, path: Path) -> bytes:
-    """Return a database with all that was committed to it."""
+def _content(files: Files, path: Path) -> tuple[bytes, bytes]:
+    """Return a database and its write-ahead log, as they were at one moment."""
     journal = path.with_name(path.name + "-journal")
     beside = path.with_name(path.name + "-wal")
     for _ in range(_ATTEMPTS):
@@ -110,58 +175,13 @@ def _content(files: Files, path: Path) -> bytes:
         raise Unreadable("it is being written to all the time; import it when its program rests")
     if not content.startswith(MAGIC):
         raise Unreadable("no SQLite database")
-    content = _committed(content, log)
-    return content[: _VERSIONS.start] + _NO_LOG + content[_VERSIONS.stop :]
+    return content, log
 
 
 def _is_changing(files: Files, journal: Path) -> bool:
-    """Say whether a journal tells how to undo what is being changed, or was when its program died."""
-    return files.exists(journal) and any(files.read(journal) or b"")
+    """Return whether a journal says how to undo a change, as SQLite knows it: by its first byte."""
+    return files.exists(journal) and (files.read(journal, upto=1) or b"\0") != b"\0"
 
 
 def _log(files: Files, path: Path) -> bytes:
     return (files.read(path) or b"") if files.exists(path) else b""
-
-
-def _committed(content: bytes, log: bytes) -> bytes:
-    """Return a database with the pages that were committed in its log, and are whole."""
-    if len(log) < _LOG_HEADER:
-        return content
-    magic, _, size = struct.unpack(">III", log[:12])
-    if magic not in _LOG_MAGICS or size < 512 or size & (size - 1):  # noqa: PLR2004 - SQLite's smallest page
-        return content
-    order = _LOG_MAGICS[magic]
-    salt = log[16:24]
-    sums = _checksum(order, log[:24], (0, 0))
-    if struct.pack(">II", *sums) != log[24:32]:
-        return content
-    pages: dict[int, bytes] = {}
-    waiting: dict[int, bytes] = {}
-    length = 0
-    for start in range(_LOG_HEADER, len(log) - _FRAME_HEADER - size + 1, _FRAME_HEADER + size):
-        head = log[start : start + _FRAME_HEADER]
-        page = log[start + _FRAME_HEADER : start + _FRAME_HEADER + size]
-        sums = _checksum(order, page, _checksum(order, head[:8], sums))
-        if head[8:16] != salt or struct.pack(">II", *sums) != head[16:24]:
-            break  # of an older round, or never finished: so ends the log
-        number, commits = struct.unpack(">II", head[:8])
-        waiting[number] = page
-        if commits:
-            pages.update(waiting)
-            waiting, length = {}, commits
-    if not length:
-        return content
-    whole = bytearray(content[: length * size].ljust(length * size, b"\0"))
-    for number, page in pages.items():
-        if 0 < number <= length:
-            whole[(number - 1) * size : number * size] = page
-    return bytes(whole)
-
-
-def _checksum(order: str, content: bytes, sums: tuple[int, int]) -> tuple[int, int]:
-    first, second = sums
-    numbers = struct.unpack(f"{order}{len(content) // 4}I", content)
-    for place in range(0, len(numbers), 2):
-        first = (first + numbers[place] + second) & 0xFFFFFFFF
-        second = (second + numbers[place + 1] + first) & 0xFFFFFFFF
-    return first, second

@@ -25,7 +25,7 @@ from hansard.event.kinds import (
     SUMMARY_ADDED,
     USAGE_RECORDED,
 )
-from hansard.importers.source import PLACES, VERBATIM, Item
+from hansard.importers.source import MALFORMED, PLACES, VERBATIM, Item, explained
 
 #: Under this name, a session's metadata say what was imported.
 IMPORTED: Final = "imported"
@@ -99,24 +99,31 @@ def _entry(item: Item, time: str | None, number: int, report: Callable[[int, str
         )
     if item.at is not None and not all(0 <= one < number for one in _several(item.at)):
         raise ValueError(f"{item.kind}: item {number} cannot mean a place after {item.at} items")
-    data = item.data
-    if item.kind not in _SAID and item.kind not in VERBATIM:
-        data, _ = secrets.redact(data)
     try:
-        raw = _encoded(item.kind, data)
-    except InvalidEvent as error:
-        mended = _without_surrogates(data)
-        try:
-            raw = _encoded(item.kind, mended)
-        except InvalidEvent:
-            report(number, f"cannot be stored: {error}")
-            return Entry(
-                _LOST, codec.encode({"kind": item.kind, "reason": str(error)[:500]}), time, None
-            )
+        raw, whole = _stored(item)
+    except (InvalidEvent, *MALFORMED) as error:
+        why = str(error) if isinstance(error, InvalidEvent) else explained(error)
+        report(number, f"cannot be stored: {why}")
+        return Entry(_LOST, codec.encode({"kind": item.kind, "reason": why[:500]}), time, None)
+    if not whole:
         report(
             number, "holds halves of characters (lone surrogates), which were replaced by \ufffd"
         )
     return Entry(item.kind, raw, time, item.at)
+
+
+def _stored(item: Item) -> tuple[bytes, bool]:
+    """Return the data of an item as they are stored, and whether they are as they were."""
+    data = item.data
+    if item.kind not in _SAID and item.kind not in VERBATIM:
+        data, _ = secrets.redact(data)
+    try:
+        return _encoded(item.kind, data), True
+    except InvalidEvent as error:
+        try:
+            return _encoded(item.kind, _without_surrogates(data)), False
+        except InvalidEvent:
+            raise error from None
 
 
 def _encoded(kind: str, data: dict[str, Any]) -> bytes:
@@ -147,12 +154,13 @@ def described(metadata: dict[str, Any], report: Callable[[str], None]) -> dict[s
     for name, value in metadata.items():
         if value is None or name == IMPORTED:
             continue
-        shown, _ = secrets.redact({name: value})
-        mended = _without_surrogates(shown)
         try:
+            shown, _ = secrets.redact({name: value})
+            mended = _without_surrogates(shown)
             codec.encode(mended, "metadata", wrapped=True)
-        except InvalidEvent as error:
-            report(f"metadata {name!r:.60} cannot be stored: {error}")
+        except (InvalidEvent, RecursionError) as error:
+            why = error if isinstance(error, InvalidEvent) else explained(error)
+            report(f"metadata {name!r:.60} cannot be stored: {why}")
         else:
             kept.update(mended)
     return kept

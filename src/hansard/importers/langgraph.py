@@ -74,8 +74,9 @@ def _read(files: Files, path: Path) -> Iterator[Foreign]:
                     f"{where}:checkpoints", f"the id of a thread is no text: {thread_id!r:.80}"
                 )
                 continue
-            reading = _Thread(files, where, connection, tables, thread_id)
-            items = reading.items()
+            items: list[Item] = []
+            with files.item(f"{where}:checkpoints:{thread_id!s:.80}"):
+                items = _Thread(files, where, connection, tables, thread_id).items()
             name = names.session_id(thread_id)
             if files.is_folder:
                 name = f"{path.relative_to(files.root).with_suffix('')}/{name}"
@@ -168,7 +169,8 @@ class _Thread:
         return {**data, "held": held, "time": checkpoint.get("ts")}
 
     def _opaque(self, where: str, place: Place, kind: Any, blob: Any, error: Exception) -> None:
-        kept = blob.encode(errors="surrogatepass") if isinstance(blob, str) else bytes(blob or b"")
+        # Not `bytes`, which makes as many zeros of a number.
+        kept = blob if isinstance(blob, bytes) else str(blob).encode(errors="surrogatepass")
         data = {"ns": place[0], "id": place[1], "type": str(kind)}
         data["base64"] = base64.b64encode(kept).decode()
         self._items.append(Item(OPAQUE, data))

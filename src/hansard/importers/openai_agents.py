@@ -96,28 +96,16 @@ class _Table:
         query = f"SELECT {columns} FROM {quoted(self._table)} ORDER BY id"  # noqa: S608 - quoted
         items: dict[str, dict[int, Item]] = {}
         for number, session_id, data, created in self._rows(query):
-            where = f"{self._where}:{number}"
-            if not isinstance(session_id, str) or not session_id:
-                self._files.report(where, "a message without the id of a session")
-                continue
-            held = items.setdefault(session_id, {})
-            item = self._item(where, data, created)
-            if item is not None:
-                held[number] = item
+            with self._files.item(f"{self._where}:{number!s:.40}"):
+                if not isinstance(session_id, str) or not session_id or not isinstance(number, int):
+                    raise Unreadable("a message without its number, or the id of a session")
+                value = decoded(data) if isinstance(data, str) else None
+                if not isinstance(value, dict):
+                    raise Unreadable("the message cannot be read: no JSON object")
+                item = said(message_of(value), moment(created))
+                items.setdefault(session_id, {})[number] = item
         for session_id, held in items.items():
-            if held:
-                yield from self._branches(session_id, held)
-
-    def _item(self, where: str, data: object, created: object) -> Item | None:
-        try:
-            value = decoded(data) if isinstance(data, str) else None
-            why = "" if isinstance(value, dict) else "no JSON object"
-        except Unreadable as error:
-            why = str(error)
-        if why:
-            self._files.report(where, f"the message cannot be read: {why}")
-            return None
-        return said(message_of(value), moment(created))
+            yield from self._branches(session_id, held)
 
     def _branches(self, session_id: str, held: dict[int, Item]) -> Iterator[Foreign]:
         ways = self._ways(session_id)
@@ -174,9 +162,10 @@ def _list(files: Files, path: Path) -> Iterator[Foreign]:
         numbered = [(f"{where}[{place}]", one) for place, one in enumerate(value)]
     items = []
     for place, one in numbered:
-        if not isinstance(one, dict) or not (text_of(one.get("role")) or text_of(one.get("type"))):
-            files.report(place, "no item: it has neither a role nor a type")
-        else:
+        with files.item(place):
+            known = isinstance(one, dict) and (text_of(one.get("role")) or text_of(one.get("type")))
+            if not known:
+                raise Unreadable("no item: it has neither a role nor a type")
             items.append(said(message_of(one)))
     name = path.relative_to(files.root) if files.is_folder else Path(path.name)
     if items:

@@ -57,7 +57,7 @@ def find(files: Files) -> Iterator[Found]:
         else:
             yield Found(files.name(files.root), partial(_read, files, files.root, [], {}))
         return
-    for folder in _folders(files, files.root):
+    for folder in _folders(files):
         entries: dict[str, Entry] = {}
         for path in files.children(folder):
             if path.name == _INDEX and path.is_file():
@@ -69,34 +69,30 @@ def find(files: Files) -> Iterator[Found]:
         yield from _folder(files, folder, entries, orphans=True)
 
 
-def _folders(files: Files, folder: Path) -> Iterator[Path]:
+def _folders(files: Files) -> Iterator[Path]:
     """Yield the folders that hold an index or transcripts."""
-    children = files.children(folder)
-    # Lines of JSON are elsewhere, too: what jobs have done, what the gateway has logged.
-    likely = folder == files.root or folder.name == "sessions"
-    if any(
-        path.name in {_INDEX, _FOLDER} or (likely and _is_transcript(path)) for path in children
-    ):
-        yield folder
-    for path in children:
-        if path.is_dir() and path.name != _FOLDER:
-            yield from _folders(files, path)
+    for folder, is_folder in files.everything():
+        if not is_folder or _FOLDER in folder.relative_to(files.root).parts:
+            continue
+        # Lines of JSON are elsewhere, too: what jobs have done, what the gateway has logged.
+        likely = folder == files.root or folder.name == "sessions"
+        if any(
+            path.name in {_INDEX, _FOLDER} or (likely and _is_transcript(path))
+            for path in files.children(folder)
+        ):
+            yield folder
 
 
 def _listed(files: Files, path: Path) -> dict[str, Entry]:
     """Return the entries of an index, by their keys."""
-    try:
+    with files.item(path):
         index = files.json(path)
-    except Unreadable as error:
-        if str(error):
-            files.report(path, str(error))
-        return {}
-    if not isinstance(index, dict):
-        files.report(path, f"a JSON {named(index)} where the index of sessions should be")
-        return {}
-    if not index:
-        files.report(path, "an index without sessions")
-    return {key: entry for key, entry in index.items() if _is_entry(files, path, key, entry)}
+        if not isinstance(index, dict):
+            raise Unreadable(f"a JSON {named(index)} where the index of sessions should be")
+        if not index:
+            raise Unreadable("an index without sessions")
+        return {key: entry for key, entry in index.items() if _is_entry(files, path, key, entry)}
+    return {}
 
 
 def _entries_of(files: Files, folder: Path) -> dict[str, Entry]:
@@ -112,16 +108,12 @@ def _entries_of(files: Files, folder: Path) -> dict[str, Entry]:
             place, key = path, unquote(path.stem)
         else:
             continue
-        try:
+        with files.item(place):
             entry = files.json(place)
-        except Unreadable as error:
-            if str(error):
-                files.report(place, str(error))
-            continue
-        if isinstance(entry, dict):
-            key = text_of(entry.get("sessionKey")) or text_of(entry.get("key")) or key
-        if _is_entry(files, place, key, entry):
-            found[key] = entry
+            if isinstance(entry, dict):
+                key = text_of(entry.get("sessionKey")) or text_of(entry.get("key")) or key
+            if _is_entry(files, place, key, entry):
+                found[key] = entry
     return found
 
 
@@ -234,7 +226,7 @@ def _fork(files: Files, path: Path, header: Entry, transcript: "_Transcript") ->
     parent = path.parent / (name if name.endswith(_TRANSCRIPT) else f"{name}{_TRANSCRIPT}")
     if parent == path or "\0" in name or not files.exists(parent):
         return Fork(parent.stem, 0)
-    lines = _Transcript(files, parent).lines
+    lines = files.once(parent, lambda: _Transcript(files, parent).lines)
     count = 0
     for ours, theirs in zip(transcript.lines, lines, strict=False):
         if ours != theirs:
@@ -264,16 +256,14 @@ class _Transcript:
         self._places: dict[str, tuple[int, int]] = {}
         self._last: str | None = None
         for number, line in files.lines(path):
-            kind = text_of(line.get("type"))
-            if kind is None:
-                files.report(files.name(path, number), "an entry that does not say what it is")
-            elif kind == "session":
-                self.header = self.header or line
-            else:
-                try:
+            with files.item(files.name(path, number)):
+                kind = text_of(line.get("type"))
+                if kind is None:
+                    raise Unreadable("an entry that does not say what it is")
+                if kind == "session":
+                    self.header = self.header or line
+                else:
                     self._add(line, kind)
-                except Unreadable as error:
-                    files.report(files.name(path, number), str(error))
 
     def _add(self, line: Entry, kind: str) -> None:
         time = moment(line.get("timestamp"))

@@ -67,18 +67,15 @@ def _read(files: Files, path: Path) -> Iterator[Foreign]:
     closing = [] if turns.summary is None else [turns.summary]
     others: list[Foreign] = []
     for number, snapshot in enumerate(_list(data.get("snapshots")), start=1):
-        try:
+        with files.item(f"{where}:snapshot {number}"):
             label, at, found = _snapshot(files, where, data, snapshot, turns)
-        except Unreadable as error:
-            files.report(where, f"snapshot {number}: {error}")
-            continue
-        time = moment(snapshot.get("created_at"))
-        if found is None:
-            closing.append(Item("session.snapshotted", {"label": label}, time, at))
-        else:
-            metadata = {"title": label, FORMAT: {"snapshot": _kept(snapshot)}}
-            name = f"{session_id}@{label}"
-            others.append(Foreign(name, found, where, metadata, time, Fork(session_id, at)))
+            time = moment(snapshot.get("created_at"))
+            if found is None:
+                closing.append(Item("session.snapshotted", {"label": label}, time, at))
+            else:
+                metadata = {"title": label, FORMAT: {"snapshot": _kept(snapshot)}}
+                name = f"{session_id}@{label}"
+                others.append(Foreign(name, found, where, metadata, time, Fork(session_id, at)))
     about = {name: value for name, value in data.items() if name not in _READ and value}
     described: dict[str, Any] = {"title": text_of(data.get("title")), FORMAT: about}
     parent = text_of(data.get("parent_id"))
@@ -101,14 +98,17 @@ def _fork(files: Files, path: Path, parent: str, items: list[Item]) -> Fork:
     place = path.parent / f"{name}.json"
     count = 0
     if place != path and files.exists(place):
-        try:
-            data = files.json(place)
-        except Unreadable:
-            data = None  # which is reported when it is its turn
-        if isinstance(data, dict):
-            theirs = _Turns(None, "", data).items
-            count = _alike(items, theirs)
+        count = _alike(items, files.once(place, partial(_items, files, place)))
     return Fork(parent, count)
+
+
+def _items(files: Files, path: Path) -> list[Item]:
+    """Return the turns of another session."""
+    try:
+        data = files.json(path)
+    except Unreadable:
+        return []  # which is reported when it is its turn
+    return _Turns(files, "", data).items if isinstance(data, dict) else []
 
 
 def _alike(ours: list[Item], theirs: list[Item]) -> int:
@@ -128,18 +128,18 @@ class _Turns:
         summary: what stands for the first of them, if anything does.
     """
 
-    def __init__(self, files: Files | None, where: str, data: dict[str, Any]) -> None:
+    def __init__(self, files: Files, where: str, data: dict[str, Any]) -> None:
         self.items: list[Item] = []
         self.summary: Item | None = None
         for name in ("archived_messages", "messages"):
             for number, message in enumerate(_list(data.get(name))):
-                if not isinstance(message, dict):
-                    if files is not None:
-                        files.report(where, f"{name}[{number}]: a {named(message)}, no message")
-                elif name == "messages" and _is_summary(message):
-                    self._summed(message, _count(data.get("archived_messages")))
-                else:
-                    self.items.append(said(packed(message), moment(message.get("timestamp"))))
+                with files.item(f"{where}:{name}[{number}]"):
+                    if not isinstance(message, dict):
+                        raise Unreadable(f"a {named(message)}, no message")
+                    if name == "messages" and _is_summary(message):
+                        self._summed(message, _count(data.get("archived_messages")))
+                    else:
+                        self.items.append(said(packed(message), moment(message.get("timestamp"))))
         last = data.get("last_compaction")
         if isinstance(last, dict) and text_of(last.get("summary")):
             # Made by a model: it stands for the first of the live messages, and all before them.

@@ -100,21 +100,17 @@ def _items(files: Files, where: str, messages: Any, media: Media) -> list[Item]:
         raise Unreadable("no list of messages of Pydantic AI")
     items = []
     for place, native in enumerate(messages):
-        if (
-            isinstance(native, dict)
-            and native.get("kind") in _KINDS
-            and isinstance(native.get("parts"), list)
-        ):
-            try:
+        with files.item(f"{where}[{place}]"):
+            if (
+                not isinstance(native, dict)
+                or text_of(native.get("kind")) not in _KINDS
+                or not isinstance(native.get("parts"), list)
+            ):
+                raise Unreadable("no message of Pydantic AI: it has no kind or no parts")
+            whole = native
+            with files.item(f"{where}[{place}]"):
                 whole = restored(native, media)
-            except Unreadable as error:
-                files.report(f"{where}[{place}]", str(error))
-                whole = native
             items.append(said(message_of(whole), _time(whole)))
-        else:
-            files.report(
-                f"{where}[{place}]", "no message of Pydantic AI: it has no kind or no parts"
-            )
     return items
 
 
@@ -156,12 +152,10 @@ def _stored(
     query = "SELECT id, metadata, messages, updated_at FROM conversations ORDER BY id"
     for name, about, messages, updated in database.rows(files, files.name(path), connection, query):
         where = f"{files.name(path)}:conversations:{name}"
-        try:
+        items: list[Item] = []
+        with files.item(where):
             told = decoded(about) if isinstance(about, str) else None
             items = _items(files, where, decoded(messages), media)
-        except (Unreadable, TypeError) as error:
-            files.report(where, f"the conversation cannot be read: {error}")
-            continue
         if items:
             items = [one if one.time else one._replace(time=moment(updated)) for one in items]
             summary = told if isinstance(told, dict) else {}

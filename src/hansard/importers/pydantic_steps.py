@@ -151,18 +151,17 @@ def _items(files: Files, steps: list[Step], media: Media) -> list[Item]:
         held = []
         for number, native in enumerate(step.messages):
             where = f"{step.where}[{number}]"
-            if not isinstance(native, dict) or not isinstance(native.get("parts"), list):
-                files.report(where, "no message of Pydantic AI: it has no parts")
-                continue
-            try:
-                native = restored(native, media)  # noqa: PLW2901 - the same, whole
-            except Unreadable as error:
-                files.report(where, str(error))
-            text = json.dumps(native, sort_keys=True)
-            if text not in places:
-                items.append(said(message_of(native), step.time))
-                places[text] = len(items)
-            held.append(places[text])
+            with files.item(where):
+                if not isinstance(native, dict) or not isinstance(native.get("parts"), list):
+                    raise Unreadable("no message of Pydantic AI: it has no parts")
+                whole = native
+                with files.item(where):
+                    whole = restored(native, media)
+                text = json.dumps(whole, sort_keys=True)
+                if text not in places:
+                    items.append(said(message_of(whole), step.time))
+                    places[text] = len(items)
+                held.append(places[text])
         data = {"snapshot": step.data, "keep": None}
         items.append(Item(_SNAPSHOT, data, step.time, at=tuple(held)))
     return items
@@ -199,15 +198,11 @@ def of_folder(files: Files, folder: Path, before: str) -> Iterator[Foreign]:
     for child in files.children(folder):
         if not child.is_dir() or not files.exists(child / RECORD):
             continue
-        try:
+        with files.item(child / RECORD):
             record = files.json(child / RECORD)
-        except Unreadable as error:
-            files.report(child / RECORD, str(error))
-            continue
-        if not isinstance(record, dict) or not text_of(record.get("run_id")):
-            files.report(child / RECORD, "no record of a run")
-            continue
-        runs.append((record, list(_of_run(files, child))))
+            if not isinstance(record, dict) or not text_of(record.get("run_id")):
+                raise Unreadable("no record of a run")
+            runs.append((record, list(_of_run(files, child))))
     media = Media(files, folder / "media")
     yield from _sessions(files, runs, media, before, files.name(folder))
 
@@ -221,17 +216,13 @@ def _of_run(files: Files, child: Path) -> Iterator[Step]:
         path = child / name
         for number, record in files.lines(path) if files.exists(path) else ():
             where = files.name(path, number)
-            try:
+            with files.item(where):
                 yield _step(kind, record, members, where)
-            except Unreadable as error:
-                files.report(where, str(error))
     snapshots = child / "snapshots"
     found = files.children(snapshots) if files.exists(snapshots) else []
     for path in sorted((one for one in found if one.stem.isdigit()), key=lambda one: int(one.stem)):
-        try:
+        with files.item(path):
             yield _step(_SNAPSHOT, files.json(path), _SNAPSHOT_MEMBERS, files.name(path))
-        except Unreadable as error:
-            files.report(path, str(error))
 
 
 # -- databases ----------------------------------------------------------------------------------
@@ -298,10 +289,8 @@ class _Tables:
     def _step(
         self, kind: str, record: Record, members: tuple[str, ...], where: str
     ) -> Iterator[Step]:
-        try:
+        with self._files.item(where):
             yield _step(kind, record, members, where)
-        except Unreadable as error:
-            self._files.report(where, str(error))
 
     def _records(
         self, table: str, members: tuple[str, ...], order: str
@@ -313,14 +302,11 @@ class _Tables:
         for number, *row in list(found):
             where = f"{self._name}:{table}:{number}"
             record: Record = dict.fromkeys(members) | dict(zip(own, row, strict=True))
-            try:
+            with self._files.item(where):
                 for name in {"metadata", "messages"} & set(own):
                     told = record[name]
                     record[name] = decoded(told) if isinstance(told, str | bytes) else told
-            except Unreadable as error:
-                self._files.report(where, f"cannot be read: {error}")
-                continue
-            yield record, where
+                yield record, where
 
     def _referred(self, where: str, seq: int, told: Record) -> list[Any] | None:
         """Return the messages of a snapshot that are stored one by one, so that snapshots share them."""
@@ -334,10 +320,8 @@ class _Tables:
         for place, (text,) in enumerate(
             database.rows(self._files, where, self._connection, query, seq)
         ):
-            try:
+            with self._files.item(f"{where}[{place}]"):
                 found.append(decoded(text))
-            except (Unreadable, TypeError) as error:
-                self._files.report(f"{where}[{place}]", f"the message cannot be read: {error}")
         wanted = told.get("stored_messages")
         if len(found) != wanted:
             self._files.report(

@@ -13,7 +13,8 @@ that is to be read: cheaply, so that a progress bar knows how many there are. `F
 **Whatever cannot be read is reported and never passed over in silence**: `files.report(where, what)`, where
 `where` is what `files.name(path)` returns, with `:line` behind it if there is one. A file that is plainly
 something else (a lock, a picture) is no session and no problem. `read` may raise `Unreadable` for a session
-of which nothing can be had.
+of which nothing can be had. Items are read `with files.item(where):`, which reports what is wrong with one
+and goes on with the next.
 
 A session's `items` are its events in the order in which they happened: `said(message)` for a message, or any
 kind of hansard's own: `("usage.recorded", {...})`, `("summary.added", {...}, at=n)`, `("x.claude-code.hook",
@@ -31,11 +32,13 @@ Importers import no framework, and write nothing.
 import json
 import math
 import os
+import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -45,6 +48,14 @@ from hansard.event import codec
 LARGEST: Final = 1024 * 1024 * 1024
 #: A line of a transcript must not be longer.
 LONGEST: Final = 72 * 1024 * 1024
+#: A source may be read so many times over, and a small one a little more: a fork is compared with its parent,
+#: and one parent may have many. More than that is a source made to keep its reader busy.
+AGAIN: Final = 64
+SMALL: Final = 256 * 1024 * 1024
+#: Folders are not looked into that are further down.
+_DEEPEST: Final = 100
+#: More problems of one source are not listed.
+_PROBLEMS: Final = 10_000
 
 #: Seconds until 5138, and milliseconds since 1973: a number above it is of milliseconds.
 _MILLISECONDS: Final = 1e11
@@ -66,8 +77,33 @@ VERBATIM: Final = frozenset(
 )
 
 
+Made = TypeVar("Made")
+
+
 class Unreadable(Exception):
     """Nothing can be had of a session, or of a file; the text says why, and is empty if that is reported."""
+
+
+#: What code raises that takes data for something else than they are, in whatever way.
+MALFORMED: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    sqlite3.Error,
+)
+
+
+def explained(error: BaseException) -> str:
+    """Return why something malformed cannot be read, for a report."""
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    if isinstance(error, MemoryError):
+        return "it takes more memory than there is"
+    return f"it is not as its program writes it ({type(error).__name__}: {error!s:.200})"
 
 
 class Item(NamedTuple):
@@ -157,6 +193,12 @@ class Files:
         self.root = Path(os.path.abspath(root))  # not `resolve`, which would follow links
         self.problems: list[Skipped] = []
         self._noted: set[Skipped] = set()
+        self._muted = False
+        #: The files that were read, and how much may be read of them again.
+        self._known: set[Path] = set()
+        self._budget = SMALL
+        #: The file that `once` was last asked for, and what was made of it.
+        self._last: tuple[Path, Any] | None = None
         try:
             mode = os.lstat(self.root).st_mode
         except OSError as error:
@@ -180,9 +222,37 @@ class Files:
 
     def _note(self, problem: Skipped) -> None:
         # What is read twice, such as a fork that waits for its parent, is reported once.
-        if problem not in self._noted:
-            self._noted.add(problem)
-            self.problems.append(problem)
+        if self._muted or problem in self._noted or len(self._noted) > _PROBLEMS:
+            return
+        self._noted.add(problem)
+        if len(self._noted) > _PROBLEMS:
+            problem = Skipped(self.name(self.root), f"more than {_PROBLEMS:,} problems: not listed")
+        self.problems.append(problem)
+
+    @contextmanager
+    def item(self, where: str | Path) -> Iterator[None]:
+        """Report whatever is wrong with an item, and let its reader go on with the next."""
+        try:
+            yield
+        except Unreadable as error:
+            if str(error):
+                self.report(where, str(error))
+        except MALFORMED as error:
+            self.report(where, f"cannot be read: {explained(error)}")
+
+    def once(self, path: Path, read: Callable[[], Made]) -> Made:
+        """Return what `read` makes of a file that others refer to; its problems are reported elsewhere.
+
+        It is kept until another file is asked for: many forks in a row have one parent.
+        """
+        if self._last is None or self._last[0] != path:
+            muted, self._muted, self._last = self._muted, True, None
+            try:
+                self._last = (path, read())
+            finally:
+                self._muted = muted
+        found: Made = self._last[1]
+        return found
 
     # -- finding --------------------------------------------------------------------------------
 
@@ -192,14 +262,22 @@ class Files:
             if self.root.name.endswith(endings):
                 yield self.root
             return
-        yield from self._walk(self.root, endings)
-
-    def _walk(self, folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
-        for path in self.children(folder):
-            if path.is_dir():
-                yield from self._walk(path, endings)
-            elif path.name.endswith(endings):
+        for path, is_folder in self.everything():
+            if not is_folder and path.name.endswith(endings):
                 yield path
+
+    def everything(self) -> Iterator[tuple[Path, bool]]:
+        """Yield the root and what is below it, sorted, and whether each is a folder."""
+        waiting = [(self.root, 0)]
+        while waiting:
+            path, depth = waiting.pop()
+            is_folder = path.is_dir()
+            if is_folder and depth > _DEEPEST:
+                self.report(path, f"more than {_DEEPEST} folders deep: not read")
+                continue
+            yield path, is_folder
+            if is_folder:
+                waiting += [(child, depth + 1) for child in reversed(self.children(path))]
 
     def children(self, folder: Path) -> list[Path]:
         """Return the folders and regular files in a folder, sorted; links in it are reported."""
@@ -272,8 +350,8 @@ class Files:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def read(self, path: Path, *, largest: int = LARGEST) -> bytes | None:
-        """Return what is in a file; None, and a report, if it cannot be read."""
+    def read(self, path: Path, *, upto: int | None = None) -> bytes | None:
+        """Return what is in a file, or its first bytes; None, and a report, if it cannot be read."""
         if not self._is_inside(path):
             return None
         try:
@@ -285,13 +363,22 @@ class Files:
                 if not stat.S_ISREG(status.st_mode):
                     self.report(path, "no regular file")
                     return None
-                content = file.read(largest + 1)
+                # Not `LARGEST`: that much memory would be taken at once.
+                content = file.read(min(status.st_size, LARGEST) + 1 if upto is None else upto)
         except OSError as error:
             self.report(path, f"cannot be read: {error.strerror}")
             return None
-        if len(content) > largest:
-            self.report(path, f"larger than {largest:,} bytes: not read")
+        if len(content) > LARGEST:
+            self.report(path, f"larger than {LARGEST:,} bytes: not read")
             return None
+        if path not in self._known:
+            self._known.add(path)
+            self._budget += AGAIN * len(content)
+        elif self._budget < len(content):
+            self.report(path, "too many other files refer to it: not read again")
+            return None
+        else:
+            self._budget -= len(content)
         return content
 
     def json(self, path: Path) -> Any:
