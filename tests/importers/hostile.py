@@ -34,7 +34,7 @@ def claude(name: str) -> Sample:
     answer = {"role": "assistant", "id": "a", "model": "m", "content": calls, "usage": usage}
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1"}]}
     user = {"role": "user", "content": "hi"}
-    told = [
+    told: list[Sample] = [
         {"type": "summary", "summary": "s", "leafUuid": "u1"},
         {"type": "user", "uuid": "u1", "parentUuid": None, "message": user, "cwd": "/w"},
         {"type": "assistant", "uuid": "u2", "parentUuid": "u1", "message": answer},
@@ -140,7 +140,7 @@ def openai(name: str) -> Sample:
 
 def langgraph(name: str) -> Sample:
     """Return a database of threads, serialized as JSON."""
-    said = {"lc": 1, "id": ["langchain_core", "messages"], "kwargs": {"type": "human"}}
+    said: Sample = {"lc": 1, "id": ["langchain_core", "messages"], "kwargs": {"type": "human"}}
     said["kwargs"] |= {"content": "hi", "tool_calls": [{"id": "c", "name": "f", "args": {}}]}
     chat = [said, {"role": "assistant", "content": "x"}]
     rows = []

@@ -2,6 +2,7 @@
 
 import random
 import sqlite3
+import struct
 import subprocess
 import sys
 from contextlib import closing
@@ -11,6 +12,7 @@ import pytest
 
 from hansard.importers import database
 from hansard.importers.source import Files, Unreadable
+from tests.attack.forging import confined
 from tests.importers.evidence import untouched
 
 
@@ -244,3 +246,177 @@ def test_what_cannot_be_trusted_is_refused(
     (tmp_path / f"x.db{beside}").write_bytes(content)
     with untouched(tmp_path), pytest.raises(Unreadable, match=why):
         rows_of(path)
+
+
+#: What a database may define where a table of messages is expected, all of which would never end.
+ENDLESS = "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n)"
+SCHEMAS = {
+    "a view": f"CREATE VIEW t AS {ENDLESS} SELECT a, a AS b FROM n",  # noqa: S608
+    "a generated column": "CREATE TABLE t (a, b AS (hex(zeroblob(a))))",
+    "a stored column": "CREATE TABLE t (a, b AS (length(zeroblob(100000000))) STORED)",
+    "a virtual table": "CREATE VIRTUAL TABLE t USING fts5(a, b)",
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_only_plain_tables_are_read(tmp_path: Path, name: str) -> None:
+    """N-74: a view, a virtual table or a generated column in a table's place is not evaluated."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(SCHEMAS[name])
+        connection.execute("CREATE TABLE u (a)")
+        if "TABLE t (" in SCHEMAS[name]:
+            connection.execute("INSERT INTO t (a) VALUES (40000000)")
+        connection.commit()
+    with database.opened(Files(tmp_path), path) as connection:
+        found = database.columns(connection)
+    assert found["u"] == {"a"}
+    assert "t" not in found
+
+
+def test_a_view_is_refused_and_reported(tmp_path: Path) -> None:
+    """N-74: the authorizer refuses an endless view even if a query names it, and the rest is read."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(SCHEMAS["a view"])
+        connection.execute("CREATE TABLE u (a)")
+        connection.execute("INSERT INTO u VALUES (1)")
+        connection.commit()
+    files = Files(tmp_path)
+    with database.opened(files, path) as connection:
+        assert list(database.rows(files, "t", connection, "SELECT a FROM t")) == []
+        assert list(database.rows(files, "u", connection, "SELECT a FROM u")) == [(1,)]
+    (problem,) = files.problems
+    assert problem.where == "t"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT load_extension('x')",
+        "SELECT readfile('/etc/passwd')",
+        "ATTACH ':memory:' AS other",
+        "PRAGMA writable_schema=ON",
+        "INSERT INTO t VALUES (1)",
+        f"{ENDLESS} SELECT a FROM n",  # noqa: S608
+        "SELECT max(a) FROM t",
+    ],
+)
+def test_nothing_but_reading_tables_is_allowed(tmp_path: Path, query: str) -> None:
+    """N-11, N-74: functions, other files, writing and recursion are refused before they begin."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    with (
+        database.opened(Files(tmp_path), path) as connection,
+        pytest.raises(sqlite3.Error),
+    ):
+        connection.execute(query).fetchall()
+
+
+def test_a_log_that_claims_gigabytes_costs_nothing(tmp_path: Path) -> None:
+    """N-74: a log of 568 bytes commits a database of 8 GB: nothing of that size is made, anywhere."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA page_size=512")
+        connection.execute("CREATE TABLE t (a)")
+        connection.commit()
+    page = path.read_bytes()[:512]
+    head = struct.pack(">8I", 0x377F0683, 3007000, 512, 0, 1, 2, 0, 0)[:24]
+    sums = checksum(head, (0, 0))
+    frame = struct.pack(">II", 1, 8 * 1024**3 // 512)
+    after = checksum(page, checksum(frame, sums))
+    log = head + struct.pack(">II", *sums) + frame + struct.pack(">4I", 1, 2, *after) + page
+    assert len(log) == 568
+    path.with_name("x.db-wal").write_bytes(log)
+    program = """
+import pathlib, sys, tempfile
+from hansard.importers import database, source
+tempfile.tempdir = sys.argv[2]
+files = source.Files(sys.argv[1])
+with database.opened(files, pathlib.Path(sys.argv[1], "x.db")) as connection:
+    print(database.columns(connection))
+    print(sum(p.stat().st_blocks * 512 for p in pathlib.Path(sys.argv[2]).rglob("*")) < 200_000)
+"""
+    (tmp_path / "private").mkdir()
+    shown = confined(program, tmp_path, tmp_path / "private").split("\n")
+    assert shown == ["{'t': {'a'}}", "True", ""]
+    assert not list((tmp_path / "private").iterdir())
+
+
+def checksum(content: bytes, sums: tuple[int, int]) -> tuple[int, int]:
+    """Return the checksum of a write-ahead log over more of it."""
+    first, second = sums
+    for one, other in struct.iter_unpack(">II", content):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + other + first) & 0xFFFFFFFF
+    return first, second
+
+
+def test_pages_that_are_listed_many_times_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-74: a tree whose pages all lead to the same page yields no more than the file can hold."""
+    monkeypatch.setattr(database, "SMALL", 50_000)
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA page_size=512")
+        connection.execute("CREATE TABLE t (a)")
+        connection.executemany("INSERT INTO t VALUES (?)", [("x" * 400,)] * 5_000)
+        connection.commit()
+        root = connection.execute("SELECT rootpage FROM sqlite_master").fetchone()[0]
+    content = bytearray(path.read_bytes())
+
+    def children(page: int) -> list[int]:
+        """Return where an interior page keeps the numbers of its children."""
+        start = (page - 1) * 512
+        count = int.from_bytes(content[start + 3 : start + 5])
+        cells = range(start + 12, start + 12 + 2 * count, 2)
+        return [start + int.from_bytes(content[cell : cell + 2]) for cell in cells]
+
+    # On each level, all children are the first one.
+    page = root
+    while content[(page - 1) * 512] == 5:
+        places = [*children(page), (page - 1) * 512 + 8]
+        first = content[places[0] : places[0] + 4]
+        for place in places:
+            content[place : place + 4] = first
+        page = int.from_bytes(first)
+    path.write_bytes(content)
+    files = Files(tmp_path)
+    monkeypatch.setattr(database, "AGAIN", 0)
+    with database.opened(files, path) as connection:
+        found = sum(1 for _ in database.rows(files, "t", connection, "SELECT a FROM t"))
+    assert 0 < found < 1_000
+    assert "more than it can hold" in files.problems[0].what
+
+
+def test_a_journal_that_names_other_files_is_never_opened(tmp_path: Path) -> None:
+    """N-11: a journal that names a file to be removed is refused, and that file stays."""
+    path = tmp_path / "x.db"
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    name = str(victim).encode()
+    magic = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+    tail = name + struct.pack(">II", len(name), sum(name)) + magic
+    header = magic + struct.pack(">5I", 0, 1, 1, 512, 4096)
+    path.with_name("x.db-journal").write_bytes(header.ljust(512, b"\0") + b"\0\0\0\0" + tail)
+    with untouched(tmp_path), pytest.raises(Unreadable, match="journal"):
+        rows_of(path)
+
+
+def test_a_journal_that_its_program_has_cleared_is_no_obstacle(tmp_path: Path) -> None:
+    """N-62: with journal_mode=PERSIST, a finished journal stays, with zeros where it begins."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=persist")
+        connection.execute("CREATE TABLE t (a)")
+        connection.execute("INSERT INTO t VALUES (1)")
+        connection.commit()
+        connection.execute("INSERT INTO t VALUES (2)")
+        connection.commit()
+    assert any(path.with_name("x.db-journal").read_bytes())
+    with untouched(tmp_path):
+        assert rows_of(path) == [(1,), (2,)]

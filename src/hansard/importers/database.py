@@ -7,6 +7,7 @@ the file's size ends what would not end otherwise.
 """
 
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -79,7 +80,7 @@ def opened(files: Files, path: Path) -> Iterator[Database]:
 def _confine(connection: Database, size: int) -> None:
     for limit, value in _LIMITS.items():
         connection.setlimit(limit, value)
-    if hasattr(connection, "setconfig"):  # Python 3.12
+    if sys.version_info >= (3, 12):
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)  # noqa: FBT003 - its only form
     for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
         connection.execute(f"PRAGMA {pragma}")

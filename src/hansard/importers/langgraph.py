@@ -9,7 +9,6 @@ into. Of a checkpoint that cannot be decoded, such as one that is encrypted, the
 """
 
 import base64
-import sqlite3
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -95,7 +94,7 @@ class _Thread:
         self,
         files: Files,
         where: str,
-        connection: sqlite3.Connection,
+        connection: database.Database,
         tables: dict[str, set[str]],
         thread_id: str,
     ) -> None:

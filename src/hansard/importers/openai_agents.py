@@ -6,7 +6,6 @@ with an imported session as if it had always been its own. A branch of an `Advan
 fork, named `<session>@<branch>`.
 """
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -72,7 +71,7 @@ class _Table:
         self,
         files: Files,
         path: Path,
-        connection: sqlite3.Connection,
+        connection: database.Database,
         tables: dict[str, set[str]],
         table: str,
     ) -> None:

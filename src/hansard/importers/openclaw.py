@@ -85,14 +85,15 @@ def _folders(files: Files) -> Iterator[Path]:
 
 def _listed(files: Files, path: Path) -> dict[str, Entry]:
     """Return the entries of an index, by their keys."""
+    entries: dict[str, Entry] = {}
     with files.item(path):
         index = files.json(path)
         if not isinstance(index, dict):
             raise Unreadable(f"a JSON {named(index)} where the index of sessions should be")
         if not index:
             raise Unreadable("an index without sessions")
-        return {key: entry for key, entry in index.items() if _is_entry(files, path, key, entry)}
-    return {}
+        entries |= {key: one for key, one in index.items() if _is_entry(files, path, key, one)}
+    return entries
 
 
 def _entries_of(files: Files, folder: Path) -> dict[str, Entry]:

@@ -10,7 +10,6 @@ that looks for it:
     a database of runs                    likewise
 """
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -140,13 +139,13 @@ def _database(files: Files, path: Path) -> Iterator[Foreign]:
             yield from pydantic_steps.of_database(files, path, connection, tables, media, before)
 
 
-def _blob(connection: sqlite3.Connection, digest: str) -> bytes | None:
+def _blob(connection: database.Database, digest: str) -> bytes | None:
     row = connection.execute("SELECT bytes FROM media WHERE sha256 = ?", (digest,)).fetchone()
     return row[0] if row is not None and isinstance(row[0], bytes) else None
 
 
 def _stored(
-    files: Files, path: Path, connection: sqlite3.Connection, media: Media, before: str
+    files: Files, path: Path, connection: database.Database, media: Media, before: str
 ) -> Iterator[Foreign]:
     """Read a `SqliteConversationStore`."""
     query = "SELECT id, metadata, messages, updated_at FROM conversations ORDER BY id"

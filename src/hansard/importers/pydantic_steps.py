@@ -6,7 +6,6 @@ snapshots, each of whose messages is stored once, and what its tools have done, 
 """
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -231,7 +230,7 @@ def _of_run(files: Files, child: Path) -> Iterator[Step]:
 def of_database(
     files: Files,
     path: Path,
-    connection: sqlite3.Connection,
+    connection: database.Database,
     tables: dict[str, set[str]],
     media: Media,
     before: str,
@@ -256,7 +255,7 @@ class _Tables:
         self,
         files: Files,
         path: Path,
-        connection: sqlite3.Connection,
+        connection: database.Database,
         tables: dict[str, set[str]],
     ) -> None:
         self._files = files

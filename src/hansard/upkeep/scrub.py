@@ -102,6 +102,7 @@ class Scrubber:
     def _clean(self, event: Event) -> dict[str, Any] | None:
         """Return an event's data without secrets; None if there are none."""
         data = event.data
+        clean: dict[str, Any]
         if event.kind.startswith(APPLICATION):
             clean = self._without(data)
         else:

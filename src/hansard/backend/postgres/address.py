@@ -135,8 +135,8 @@ def _parts(url: str) -> tuple[str, str, str]:
     ports = (host.rpartition("]")[2].partition(":")[2] for host in hosts.split(","))
     if "@" in userinfo or "@" in rest[start:] or not all(_PORT.fullmatch(port) for port in ports):
         raise ValueError(
-            "postgresql://…: an '@', '/', '?' or ':' in user, password or options is not escaped, or a port is "
-            "not a number; write %40, %2F, %3F and %3A. The URL is not shown, since it may hold a password"
+            "postgresql://…: an '@', '/', '?' or ':' in user, password or options is not escaped, or a port "
+            "is not a number; write %40, %2F, %3F and %3A. The URL is not shown, since it may hold a password"
         )
     path, _, query = rest[start:].partition("?")
     return userinfo, hosts + path, query

@@ -189,7 +189,7 @@ class PostgresLog(Log):
         for found in self.salvage():
             if not isinstance(found, Finding):
                 try:
-                    codec.check_keys(stored(found), f"event {found.seq}")
+                    codec.check_keys(found.raw, f"event {found.seq}")
                     continue
                 except InvalidEvent as error:
                     found = self._finding(f"{error}; {DUPLICATE}")  # noqa: PLW2901 - what it is
