@@ -5,13 +5,15 @@
     graph = builder.compile(checkpointer=HansardSaver("data"))
 
 Above: user code.  Below: `hansard`, `opening`, `common`, `langgraph_threads` (which session it is),
-`langgraph_thread` (what it adds up to), `langgraph_records` (what is stored of it).
+`langgraph_thread` (what it adds up to), `langgraph_records` (what is stored of it), `langgraph_types` (which
+types may be created from it).
 A checkpoint is one append. It has in it what is new in it, and of a list that grew, such as `messages`, what
 was added: what a step writes does not grow with the thread. docs/guides/langgraph.md has the rest.
 """
 
+import copy
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count, islice
 from typing import Any, Final
@@ -41,6 +43,8 @@ try:
 except ImportError as error:
     missing("langgraph", "langgraph", "langgraph", error)
 
+from hansard.adapters.langgraph_types import Guarded, TypeLike, guarded
+
 __all__ = ["HansardSaver"]
 
 #: Checkpoints, each with the id of its thread. In the class below, `list` is a method.
@@ -65,6 +69,8 @@ class HansardSaver(BaseCheckpointSaver[str]):
             and other frameworks see the conversation. None: none. With a serializer that is not LangGraph's
             `JsonPlusSerializer`, such as one that encrypts, nothing is mirrored.
         prefix: what the ids of the sessions begin with, before the thread's id.
+        allow: types of your own that values may have, or tuples of module and name; besides them, those of
+            LangGraph's strict list. A value of any other type is refused, when stored and when read.
     """
 
     def __init__(
@@ -74,8 +80,10 @@ class HansardSaver(BaseCheckpointSaver[str]):
         serde: SerializerProtocol | None = None,
         mirror: str | None = "messages",
         prefix: str = "",
+        allow: Iterable[TypeLike] = (),
     ) -> None:
-        super().__init__(serde=serde)
+        super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=None))
+        self.serde = guarded(self.serde, tuple(allow))
         self._mirror = mirror
         self._threads = Threads(store, prefix)
         self._workers = Workers()
@@ -85,6 +93,12 @@ class HansardSaver(BaseCheckpointSaver[str]):
         number = 0 if current is None else int(str(current).partition(".")[0])
         # Two that go on from one checkpoint must not call two values by one name.
         return f"{number + 1:032}.{random.randrange(10**16):016}"  # noqa: S311 - nobody is kept out by it
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> "HansardSaver":
+        """Return a saver of the same threads that allows more types; LangGraph adds a graph's own with it."""
+        clone = copy.copy(self)
+        clone.serde = guarded(self.serde, extra_allowlist)
+        return clone
 
     # -- checkpoints ------------------------------------------------------------------------------
 
@@ -175,7 +189,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
 
     def _append_put(self, thread_id: str, data: dict[str, Any], new: dict[str, New | None]) -> None:
         ns, channel = data["ns"], self._mirror
-        mirrors = channel in new and not ns and isinstance(self.serde, JsonPlusSerializer)
+        mirrors = channel in new and not ns and isinstance(self.serde, Guarded)
         for attempt in count():
             said = None
             # Each time: the thread may have been deleted since, by another saver, and its mark with it.
