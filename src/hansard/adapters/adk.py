@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 import hansard
 from hansard import SeqConflict, SessionDeleted, SessionInfo, SessionNotFound
-from hansard.adapters import tally
+from hansard.adapters import tally, values
 from hansard.adapters.opening import StoreLike, missing, opened, settled
 
 try:
@@ -30,7 +30,7 @@ try:
     from google.adk.events.event import Event
     from google.adk.platform import time as kit_time
     from google.adk.platform import uuid as kit_uuid
-    from google.adk.sessions._session_util import extract_json_safe_state_delta
+    from google.adk.sessions._session_util import extract_state_delta, make_json_safe_state
     from google.adk.sessions.base_session_service import (
         BaseSessionService,
         GetSessionConfig,
@@ -111,8 +111,12 @@ class HansardSessionService(BaseSessionService):
         """
         given = session_id.strip() if session_id else ""
         names = _Names(app_name, user_id, given or kit_uuid.new_uuid())
-        changes = extract_json_safe_state_delta(state or {})
-        data = {"state": changes["session"], "time": kit_time.get_time()}
+        given_state = state or {}
+        if not values.is_storable(given_state):
+            # What is no value to be stored, such as a model, as the kit's own databases have it.
+            given_state = make_json_safe_state(given_state)
+        changes = extract_state_delta(given_state)
+        data = {**values.wrap("state", changes["session"]), "time": kit_time.get_time()}
         key = f"adk:created:{uuid.uuid4()}"
         change = _Change(adk_events.CREATED, data, key, changes["app"], changes["user"])
         return await _finished(lambda: self._create(names, change))
@@ -232,7 +236,7 @@ class HansardSessionService(BaseSessionService):
         turn = self._turn(self.id_of(*names))
         async with turn:
             item = adk_events.native(event)
-            changes = extract_json_safe_state_delta(item.get("actions", {}).get("state_delta", {}))
+            changes = extract_state_delta(item.get("actions", {}).get("state_delta", {}))
             kind, data = adk_events.draft(item)
             change = _Change(kind, data, adk_events.key_of(item), changes["app"], changes["user"])
             last = session.events[-1].id if session.events else None
@@ -304,7 +308,7 @@ class HansardSessionService(BaseSessionService):
             done = session.append_all(
                 [(change.kind, change.data)], key=change.key, expected_seq=after
             )
-        except SeqConflict:
+        except (SeqConflict, hansard.InvalidEvent):
             for one in intended:
                 one.settle(happened=False)
             raise

@@ -14,7 +14,7 @@ from google.adk.sessions.state import State
 from google.genai import types
 
 import hansard
-from hansard.adapters import common
+from hansard.adapters import common, values
 
 #: The name of these events among the origins of messages.
 FORMAT: Final = "google-adk"
@@ -31,8 +31,8 @@ COUNTED: Final = frozenset({"message.added", EVENT, CREATED})
 
 
 def native(event: Event) -> dict[str, Any]:
-    """Return an event as JSON, without the state that lasts for one invocation only."""
-    found: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
+    """Return an event's members, without the state that lasts for one invocation only."""
+    found: dict[str, Any] = values.dumped(event, _dump, Event.model_validate)
     changes = found.get("actions", {}).get("state_delta")
     if changes:
         kept = {
@@ -42,9 +42,14 @@ def native(event: Event) -> dict[str, Any]:
     return found
 
 
+def _dump(event: Event, mode: values.Mode) -> dict[str, Any]:
+    return event.model_dump(mode=mode, exclude_none=True)
+
+
 def key_of(item: dict[str, Any]) -> str:
     """Return the key of an event: of two that share an id and are not equal, each has its own."""
-    digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()
+    text = json.dumps(values.wrap("item", item), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
     return f"adk:{item.get('id', '')[:256]}:{digest[:32]}"
 
 
@@ -53,7 +58,7 @@ def draft(item: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     content = item.get("content") or {}
     parts = content.get("parts")
     if not parts:
-        return EVENT, {"event": item}
+        return EVENT, values.wrap("event", item)
     said = [_block(part) for part in parts]
     text = said[0]["text"] if len(said) == 1 and said[0]["type"] == "text" else None
     message = common.pack(FORMAT, item, role=_role(item), content=said if text is None else text)
@@ -99,7 +104,7 @@ def _block(part: dict[str, Any]) -> dict[str, Any]:
 def item_of(event: hansard.Event) -> dict[str, Any] | None:
     """Return the JSON of the kit's event that an event is; None if it is none, or was redacted."""
     if event.kind == EVENT:
-        found = event.data.get("event")
+        found = values.unwrap(event.data, "event")
         return found if isinstance(found, dict) else None
     message = event.message
     return None if message is None else common.unpack(message, FORMAT)
@@ -167,7 +172,7 @@ def add(value: dict[str, Any], event: hansard.Event) -> None:
         return
     if event.kind == CREATED:
         data = event.data
-        value["state"].update(data.get("state", {}))
+        value["state"].update(values.unwrap(data, "state") or {})
         value["updated"] = data.get("time", event.time.timestamp())
         return
     item = item_of(event)

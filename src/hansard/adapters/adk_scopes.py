@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import hansard
 from hansard import Event, SessionDeleted
-from hansard.adapters import tally
+from hansard.adapters import tally, values
 
 INTENDED: Final = "x.adk.intended"
 SETTLED: Final = "x.adk.settled"
@@ -46,7 +46,7 @@ def _add(value: dict[str, Any], event: Event) -> None:
     elif event.kind == SETTLED and "intention" in data:
         intention = value["open"].pop(str(data["intention"]), None)
         if intention is not None and data["happened"]:
-            value["state"].update(intention["changes"])
+            value["state"].update(values.unwrap(intention, "changes"))
 
 
 _TALLY: Final = tally.Tally(SHARED, _begin, _add)
@@ -61,7 +61,7 @@ class Intention:
         # First what others left open: what happened before this must not be settled after it.
         state(store, shared)
         self._shared = store.session(shared)
-        data = {"changes": changes, **place._asdict()}
+        data = {**values.wrap("changes", changes), **place._asdict()}
         self._seq = self._shared.append(INTENDED, data).seq
 
     def settle(self, *, happened: bool) -> None:
@@ -93,7 +93,7 @@ def state(store: hansard.Store, session_id: str) -> dict[str, Any]:
         with suppress(hansard.ReadOnly):
             _settle(shared, int(seq), happened=happened)
         if happened:
-            found.update(intention["changes"])
+            found.update(values.unwrap(intention, "changes"))
     return found
 
 

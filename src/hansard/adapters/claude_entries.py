@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from hansard import Event
-from hansard.adapters import common
+from hansard.adapters import common, values
 
 #: The name of these entries among the origins of messages.
 FORMAT: Final = "claude-code"
@@ -19,8 +19,6 @@ FORMAT: Final = "claude-code"
 #: The kind of the entries that are no messages.
 ENTRY: Final = "x.claude.entry"
 
-#: As deep as JSON can be stored, and some room for what goes around it.
-_DEEPEST: Final = 128 - 8
 _LONGEST_KEY: Final = 1024
 
 
@@ -46,13 +44,9 @@ def draft(entry: dict[str, Any]) -> Draft:
     key = entry.get("uuid")
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not _is_text(key):
         key = None
-    if not _is_storable(entry):
-        # JavaScript cuts texts in the middle of a character, and JSON lets that pass. As text of ASCII
-        # letters such an entry can be kept; it is not found by the search.
-        return Draft((ENTRY, {"json": json.dumps(entry)}), key)
     message = _message(entry)
     if message is None:
-        return Draft((ENTRY, {"entry": entry}), key)
+        return Draft((ENTRY, values.wrap("entry", entry)), key)
     return Draft(("message.added", {"message": message}), key)
 
 
@@ -69,28 +63,6 @@ def _message(entry: dict[str, Any]) -> common.Message | None:
 
 def _is_text(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _is_storable(entry: dict[str, Any]) -> bool:
-    """Say whether an entry can be stored as the JSON that it is."""
-    try:
-        text = json.dumps(entry, ensure_ascii=False, allow_nan=False)
-        text.encode()
-    except (ValueError, RecursionError):  # NaN, or half a character
-        return False
-    return text.count("{") + text.count("[") <= _DEEPEST or _depth(entry) <= _DEEPEST
-
-
-def _depth(value: object) -> int:
-    deepest = 0
-    waiting = [(value, 1)]
-    while waiting:
-        inner, depth = waiting.pop()
-        deepest = max(deepest, depth)
-        if isinstance(inner, dict | list):
-            items = inner.values() if isinstance(inner, dict) else inner
-            waiting.extend((item, depth + 1) for item in items)
-    return deepest
 
 
 def titles(entries: Iterable[Mapping[str, Any]]) -> Titles:
@@ -115,8 +87,7 @@ def entry(event: Event) -> dict[str, Any] | None:
         return None if message is None else common.unpack(message, FORMAT)
     if event.kind != ENTRY:
         return None
-    data = event.data
-    found = json.loads(data["json"]) if "json" in data else data.get("entry")
+    found = values.unwrap(event.data, "entry")
     return found if isinstance(found, dict) else None
 
 

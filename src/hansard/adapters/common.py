@@ -1,6 +1,6 @@
 """One stored shape for the messages of all frameworks.
 
-Above: the adapters, `importers`.  Below: nothing of hansard.
+Above: the adapters, `importers`.  Below: `values`.
 A framework's own item is stored as a message that everybody can read: `role`, `content`, and `tool_calls` or
 `tool_call_id` as in a chat. What the item has besides stands in `origin`, so that its own framework gets it
 back equal:
@@ -11,7 +11,9 @@ back equal:
 
 `from` says which parts of the item are taken from the message, both as JSON pointers (RFC 6901): what was
 said stands once. With `json:` before it, a pointer means the value that a text is as JSON: a chat has the
-arguments of a call so, and most frameworks have them as an object. `pack` and `unpack` are inverses.
+arguments of a call so, and most frameworks have them as an object. `pack` and `unpack` are inverses. An item
+that is not JSON (NaN, bytes, numbers as keys …) stands in `origin` as `values.to_json` writes it, with
+`"encoded": true`, and the rest of the message shows what can be read of it.
 
 `plain`, `chat` and `conversation` are how one framework reads what another wrote. The search reads what is
 outside of `origin`.
@@ -21,6 +23,8 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+
+from hansard.adapters import values
 
 Message = dict[str, Any]
 
@@ -46,7 +50,7 @@ def pack(format: str, native: Message, *, role: str, content: Any, **more: Any) 
 
     Args:
         format: the framework's name for its items, such as "openai-agents".
-        native: the item, a JSON object.
+        native: the item; `InvalidEvent` if it holds what `values.to_json` does not know.
         role: who speaks: "user", "assistant", "tool", "system" …
         content: what is said: a text, or a list of blocks in a shape that `chat` knows. None: nothing.
         more: `tool_calls`, `tool_call_id`, or whatever else all readers should see. None: no such member.
@@ -55,6 +59,9 @@ def pack(format: str, native: Message, *, role: str, content: Any, **more: Any) 
         raise TypeError("`origin` is what pack makes; it cannot be given")
     message = {"role": role, "content": content}
     message.update((name, value) for name, value in more.items() if value is not None)
+    if not values.is_json(native) or not values.is_json(message):
+        encoded: Message = {"format": format, "item": values.to_json(native), "encoded": True}
+        return {**values.readable(message), _ORIGIN: encoded}
     if is_plain(native) and _same(native, message):
         return {"role": role, "content": content}
     taken: dict[str, str] = {}
@@ -83,6 +90,8 @@ def unpack(message: Message, format: str, *, chat: bool = False) -> Message | No
         return None
     native = _copied(origin["item"])
     try:
+        if origin.get("encoded"):
+            native = values.from_json(native)
         for target, source in origin.get("from", {}).items():
             value = _taken(message, source)
             if not target:
@@ -299,7 +308,9 @@ class _Reading:
     def _call(self, call_id: object, name: object, given: object) -> None:
         if call_id and any(call["id"] == call_id for call in self._calls):
             return  # some write a call as a block and as a chat does
-        arguments = given if isinstance(given, str) else _json({} if given is None else given)
+        arguments = (
+            given if isinstance(given, str) else values.as_text({} if given is None else given)
+        )
         function = {"name": str(name or ""), "arguments": arguments}
         self._calls.append({"id": str(call_id or ""), "type": "function", "function": function})
 
@@ -354,7 +365,7 @@ def content_text(content: object) -> str:
         return content
     if isinstance(content, list):
         return "\n".join(filter(None, map(_block_text, content)))
-    return _json(content)
+    return values.as_text(content)
 
 
 def _block_text(block: object) -> str:
@@ -367,12 +378,8 @@ def _block_text(block: object) -> str:
         if isinstance(block.get(name), str):
             return str(block[name])
     if "json" in block:
-        return _json(block["json"])
+        return values.as_text(block["json"])
     if isinstance(kind, str) and kind:
         return f"[{kind}]"
     # Bedrock names a block by its only member.
-    return f"[{next(iter(block))}]" if len(block) == 1 else _json(block)
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return f"[{next(iter(block))}]" if len(block) == 1 else values.as_text(block)

@@ -9,13 +9,15 @@ LangChain has declared the class that this one implements out of date, and remov
 that begin today keep their conversations with LangGraph, and `hansard.adapters.langgraph`.
 """
 
+import inspect
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, Final
 
 import hansard
-from hansard.adapters import common
+from hansard.adapters import common, values
 from hansard.adapters.opening import StoreLike, aopened, missing, opened, settled
 
 try:
@@ -30,6 +32,7 @@ try:
         message_to_dict,
         messages_from_dict,
     )
+    from langchain_core.tracers.root_listeners import AsyncRootListenersTracer, RootListenersTracer
 except ImportError as error:
     missing("langchain", "langchain-core 1", "langchain", error)
 
@@ -72,7 +75,8 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append messages, all or none."""
-        self._session().add_messages(map(message_of, messages))
+        with self._failing_the_run():
+            self._session().add_messages(map(message_of, messages))
 
     def clear(self) -> None:
         """Let the chat start anew. What was said stays in the history; `store.delete` removes it."""
@@ -87,8 +91,28 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append messages, all or none."""
-        session = await self._awaited()
-        await session.add_messages([message_of(message) for message in messages])
+        with self._failing_the_run():
+            session = await self._awaited()
+            await session.add_messages([message_of(message) for message in messages])
+
+    @contextmanager
+    def _failing_the_run(self) -> Iterator[None]:
+        """Let a turn that cannot be stored fail the run that it is of.
+
+        `RunnableWithMessageHistory` stores a turn in a callback of its own, and LangChain only logs what a
+        callback raises, unless its handler says otherwise. That handler is known only to those who call.
+        """
+        try:
+            yield
+        except Exception:
+            frame = inspect.currentframe()
+            while frame is not None:
+                handler = frame.f_locals.get("self")
+                if isinstance(handler, RootListenersTracer | AsyncRootListenersTracer):
+                    named = handler.config.get("configurable", {})
+                    handler.raise_error |= named.get("message_history") is self
+                frame = frame.f_back
+            raise
 
     async def aclear(self) -> None:
         """Let the chat start anew."""
@@ -108,7 +132,7 @@ def message_of(message: BaseMessage) -> dict[str, Any]:
             "type": "function",
             "function": {
                 "name": call["name"],
-                "arguments": json.dumps(call["args"], ensure_ascii=False),
+                "arguments": values.as_text(call["args"]),
             },
         }
         for call in getattr(message, "tool_calls", ())

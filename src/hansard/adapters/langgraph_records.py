@@ -1,12 +1,11 @@
 """What LangGraph holds, turned into what is stored of it, and back.
 
-Above: `langgraph`.  Below: `langgraph_events`, `langgraph_thread`, `langgraph_values`, `common`.
+Above: `langgraph`.  Below: `langgraph_events`, `langgraph_thread`, `langgraph_values`, `values`.
 `New` and `Held` are a channel's value on its way in and out; `Gathered` is a checkpoint on its way out.
 `Said` is what a checkpoint adds to the conversation that everybody can read. `copied` is a thread on its way
 into another one.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final
@@ -14,10 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from hansard.adapters import langgraph_values as values
-from hansard.adapters.common import content_text
 from hansard.adapters.langgraph_events import CHECKPOINT, REMOVED, WRITES, Mirrored
 from hansard.adapters.langgraph_thread import EMPTY, Checkpoint, Thread, Value
 from hansard.adapters.opening import missing
+from hansard.adapters.values import as_json, as_text
 
 try:
     from langchain_core.messages import BaseMessage
@@ -185,13 +184,10 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _message(native: Any) -> dict[str, Any] | None:
-    """Return a message as everybody reads it; None if it is none, or no JSON."""
+    """Return a message as everybody reads it; None if it is none."""
     if isinstance(native, BaseMessage):
-        content = native.content
-        message: dict[str, Any] = {
-            "role": _ROLES.get(native.type, native.type),
-            "content": content if values.is_json(content) else content_text(content),
-        }
+        role = _ROLES.get(native.type, native.type)
+        message: dict[str, Any] = {"role": role, "content": native.content}
         calls = [_call(call) for call in getattr(native, "tool_calls", ())]
         if calls:
             message["tool_calls"] = calls
@@ -204,16 +200,12 @@ def _message(native: Any) -> dict[str, Any] | None:
         message = dict(native)
     else:
         return None
-    return message if values.is_json(message) else None
+    return dict(as_json(message))
 
 
 def _call(call: Any) -> dict[str, Any]:
-    arguments = json.dumps(call["args"], ensure_ascii=False, default=str)
-    return {
-        "id": call["id"] or "",
-        "type": "function",
-        "function": {"name": call["name"], "arguments": arguments},
-    }
+    function = {"name": call["name"], "arguments": as_text(call["args"])}
+    return {"id": call["id"] or "", "type": "function", "function": function}
 
 
 # -- to another thread --------------------------------------------------------------------------

@@ -86,14 +86,6 @@ def mark(given: Typed) -> bytes:
     return blake2b(kind.encode() + b"\0" + data, digest_size=16).digest()
 
 
-def is_json(value: object) -> bool:
-    """Say whether a value is JSON that can be stored as it is."""
-    try:
-        return bool(_decode_json(_encode_json(_told(value, 0, escape=False))) == value)
-    except (_Untold, ValueError, TypeError, RecursionError, msgspec.MsgspecError):
-        return False
-
-
 def _told(value: Any, depth: int, *, escape: bool = True) -> Any:  # noqa: PLR0911 - one for each type
     """Return a value of MessagePack as JSON."""
     # By the exact type, which is all that a decoder makes: each message has dozens of values.

@@ -6,11 +6,10 @@ are written as in a chat; what a model thought, and hosted tools, are blocks. Wh
 as an encrypted item, is a message that says nothing, with the item in its `origin`.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hansard.adapters import common
+from hansard.adapters import common, values
 
 FORMAT: Final = "openai-agents"
 
@@ -80,7 +79,7 @@ def _call(item: dict[str, Any]) -> dict[str, Any]:
     names = ("arguments", "input", "action", "operation")
     given: Any = next((item[name] for name in names if name in item), {})
     name = item.get("name") or item["type"].removesuffix("_call")
-    arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    arguments = given if isinstance(given, str) else values.as_text(given)
     return {
         "id": item["call_id"],
         "type": "function",

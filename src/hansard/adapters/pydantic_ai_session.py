@@ -26,6 +26,7 @@ from pydantic_ai.messages import (
 )
 
 import hansard
+from hansard.adapters import values
 from hansard.adapters.opening import Settled, opened
 from hansard.adapters.pydantic_items import message_of, natives_of
 
@@ -89,7 +90,7 @@ class Conversation:
             last = native.get("run_id") or last
             runs.setdefault(last, []).append((numbered[place][0], native))
         ordered = [one for run in runs.values() for one in run]
-        messages = _validated([native for _, native in ordered])
+        messages = validated([native for _, native in ordered])
         self._seen |= {seq for seq, _ in numbered}
         self._place_all(messages, (seq for seq, _ in ordered))
         return messages
@@ -104,14 +105,14 @@ class Conversation:
 
     def take(self, given: Sequence[ModelMessage]) -> int:
         """Store those of some messages that are not stored yet; return how many these were."""
-        keys = [_key(native) for native in _natives(given)]
+        keys = [_key(native) for native in natives(given)]
         with self._lock:
             for attempt in range(_ATTEMPTS):
                 at = self._session.seq
                 stored = self.read(at)
                 known = {
                     _key(native): self._seqs[id(message)]
-                    for native, message in zip(_natives(stored), stored, strict=True)
+                    for native, message in zip(natives(stored), stored, strict=True)
                 }
                 pairs = list(zip(given, keys, strict=True))
                 new = [message for message, key in pairs if key not in known]
@@ -204,10 +205,10 @@ class Conversation:
         if not gone:
             return
         copies = {
-            _key(native): message for native, message in zip(_natives(gone), gone, strict=True)
+            _key(native): message for native, message in zip(natives(gone), gone, strict=True)
         }
         instead: dict[int, ModelMessage] = {}
-        for native, message in zip(_natives(new), new, strict=True):
+        for native, message in zip(natives(new), new, strict=True):
             original = copies.pop(_key(native), None)
             if original is None:
                 continue
@@ -221,7 +222,7 @@ class Conversation:
         if not messages:
             return
         session = self._session
-        told = [message_of(native) for native in _natives(messages)]
+        told = [message_of(native) for native in natives(messages)]
         events = session.add_messages(told, expected_seq=expected_seq)
         self._describe(session)
         self._place_all(messages, (event.seq for event in events))
@@ -248,7 +249,7 @@ class Conversation:
         if not {seq for seq, _ in session.numbered(at=upto)} <= self._seen:
             return False  # of what another process has said meanwhile, the summary knows nothing
         self._describe(session)
-        event = session.summarize(upto=upto, message=message_of(_natives(history[:1])[0]))
+        event = session.summarize(upto=upto, message=message_of(natives(history[:1])[0]))
         self._place_all(history[:1], [event.seq])
         self._append(history[len(rest) + 1 :])
         return True
@@ -257,7 +258,7 @@ class Conversation:
         """Let the history stand for what was there; what another process has said meanwhile stays."""
         session = self._session
         self._describe(session)
-        messages = [message_of(native) for native in _natives(history)]
+        messages = [message_of(native) for native in natives(history)]
         for attempt in range(_ATTEMPTS):
             seq = session.seq
             others = [one for at, one in session.numbered(at=seq) if at not in self._seen]
@@ -271,15 +272,41 @@ class Conversation:
             return
 
 
-def _natives(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(ModelMessagesTypeAdapter.dump_json(list(messages)))
+def natives(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
+    """Return messages as JSON, or one that would not come back equal from that as Python values."""
+    given = list(messages)
+    # At once if nothing is lost, as is nearly always so.
+    found: list[dict[str, Any]] = values.dumped(given, _dump, _load)
+    if not values.is_json_of_any_depth(found):
+        each = (values.dumped([message], _dump, _load)[0] for message in given)
+        # As they come back: validation turns an int into a float where the model has one.
+        found = [
+            one if values.is_json_of_any_depth(one) else _dump(validated([one]), "python")[0]
+            for one in each
+        ]
     return found
 
 
-def _validated(natives: list[dict[str, Any]]) -> list[ModelMessage]:
-    return ModelMessagesTypeAdapter.validate_json(json.dumps(natives))
+def validated(found: list[dict[str, Any]]) -> list[ModelMessage]:
+    """Return messages from what `natives` made of them."""
+    if values.is_json_of_any_depth(found):
+        return _load(found)
+    return [
+        (_load if values.is_json_of_any_depth(one) else ModelMessagesTypeAdapter.validate_python)(
+            [one]
+        )[0]
+        for one in found
+    ]
+
+
+def _dump(messages: list[ModelMessage], mode: values.Mode) -> Any:
+    return ModelMessagesTypeAdapter.dump_python(messages, mode=mode)
+
+
+def _load(found: Any) -> list[ModelMessage]:
+    return ModelMessagesTypeAdapter.validate_json(json.dumps(found))
 
 
 def _key(native: dict[str, Any]) -> str:
     """Return what tells a message from others, whatever became of it afterwards."""
-    return json.dumps({**native, "state": None}, sort_keys=True)
+    return json.dumps(values.wrap("message", {**native, "state": None}), sort_keys=True)

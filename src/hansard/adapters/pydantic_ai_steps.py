@@ -21,12 +21,12 @@ from threading import Lock
 from typing import Any, Final, TypeVar
 
 import hansard
+from hansard.adapters import values
 from hansard.adapters.opening import StoreLike, missing, opened, settled
 from hansard.adapters.pydantic_items import message_of, natives_of
 
 try:
     from pydantic import TypeAdapter
-    from pydantic_ai.messages import ModelMessagesTypeAdapter
     from pydantic_ai_harness.step_persistence import (
         ContinuableSnapshot,
         RunRecord,
@@ -35,6 +35,8 @@ try:
     )
 except ImportError as error:
     missing("pydantic_ai", "pydantic-ai-harness for its step store", "pydantic-ai", error)
+
+from hansard.adapters.pydantic_ai_session import natives, validated
 
 _RUN: Final = "x.pydantic-ai.run"
 _STEP: Final = "x.pydantic-ai.step"
@@ -149,8 +151,7 @@ class HansardStepStore:
     async def save_snapshot(self, snapshot: ContinuableSnapshot) -> None:
         """Store a snapshot; messages that the run has stored already are not stored again."""
         data = _snapshots.dump_python(snapshot, mode="json", exclude={"messages"})
-        natives = json.loads(ModelMessagesTypeAdapter.dump_json(list(snapshot.messages)))
-        await asyncio.to_thread(self._save, snapshot.run_id, data, natives)
+        await asyncio.to_thread(self._save, snapshot.run_id, data, natives(snapshot.messages))
 
     def _save(self, run_id: str, data: Data, natives: list[Data]) -> None:
         session = self._session(f"run/{run_id}")
@@ -207,9 +208,8 @@ def _step_key(key: str) -> str:
 
 
 def _snapshot(stored: "tuple[Data, list[Data]]") -> ContinuableSnapshot:
-    data, natives = stored
-    messages = ModelMessagesTypeAdapter.validate_json(json.dumps(natives))
-    return _snapshots.validate_python({**data, "messages": messages})
+    data, found = stored
+    return _snapshots.validate_python({**data, "messages": validated(found)})
 
 
 @dataclass
@@ -347,4 +347,4 @@ def _number(key: str | None) -> int | None:
 
 
 def _text(native: Data) -> str:
-    return json.dumps(native, sort_keys=True)
+    return json.dumps(values.wrap("message", native), sort_keys=True)

@@ -6,12 +6,11 @@ calls, and the result of a call that stands alone, are written as in a chat; sev
 system prompt is the agent's and not said by anybody: it stays in `origin`, unless there is nothing else.
 """
 
-import json
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, Final
 
-from hansard.adapters import common
+from hansard.adapters import common, values
 
 FORMAT: Final = "pydantic-ai"
 
@@ -175,11 +174,7 @@ def _result(content: Any) -> Any:
 
 def _call(part: Native) -> dict[str, Any]:
     given = part.get("args")
-    arguments = (
-        given
-        if isinstance(given, str)
-        else json.dumps({} if given is None else given, ensure_ascii=False)
-    )
+    arguments = given if isinstance(given, str) else values.as_text({} if given is None else given)
     return {
         "id": str(part.get("tool_call_id") or ""),
         "type": "function",

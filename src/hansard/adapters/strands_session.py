@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import hansard
-from hansard.adapters import common
+from hansard.adapters import common, values
 from hansard.adapters.following import Following
 
 FORMAT: Final = "strands"
@@ -86,13 +86,7 @@ def packed(agent: str, told: Json) -> Json:
     if told.get("redact_message") is not None:
         # What was redacted is not kept anywhere: what is said instead stands in both places.
         item["redact_message"] = True
-    role = said["role"]
-    if _is_json(item):
-        return common.pack(FORMAT, item, role=role, content=_shown(said["content"]))
-    # JSON has no word for some of it, such as NaN; as text it comes back as from a file.
-    text = common.content_text(json.loads(json.dumps(said["content"], default=str)))
-    rest = {"agent": agent, "message_id": told["message_id"], "text": json.dumps(item)}
-    return common.pack(FORMAT, rest, role=role, content=text.encode(errors="replace").decode())
+    return common.pack(FORMAT, item, role=said["role"], content=_shown(said["content"]))
 
 
 def _shown(content: list[Json]) -> str | list[Json]:
@@ -119,8 +113,6 @@ def unpacked(stored: bytes) -> Json:
     """Return a message as Strands would have written it to a file."""
     item = common.unpack(_decode(stored), FORMAT)
     assert item is not None  # only such messages are kept
-    if "text" in item:
-        item = json.loads(item["text"])
     if item["redact_message"]:
         item["redact_message"] = item["message"]
     told: Json = item
@@ -164,31 +156,11 @@ def _arguments(text: str) -> Any:
 
 
 def wrapped(told: Json) -> Json:
-    """Return the data of an event that holds a state; what is no JSON, as text."""
-    return {"state": told} if _is_json(told) else {"text": json.dumps(told)}
+    """Return the data of an event that holds a state."""
+    return values.wrap("state", told)
 
 
 def unwrapped(data: Json) -> Json | None:
     """Return the state that an event holds; None if it was redacted."""
-    told: Json | None = json.loads(data["text"]) if "text" in data else data.get("state")
+    told: Json | None = values.unwrap(data, "state")
     return told
-
-
-def _is_json(told: Json) -> bool:
-    """Say whether a value comes back equal from JSON that can be stored, however deep it is."""
-    try:
-        raw = _encode(told)
-        return bool(_decode(raw) == told) and _depth(told, 0) < _DEEPEST
-    except (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError):
-        return False
-
-
-#: An event may have 128 levels; the common shape adds a few.
-_DEEPEST: Final = 100
-
-
-def _depth(value: object, depth: int) -> int:
-    if depth > _DEEPEST or not isinstance(value, dict | list):
-        return depth
-    inner = value.values() if isinstance(value, dict) else value
-    return max((_depth(one, depth + 1) for one in inner), default=depth)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import hansard
 from hansard import Event
+from hansard.adapters import values
 
 #: A note is due whenever so many events have come.
 EVERY: Final = 32
@@ -107,13 +108,14 @@ def _from_note(events: list[Event], tally: Tally) -> Sum | None:
         if event.kind != tally.kind:
             continue
         note = event.data
-        if not isinstance(note.get("value"), dict) or not isinstance(note.get("upto"), int):
+        value = values.unwrap(note, "value")
+        if not isinstance(value, dict) or not isinstance(note.get("upto"), int):
             continue  # it was scrubbed, or is somebody else's
         if note["upto"] < events[0].seq - 1:
             return None
         since = [one for one in events if one.seq > note["upto"]]
         # A note goes at most as far as what stood before it: in between, something may have changed.
-        return None if changed(since) else Sum(events[-1].seq, _added(tally, note["value"], since))
+        return None if changed(since) else Sum(events[-1].seq, _added(tally, value, since))
     return None
 
 
@@ -131,4 +133,4 @@ def due(session: hansard.Session, before: int, after: int) -> bool:
 def note(session: hansard.Session, tally: Tally) -> Event:
     """Note what the events add up to."""
     found = added_up(session, tally)
-    return session.append(tally.kind, {"upto": found.seq, "value": found.value})
+    return session.append(tally.kind, {"upto": found.seq, **values.wrap("value", found.value)})

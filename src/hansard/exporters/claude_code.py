@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from hansard.adapters import claude_entries
+from hansard.adapters.values import as_json
 from hansard.exporters.telling import Told
 
 
@@ -25,4 +26,4 @@ def render(told: Told) -> Iterator[bytes]:
 
 
 def _encoded(entry: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(entry) + b"\n"
+    return msgspec.json.encode(as_json(entry)) + b"\n"

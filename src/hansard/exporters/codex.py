@@ -13,6 +13,7 @@ import msgspec
 from hansard import Event
 from hansard.adapters import common
 from hansard.adapters.openai_items import items_of
+from hansard.adapters.values import as_json
 from hansard.exporters.telling import Told
 
 #: The kind of the events that hold lines which are no items.
@@ -61,7 +62,8 @@ def _lines(event: Event) -> list[dict[str, Any]]:
     frame = (common.origin_of(message) or {}).get("line")
     before = {"timestamp": event.stamp, **(frame if isinstance(frame, dict) else {})}
     return [
-        {**before, "type": "response_item", "payload": _item(item)} for item in items_of(message)
+        {**before, "type": "response_item", "payload": _item(as_json(item))}
+        for item in items_of(message)
     ]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from hansard.adapters.openai_items import items_of
+from hansard.adapters.values import as_json
 from hansard.exporters.telling import Told
 
 
@@ -18,6 +19,6 @@ def render(told: Told) -> Iterator[bytes]:
     for event in told.events:
         message = event.message
         for item in items_of(message) if message else ():
-            yield before + msgspec.json.encode(item)
+            yield before + msgspec.json.encode(as_json(item))
             before = b",\n"
     yield b"[]\n" if before == b"[\n" else b"\n]\n"

@@ -1,18 +1,16 @@
 """The conversation in a thread of LangGraph, out of what its checkpoints hold, without LangChain.
 
-Above: `langgraph`.  Below: `adapters.common`, `adapters.langgraph_values`.
+Above: `langgraph`.  Below: `adapters.values`.
 What the adapter adds to a session as messages, `adapters.langgraph_records.Said`, this finds in what
 LangGraph's serializer wrote: so the marks are the same, and the adapter goes on where the import ended.
 """
 
-import json
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hansard.adapters import langgraph_values as values
-from hansard.adapters.common import content_text
+from hansard.adapters.values import as_json, as_text
 
 #: The channel whose messages are mirrored.
 MIRRORED: Final = "messages"
@@ -96,26 +94,23 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _message(native: Any) -> dict[str, Any] | None:
-    """Return a message as everybody reads it; None if it is none, or no JSON."""
+    """Return a message as everybody reads it; None if it is none."""
     given = _model(native)
     if given is None:
         if isinstance(native, dict) and isinstance(native.get("role"), str) and "content" in native:
-            return native if values.is_json(native) else None
+            return dict(as_json(native))
         return None
     kind, content = given.get("type"), given.get("content")
     if not isinstance(kind, str) or kind == "remove":
         return None
-    message: dict[str, Any] = {
-        "role": _ROLES.get(kind, kind),
-        "content": content if values.is_json(content) else content_text(content),
-    }
+    message: dict[str, Any] = {"role": _ROLES.get(kind, kind), "content": content}
     calls = given.get("tool_calls")
     if isinstance(calls, list) and calls:
         message["tool_calls"] = [_call(call) for call in calls if isinstance(call, dict)]
     for name in ("tool_call_id", "name"):
         if isinstance(given.get(name), str):
             message[name] = given[name]
-    return message if values.is_json(message) else None
+    return dict(as_json(message))
 
 
 def _model(native: Any) -> dict[str, Any] | None:
@@ -135,9 +130,5 @@ def _model(native: Any) -> dict[str, Any] | None:
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
-    arguments = json.dumps(call.get("args"), ensure_ascii=False, default=str)
-    return {
-        "id": call.get("id") or "",
-        "type": "function",
-        "function": {"name": call.get("name"), "arguments": arguments},
-    }
+    function = {"name": call.get("name"), "arguments": as_text(call.get("args"))}
+    return {"id": call.get("id") or "", "type": "function", "function": function}
