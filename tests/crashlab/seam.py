@@ -49,6 +49,8 @@ READING: Final = (
     "version",
     "identity",
     "links",
+    "is_named",
+    "status_of",
     "status",
     "may_write",
     "forget_cached",

@@ -26,10 +26,11 @@ FILE_MODE = 0o600
 
 _CLOEXEC = os.O_CLOEXEC | os.O_NOFOLLOW
 
-# Aliases, not wrappers: the first two and the last are called on every append and every read.
+# Aliases, not wrappers: most of these are called on every append or every read.
 write = os.write
 write_at = os.pwrite
 read_at = os.pread
+status_of = os.fstat
 close = os.close
 
 #: The two halves of a device's number.
@@ -415,6 +416,15 @@ def identity(descriptor: int) -> tuple[int, int, int]:
     """Return device, inode and link count of an open file."""
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino, status.st_nlink
+
+
+def is_named(directory: int, name: str, descriptor: int) -> bool:
+    """Return whether a name leads to an open file."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return os.path.samestat(found, os.fstat(descriptor))
 
 
 def links(descriptor: int) -> int:

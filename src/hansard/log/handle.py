@@ -17,7 +17,7 @@ from hansard.log.checkpoint import Checkpoint
 from hansard.log.lock import Lock
 from hansard.log.marks import NOWHERE, UNMARKED
 from hansard.log.reader import Reader, Tail
-from hansard.log.root import STALE_SECONDS, Root, deleted, sweep
+from hansard.log.root import STALE_SECONDS, Root, deleted, is_past, sweep
 from hansard.log.segment import Raw, Segment, open_raw, open_segment
 
 FAILED: Final = "failed"
@@ -35,7 +35,9 @@ class Handle:
         reader: the open segment; None while the session is not open, or does not exist.
         tail: what is known of the segment's end.
         lock: the open lock file; None until something is appended.
-        directory: the session's directory, kept from opening until its entries are durable.
+        directory: the session's directory; None until something is appended.
+        named: whether its entries need not be synced any more.
+        settled: when it had last changed when lock and log were seen in it; 0 if unknown.
         mutex: guards the fields above.
         numbers, marked: those of the marks, and the epoch in which the session bears one that this
             handle knows of. What is marked is marked, whoever did it: a forked child goes on with both.
@@ -51,12 +53,14 @@ class Handle:
         "marked",
         "mutex",
         "name",
+        "named",
         "numbers",
         "path",
         "reader",
         "renewed",
         "root",
         "session_id",
+        "settled",
         "tail",
     )
 
@@ -80,6 +84,8 @@ class Handle:
         self.tail: Tail | None = None
         self.lock: Lock | None = None
         self.directory: disk.Open | None = None
+        self.named = False
+        self.settled = 0
         self._chain: Chain | None = None
         # Last: whoever finds it current must find the rest so.
         self._generation = disk.generation
@@ -105,21 +111,32 @@ class Handle:
         self.tail = None
         self.lock = None
         self.directory = None
+        self.named = False
+        self.settled = 0
         self._chain = None
         # The marks may have been removed, and made anew: the next one to write looks for them.
         self.numbers = NOWHERE
         self.marked = UNMARKED
 
+    def renew(self) -> None:
+        """Forget the open files because others have their names, and what was known of them is void."""
+        self.let_go()
+        self.renewed += 1
+
     # -- reading --------------------------------------------------------------------------------
 
-    def refresh(self) -> tuple[Reader, Tail] | None:
-        """Look at the end of the log; None if there is no such session (yet)."""
+    def refresh(self, *, to_append: bool = False) -> tuple[Reader, Tail] | None:
+        """Look at the end of the log; None if there is no such session (yet).
+
+        With `to_append`, None also if the open files were replaced: the holder of the lock decides then.
+        """
         self.check_process()
         with self.mutex:
             if self.reader is not None and _purged(self.reader):
+                if to_append:
+                    return None
                 # A repair has put another file in its place; or another session has its name by now.
-                self.let_go()
-                self.renewed += 1
+                self.renew()
             if self.reader is None and not self._open():
                 return None
             reader, tail = self._look()
@@ -261,14 +278,17 @@ class Handle:
         return True
 
     def in_place(self) -> bool:
-        """Say whether the open segment is the one that everybody finds. The caller holds the mutex.
+        """Return whether the open segment has the name of the session's log. The caller holds the mutex.
 
-        Who holds the lock, too, can count on it: nobody moves a directory out of its place without.
+        With the lock held, no hansard moves a directory out of its place; an editor or `mv` may.
         """
         if self.reader is None:
             return False
-        found = self._segment_in(self.root.open_live(self.name))
-        return found is not None and _same(self.reader, found.descriptor)
+        name = f"{self.name}/{names.LOG}"
+        try:
+            return disk.is_named(self.root.sessions, name, self.reader.segment.descriptor)
+        except OSError as error:
+            raise disk.explain(error, "open", self.path) from error
 
     def _segment_in(self, directory: int | None) -> Segment | None:
         """Open the segment in a directory, which is closed, to read; None if there is none."""
@@ -318,10 +338,25 @@ class Handle:
             return lock
 
     def open_directory(self) -> None:
-        """See to it that the directory is open. The caller holds lock and mutex."""
+        """Open the directory for a change that must be synced. The caller holds lock and mutex."""
+        self.named = False
         if self.directory is None:
             found = self.root.open_session(self.session_id, self.name)
             self.directory = None if found is None else disk.Open(found)
+
+    def changed(self) -> int:
+        """Return when a name in the directory last changed, in nanoseconds; -1 if it is not open."""
+        if self.directory is None:
+            return -1
+        try:
+            return disk.status_of(self.directory.descriptor).st_ctime_ns
+        except OSError as error:
+            raise disk.explain(error, "open", self.root.path_of(self.name)) from error
+
+    def settle(self, changed: int) -> None:
+        """Note that lock and log were in their places after the directory had changed, if it can be told."""
+        if is_past(changed):
+            self.settled = changed
 
     def adopt(self) -> bool:
         """Open the segment to append, if it is there by now. The caller holds lock and mutex."""

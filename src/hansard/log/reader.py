@@ -173,6 +173,17 @@ class Reader:
                 raise segment.damaged(begin, f"not a note: {error}") from error
         return Tail(mark, begin if line.control else line.ctl, shut, size, time)
 
+    def starts_with(self, other: "Reader", end: Mark) -> bool:
+        """Return whether this segment begins with all bytes of another up to a mark."""
+        offset = 0
+        while offset < end.offset:
+            length = min(PIECE, end.offset - offset)
+            data = self.segment.read_some(offset, length)
+            if not data or data != other.segment.read_some(offset, length):
+                return False
+            offset += len(data)
+        return True
+
     # -- ranges -------------------------------------------------------------------------------
 
     def forwards(self, start: Mark, end: Mark) -> Iterator[Piece]:

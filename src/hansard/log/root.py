@@ -390,12 +390,7 @@ class Root:
             found = [disk.version(self._descriptor, part) for part in (names.SESSIONS, names.TRASH)]
         except OSError:
             return object()
-        # Two changes within a tick of the file system's clock leave one time: what has just changed is not
-        # believed to stay.
-        for _, changed, _ in found:
-            if abs(time.time_ns() - changed) < (_TICK if changed % _SECOND else 4 * _SECOND):
-                return object()
-        return found
+        return found if all(is_past(changed) for _, changed, _ in found) else object()
 
     def stamps(self) -> Iterator[tuple[str, int]]:
         """Yield the name of each session's directory, with a number that changes when its log grows."""
@@ -520,6 +515,14 @@ class Root:
             return disk.free_bytes(self._descriptor)
         except OSError as error:
             raise disk.explain(error, "probe", self.path) from error
+
+
+def is_past(changed: int) -> bool:
+    """Return whether a change, at a time in nanoseconds, is old enough for a later one to have another time.
+
+    Two changes within a tick of the file system's clock have the same time.
+    """
+    return abs(time.time_ns() - changed) >= (_TICK if changed % _SECOND else 4 * _SECOND)
 
 
 def sweep(directory: int, *, older_than: float, now: float) -> list[str]:

@@ -17,6 +17,8 @@ from typing import Final, Literal
 import msgspec
 
 from hansard.errors import (
+    Damaged,
+    DiskFailed,
     HansardError,
     SeqConflict,
     SessionExists,
@@ -32,7 +34,7 @@ from hansard.log.keys import Keys
 from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import STALE_SECONDS, deleted, sweep
-from hansard.log.segment import create_segment, header, next_header, replace_segment
+from hansard.log.segment import Segment, create_segment, header, next_header, replace_segment
 from hansard.log.turns import Turns
 
 Durability = Literal["sync", "os"]
@@ -136,11 +138,16 @@ class Writer:
         reader = handle.reader
         if tail is None or reader is None or tail.shut or handle.root.failed:
             return None
-        # A lock on a deleted file keeps nobody out, and a handle that has let go has another one.
-        if handle.lock is not lock or not lock.exists():
+        directory = handle.directory
+        # A handle that has let go has another lock.
+        if handle.lock is not lock or directory is None:
             return None
-        descriptor = reader.segment.descriptor
         try:
+            # A lock on a deleted file keeps nobody out, and what is appended to one is lost (F-39).
+            changed = disk.status_of(directory.descriptor).st_ctime_ns
+            if changed != handle.settled and not self._in_place(lock, changed):
+                return None
+            descriptor = reader.segment.descriptor
             if disk.size(descriptor) != tail.mark.offset:
                 # Appended to by others, which costs a look at what is new; or torn, or shut by them.
                 tail = handle.tail = reader.tail(tail)
@@ -207,13 +214,13 @@ class Writer:
             raise
         if not self._syncs:
             if touched.segment is not None:
-                self._close_directory(touched)
+                self._name(touched)
         elif any(order.durable for order in batch):
             self._sync(touched)
 
     def _learn_keys(self) -> None:
         """Read the keys of a log before the lock is taken: the first time, it is the whole log."""
-        found = self._handle.refresh()
+        found = self._handle.refresh(to_append=True)
         if found is not None:
             reader, tail = found
             self._keys.learn(reader, tail.mark)
@@ -241,7 +248,7 @@ class Writer:
                     # Not so if the lock file was deleted, or if a reader has met the end of a deleted
                     # session meanwhile, and let go of its files.
                     outcome = None
-                    if handle.lock is lock and lock.exists():
+                    if handle.lock is lock and self._settle(lock):
                         if handle.marked != handle.numbers[0]:
                             handle.mark()
                         outcome = action(attempt > 0)
@@ -252,6 +259,47 @@ class Writer:
             finally:
                 lock.release()
         raise SessionNotFound(f"no session {handle.session_id!r} in this store")
+
+    def _settle(self, lock: Lock) -> bool:
+        """Return whether the lock is the session's; continue in the file that has the log's name (F-39)."""
+        handle = self._handle
+        changed = handle.changed()
+        if changed == handle.settled or self._in_place(lock, changed):
+            return True
+        if not lock.exists():
+            return False
+        if handle.reader is not None and not handle.in_place():
+            tail = handle.tail = handle.reader.tail(handle.tail)
+            # Sealed, or deleted: then what has happened to the file is known, and the caller deals with it.
+            if SEALED not in tail.shut and DELETED not in tail.shut:
+                self._continue(handle.reader, tail)
+        return True
+
+    def _in_place(self, lock: Lock, changed: int) -> bool:
+        """Return whether lock and log have their names, in a directory that has changed. Under the lock."""
+        handle = self._handle
+        if not lock.exists() or not handle.in_place():
+            return False
+        handle.settle(changed)
+        return True
+
+    def _continue(self, old: Reader, tail: Tail) -> None:
+        """Take over the file that has the log's name now, if it begins with all of the one that had it."""
+        handle = self._handle
+        self._keys.forget()
+        reader = handle.reader if handle.adopt() and handle.in_place() else None
+        if reader is not None and reader.starts_with(old, tail.mark):
+            return
+        handle.renew()
+        why = (
+            "removed" if reader is None else "replaced by one that does not hold all of its records"
+        )
+        raise self._stale(f"the log was {why} while it was open; nothing was appended")
+
+    def _stale(self, hint: str) -> DiskFailed:
+        cause = OSError(errno.ESTALE, "no longer the log")
+        hint += ". The next call uses the file that has its name by then"
+        return DiskFailed("append", self._handle.path, cause, hint)
 
     def _write(self, batch: list[Order], *, again: bool) -> Touched | None:
         """Frame and write the records of all orders."""
@@ -306,6 +354,7 @@ class Writer:
             # The header was not written, and another's will not be the same.
             self._keys.forget()
             return Touched(None, None)
+        self._check_first(directory)
         # Housekeeping: no append fails for old rubbish.
         with contextlib.suppress(OSError):
             sweep(directory, older_than=STALE_SECONDS, now=clock.time())
@@ -315,6 +364,18 @@ class Writer:
         handle.tail = draft.tail()
         self._keys.advance(start, handle.tail.mark)
         return self._touched(made=True)
+
+    def _check_first(self, directory: int) -> None:
+        """Raise if sealed segments are there: then this log is not new, but its last segment is missing."""
+        path = self._handle.path
+        try:
+            sealed = [name for name in disk.names(directory) if names.sealed_first_seq(name)]
+        except OSError as error:
+            raise disk.explain(error, "list", path, "nothing was appended") from error
+        if sealed:
+            self._keys.forget()
+            reason = f"the file is missing, but the segment before it, {max(sealed)}, is there"
+            raise Damaged(path, 0, reason, "nothing was appended: restore the file")
 
     def begin_with(self, staged: str) -> None:
         """Let the session, which must not exist, begin with a log that was staged and synced (F-136)."""
@@ -353,7 +414,7 @@ class Writer:
         handle = self._handle
         segment = None if handle.reader is None else handle.reader.segment
         end = 0 if handle.tail is None else handle.tail.mark.offset
-        return Touched(segment, handle.directory, end, made)
+        return Touched(segment, None if handle.named else handle.directory, end, made)
 
     def _frame(self, order: Order, draft: Draft, now: bytes) -> None:
         """Check a request's conditions and frame its records behind what is framed already."""
@@ -525,16 +586,34 @@ class Writer:
                 handle.root.sync_session(directory.descriptor)
         except OSError as error:
             raise self._fail(error) from error
-        self._close_directory(touched)
+        self._check_kept(segment)
+        self._name(touched)
         segment.durable = end
 
-    def _close_directory(self, touched: Touched) -> None:
-        """Let go of the session's directory: it need not be synced again, or not at all."""
+    def _check_kept(self, segment: Segment) -> None:
+        """Raise if what was synced has been removed since it was written: nobody would find it again."""
+        handle = self._handle
+        with handle.mutex:
+            try:
+                if handle.changed() == handle.settled or disk.links(segment.descriptor):
+                    return
+            except OSError as error:
+                raise disk.explain(error, "sync", handle.path, _NOT_WRITTEN) from error
+            shut = Reader(segment).tail().shut
+            # Sealed and compacted, or deleted and purged, after it was written: then it was kept.
+            if SEALED in shut or DELETED in shut:
+                return
+            handle.renew()
+        self._keys.forget()
+        raise self._stale("the log was removed before this append was durable; it may be lost")
+
+    def _name(self, touched: Touched) -> None:
+        """Note that the session's directory need not be synced again, or not at all."""
         handle = self._handle
         if touched.directory is not None:
             with handle.mutex:
                 if handle.directory is touched.directory:
-                    handle.directory = None
+                    handle.named = True
 
     def _fail(self, error: OSError) -> SyncFailed:
         """Shut the session for every process: no later sync can be believed (F-35)."""

@@ -33,9 +33,16 @@ CONCURRENCY = (
     Mutant(
         "a deleted lock file is not noticed",
         "log/writer.py",
-        "        if handle.lock is not lock or not lock.exists():\n",
-        "        if handle.lock is not lock:\n",
+        "        if not lock.exists() or not handle.in_place():\n",
+        "        if not handle.in_place():\n",
         (f"{_LOCKS}::test_a_warm_writer_notices_a_deleted_lock_file_before_it_writes",),
+    ),
+    Mutant(
+        "a replaced log is not noticed",
+        "log/writer.py",
+        "        if not lock.exists() or not handle.in_place():\n",
+        "        if not lock.exists():\n",
+        ("tests/faults/test_replaced_logs.py", "-k", "continues_the_log"),
     ),
     Mutant(
         "what others appended is not looked at",

@@ -1,0 +1,284 @@
+"""Claims about a log that an editor, `mv` or `rm` replaces or removes while writers have it open: F-39."""
+
+import errno
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.errors import Damaged, DiskFailed
+from hansard.log import disk, names, root
+from tests.faults.workers import Crew, Wire, open_store, replaced, until
+
+Change = Callable[[Path], None]
+Way = Callable[[hansard.Session, str], None]
+
+
+def _log(path: Path) -> Path:
+    return path / names.SESSIONS / "s" / names.LOG
+
+
+# ------------------------------------------------------------------ what happens to the file
+
+
+def _renamed_over(log: Path) -> None:
+    shutil.copyfile(log, log.with_name("new"))
+    log.with_name("new").rename(log)
+
+
+def _sed(log: Path) -> None:
+    # Attached, the suffix is understood by both kinds of sed.
+    subprocess.run(["sed", "-i.bak", "s/no such text//", log], check=True)
+
+
+def _renamed_away(log: Path) -> None:
+    log.rename(log.with_name("log.jsonl~"))
+    shutil.copyfile(log.with_name("log.jsonl~"), log)
+
+
+def _linked_and_renamed_over(log: Path) -> None:
+    log.with_name("backup").hardlink_to(log)
+    _renamed_over(log)
+
+
+def _removed(log: Path) -> None:
+    log.unlink()
+
+
+def _linked_and_removed(log: Path) -> None:
+    log.with_name("backup").hardlink_to(log)
+    log.unlink()
+
+
+def _edited(log: Path) -> None:
+    log.with_name("new").write_bytes(log.read_bytes().replace(b"before", b"BEFORE"))
+    log.with_name("new").rename(log)
+
+
+def _cut(log: Path) -> None:
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.with_name("new").write_bytes(b"".join(lines[:-1]))
+    log.with_name("new").rename(log)
+
+
+CONTINUED = (_renamed_over, _sed, _renamed_away, _linked_and_renamed_over)
+REFUSED = (_removed, _linked_and_removed, _edited, _cut)
+
+
+# ------------------------------------------------------------------ how it is appended to
+
+
+def _one(session: hansard.Session, text: str) -> None:
+    session.add_message({"text": text})
+
+
+def _batch(session: hansard.Session, text: str) -> None:
+    session.add_messages([{"text": text}, {"text": "second"}])
+
+
+def _key(session: hansard.Session, text: str) -> None:
+    session.add_message({"text": text}, key=text)
+
+
+def _stream(session: hansard.Session, text: str) -> None:
+    with session.stream() as stream:
+        stream.write(text)
+
+
+WAYS = (_one, _batch, _key, _stream)
+
+
+# ------------------------------------------------------------------ the claims
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the store is."""
+    return tmp_path / "store"
+
+
+@pytest.fixture(params=["os", "sync"])
+def store(request: pytest.FixtureRequest, path: Path) -> hansard.Store:
+    """Return a store with a session that has been appended to, in each way, by this process."""
+    store = open_store(str(path), request.param)
+    for way in WAYS:
+        way(store.session("s"), f"before by {way.__name__}")
+    return store
+
+
+@pytest.fixture(params=["settled", "fresh"])
+def _known(
+    request: pytest.FixtureRequest,
+    store: hansard.Store,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Let the session's directory have changed long ago, so that its time is relied on; or just now."""
+    if request.param == "settled":
+        monkeypatch.setattr(root, "_TICK", 0)
+        store.session("s").add_message({"text": "before"})
+        _let_the_clock_tick(_log(path).parent)
+
+
+def _let_the_clock_tick(directory: Path) -> None:
+    """Wait until a change would have another time than the directory's last one."""
+    witness = directory.parent / "witness"
+
+    def has_ticked() -> bool:
+        witness.touch()
+        return witness.stat().st_ctime_ns > directory.stat().st_ctime_ns
+
+    until(has_ticked)
+    witness.unlink()
+
+
+def _found(path: Path) -> str:
+    """Return all that a process finds that opens the store now."""
+    with hansard.open(path, read_only=True) as store:
+        return str([event.data for event in store.session("s").events()])
+
+
+@pytest.mark.usefixtures("_known")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("change", CONTINUED)
+def test_appends_continue_in_a_file_that_continues_the_log(
+    store: hansard.Store, path: Path, change: Change, way: Way
+) -> None:
+    """F-39: a writer whose log was replaced by an equal file appends to that file."""
+    change(_log(path))
+    way(store.session("s"), "after")
+    assert "after" in _found(path)
+    assert store.verify().ok
+
+
+@pytest.mark.usefixtures("_known")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("change", REFUSED)
+def test_appends_to_a_log_that_was_taken_away_are_refused(
+    store: hansard.Store, path: Path, change: Change, way: Way
+) -> None:
+    """N-29, F-39: an append to a log that was removed or changed is refused; the next one is not."""
+    log = _log(path)
+    change(log)
+    there = log.read_bytes() if log.exists() else b""
+    with pytest.raises(DiskFailed, match="while it was open; nothing was appended") as caught:
+        way(store.session("s"), "after")
+    assert caught.value.errno == errno.ESTALE
+    assert (log.read_bytes() if log.exists() else b"") == there
+    if change is _edited:
+        with pytest.raises(Damaged, match="checksum mismatch"):
+            way(store.session("s"), "once more")
+    else:
+        way(store.session("s"), "once more")
+        assert "once more" in _found(path)
+
+
+@pytest.mark.usefixtures("_known")
+@pytest.mark.parametrize("change", CONTINUED)
+def test_what_others_append_to_the_new_file_is_not_written_over(
+    store: hansard.Store, path: Path, change: Change
+) -> None:
+    """N-18, F-39: after a replacement, two processes append to one file and give each seq once."""
+    change(_log(path))
+    with Crew() as crew:
+        crew.start(_append, str(path)).result()
+    store.session("s").add_message({"text": "after"})
+    found = _found(path)
+    assert found.index("the other") < found.index("after")
+    assert store.verify().ok
+
+
+def _append(_: Wire, path: str) -> None:
+    with open_store(path, "os") as store:
+        store.session("s").add_message({"text": "the other"})
+
+
+def test_a_log_that_is_removed_before_its_sync_is_not_acknowledged(path: Path) -> None:
+    """N-29, F-39: an append whose file was unlinked between its write and its sync is an error."""
+    store = open_store(str(path), "sync")
+    session = store.session("s")
+    session.add_message({"text": "before"})
+    log = _log(path)
+    sync = disk.sync
+
+    def remove_then_sync(descriptor: int) -> None:
+        log.unlink()
+        sync(descriptor)
+
+    with (
+        replaced("sync", remove_then_sync),
+        pytest.raises(DiskFailed, match="removed before this append was durable"),
+    ):
+        session.add_message({"text": "lost"})
+    session.add_message({"text": "after"})
+    assert "after" in _found(path)
+
+
+def test_what_was_sealed_and_compacted_before_its_sync_is_acknowledged(path: Path) -> None:
+    """F-39: a segment that compaction removes after the write has kept its events, and is no loss."""
+    store = open_store(str(path), "sync")
+    session = store.session("s")
+    session.add_message({"text": "before"})
+    sync = disk.sync
+    done: list[int] = []
+
+    def compact_then_sync(descriptor: int) -> None:
+        if not done:
+            done.append(1)
+            with Crew() as crew:
+                crew.start(_compact, str(path)).result()
+        sync(descriptor)
+
+    with replaced("sync", compact_then_sync):
+        session.add_message({"text": "after"})
+    assert "after" in _found(path)
+
+
+def _compact(_: Wire, path: str) -> None:
+    with open_store(path, "sync") as store:
+        store.session("s").compact()
+
+
+def test_a_log_that_is_missing_before_its_sealed_segments_is_not_begun_again(
+    tmp_path: Path, path: Path
+) -> None:
+    """N-30, F-39: with sealed segments and no `log.jsonl`, an append is refused and nothing is created."""
+    store = open_store(str(path), "os")
+    session = store.session("s")
+    session.add_message({"text": "before"})
+    session.compact()
+    session.add_message({"text": "before"})
+    log = _log(path)
+    log.rename(tmp_path / "kept")
+    with pytest.raises(DiskFailed):
+        session.add_message({"text": "after"})
+    with pytest.raises(Damaged, match="missing"):
+        session.add_message({"text": "after"})
+    assert not log.exists()
+    (tmp_path / "kept").rename(log)
+    session.add_message({"text": "after"})
+    assert [event.seq for event in session.events()] == [1, 2, 3]
+
+
+def test_an_append_asks_the_system_no_more_than_before(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-39: to know that its files have their names, an append asks once, for the directory's time."""
+    monkeypatch.setattr(root, "_TICK", 0)
+    session = open_store(str(path), "os").session("s")
+    for _ in range(3):
+        session.add_message({"text": "before"})
+    calls: list[str] = []
+
+    def counted(name: str) -> Any:
+        real = getattr(disk, name)
+        return lambda *args: (calls.append(name), real(*args))[1]
+
+    for name in ("status_of", "links", "identity", "size", "write"):
+        monkeypatch.setattr(disk, name, counted(name))
+    session.add_message({"text": "after"})
+    assert calls == ["status_of", "size", "write"]
