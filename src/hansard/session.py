@@ -277,7 +277,7 @@ class Session(Reading):
                 for each in how many places it was found; 0 means that it is stored nowhere in this form.
             reason: kept with the redactions.
         """
-        if not all(isinstance(text, str) and text for text in texts):
+        if not all(isinstance(text, str) and text for text in texts):  # type: ignore[redundant-expr]
             raise InvalidEvent("texts to scrub must be strings that are not empty")
         from hansard.upkeep.scrub import Scrubber, ScrubReport
 

@@ -4,7 +4,6 @@ import ast
 import inspect
 import os
 import stat
-import subprocess
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -313,23 +312,24 @@ def test_a_session_replaced_by_a_link_to_nowhere_is_listed_and_flagged(tmp_path:
 
 
 def test_left_over_temporaries_are_swept_where_they_lie(tmp_path: Path) -> None:
-    """N-38: what a killed process left over goes at the next opening to append, and at a probe of health."""
+    """N-38: what nobody has locked goes at the next opening to append, and at a probe of health."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
         store.session("s").add_message({"n": 1})
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    name = f".tmp-log.jsonl-{dead.pid}-0123456789abcdef"
-    mine = f".tmp-log.jsonl-{os.getpid()}-0123456789abcdef"
+    left = f".tmp-log.jsonl-{os.getpid()}-0123456789abcdef"
+    used = f".tmp-log.jsonl-{2**22 + 1}-0123456789abcdef"
+    files = []
     for folder in (root, root / "sessions" / "s"):
-        (folder / name).touch()
-        (folder / mine).touch()
+        (folder / left).touch()
+        directory = disk.Open(disk.open_root(str(folder)))
+        files.append(disk.Open(disk.create_file(directory.descriptor, used)))
+        os.utime(folder / used, (0, 0))
     with hansard.open(root, durability="os") as store:
         store.session("s").add_message({"n": 2})
         store.health()
     for folder in (root, root / "sessions" / "s"):
-        assert not (folder / name).exists()
-        assert (folder / mine).exists(), "its maker lives, and it is young"
+        assert not (folder / left).exists()
+        assert (folder / used).exists(), "it is open and locked, whatever its age and its number"
 
 
 def test_a_log_that_is_shut_for_an_unknown_reason_is_left_alone(tmp_path: Path) -> None:

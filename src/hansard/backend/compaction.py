@@ -8,7 +8,6 @@ them away: the state before, or the state after.
 """
 
 import errno
-import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -25,7 +24,7 @@ from hansard.log.chain import Chain, Part
 from hansard.log.format import Line, Mark
 from hansard.log.lock import Lock
 from hansard.log.reader import Piece
-from hansard.log.root import STALE_SECONDS, sweep
+from hansard.log.root import sweep
 from hansard.log.sealed import LAST_FRAME, Sealed
 from hansard.log.sealing import Sealer
 
@@ -131,7 +130,7 @@ class Compaction:
             raise disk.explain(error, "compact", self._path, "the log says what it said") from error
 
     def _run(self) -> Compacted:
-        sweep(self._directory, older_than=STALE_SECONDS, now=time.time())
+        sweep(self._directory)
         sources, leftovers = self._sources()
         before = sum(source.bytes for source in sources) + sum(size for _, size in leftovers)
         self._look_for_streams(sources)

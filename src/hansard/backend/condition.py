@@ -33,9 +33,9 @@ class Leftover(msgspec.Struct, frozen=True):
         where: the file.
         bytes: its size.
         age: how many seconds ago it was last written.
-        pid: the process that made it; None for what a repair has kept.
-        living: that process lives, and the file is young: it may still be at work.
-        command: its command line, if it lives.
+        pid: the process that created it, as numbered in its PID namespace; None for what a repair has kept.
+        living: a process holds the lock on it, and is still writing it.
+        command: its command line, if it is at work on this machine.
     """
 
     what: Literal["temporary", "staged", "damaged"]

@@ -27,7 +27,7 @@ from hansard.log.writer import last_time
 class Site:
     """Where a repair is at work: a session's directory, and what it has left lying there."""
 
-    __slots__ = ("directory", "name", "root", "session_id", "temporaries")
+    __slots__ = ("_open", "directory", "name", "root", "session_id", "temporaries")
 
     def __init__(self, root: Root, session_id: str, name: str, directory: int) -> None:
         self.root = root
@@ -35,16 +35,20 @@ class Site:
         self.name = name
         self.directory = directory
         self.temporaries: list[str] = []
+        #: Open until the end, so that nobody sweeps them.
+        self._open: list[disk.Open] = []
 
     def path(self, file: str = "") -> str:
         """Return a path, for people."""
         return self.root.path_of(self.name, file)
 
-    def temporary(self, base: str) -> str:
-        """Return a name for a file that goes if it has no other by the end."""
+    def temporary(self, base: str) -> tuple[str, disk.Open]:
+        """Create a file that goes if it has no other name by the end; return its name, and the open file."""
         name = names.temporary(base)
         self.temporaries.append(name)
-        return name
+        file = disk.Open(disk.create_file(self.directory, name))
+        self._open.append(file)
+        return name, file
 
     def is_active(self, name: str) -> bool:
         """Say whether this is a second name of the active segment, left by a crash while it was sealed."""
@@ -197,10 +201,9 @@ class Look:
             survey = mending.Survey(Raw(disk.duplicate(file.descriptor), path))
             self._check_owner(survey.header.line, path)
             return Found(name, first, file, survey=survey, head=survey.first())
-        temporary = self._site.temporary("thawed")
-        spool = disk.create_file(self._site.directory, temporary)
-        raw = Raw(spool, path)
-        thawed = thaw(file.descriptor, path, spool)
+        _, spool = self._site.temporary("thawed")
+        raw = Raw(disk.duplicate(spool.descriptor), path)
+        thawed = thaw(file.descriptor, path, spool.descriptor)
         # One wrong byte of what is compressed can become many: nothing is believed without its checksum.
         survey = mending.Survey(raw, thawed.known_at, proven_only=True)
         self._check_owner(survey.header.line, path)

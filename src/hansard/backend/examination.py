@@ -22,7 +22,7 @@ from hansard.backend.condition import (
 )
 from hansard.errors import Closed
 from hansard.log import disk, format, names, surroundings
-from hansard.log.root import STALE_SECONDS, Root
+from hansard.log.root import Root
 
 #: Of files that are odd in one way, so many are named.
 NAMED: Final = 20
@@ -106,7 +106,7 @@ class _Examiner:
         self._check("directory", root.path, disk.status(root.descriptor), "directory")
         for name, path, status in self._entries(root.descriptor, root.path):
             ours = "file" if names.is_index_database(name) else _IN_ROOT.get(name, "")
-            self._look_at(name, path, status, ours)
+            self._look_at(root.descriptor, name, path, status, ours)
         with suppress(OSError):  # something else is there, which was said of it
             name = place.database_name(root.descriptor) or ""
             self._index_files = place.database_files(root.descriptor, name) if name else {}
@@ -122,7 +122,7 @@ class _Examiner:
     def _look_at_sessions(self, directory: int, path: str) -> None:
         for name, where, status in self._entries(directory, path):
             ours = name == names.AUDIT or _is_session(name)
-            self._look_at(name, where, status, "directory" if ours else "")
+            self._look_at(directory, name, where, status, "directory" if ours else "")
             if ours and status.kind == "directory":
                 self._inside(directory, name, where, self._look_at_session)
 
@@ -134,20 +134,22 @@ class _Examiner:
                 ours = True
                 age = self._now - status.modified
                 self._leftovers.append(Leftover("damaged", where, status.size, age))
-            self._look_at(name, where, status, "file" if ours else "")
+            self._look_at(directory, name, where, status, "file" if ours else "")
         self._look_at_links(directory, entries)
 
     def _look_at_cursors(self, directory: int, path: str) -> None:
         for name, where, status in self._entries(directory, path):
             base = names.cursor_base(name.removesuffix(".lock") + ".jsonl")
             ours = names.cursor_base(name) or (name.endswith(".lock") and base)
-            self._look_at(name, where, status, "file" if ours else "")
+            self._look_at(directory, name, where, status, "file" if ours else "")
 
     def _look_at_marks(self, directory: int, path: str) -> None:
         epochs = size = 0
         for name, where, status in self._entries(directory, path):
             epoch = name.isdecimal() and name.isascii()
-            self._look_at(name, where, status, "file" if epoch or name == names.EPOCH else "")
+            self._look_at(
+                directory, name, where, status, "file" if epoch or name == names.EPOCH else ""
+            )
             if epoch:
                 epochs += 1
                 size += status.size
@@ -182,10 +184,12 @@ class _Examiner:
         except OSError:
             self._note("unreadable", path)
 
-    def _look_at(self, name: str, path: str, status: disk.Status, expected: str) -> None:
+    def _look_at(
+        self, directory: int, name: str, path: str, status: disk.Status, expected: str
+    ) -> None:
         """Look at one name. `expected`: what it should be; "" if it is none that we know."""
         if names.is_temporary(name):
-            self._leftovers.append(self._leftover(name, path, status))
+            self._leftovers.append(self._leftover(directory, name, path, status))
             expected = status.kind if status.kind == "directory" else "file"
         elif not expected:
             self._note("foreign", path)
@@ -206,8 +210,11 @@ class _Examiner:
         if name in _LOCKS or name.endswith(".lock"):
             self._look_at_lock(path, status)
 
+    def _holder(self, status: disk.Status) -> int | None:
+        return self._holders.get(surroundings.lock_key(status)) if self._holders else None
+
     def _look_at_lock(self, path: str, status: disk.Status) -> None:
-        pid = self._holders.get(surroundings.lock_key(status)) if self._holders else None
+        pid = self._holder(status)
         if pid is not None:
             stopped = surroundings.is_stopped(pid)
             self._locks.append(HeldLock(path, pid, disk.command_of(pid), stopped))
@@ -224,19 +231,21 @@ class _Examiner:
                 if disk.status(directory, name).links > again[status.inode]:
                     self._note("hard link", path)
 
-    def _leftover(self, name: str, path: str, status: disk.Status) -> Leftover:
-        pid = names.temporary_pid(name)
-        assert pid is not None  # only a temporary comes here
+    def _leftover(self, directory: int, name: str, path: str, status: disk.Status) -> Leftover:
         age = self._now - status.modified
-        living = disk.alive(pid) and age <= STALE_SECONDS
+        living = False
+        holder = self._holder(status)
+        # What cannot be opened is not what hansard put there; `_check` says so.
+        with suppress(OSError):
+            living = status.kind == "file" and disk.is_in_use(directory, name)
         return Leftover(
             what="staged" if name.startswith(f".tmp-{names.STAGED}-") else "temporary",
             where=path,
             bytes=status.size if status.kind == "file" else 0,
             age=age,
-            pid=pid,
+            pid=names.temporary_pid(name) if holder is None else holder,
             living=living,
-            command=disk.command_of(pid) if living else "",
+            command="" if holder is None else disk.command_of(holder),
         )
 
     def _note(self, what: Odd, path: str) -> None:

@@ -122,7 +122,8 @@ class _Repair:
 
     def _shut_out(self) -> Lock:
         """Put another lock file, which is locked, in the place of the one that others may wait for."""
-        temporary = self._site.temporary(names.LOCK)
+        temporary = names.temporary(names.LOCK)
+        self._site.temporaries.append(temporary)
         lock = Lock(disk.create_file(self._site.directory, temporary), self._site.path(names.LOCK))
         lock.acquire(0.0)  # nobody else knows it
         disk.move(self._site.directory, temporary, self._site.directory, names.LOCK)
@@ -177,8 +178,7 @@ class _Repair:
         """Copy a damaged file to a name of its own, durably."""
         assert old.survey is not None  # only what is damaged is kept
         name = names.damaged(old.name, old.first, self._now.decode())
-        temporary = self._site.temporary(name)
-        target = disk.Open(disk.create_file(self._site.directory, temporary))
+        temporary, target = self._site.temporary(name)
         offset = 0
         while data := disk.read_at(old.segment.descriptor, _PIECE, offset):
             disk.write_all(target.descriptor, data)
@@ -254,8 +254,7 @@ class _Repair:
     ) -> _New:
         import zstandard
 
-        temporary = self._site.temporary(name)
-        file = disk.Open(disk.create_file(self._site.directory, temporary))
+        temporary, file = self._site.temporary(name)
         data = {"version": format.VERSION, "session": self._site.session_id, "created": created}
         head, crc = format.note("header", before, created.encode(), data, 0)
         sealer = Sealer(
@@ -284,8 +283,7 @@ class _Repair:
         survey = old.survey
         assert survey is not None  # only what is damaged is written anew
         before = old.first - 1
-        temporary = self._site.temporary(old.name)
-        file = disk.Open(disk.create_file(self._site.directory, temporary))
+        temporary, file = self._site.temporary(old.name)
         created = survey.header.created or self._known.created or self._now.decode()
         facts: dict[str, Any] = {"created": created}
         if before >= self._start:
@@ -305,8 +303,7 @@ class _Repair:
         upto = max(survey.lost_upto, before)
         if active.damaged:
             upto = max(upto, self._known.seq)
-        temporary = self._site.temporary(names.LOG)
-        file = disk.Open(disk.create_file(self._site.directory, temporary))
+        temporary, file = self._site.temporary(names.LOG)
         created = self._created(active, before, sealed)
         head = survey.header.line
         if not head or (sealed and self._is_lost(sealed[0].first)):

@@ -7,13 +7,12 @@ file anew under another name, which is also how the file is made and how it stay
 one way to recover, and it is used every day.
 """
 
-import time
 from typing import Final
 
 from hansard.errors import Closed, HansardError
 from hansard.log import cursors, disk, format, names, positions
 from hansard.log.lock import Lock
-from hansard.log.root import STALE_SECONDS, Root, sweep
+from hansard.log.root import Root, sweep
 
 #: A file may be twice as long as its positions need, and this much longer (F-54).
 SLACK: Final = 64 * 1024
@@ -60,7 +59,7 @@ class CursorFile:
             self._lock = place.take_lock(timeout)
             self._load()
             # What a kill left over when a file was written anew: nothing else makes temporaries here.
-            sweep(place.descriptor, older_than=STALE_SECONDS, now=time.time())
+            sweep(place.descriptor)
             if syncs:
                 self._sync_names()
         except BaseException:

@@ -10,6 +10,7 @@ calls them as `disk.write(...)` and never binds them to a name of its own.
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import sys
@@ -113,8 +114,6 @@ def size(descriptor: int) -> int:
 def _full_sync() -> Callable[[int], None]:
     """Return the call after which a file's data survive a power cut on this system."""
     if sys.platform == "darwin":  # pragma: no cover - needs a Mac
-        import fcntl
-
         # macOS: fsync only hands the data to the drive; F_FULLFSYNC makes the drive write them.
         return lambda descriptor: (fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC), None)[1]
     return os.fdatasync
@@ -238,9 +237,53 @@ def duplicate(descriptor: int) -> int:
 
 
 def create_file(directory: int, name: str) -> int:
-    """Create a file that must not exist, to read and append."""
+    """Create a file that must not exist, to read and append, and lock it: it is in use until it is closed."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _CLOEXEC
-    return os.open(name, flags, FILE_MODE, dir_fd=directory)
+    while True:
+        descriptor = os.open(name, flags, FILE_MODE, dir_fd=directory)
+        try:
+            _lock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                return descriptor
+        except BaseException:
+            close(descriptor)
+            discard(directory, name)
+            raise
+        # Swept, before it was locked.
+        close(descriptor)
+
+
+def _lock(descriptor: int, how: int) -> None:
+    """Lock an open file, where the file system has locks: elsewhere, nothing is ever swept."""
+    try:
+        fcntl.flock(descriptor, how)
+    except OSError as error:
+        if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}:
+            raise
+
+
+def is_in_use(directory: int, name: str) -> bool:
+    """Return whether a process holds the lock of a file that `create_file` made."""
+    descriptor = open_file(directory, name)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True  # or the file system has no locks, and cannot tell
+    finally:
+        close(descriptor)
+    return False
+
+
+def remove_unused(directory: int, name: str) -> None:
+    """Delete a file that `create_file` made, unless it is in use: then that is an error."""
+    descriptor = open_file(directory, name, writable=True)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # By now it may have been renamed, and be of use. Only the holder of the lock takes its name away.
+        if is_named(directory, name, descriptor):
+            remove(directory, name)
+    finally:
+        close(descriptor)
 
 
 def publish(directory: int, temporary: str, name: str) -> None:
@@ -284,7 +327,9 @@ def remove_directory(directory: int, name: str) -> None:
     inner = open_directory(directory, name)
     try:
         for file in list(names(inner)):
-            remove(inner, file)
+            # Another process may be removing the same files.
+            with contextlib.suppress(FileNotFoundError):
+                remove(inner, file)
     finally:
         close(inner)
     remove_empty(directory, name)
@@ -451,17 +496,6 @@ def boot() -> str:
             return file.read(64).strip().decode()
     except (OSError, ValueError):
         return ""
-
-
-def alive(pid: int) -> bool:
-    """Say whether a process of this machine lives."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True  # not ours to signal, so it lives
-    return True
 
 
 def told_by_system(path: str) -> str:

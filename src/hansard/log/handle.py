@@ -7,7 +7,6 @@ time (after a fork, when many sessions are open, when the session was deleted) a
 """
 
 import threading
-import time
 from typing import Final
 
 from hansard.errors import LockTimeout
@@ -17,7 +16,7 @@ from hansard.log.checkpoint import Checkpoint
 from hansard.log.lock import Lock
 from hansard.log.marks import NOWHERE, UNMARKED
 from hansard.log.reader import Reader, Tail
-from hansard.log.root import STALE_SECONDS, Root, deleted, is_past, sweep
+from hansard.log.root import Root, deleted, is_past, sweep
 from hansard.log.segment import Raw, Segment, open_raw, open_segment
 
 FAILED: Final = "failed"
@@ -332,7 +331,7 @@ class Handle:
             lock = Lock(file, path)
             if self._adopt(descriptor):
                 # What a kill left over when the session was begun: nothing else makes temporaries.
-                sweep(descriptor, older_than=STALE_SECONDS, now=time.time())
+                sweep(descriptor)
             self.directory = directory
             self.lock = lock
             return lock

@@ -23,9 +23,6 @@ from hansard.errors import (
 from hansard.log import disk, format, names
 from hansard.log.marks import Marks
 
-#: A temporary file whose maker's process id lives on is still left over after this long.
-STALE_SECONDS: Final = 3600.0
-
 #: Longer than file systems take to notice that time has passed, in nanoseconds; some count in seconds.
 _TICK: Final = 100_000_000
 _SECOND: Final = 1_000_000_000
@@ -356,8 +353,8 @@ class Root:
         # Only tidying up: what is wrong with the trash shows when it is used.
         with contextlib.suppress(OSError):
             for name in list(disk.names(self._trash)):
-                pid = names.temporary_pid(name)
-                if pid is not None and not disk.alive(pid):
+                # Whoever is at it as well: what is to be removed may be removed by two.
+                if names.is_temporary(name):
                     with contextlib.suppress(OSError):
                         disk.remove_directory(self._trash, name)
 
@@ -454,7 +451,7 @@ class Root:
         """Create a file for a log that nobody sees yet; return its name, and the open file (F-135)."""
         self.check_writable()
         # What others died over: of large imports much may be left.
-        sweep(self._descriptor, older_than=STALE_SECONDS, now=time.time())
+        sweep(self._descriptor)
         name = names.temporary(names.STAGED)
         try:
             return name, disk.create_file(self._descriptor, name)
@@ -504,14 +501,17 @@ class Root:
         temporary = names.temporary("probe")
         try:
             if not self.read_only:
-                sweep(self._descriptor, older_than=STALE_SECONDS, now=time.time())
+                sweep(self._descriptor)
                 descriptor = disk.create_file(self._descriptor, temporary)
                 try:
                     disk.write_all(descriptor, b"hansard\n")
                     disk.sync(descriptor)
                 finally:
-                    disk.close(descriptor)
-                    disk.remove(self._descriptor, temporary)
+                    # In this order: once it is closed, others may sweep it.
+                    try:
+                        disk.remove(self._descriptor, temporary)
+                    finally:
+                        disk.close(descriptor)
             return disk.free_bytes(self._descriptor)
         except OSError as error:
             raise disk.explain(error, "probe", self.path) from error
@@ -525,27 +525,19 @@ def is_past(changed: int) -> bool:
     return abs(time.time_ns() - changed) >= (_TICK if changed % _SECOND else 4 * _SECOND)
 
 
-def sweep(directory: int, *, older_than: float, now: float) -> list[str]:
-    """Delete temporary files whose maker is dead, or that are older than `older_than` seconds.
-
-    A temporary of a living process that is younger is somebody's work.
-    """
+def sweep(directory: int) -> list[str]:
+    """Delete the temporary files in a directory that no process has locked; return their names."""
     swept: list[str] = []
     try:
-        found = list(disk.names(directory))
+        found = [name for name in disk.names(directory) if names.is_temporary(name)]
     except OSError:
         return swept  # it is only tidying up: what it was called on goes on, or says what is wrong
     for name in found:
-        if not names.is_temporary(name):
-            continue
-        pid = names.temporary_pid(name)
         try:
-            old = now - disk.modified(directory, name) > older_than
-            if old or (pid is not None and not disk.alive(pid)):
-                disk.remove(directory, name)
-                swept.append(name)
+            disk.remove_unused(directory, name)
+            swept.append(name)
         except OSError:
-            continue  # somebody else swept it, or its maker was done with it, or it must stay
+            continue  # it is in use, or has just been swept or renamed, or must stay
     return swept
 
 

@@ -10,7 +10,6 @@ Processes overlap their syncs, because the lock is never held during one (F-38).
 
 import contextlib
 import errno
-import time as clock
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
@@ -33,7 +32,7 @@ from hansard.log.handle import DELETED, FAILED, SEALED, Handle
 from hansard.log.keys import Keys
 from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
-from hansard.log.root import STALE_SECONDS, deleted, sweep
+from hansard.log.root import deleted, sweep
 from hansard.log.segment import Segment, create_segment, header, next_header, replace_segment
 from hansard.log.turns import Turns
 
@@ -357,7 +356,7 @@ class Writer:
         self._check_first(directory)
         # Housekeeping: no append fails for old rubbish.
         with contextlib.suppress(OSError):
-            sweep(directory, older_than=STALE_SECONDS, now=clock.time())
+            sweep(directory)
         content = head + b"".join(draft.lines)
         handle.tail = None
         handle.reader = Reader(create_segment(directory, handle.path, handle.session_id, content))

@@ -1,7 +1,6 @@
 """The directory of cursors: modes, links, listing, dropping, and reading that leaves no trace."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from hansard.backend.local import LocalBackend
 from hansard.errors import Closed, Damaged, LockTimeout, ReadOnly, UnsafePath
-from hansard.log import names
+from hansard.log import disk, names
 from tests.crashlab import faults
 from tests.unit.evidence import modes, tree
 from tests.unit.log.cursor_files import file_of, keep, kept
@@ -135,18 +134,20 @@ def test_foreign_files_are_no_cursors(backend: LocalBackend) -> None:
 
 
 def test_stale_temporaries_are_swept_and_fresh_ones_kept(backend: LocalBackend) -> None:
-    """F-53, N-38: opening removes what a dead consumer left half written, and nothing of a living one."""
+    """F-53, N-38: opening removes what a dead consumer left half written, and nothing that is in use."""
     keep(backend, {"s": 1})
     place = Path(backend.where, "cursors")
-    fresh = place / names.temporary("d.jsonl")
-    old = place / names.temporary("e.jsonl")
-    dead = place / f".tmp-c.jsonl-{2**22 + 1}-{'0' * 16}"
-    for path in (fresh, old, dead):
-        path.write_bytes(b"half")
-    hours_ago = time.time() - 7200
-    os.utime(old, (hours_ago, hours_ago))
+    left = place / names.temporary("d.jsonl")
+    left.write_bytes(b"half")
+    used = place / f".tmp-c.jsonl-{2**22 + 1}-{'0' * 16}"
+    directory = disk.Open(disk.open_root(str(place)))
+    file = disk.Open(disk.create_file(directory.descriptor, used.name))
+    os.utime(used, (0, 0))
     assert kept(backend) == {"s": 1}
-    assert (fresh.exists(), old.exists(), dead.exists()) == (True, False, False)
+    assert (left.exists(), used.exists()) == (False, True)
+    file.close()
+    assert kept(backend) == {"s": 1}
+    assert not used.exists()
 
 
 def test_a_damaged_cursor_is_listed_and_can_be_dropped(backend: LocalBackend) -> None:

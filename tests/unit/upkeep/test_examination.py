@@ -129,22 +129,25 @@ def test_an_index_of_nonsense_is_noted(content: bytes, path: Path) -> None:
 
 
 def test_whose_temporary_files_are_is_said(path: Path) -> None:
-    """N-38: a temporary of a dead process is a leftover; one of a living process is at work."""
+    """N-38: a temporary file that a process has locked is in use; any other is a leftover."""
     dead = 2**22 + 1
     staged = f".tmp-staged-{dead}-{'0' * 16}"
-    mine = f".tmp-probe-{os.getpid()}-{'0' * 16}"
-    old = f".tmp-log.jsonl-{os.getpid()}-{'1' * 16}"
-    for name, folder in ((staged, path), (mine, path), (old, path / "sessions" / "a+1")):
+    used = f".tmp-probe-{dead}-{'0' * 16}"
+    left = f".tmp-log.jsonl-{os.getpid()}-{'1' * 16}"
+    for name, folder in ((staged, path), (left, path / "sessions" / "a+1")):
         (folder / name).write_bytes(b"12345")
         (folder / name).chmod(0o600)
+    directory = disk.Open(disk.open_root(str(path)))
+    held = disk.Open(disk.create_file(directory.descriptor, used))
     past = datetime.now(UTC) - timedelta(days=2)
-    os.utime(path / "sessions" / "a+1" / old, (past.timestamp(), past.timestamp()))
+    os.utime(path / used, (past.timestamp(), past.timestamp()))
     found = examine(path)
+    held.close()
     told = {Path(one.where).name: (one.what, one.pid, one.living) for one in found.leftovers}
     assert told == {
         staged: ("staged", dead, False),
-        mine: ("temporary", os.getpid(), True),
-        old: ("temporary", os.getpid(), False),
+        used: ("temporary", os.getpid(), True),
+        left: ("temporary", os.getpid(), False),
     }
     assert (only(found).code, only(found).count, found.ok) == ("leftover", 2, True)
 

@@ -87,7 +87,7 @@ def _show(call: Call, found: "Examination") -> None:
         screen.line(f"{_below(found, lock.where)}: process {lock.pid} {lock.command}", indent=13)
     for leftover in found.leftovers:
         whose = f", of process {leftover.pid}" if leftover.pid is not None else ""
-        state = f", which is at work: {leftover.command}" if leftover.living else ""
+        state = f", in use {leftover.command}".rstrip() if leftover.living else ""
         place = _below(found, leftover.where)
         screen.line(f"{place}: {leftover.what}, {size(leftover.bytes)}{whose}{state}", indent=13)
     screen.line()
