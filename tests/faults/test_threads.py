@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend.local import MAX_OPEN
+from hansard.log.descriptors import SESSION, budget
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store, until
 
 # ------------------------------------------------------------------ writers
@@ -160,10 +160,6 @@ def test_threads_that_list_at_the_same_time_all_see_every_session(tmp_path: Path
 # ------------------------------------------------------------------ more sessions than files
 
 
-#: What a store has open of its marks: the directory, the numbers, and their mapping.
-MARKS = 3
-
-
 def descriptors() -> int:
     """Return how many files this process has open."""
     return len(os.listdir("/dev/fd"))
@@ -175,7 +171,8 @@ def test_more_sessions_than_may_be_open_share_a_bounded_number_of_files(
     tmp_path: Path, durability: str
 ) -> None:
     """N-79: sessions used in turn, half as many again as stay open, work, and no more files are open."""
-    count = MAX_OPEN + MAX_OPEN // 2
+    most = budget()
+    count = most // SESSION * 3 // 2
     gc.collect()
     before = descriptors()
     store = open_store(str(tmp_path / "store"), durability)
@@ -185,10 +182,10 @@ def test_more_sessions_than_may_be_open_share_a_bounded_number_of_files(
         for number, session in enumerate(sessions):
             assert session.add_message({"turn": turn}).seq == turn + 1
             if number % 64 == 0:
-                assert descriptors() <= base + 2 * MAX_OPEN + 1 + MARKS
+                assert descriptors() <= base + most + SESSION
     for session in sessions:
         assert [message["turn"] for message in session.messages()] == [0, 1]
-    assert descriptors() <= base + 2 * MAX_OPEN + 1 + MARKS
+    assert descriptors() <= base + most + SESSION
     # Handles stay good when their files were taken from them, in threads as well.
     threads = [
         threading.Thread(target=session.add_message, args=({"turn": 2},))

@@ -10,8 +10,8 @@ import pytest
 
 import hansard
 from hansard import Session, Store
-from hansard.backend.local import MAX_OPEN, LocalBackend
-from hansard.log import disk
+from hansard.backend.local import LocalBackend
+from hansard.log import descriptors, disk
 from tests.format.hand import TIME, HandLog
 
 SECRET = {"role": "user", "content": "my word is swordfish"}
@@ -335,6 +335,6 @@ def test_a_chain_of_1_500_forks_works(tmp_path: Path, monkeypatch: pytest.Monkey
         assert [event.seq for event in session.events(after=1_400)] == list(range(1_401, 1_504))
         backend = store._backend
         assert isinstance(backend, LocalBackend)
-        assert len(backend._recent) <= MAX_OPEN
+        assert descriptors.total() <= descriptors.budget()
         session.redact(1)
         assert session.messages(last=2) == said[1:]

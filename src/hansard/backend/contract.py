@@ -625,6 +625,9 @@ class Finder(Protocol):
     def close(self) -> None:
         """Let go of everything."""
 
+    def let_go(self) -> bool:
+        """Close its files unless they are in use; return whether none is open."""
+
 
 class Caretaker(Protocol):
     """Looks after a backend's sessions without being asked."""

@@ -6,8 +6,8 @@ which are bytes in a segment. What a file holds and in which order is in docs/fo
 """
 
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -32,14 +32,14 @@ from hansard.errors import (
     SessionDeleted,
     SessionNotFound,
 )
-from hansard.log import disk, names
+from hansard.event.kinds import MESSAGE_PART
+from hansard.log import descriptors, disk, names
+from hansard.log.dictionary import FEWEST, SAMPLE, kept, problems
+from hansard.log.latest import Latest
+from hansard.log.retirement import MOST
 from hansard.log.root import Root
 from hansard.log.segment import open_segment
 from hansard.log.writer import Durability
-
-#: So many sessions keep their files open; the least recently used of more let go of theirs.
-#: Two descriptors each, below the usual limit of 1,024.
-MAX_OPEN: Final = 256
 
 #: How long a writer waits for the lock before it names the holder and gives up.
 LOCK_TIMEOUT: Final = 10.0
@@ -70,6 +70,7 @@ class LocalBackend(Backend):
     )
 
     durability: Durability
+    descriptors = descriptors.STORE
 
     def __init__(
         self,
@@ -98,9 +99,10 @@ class LocalBackend(Backend):
         self.caretaker = None
         self.finder = None
         self._ids: dict[str, str] = {}
-        #: Those that may have files open, the most recently used last.
-        self._recent: OrderedDict[LocalLog, None] = OrderedDict()
+        #: Those that may have files open, which are kept although nobody refers to them.
+        self._recent: set[LocalLog] = set()
         self._latest: LocalLog | None = None
+        descriptors.use(self)
 
     def _guard(self) -> threading.RLock:
         """Return the mutex; after a fork a new one, since a thread of the parent may hold the old."""
@@ -144,6 +146,7 @@ class LocalBackend(Backend):
         """Raise if the store was closed: what cannot be read must not look empty."""
         if self._closed:
             raise Closed(f"{self.where}: the store was closed; open it again")
+        descriptors.use(self)
 
     def used(self, log: LocalLog) -> None:
         """Note that a log is about to use its files, and close those of one unused for longest."""
@@ -154,13 +157,22 @@ class LocalBackend(Backend):
             return
         with self._guard():
             self._latest = log
-            self._recent.pop(log, None)
-            self._recent[log] = None
-            oldest = None
-            if len(self._recent) > MAX_OPEN:
-                oldest = self._recent.popitem(last=False)[0]
-        if oldest is not None:
-            oldest.let_go()
+            self._recent.add(log)
+        descriptors.use(self)
+        descriptors.use(log)
+
+    def unused(self, log: LocalLog) -> None:
+        """Note that a log has closed its files."""
+        if self._latest is log:
+            self._latest = None
+        self._recent.discard(log)
+
+    def let_go(self, *, wait: bool = True) -> None:  # noqa: ARG002 - nothing here is waited for
+        """Close what the store has open, but for its own directory."""
+        self._latest = None
+        self._root.let_go()
+        if self.finder is not None:
+            self.finder.let_go()
 
     def begin_with(self, session_id: str, staged: str) -> None:
         """Let a session, which must not exist, begin with a log that was staged."""

@@ -32,6 +32,8 @@ from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, check_chain
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
+from hansard.log.descriptors import SESSION
+from hansard.log.dictionary import SMALL
 from hansard.log.draft import Appended, Order
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
@@ -70,6 +72,8 @@ class LocalLog(Log):
         "_writer",
         "session_id",
     )
+
+    descriptors = SESSION
 
     def __init__(
         self,
@@ -651,10 +655,11 @@ class LocalLog(Log):
         if not root.read_only:
             root.marks.report(root.descriptor, self._handle.name, error.offset)
 
-    def let_go(self) -> None:
+    def let_go(self, *, wait: bool = True) -> None:
         """Close the files unless they are in use; the next call opens them again."""
-        self._writer.let_go()
+        self._writer.let_go(wait=wait)
         self._forget_known()
+        self._backend.unused(self)
 
     def delete(self, expected_seq: int | None, timeout: float | None) -> None:
         """Shut the log with a note, then move the directory (F-36)."""

@@ -105,11 +105,12 @@ class Index:
                     self._reset()
 
     def let_go(self) -> bool:
-        """Close the file before a fork; say whether nothing of it is left open."""
+        """Close the file, before a fork or to free descriptors; return whether nothing of it is open."""
         # A child that inherits what SQLite knows of its locks would take them for its own.
         if self._generation != disk.generation:
             return self._database is None
-        if not self._mutex.acquire(blocking=False):
+        # Also if it is this thread that has it, in the middle of a question.
+        if self._mutex._is_owned() or not self._mutex.acquire(blocking=False):  # type: ignore[attr-defined] # noqa: SLF001
             return False
         try:
             if self._database is not None and self._database.place is not None:

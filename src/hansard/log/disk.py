@@ -61,6 +61,22 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+#: What closes files that are idle, when there are too many open: `descriptors` adds to it.
+relief: list[Callable[[], None]] = []
+
+
+def _open(path: str, flags: int, mode: int = 0o777, *, directory: int | None = None) -> int:
+    """Open a file; if there are too many open, close some and try once more."""
+    try:
+        return os.open(path, flags, mode, dir_fd=directory)
+    except OSError as error:
+        if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            raise
+    for close_idle in relief:
+        close_idle()
+    return os.open(path, flags, mode, dir_fd=directory)
+
+
 class Open:
     """An open file or directory, closed when the last one who uses it lets go of it.
 
@@ -124,7 +140,7 @@ sync = _full_sync()
 
 def open_root(path: str) -> int:
     """Open a store's root directory; the last component must not be a link."""
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC)
+    return _open(path, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC)
 
 
 def make_root(path: str) -> None:
@@ -157,7 +173,7 @@ def sync_above(directory: int) -> None:
 
 
 def _open_above(path: str, directory: int | None = None) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    return _open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, directory=directory)
 
 
 def _sync_and_close(directory: int) -> None:
@@ -179,7 +195,7 @@ def real(path: str) -> str:
 
 def open_directory(parent: int, name: str) -> int:
     """Open a directory; a link in its place is refused."""
-    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC, dir_fd=parent)
+    return _open(name, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC, directory=parent)
 
 
 def make_directory(parent: int, name: str) -> bool:
@@ -197,7 +213,7 @@ def open_file(directory: int, name: str, *, writable: bool = False, create: bool
     if create:
         flags |= os.O_CREAT
     # O_NONBLOCK: a pipe planted under the name must not make us wait for its other end.
-    descriptor = os.open(name, flags | os.O_NONBLOCK | _CLOEXEC, FILE_MODE, dir_fd=directory)
+    descriptor = _open(name, flags | os.O_NONBLOCK | _CLOEXEC, FILE_MODE, directory=directory)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         close(descriptor)
         raise OSError(errno.ELOOP, "not a regular file", name)
@@ -208,7 +224,7 @@ def open_to_change(directory: int, name: str) -> int:
     """Open a regular file to write anywhere in it, or create it; links, pipes and devices are refused."""
     # Not to append: on Linux whatever is written to such a file goes to its end.
     flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | _CLOEXEC
-    descriptor = os.open(name, flags, FILE_MODE, dir_fd=directory)
+    descriptor = _open(name, flags, FILE_MODE, directory=directory)
     status = os.fstat(descriptor)
     # One with a second name may be anything of anybody's, and is not asked what it is before it is written.
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
@@ -240,7 +256,7 @@ def create_file(directory: int, name: str) -> int:
     """Create a file that must not exist, to read and append, and lock it: it is in use until it is closed."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _CLOEXEC
     while True:
-        descriptor = os.open(name, flags, FILE_MODE, dir_fd=directory)
+        descriptor = _open(name, flags, FILE_MODE, directory=directory)
         try:
             _lock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink:

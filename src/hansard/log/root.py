@@ -20,7 +20,7 @@ from hansard.errors import (
     UnknownFormat,
     UnsafePath,
 )
-from hansard.log import disk, format, names
+from hansard.log import descriptors, disk, format, names
 from hansard.log.marks import Marks
 
 #: Longer than file systems take to notice that time has passed, in nanoseconds; some count in seconds.
@@ -47,7 +47,7 @@ class Root:
         marks: which sessions have changed, for whoever keeps an index.
     """
 
-    __slots__ = ("_named", "_parts", "failed", "marks", "path", "read_only")
+    __slots__ = ("__weakref__", "_named", "_parts", "failed", "marks", "path", "read_only")
 
     def __init__(self, path: str, *, create: bool, read_only: bool) -> None:
         self.path = disk.absolute(path)
@@ -57,6 +57,7 @@ class Root:
         self._named = False
         #: The directories that are open, the root itself under no name; None once it was closed.
         self._parts: dict[str, disk.OpenNumber] | None = {}
+        descriptors.stores.add(self)
         try:
             self._open(create=create and not read_only)
         except OSError as error:
@@ -91,9 +92,7 @@ class Root:
             text = disk.read_all(self._descriptor, names.MARKER, _MARKER_LIMIT)
         self._check(text)
         for name in (names.SESSIONS, names.TRASH):
-            descriptor = self._open_part(name)
-            if descriptor is not None:
-                parts[name] = disk.OpenNumber(descriptor)
+            self._part(name)
 
     def _check_owner(self) -> None:
         """Raise if the directory is another user's, who could read, or swap, whatever is written into it.
@@ -190,6 +189,15 @@ class Root:
         """Close the directories; one that a thread is using, when that is done with it."""
         self._parts = None
         self.marks.close()
+        descriptors.stores.discard(self)
+
+    def let_go(self) -> None:
+        """Close all but the store's own directory, until they are needed again."""
+        parts = self._parts
+        if parts is not None:
+            for name in (names.SESSIONS, names.TRASH):
+                parts.pop(name, None)
+        self.marks.close()
 
     @property
     def _descriptor(self) -> int:
@@ -219,7 +227,13 @@ class Root:
         if parts is None:
             # By another thread, in the middle of this call.
             raise Closed(f"{self.path}: the store was closed; open it again")
-        return parts.get(name, -1)
+        found = parts.get(name)
+        if found is None:
+            descriptor = self._open_part(name)
+            if descriptor is None:
+                return -1
+            found = parts[name] = disk.OpenNumber(descriptor)
+        return found
 
     def check_writable(self) -> None:
         """Raise if the store was opened to be read only."""

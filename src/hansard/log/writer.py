@@ -174,15 +174,20 @@ class Writer:
         self._keys.advance(mark, end)
         return Appended(seq, 1, time)
 
-    def let_go(self) -> None:
-        """Close the files, unless somebody is writing: then they stay open."""
+    def let_go(self, *, wait: bool = True) -> None:
+        """Close the files, unless a thread is writing, or reading if this does not `wait`."""
         self._check_process()
         if not self._turns.claim():
             return
         try:
-            with self._handle.mutex:
-                self._handle.let_go()
-            self._keys.forget()
+            handle = self._handle
+            # A thread that has the mutex already is in the middle of opening these files.
+            if (wait or not handle.is_held()) and handle.mutex.acquire(blocking=wait):
+                try:
+                    handle.let_go()
+                finally:
+                    handle.mutex.release()
+                self._keys.forget()
             self._turns.free()
         except BaseException:
             self._turns.free()

@@ -1,0 +1,109 @@
+"""Claims about descriptors: what stores keep open follows from what the process may open. N-79."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+#: A process of its own that may open so many files, as macOS allows by default.
+LIMIT = 256
+
+SETTING = f"""
+import os, resource, sys, threading
+resource.setrlimit(resource.RLIMIT_NOFILE, ({LIMIT}, {LIMIT}))
+import hansard
+from pathlib import Path
+path = Path(sys.argv[1])
+
+def descriptors():
+    return len(os.listdir("/dev/fd"))
+"""
+
+SESSIONS = """
+store = hansard.open(path / "store", durability="os", auto_compact=False)
+sessions = [store.session(f"s{number}") for number in range(300)]
+most = 0
+for turn in range(2):
+    for session in sessions:
+        session.add_message({"turn": turn})
+        most = max(most, descriptors())
+assert all(session.seq == 2 for session in sessions)
+assert store.count() == 300
+assert most <= 256 * 2 // 3, most
+"""
+
+STORES = """
+stores = [
+    hansard.open(path / f"store-{number}", durability="os", auto_compact=False)
+    for number in range(150)
+]
+for turn in range(2):
+    for number, store in enumerate(stores):
+        store.session("s").add_message({"turn": turn})
+        # Each of these opens an index, which takes three descriptors more.
+        assert turn or number % 4 or store.count() == 1
+assert all(store.session("s").seq == 2 for store in stores)
+assert all(store.verify().ok for store in stores)
+for store in stores:
+    store.close()
+"""
+
+#: The application has taken all that is left: what is idle is closed, and the append goes well.
+TAKEN = """
+store = hansard.open(path / "store", durability="os", auto_compact=False)
+for number in range(20):
+    store.session(f"s{number}").add_message({"turn": 0})
+taken = []
+try:
+    while True:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+assert len(taken) > 100
+for number in range(30):
+    store.session(f"s{number}").add_message({"turn": 1})
+threads = [
+    threading.Thread(target=store.session(f"s{number}").add_message, args=({"turn": 2},))
+    for number in range(30)
+]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+for descriptor in taken:
+    os.close(descriptor)
+assert [store.session(f"s{number}").seq for number in range(30)] == [3] * 20 + [2] * 10
+assert store.verify().ok
+"""
+
+
+@pytest.mark.parametrize("program", [SESSIONS, STORES, TAKEN], ids=["sessions", "stores", "taken"])
+def test_a_process_with_few_descriptors_can_use_many_sessions(tmp_path: Path, program: str) -> None:
+    """N-79: 300 sessions, 150 stores, and appends with no descriptor left, all work with a limit of 256."""
+    done = subprocess.run(
+        [sys.executable, "-c", SETTING + program, str(tmp_path)],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_store_that_nobody_refers_to_is_closed(tmp_path: Path) -> None:
+    """N-79: the budget that stores share keeps none of them open."""
+    program = """
+import gc
+before = descriptors()
+for number in range(20):
+    hansard.open(path / str(number), durability="os").session("s").add_message({"n": 1})
+    gc.collect()
+assert descriptors() <= before + 12, descriptors() - before
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", SETTING + program, str(tmp_path)],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
