@@ -19,6 +19,13 @@ HELLO = '{"message":{"role":"user","content":"hello"}}'
 PATIENCE = 60.0
 
 
+def checkpoint_head(members: dict[str, Any]) -> bytes:
+    """Return the first line of a checkpoint, with a checksum that fits."""
+    members = {name: value for name, value in members.items() if name != "crc"}
+    body = json.dumps(members).encode()[:-1]
+    return body + b',"crc":"%08x"}\n' % zlib.crc32(body)
+
+
 class Forged:
     """A log by somebody who knows the format: every checksum fits, whatever the lines say."""
 

@@ -15,6 +15,7 @@ from hansard.log.sealed import INDEX_END, KEY, OURS, SKIPPABLE, TABLE_END, Seale
 from hansard.log.thawing import thaw
 from tests.attack.forging import (
     TIME,
+    checkpoint_head,
     confined,
     frame_that_lies,
     nested,
@@ -129,18 +130,25 @@ def test_what_a_repair_unpacks_is_whole(tmp_path: Path) -> None:
 
 
 def checkpoint(lines: bytes, saved: bytes = b"", **said: Any) -> bytes:
-    """Return the file of a checkpoint, whose checksum fits."""
+    """Return the file of a checkpoint, whose checksums `put_checkpoint` makes fit."""
     body = lines + saved
     head = {"checkpoint": 1, "session": "s", "created": TIME, "seq": 51, "controls": len(lines)}
-    head |= {"state": len(saved), "sections": zlib.crc32(body), **said}
+    head |= {"state": len(saved), "sections": zlib.crc32(body), "previous": 0, **said}
     return json.dumps(head).encode() + b"\n" + body
 
 
 def put_checkpoint(path: Path, data: bytes) -> None:
-    """Give the session a checkpoint that says when the session began."""
+    """Give the session a checkpoint that says when the session began, and what the log's checksum is."""
     with hansard.open(path, read_only=True) as store:
         created = store.session("s").state().created
-    (path / "sessions/s/checkpoint").write_bytes(data.replace(TIME.encode(), created.encode()))
+    line, newline, body = data.partition(b"\n")
+    if newline and line.startswith(b'{"checkpoint"'):
+        active = json.loads((path / "sessions/s/log.jsonl").read_bytes().partition(b"\n")[0])
+        previous = active["data"]["previous"]["crc"]
+        data = (
+            checkpoint_head({**json.loads(line), "created": created, "previous": previous}) + body
+        )
+    (path / "sessions/s/checkpoint").write_bytes(data)
 
 
 CHECKPOINTS = {

@@ -180,3 +180,27 @@ def test_what_other_hands_took_away_is_told(url: str) -> None:
         assert finding.reason == "event 3 is missing"
         (info,) = store.sessions().items
         assert info.damaged
+
+
+def test_events_that_were_restored_do_not_believe_a_later_checkpoint(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-40: a saved state counts only if the event at its seq is the one that was there when it was saved."""
+    monkeypatch.setattr("hansard.backend.postgres.compaction._CHECKPOINT", 0)
+    with hansard.open(url) as store:
+        session = store.session("s")
+        session.add_message(message("one"))
+        session.set_title("forgotten")
+        session.compact()
+        assert store._backend.log("s").checkpoint() is not None
+        saved = session.state()
+    with psycopg.connect(url) as connection:
+        connection.execute("DELETE FROM hansard.events WHERE seq > 1")
+        connection.execute("UPDATE hansard.sessions SET last_seq = 1")
+    with hansard.open(url) as store:
+        session = store.session("s")
+        session.set_title("second")
+        session.add_message(message("two"))
+        assert session.seq > saved.seq
+        assert session.state().title == session.title == "second"
+        assert store._backend.log("s").checkpoint() is None

@@ -1,6 +1,7 @@
 """Checkpoints: a shortcut to what the events add up to, never believed over the log."""
 
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 
 import hansard
 from hansard.backend import local_log
+from hansard.log import checkpoint as checkpoints
 from hansard.log import disk, names
+from tests.attack.forging import checkpoint_head
 
 
 @pytest.fixture
@@ -81,21 +84,23 @@ HARM: dict[str, Callable[[bytes], bytes | None]] = {
     "empty": lambda _: b"",
     "cut": lambda data: data[: len(data) // 2],
     "garbage": lambda data: random.Random(1).randbytes(len(data)),
-    "a newer version": lambda data: data.replace(b'"checkpoint":1', b'"checkpoint":9', 1),
-    "another session's": lambda data: data.replace(b'"session":"a"', b'"session":"b"', 1),
-    "another log's": lambda data: data.replace(b'"created":"20', b'"created":"19', 1),
+    "a newer version": lambda data: _said(data, checkpoint=9),
+    "another session's": lambda data: _said(data, session="b"),
+    "another log's": lambda data: _said(data, created="1999-01-01T12:00:00.000000Z"),
+    "of another history": lambda data: _said(data, previous=1),
+    "a flipped bit in its seq": lambda data: data.replace(b'"seq":3', b'"seq":2', 1),
     "a flipped bit in the state": lambda data: data[:-20] + bytes([data[-20] ^ 1]) + data[-19:],
-    "ahead of the log": lambda data: _with_seq(data, 10**6),
+    "ahead of the log": lambda data: _said(data, seq=10**6),
+    "a seq in the middle of a segment": lambda data: _said(data, seq=100),
     "a newer state": lambda data: data.replace(
         b'{"version":1,"redactions"', b'{"version":7,"redactions"'
     ),
 }
 
 
-def _with_seq(data: bytes, seq: int) -> bytes:
+def _said(data: bytes, **members: Any) -> bytes:
     line, _, body = data.partition(b"\n")
-    head = json.loads(line)
-    return json.dumps({**head, "seq": seq}).encode() + b"\n" + body
+    return checkpoint_head({**json.loads(line), **members}) + body
 
 
 @pytest.mark.parametrize("harm", HARM)
@@ -131,6 +136,77 @@ def test_a_stale_checkpoint_is_where_to_go_on_from(store: hansard.Store, tmp_pat
         session.compact()
     right = shown(tmp_path / "s")
     checkpoint(tmp_path).write_bytes(old)
+    assert shown(tmp_path / "s") == right
+
+
+def test_no_flipped_bit_of_a_checkpoint_is_believed(store: hansard.Store, tmp_path: Path) -> None:
+    """F-108: a checksum covers each bit of the file, those of its first line too."""
+    session = store.session("a")
+    session.set_title("right")
+    session.add_message({"role": "user", "content": "hello"})
+    session.compact()
+    whole = checkpoint(tmp_path).read_bytes()
+    created = session.state().created
+    directory = os.open(checkpoint(tmp_path).parent, os.O_RDONLY)
+    assert not isinstance(checkpoints.look(directory, "a", created), str)
+    file = os.open(checkpoint(tmp_path), os.O_WRONLY)
+    for place in range(8 * len(whole)):
+        at, bit = divmod(place, 8)
+        os.pwrite(file, bytes([whole[at] ^ 1 << bit]), at)
+        assert isinstance(checkpoints.look(directory, "a", created), str), (at, bit)
+        os.pwrite(file, whole[at : at + 1], at)
+    os.close(file)
+    os.close(directory)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_log_that_was_restored_does_not_believe_a_later_checkpoint(
+    store: hansard.Store, tmp_path: Path, *, sealed: bool
+) -> None:
+    """F-109: what was appended after a restore counts, also beyond the seq of the checkpoint that was left."""
+    session = store.session("a")
+    session.set_title("first")
+    session.compact()
+    files = {file: file.read_bytes() for file in checkpoint(tmp_path).parent.glob("*.*")}
+    session.set_title("forgotten")
+    session.add_message({"n": 1})
+    session.compact()
+    seq, left = session.seq, checkpoint(tmp_path).read_bytes()
+    store.close()
+    for file in checkpoint(tmp_path).parent.glob("*.*"):
+        file.unlink()
+    for file, data in files.items():
+        file.write_bytes(data)
+    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as again:
+        restored = again.session("a")
+        restored.set_title("second")
+        while restored.seq < seq:
+            restored.add_message({"n": 2})
+        if sealed:
+            restored.compact()
+            checkpoint(tmp_path).write_bytes(left)
+        restored.add_message({"n": 3})
+        assert restored.state().title == restored.title == "second"
+    assert shown(tmp_path / "s")[1] == {"title": "second"}
+
+
+def test_a_checkpoint_is_used_until_what_follows_it_is_compressed(
+    store: hansard.Store, tmp_path: Path
+) -> None:
+    """F-109: a segment that was sealed since, and is not compressed yet, says that the checkpoint is of this log."""
+    session = store.session("a")
+    fill(session)
+    session.compact()
+    seq = session.seq
+    fill(session, 1000)
+    store._backend.log("a")._writer.seal()  # type: ignore[attr-defined]
+    session.add_message({"n": "new"})
+    with hansard.open(tmp_path / "s", read_only=True) as fresh:
+        found = fresh._backend.log("a").checkpoint()
+        assert found is not None
+        assert found[0] == seq
+    right = shown(tmp_path / "s")
+    checkpoint(tmp_path).unlink()
     assert shown(tmp_path / "s") == right
 
 

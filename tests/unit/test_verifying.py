@@ -26,6 +26,7 @@ from hansard.log.sealed import (
     Sealed,
     seek_table,
 )
+from tests.attack.forging import checkpoint_head
 
 Index = dict[str, Any]
 
@@ -257,13 +258,15 @@ def _whole(head: dict[str, Any], controls: bytes, state: bytes) -> bytes:
         "state": len(state),
         "sections": zlib.crc32(controls + state),
     }
-    return json.dumps(head).encode() + b"\n" + controls + state
+    return checkpoint_head(head) + controls + state
 
 
-def _earlier(data: bytes) -> bytes:
-    line, _, body = data.partition(b"\n")
-    head = json.loads(line)
-    return json.dumps({**head, "seq": head["seq"] - 3}).encode() + b"\n" + body
+def _said(**members: Any) -> Callable[[bytes], bytes]:
+    def changed(data: bytes) -> bytes:
+        line, _, body = data.partition(b"\n")
+        return checkpoint_head({**json.loads(line), **members}) + body
+
+    return changed
 
 
 WRONG: dict[str, Callable[[bytes], bytes]] = {
@@ -276,7 +279,6 @@ WRONG: dict[str, Callable[[bytes], bytes]] = {
     "controls: other data": _controls(
         lambda controls: controls.__setitem__(0, controls[0].replace(b"right", b"wrong"))
     ),
-    "seq": _earlier,
 }
 
 
@@ -313,16 +315,17 @@ def test_a_checkpoint_that_is_passed_over_is_noted(path: Path, checkpoint: Path)
     """N-40: damaged, of another session, ahead of the log or stale, it harms nothing, and verify says so."""
     whole = checkpoint.read_bytes()
     right = shown(path)
+    seq = json.loads(whole.partition(b"\n")[0])["seq"]
     for harm in (
         whole[:-1],
         b"",
-        whole.replace(b'"session":"a"', b'"session":"b"', 1),
-        whole.replace(b'"checkpoint":1', b'"checkpoint":2', 1),
-        json.dumps({**json.loads(whole.split(b"\n")[0]), "seq": 10**6}).encode()
-        + whole[whole.index(b"\n") :],
-        whole.replace(b'{"version":1,"red', b'{"version":9,"red').replace(
-            b'"sections":', b'"sections":%d,"was":' % _sum_of(whole)
-        ),
+        _said(session="b")(whole),
+        _said(checkpoint=2)(whole),
+        _said(seq=10**6)(whole),
+        _said(seq=seq - 3)(whole),
+        _said(seq=seq - 1, previous=0)(whole),
+        _said(previous=0)(whole),
+        _newer_state(whole),
     ):
         checkpoint.write_bytes(harm)
         with hansard.open(path, read_only=True) as store:
@@ -333,9 +336,11 @@ def test_a_checkpoint_that_is_passed_over_is_noted(path: Path, checkpoint: Path)
         assert shown(path) == right
 
 
-def _sum_of(whole: bytes) -> int:
-    body = whole.partition(b"\n")[2].replace(b'{"version":1,"red', b'{"version":9,"red')
-    return zlib.crc32(body)
+def _newer_state(whole: bytes) -> bytes:
+    line, _, body = whole.partition(b"\n")
+    head = json.loads(line)
+    saved = body[head["controls"] :].replace(b'{"version":1,"red', b'{"version":9,"red')
+    return _whole(head, body[: head["controls"]], saved)
 
 
 def test_a_copy_is_verified_alike(path: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hansard.log import format
 from tools.crash.specimen import (
     OLDER,
     OTHER,
@@ -178,9 +179,11 @@ def _checkpoint(change: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 def _ahead(path: Path) -> None:
-    """Keep the checkpoint, and put the segments back that were there before."""
+    """Give the checkpoint a seq that the log has not reached, and a checksum that fits."""
     checkpoint = path / "sessions" / "s" / "checkpoint"
-    checkpoint.write_bytes(re.sub(rb'"seq":\d+', b'"seq":99', checkpoint.read_bytes(), count=1))
+    line, _, body = checkpoint.read_bytes().partition(b"\n")
+    head = re.sub(rb'"seq":\d+', b'"seq":99', line[: 1 - format.TRAILER], count=1)
+    checkpoint.write_bytes(format.close_line(head, 0)[0] + body)
 
 
 def _foreign_checkpoint(path: Path) -> None:

@@ -227,7 +227,9 @@ def _checkpoint(bench: Bench) -> list[bytes]:
 def _reseal_checkpoint(data: bytes) -> bytes:
     head, _, body = data.partition(b"\n")
     fields = {**json.loads(head), "sections": zlib.crc32(body)}
-    return json.dumps(fields, separators=(",", ":")).encode() + b"\n" + body
+    fields.pop("crc", None)
+    line, _ = format.close_line(json.dumps(fields, separators=(",", ":")).encode()[:-1], 0)
+    return line + body
 
 
 def _cursor_file(bench: Bench) -> list[bytes]:

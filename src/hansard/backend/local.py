@@ -6,8 +6,7 @@ which are bytes in a segment. What a file holds and in which order is in docs/fo
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -32,11 +31,7 @@ from hansard.errors import (
     SessionDeleted,
     SessionNotFound,
 )
-from hansard.event.kinds import MESSAGE_PART
 from hansard.log import descriptors, disk, names
-from hansard.log.dictionary import FEWEST, SAMPLE, kept, problems
-from hansard.log.latest import Latest
-from hansard.log.retirement import MOST
 from hansard.log.root import Root
 from hansard.log.segment import open_segment
 from hansard.log.writer import Durability

@@ -33,7 +33,6 @@ from hansard.log.chain import Chain, check_chain
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
 from hansard.log.descriptors import SESSION
-from hansard.log.dictionary import SMALL
 from hansard.log.draft import Appended, Order
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
@@ -308,7 +307,7 @@ class LocalLog(Log):
         if upto != (reader.segment.time, chain.upto):
             known = self._handle.checkpoint(reader)
             lines, after = [], 0
-            if known is not None and known.seq <= chain.upto:
+            if known is not None:
                 lines, after = format.decode_lines(known.controls), known.seq
             lines += chain.controls(after)
             events = [event_of(line) for line in lines]
@@ -435,9 +434,18 @@ class LocalLog(Log):
         """Write down what the sealed segments add up to, if they are many enough for it to matter."""
         if chain.size() < CHECKPOINT:
             return
+        previous = reader.segment.previous
+        assert previous is not None  # there is a chain
         lines = [format.control_line(line) for line in chain.controls()]
         saved = b"" if state is None else state(chain.upto)
-        found = Checkpoint(self.session_id, reader.segment.time, chain.upto, b"".join(lines), saved)
+        found = Checkpoint(
+            self.session_id,
+            reader.segment.time,
+            chain.upto,
+            previous.crc,
+            b"".join(lines),
+            saved,
+        )
         # It is only a shortcut: without it everything is as it was, a little slower.
         with suppress(OSError):
             write_checkpoint(directory, found)
@@ -463,9 +471,7 @@ class LocalLog(Log):
         if found is None or self._handle.chain(found[0]) is None:
             return None
         known = self._handle.checkpoint(found[0])
-        if known is None or not known.state or known.seq > found[1].mark.seq:
-            return None
-        return known.seq, known.state
+        return None if known is None or not known.state else (known.seq, known.state)
 
     def salvage(self) -> Iterator[Event | Finding]:
         try:
@@ -530,7 +536,7 @@ class LocalLog(Log):
             reason = "an unfinished append, as a crash leaves one; the next append ends it"
             notes.append(Finding("note", self._handle.path, tail.mark.offset, length, reason))
         if chain is not None:
-            notes += self._verify_checkpoint(reader, tail, chain)
+            notes += self._verify_checkpoint(reader, chain)
         self._clear_failure(tail)
         return notes
 
@@ -550,11 +556,9 @@ class LocalLog(Log):
                         yield Finding("damage", at.segment.path, offset, length, reason)
                     offset += length
 
-    def _verify_checkpoint(self, reader: Reader, tail: Tail, chain: Chain) -> list[Finding]:
+    def _verify_checkpoint(self, reader: Reader, chain: Chain) -> list[Finding]:
         """Compare the checkpoint's control records with the log's; its state is for others to compare."""
         found = self._handle.look_at_checkpoint(reader)
-        if isinstance(found, Checkpoint) and found.seq > tail.mark.seq:
-            found = "is ahead of the log"
         if isinstance(found, str):
             hint = "it is passed over, and the next compaction writes another"
             note = Finding("note", self.checkpoint_file(), 0, 0, f"this checkpoint {found}: {hint}")

@@ -3,7 +3,8 @@
 Above: `backend.local`.  Below: `format`, `disk`.
 A checkpoint holds the control records up to a seq, and a state that whoever wrote it can make sense of. It
 is derived: missing, damaged, of another log or of a version that is not known, it is passed over, and the
-next compaction writes another. It is never believed over the log.
+next compaction writes another. It is never believed over the log: it names the running checksum of the log
+at its seq, and `handle` compares that with the header of the segment that begins there (F-109).
 """
 
 from typing import Final
@@ -25,6 +26,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         session: the session's id.
         created: when it began.
         seq: the last event that counts in it.
+        previous: the running checksum of the log at that seq, as the next segment's header names it.
         controls: the control records, as JSON lines.
         state: bytes of the caller's.
     """
@@ -32,17 +34,19 @@ class Checkpoint(msgspec.Struct, frozen=True):
     session: str
     created: str
     seq: int
+    previous: int
     controls: bytes
     state: bytes
 
 
 class _Head(msgspec.Struct):
-    """The first line of the file."""
+    """The first line of the file, without the checksum that ends it."""
 
     checkpoint: int
     session: str
     created: str
     seq: int
+    previous: int
     controls: int
     state: int
     sections: int
@@ -56,6 +60,7 @@ def write(directory: int, found: Checkpoint) -> None:
         found.session,
         found.created,
         found.seq,
+        found.previous,
         len(found.controls),
         len(found.state),
         format.crc32(body),
@@ -64,7 +69,8 @@ def write(directory: int, found: Checkpoint) -> None:
     temporary = names.temporary(names.CHECKPOINT)
     descriptor = disk.create_file(directory, temporary)
     try:
-        disk.write_all(descriptor, msgspec.json.encode(head) + b"\n" + body)
+        line, _ = format.close_line(msgspec.json.encode(head)[:-1], 0)
+        disk.write_all(descriptor, line + body)
         disk.move(directory, temporary, directory, names.CHECKPOINT)
     except BaseException:
         disk.discard(directory, temporary)
@@ -73,17 +79,13 @@ def write(directory: int, found: Checkpoint) -> None:
         disk.close(descriptor)
 
 
-def read(directory: int, session_id: str, created: str) -> Checkpoint | None:
-    """Return a session's checkpoint; None if there is none that can be believed."""
-    found = look(directory, session_id, created)
-    return found if isinstance(found, Checkpoint) else None
-
-
 def look(directory: int, session_id: str, created: str) -> Checkpoint | str:
-    """Return a session's checkpoint, or why there is none that can be believed: empty if there is none."""
+    """Return a session's checkpoint, or why it cannot be used; an empty string if there is none."""
     try:
         data = disk.read_all(directory, names.CHECKPOINT, _LIMIT)
-        line, _, body = data.partition(b"\n")
+        line, newline, body = data.partition(b"\n")
+        if format.checked_crc(line + newline, 0) is None:
+            return "is damaged"
         head = msgspec.json.decode(line, type=_Head)
     except FileNotFoundError:
         return ""
@@ -96,7 +98,12 @@ def look(directory: int, session_id: str, created: str) -> Checkpoint | str:
     if not _fits(head, body):
         return "is damaged"
     return Checkpoint(
-        head.session, head.created, head.seq, body[: head.controls], body[head.controls :]
+        head.session,
+        head.created,
+        head.seq,
+        head.previous,
+        body[: head.controls],
+        body[head.controls :],
     )
 
 

@@ -167,7 +167,7 @@ def record(
     if ctl:
         extra += b',"ctl":%d' % ctl
     extra += unknown
-    return _close(
+    return close_line(
         b'{"seq":%d,"time":"%b","kind":"%b"%b,"data":%b' % (seq, time, kind, extra, data), crc
     )
 
@@ -216,15 +216,15 @@ def note(
 ) -> tuple[bytes, int]:
     """Frame a note: return its line and the running checksum after it."""
     extra = b',"ctl":%d' % ctl if ctl else b""
-    return _close(
+    return close_line(
         b'{"log":"%b","seq":%d,"time":"%b"%b,"data":%b'
         % (word.encode(), seq, time, extra, _encode(data)),
         crc,
     )
 
 
-def _close(body: bytes, crc: int) -> tuple[bytes, int]:
-    """Add the trailer; its own bytes count for the next line's checksum (F-20)."""
+def close_line(body: bytes, crc: int) -> tuple[bytes, int]:
+    """End a line with its checksum; these bytes count for the next line's checksum (F-20)."""
     check = crc32(body, crc)
     trailer = b',"crc":"%08x"}\n' % check
     return body + trailer, crc32(trailer, check)

@@ -17,6 +17,7 @@ from hansard.log.lock import Lock
 from hansard.log.marks import NOWHERE, UNMARKED
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import Root, deleted, is_past, sweep
+from hansard.log.sealed import Sealed
 from hansard.log.segment import Raw, Segment, open_raw, open_segment
 
 FAILED: Final = "failed"
@@ -183,14 +184,27 @@ class Handle:
         return found if isinstance(found, Checkpoint) else None
 
     def look_at_checkpoint(self, reader: Reader) -> Checkpoint | str:
-        """Return the same, or why it cannot be believed: empty if there is none."""
+        """Return the same, or why it cannot be used; an empty string if there is none."""
         directory = self._open_directory()
         if directory is None:
             return ""
         try:
-            return checkpoint.look(directory, self.session_id, reader.segment.time)
+            found = checkpoint.look(directory, self.session_id, reader.segment.time)
         finally:
             disk.close(directory)
+        if isinstance(found, Checkpoint) and not self._precedes_a_segment(found, reader):
+            return "is not of this log: no segment begins where it ends"
+        return found
+
+    def _precedes_a_segment(self, found: Checkpoint, reader: Reader) -> bool:
+        """Return whether the segment after a checkpoint's seq continues what the checkpoint was made of."""
+        segment = reader.segment
+        chain = self.chain(reader)
+        if chain is not None and found.seq < chain.upto:
+            # Sealed since, and not compressed yet: a compaction of it would have removed the checkpoint.
+            segment = chain.part_with(found.seq + 1).reader.segment
+        previous = None if isinstance(segment, Sealed) else segment.previous
+        return previous is not None and (previous.seq, previous.crc) == (found.seq, found.previous)
 
     def drop_checkpoint(self) -> None:
         """Remove it."""

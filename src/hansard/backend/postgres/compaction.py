@@ -71,13 +71,17 @@ WHERE session = %(session)s::uuid AND life = %(life)s FOR NO KEY UPDATE"""
 _DROP: Final = "DELETE FROM {schema}.checkpoints WHERE session = %(session)s::uuid"
 
 _SAVE: Final = """
-INSERT INTO {schema}.checkpoints AS c (session, life, seq, state)
-VALUES (%(session)s::uuid, %(life)s, %(seq)s, %(state)b)
-ON CONFLICT (session) DO UPDATE SET life = excluded.life, seq = excluded.seq, state = excluded.state"""
+INSERT INTO {schema}.checkpoints AS c (session, life, seq, stamp, state)
+SELECT session, %(life)s, seq, stamp, %(state)b FROM {schema}.events
+WHERE session = %(session)s::uuid AND seq = %(seq)s
+ON CONFLICT (session) DO UPDATE
+SET life = excluded.life, seq = excluded.seq, stamp = excluded.stamp, state = excluded.state"""
 
+#: Only if the event at its seq is the one that was there: the events may have been restored without it.
 _LOAD: Final = """
-SELECT seq, state FROM {schema}.checkpoints
-WHERE session = %(session)s::uuid AND life = %(life)s"""
+SELECT c.seq, c.state FROM {schema}.checkpoints AS c
+JOIN {schema}.events AS e ON e.session = c.session AND e.seq = c.seq AND e.stamp = c.stamp
+WHERE c.session = %(session)s::uuid AND c.life = %(life)s"""
 
 _VACUUM: Final = "VACUUM (TRUNCATE false) {schema}.events"
 

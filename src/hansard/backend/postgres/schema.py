@@ -55,6 +55,7 @@ CREATE TABLE {schema}.checkpoints (
     session uuid PRIMARY KEY,
     life uuid NOT NULL,
     seq bigint NOT NULL,
+    stamp varchar COLLATE "C" NOT NULL,
     state bytea NOT NULL
 );
 
