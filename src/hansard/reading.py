@@ -23,10 +23,12 @@ from hansard.errors import (
 from hansard.event import codec
 from hansard.event.envelope import Event
 from hansard.index.existing import existing
-from hansard.state import fold, lineage, path, redaction, replay, views
+from hansard.state import fold, lineage, redaction, replay, views
 from hansard.state import window as windows
 from hansard.state.fold import State, Usage
 from hansard.state.lineage import Lineage
+from hansard.state.path import Path
+from hansard.state.projection import Known, Projection
 from hansard.state.redaction import Redactions
 from hansard.state.views import View
 
@@ -49,13 +51,15 @@ _WINDOW = 64
 class Reading:
     """The reading half of a session."""
 
-    __slots__ = ("_backend", "_lineage", "_log", "_state", "id")
+    __slots__ = ("_backend", "_kept", "_lineage", "_log", "_state", "id")
 
     def __init__(self, backend: Backend, session_id: str) -> None:
         self.id = session_id
         self._backend = backend
         self._log: Log = backend.log(session_id)
         self._lineage: Lineage | None = None
+        #: What is known of the control events; empty while a thread is refreshing it.
+        self._kept: list[Projection] = []
         #: The state as far as it was folded; of which session, and what was redacted by then.
         self._state: tuple[tuple[Event | None, Redactions], State] = (
             (None, redaction.NOTHING),
@@ -71,6 +75,20 @@ class Reading:
         if isinstance(found, Lineage):
             self._lineage = found
         return found
+
+    def _known(self, log: Log | None = None) -> Known:
+        """Return what the control events add up to; read only those that are new since the last call."""
+        # Taken out, not locked: another thread, or a signal handler, starts from nothing meanwhile.
+        try:
+            kept = self._kept.pop()
+        except IndexError:
+            kept = Projection()
+        known = kept.refresh(self._whole() if log is None else log)
+        self._kept[:] = [kept]
+        return known
+
+    def _path(self, log: Log, view: View, upto: int | None) -> Path:
+        return views.path_of(log, view=view, upto=upto, known_of=self._known)
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -98,10 +116,11 @@ class Reading:
         _check_range(last, after, view)
         upto = self._seq_at(at)
         log = self._whole()
+        way = self._path(log, view, upto)
         if last is not None:
-            shown = views.show_last(log, views.decoded, last, after=after, upto=upto, view=view)
+            shown = views.show_last(log, views.decoded, way, last, after=after)
         else:
-            shown = views.show(log, views.decoded, after=after, upto=upto, view=view)
+            shown = views.show(log, views.decoded, way, after=after)
         return _repair(shown) if repair else shown
 
     def numbered(
@@ -119,9 +138,9 @@ class Reading:
         _check_range(last, after, view)
         upto = self._seq_at(at)
         count = sys.maxsize if last is None else last
-        return views.show_last_placed(
-            self._whole(), views.decoded, count, after=after, upto=upto, view=view
-        )
+        log = self._whole()
+        way = self._path(log, view, upto)
+        return views.show_last_placed(log, views.decoded, way, count, after=after)
 
     def messages_json(
         self,
@@ -135,10 +154,11 @@ class Reading:
         _check_range(last, after, view)
         upto = self._seq_at(at)
         log = self._whole()
+        way = self._path(log, view, upto)
         if last is not None:
-            found = views.show_last(log, views.encoded, last, after=after, upto=upto, view=view)
+            found = views.show_last(log, views.encoded, way, last, after=after)
         else:
-            found = views.show(log, views.joined, after=after, upto=upto, view=view)
+            found = views.show(log, views.joined, way, after=after)
         if not found:
             return b"[]"
         # Joined, once and not added up: while it joins, other threads can run.
@@ -172,13 +192,14 @@ class Reading:
                 check_seq(name, value)
         limits = windows.Limits(turns, messages, tokens, counter)
         log = self._whole()
+        way = self._path(log, "model", None)
         # The end of the view is enough, unless a limit reaches further back: then more of it.
         size = _WINDOW
         while True:
-            placed = views.show_last_placed(log, views.decoded, size)
+            placed = views.show_last_placed(log, views.decoded, way, size)
             tail = [message for _, message in placed]
             complete = len(tail) < size
-            first = _first_user(log, placed, complete=complete) if keep_first else None
+            first = _first_user(log, way, placed, complete=complete) if keep_first else None
             found = windows.window(tail, limits, first=first, partial=not complete)
             if found is not None:
                 return _repair(found) if repair else found
@@ -219,7 +240,7 @@ class Reading:
     def _events(self, after: int, *, follow: bool) -> Iterator[Event]:
         while True:
             log = self._whole()
-            redactions = lineage.redactions_of(log)
+            redactions = self._known(log).redactions
             for chunk in log.read(after=after):
                 for event in chunk.events():
                     yield redactions.mask(event)
@@ -232,7 +253,7 @@ class Reading:
     def _event_at(self, seq: int) -> Event | None:
         """Return one event as it may be shown; None if there is none."""
         log = self._whole()
-        redactions = lineage.redactions_of(log)
+        redactions = self._known(log).redactions
         for chunk in log.read(after=seq - 1, upto=seq) if seq else ():
             for found in chunk.events():
                 return redactions.mask(found)
@@ -249,34 +270,28 @@ class Reading:
     @property
     def metadata(self) -> dict[str, Any]:
         """The metadata, as the events add up to; yours to change without effect on the session."""
-        return fold.metadata_of(self._controls())
+        return codec.own_copy(self._known().state).metadata
 
     @property
     def title(self) -> str | None:
         """The title among the metadata."""
-        return fold.title_of(self.metadata)
+        return self._known().state.title
 
     @property
     def snapshots(self) -> dict[str, int]:
         """The labels that `snapshot` gave, with their seqs."""
-        return path.snapshots(self._controls())
+        return dict(self._known().state.snapshots)
 
     @property
     def usage(self) -> dict[str, Usage]:
         """Tokens and cost, by model."""
         return self.state().usage
 
-    def _controls(self) -> list[Event]:
-        log = self._whole()
-        redactions = lineage.redactions_of(log)
-        controls = log.controls()
-        return [redactions.mask(event) for event in controls] if redactions else controls
-
     def state(self, at: At | None = None) -> State:
         """Return everything the events add up to, now or as it was at a seq or a time."""
         upto = self._seq_at(at)
         log = self._whole()
-        redactions = lineage.redactions_of(log)
+        redactions = self._known(log).redactions
         # Another session may have the name by now: its first event is not the same.
         basis = (self._log.first(), redactions)
         by_then, start = self._state
@@ -420,11 +435,11 @@ def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _first_user(
-    log: Log, tail: list[tuple[int, dict[str, Any]]], *, complete: bool
+    log: Log, way: Path, tail: list[tuple[int, dict[str, Any]]], *, complete: bool
 ) -> dict[str, Any] | None:
     """Return what a person said first, as the object in the tail if it is there."""
     if not complete:
-        for seq, message in views.each(log):
+        for seq, message in views.each(log, way):
             if windows.is_user(message):
                 return next((kept for place, kept in tail if place == seq), message)
     return next((message for _, message in tail if windows.is_user(message)), None)

@@ -180,20 +180,14 @@ class Session(Reading):
         changes = _with_workspace(changes)
         encoded = codec.encode(changes, "metadata", wrapped=True)
         raw = (b'{"metadata":%b,"automatic":true}' if automatic else b'{"metadata":%b}') % encoded
-        controls = self._controls()
         draft = Draft(METADATA_SET, raw, METADATA_SET in CONTROL)
-        before = fold.metadata_of(controls)
-        after = fold.metadata_of([*controls, Event(0, "", draft.kind, draft.data)])
+        before = self._known().state
+        after = fold.apply(before, Event(0, "", draft.kind, draft.data))
         # The same title from a person as from a program is news: from now on it is the person's.
-        given = changes.get("title") is not None and not automatic
-        taken_over = given and not self._named(controls)
-        if codec.equal(before, after) and not taken_over:
+        taken_over = after.named and not before.named
+        if codec.equal(before.metadata, after.metadata) and not taken_over:
             return None
         return self._append([draft])[0]
-
-    @staticmethod
-    def _named(controls: list[Event]) -> bool:
-        return fold.apply_all(fold.EMPTY, controls).named
 
     def record_usage(
         self,

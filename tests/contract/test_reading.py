@@ -165,7 +165,7 @@ def _fill(log: Log) -> None:
 
 
 def test_controls_are_the_control_events(context: Context) -> None:
-    """`controls(upto)` returns the control events with seq <= upto, in order, and no others."""
+    """`controls` returns the control events with after < seq <= upto, in order, and no others."""
     log = context.log()
     for number in range(20):
         log.append([message(number)])
@@ -179,6 +179,9 @@ def test_controls_are_the_control_events(context: Context) -> None:
             if event.kind in CONTROL and (upto is None or event.seq <= upto)
         ]
         assert log.controls(upto) == wanted, f"controls({upto})"
+        for after in (0, 1, len(events) // 2, len(events)):
+            rest = [event for event in wanted if event.seq > after]
+            assert log.controls(upto, after=after) == rest, f"controls({upto}, after={after})"
 
 
 def test_controls_are_seen_as_they_come(context: Context) -> None:

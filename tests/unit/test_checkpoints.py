@@ -163,7 +163,7 @@ def test_no_flipped_bit_of_a_checkpoint_is_believed(store: hansard.Store, tmp_pa
 def test_a_log_that_was_restored_does_not_believe_a_later_checkpoint(
     store: hansard.Store, tmp_path: Path, *, sealed: bool
 ) -> None:
-    """F-109: what was appended after a restore counts, also beyond the seq of the checkpoint that was left."""
+    """F-109: what was appended after a restore counts, also past the seq of the checkpoint that was left."""
     session = store.session("a")
     session.set_title("first")
     session.compact()
@@ -193,7 +193,7 @@ def test_a_log_that_was_restored_does_not_believe_a_later_checkpoint(
 def test_a_checkpoint_is_used_until_what_follows_it_is_compressed(
     store: hansard.Store, tmp_path: Path
 ) -> None:
-    """F-109: a segment that was sealed since, and is not compressed yet, says that the checkpoint is of this log."""
+    """F-109: a segment that was sealed since says that the checkpoint is of this log."""
     session = store.session("a")
     fill(session)
     session.compact()

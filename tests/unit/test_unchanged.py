@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard import Event, Session, Store
+from hansard import Session, Store
+from hansard.backend.contract import Log
+from hansard.state.projection import Known
 from tests.unit.test_forks import MUTATORS
 
 USER = {"role": "user", "content": "what is 6 × 7?"}
@@ -167,16 +169,16 @@ def test_a_person_who_is_faster_by_a_moment_wins(
     """N-54: a manual title that comes between a program's look and its append stays."""
     session, person = store.session("s"), store.session("s")
     session.add_message(USER)
-    look = Session._controls
+    look = Session._known
 
-    def look_and_be_late(self: Session) -> list[Event]:
-        found = look(self)
+    def look_and_be_late(self: Session, log: Log | None = None) -> Known:
+        found = look(self, log)
         if self is session:
             person.set_title("Mine")
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "_controls", look_and_be_late)
+        patch.setattr(Session, "_known", look_and_be_late)
         assert session.set_title("guessed", automatic=True) is not None
     for seen in (session, person, store.session("s"), session.fork("c")):
         assert seen.title == seen.state().title == "Mine"

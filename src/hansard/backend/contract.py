@@ -20,8 +20,10 @@ All backends promise:
 """
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from hansard.backend.condition import Condition
@@ -187,10 +189,24 @@ class Chunk(ABC):
         """
         return {}
 
+    def span(self) -> tuple[int, int]:
+        """Return the seq before the first of the events, and that of the last."""
+        events = self.events()
+        return events[0].seq - 1, events[-1].seq
+
     def streamed(self) -> list[Streamed]:
         """Return what the events say about streamed messages."""
         found = (_streamed(event) for event in self.events())
         return [said for said in found if said is not None]
+
+
+def between(events: list[Event], after: int, upto: int) -> list[Event]:
+    """Return the events with after < seq <= upto, of some in the order of their seqs."""
+    begin = bisect_right(events, after, key=_seq_of) if after else 0
+    return events[begin : bisect_right(events, upto, key=_seq_of)]
+
+
+_seq_of = attrgetter("seq")
 
 
 def _streamed(event: Event) -> Streamed | None:
@@ -287,8 +303,8 @@ class Log(ABC):
         """Yield the same from the last chunk to the first; inside a chunk events stand in order."""
 
     @abstractmethod
-    def controls(self, upto: int | None = None) -> list[Event]:
-        """Return the control events with seq <= upto. Costs their number, not the session's."""
+    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
+        """Return the control events with after < seq <= upto. Costs their number, not the session's."""
 
     @abstractmethod
     def wait(self, after: int, timeout: float) -> bool:

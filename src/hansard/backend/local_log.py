@@ -22,6 +22,7 @@ from hansard.backend.contract import (
     Log,
     Record,
     Repaired,
+    between,
 )
 from hansard.backend.records import LocalChunk, event_of, stream_of
 from hansard.errors import Damaged, InvalidEvent, LockTimeout, SessionDeleted, SessionNotFound
@@ -275,17 +276,17 @@ class LocalLog(Log):
             for piece, last in chain.backwards(min(upto, begin), after):
                 yield LocalChunk(piece, after, last)
 
-    def controls(self, upto: int | None = None) -> list[Event]:
+    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
         found = self._look()
         if found is None:
             return []
         try:
-            return self._controls_of(*found, upto)
+            return self._controls_of(*found, after, upto)
         except Damaged as error:
             self._report(error)
             raise
 
-    def _controls_of(self, reader: Reader, tail: Tail, upto: int | None) -> list[Event]:
+    def _controls_of(self, reader: Reader, tail: Tail, after: int, upto: int | None) -> list[Event]:
         known_reader, offset, events = self._controls
         if known_reader is not reader:
             offset, events = 0, self._sealed_controls(reader)
@@ -294,9 +295,7 @@ class LocalLog(Log):
             new = reader.controls(tail.ctl, offset)
             events = events + [event_of(line) for line in new]
             self._controls = (reader, tail.ctl, events)
-        if upto is None:
-            upto = tail.mark.seq
-        return [event for event in events if event.seq <= upto]
+        return between(events, after, tail.mark.seq if upto is None else upto)
 
     def _sealed_controls(self, reader: Reader) -> list[Event]:
         """Return the control events of the sealed segments, which are the same for ever."""

@@ -23,6 +23,7 @@ from hansard.backend.contract import (
     Health,
     Log,
     Stage,
+    between,
     key_used,
     nothing_staged,
 )
@@ -69,6 +70,9 @@ class MemoryChunk(Chunk):
             for event in self._events
             if event.kind == MESSAGE_ADDED
         ]
+
+    def span(self) -> tuple[int, int]:
+        return self._events[0].seq - 1, self._events[-1].seq
 
     def keyed(self) -> dict[int, int]:
         known = (self._keys.get(event.key or "") for event in self._events)
@@ -264,9 +268,8 @@ class MemoryLog(Log):
         for end in range(self._end(upto), begin, -_PIECE):
             yield self._record.chunk(max(begin, end - _PIECE), end)
 
-    def controls(self, upto: int | None = None) -> list[Event]:
-        end = self._end(upto)
-        return [event for event in self._record.controls if event.seq <= end]
+    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
+        return between(self._record.controls, after, self._end(upto))
 
     def wait(self, after: int, timeout: float) -> bool:
         with self._record.changed:

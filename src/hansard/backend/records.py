@@ -146,6 +146,9 @@ class LocalChunk(Chunk):
         messages = [line.data.message for line in lines]
         return b",".join(messages) if set(map(_first_byte, messages)) == _OBJECT else None
 
+    def span(self) -> tuple[int, int]:
+        return max(self._after, self._piece.start.seq), min(self._upto, self._piece.end.seq)
+
     def streamed(self) -> list[Streamed]:
         # Most chunks have none, which whoever took the messages out has seen in passing.
         return [] if self._streams is False else super().streamed()

@@ -83,15 +83,13 @@ def look(directory: int, session_id: str, created: str) -> Checkpoint | str:
     """Return a session's checkpoint, or why it cannot be used; an empty string if there is none."""
     try:
         data = disk.read_all(directory, names.CHECKPOINT, _LIMIT)
-        line, newline, body = data.partition(b"\n")
-        if format.checked_crc(line + newline, 0) is None:
-            return "is damaged"
-        head = msgspec.json.decode(line, type=_Head)
     except FileNotFoundError:
         return ""
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    line, newline, body = data.partition(b"\n")
+    head = _head(line + newline)
+    if head is None:
         return "is damaged"
     if head.checkpoint != VERSION or (head.session, head.created) != (session_id, created):
         return "is of another session, or of another version"
@@ -105,6 +103,16 @@ def look(directory: int, session_id: str, created: str) -> Checkpoint | str:
         body[: head.controls],
         body[head.controls :],
     )
+
+
+def _head(line: bytes) -> _Head | None:
+    """Return what the first line says; None if its checksum does not fit, or it is not such a line."""
+    if format.checked_crc(line, 0) is None:
+        return None
+    try:
+        return msgspec.json.decode(line, type=_Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _fits(head: _Head, body: bytes) -> bool:

@@ -62,16 +62,17 @@ class Lineage(Log):
 
     Attributes:
         first_event: the event that made the fork.
+        own: the session itself, without what it inherits.
         stretches: what it inherits, the oldest first.
     """
 
-    __slots__ = ("_own", "first_event", "session_id", "stretches")
+    __slots__ = ("first_event", "own", "session_id", "stretches")
 
     def __init__(self, backend: Backend, own: Log, first: Event) -> None:
         self.session_id = own.session_id
         self.first_event = first
         self.stretches = _trace(backend, own.session_id, first)
-        self._own = own
+        self.own = own
 
     def stands(self) -> bool:
         """Say whether every ancestor is still there, and none of them another that has taken its name."""
@@ -88,7 +89,7 @@ class Lineage(Log):
         durable: bool = True,
     ) -> list[Event]:
         """Append to the session itself."""
-        return self._own.append(
+        return self.own.append(
             drafts,
             key=key,
             expected_seq=expected_seq,
@@ -99,15 +100,15 @@ class Lineage(Log):
 
     def sync(self) -> None:
         """Sync the session itself: what it inherits was durable before it began."""
-        self._own.sync()
+        self.own.sync()
 
     def first(self) -> Event | None:
         """Return the event that made the fork."""
-        return self._own.first()
+        return self.own.first()
 
     def head(self) -> Head | None:
         """Return where the session itself stands."""
-        return self._own.head()
+        return self.own.head()
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
         """Yield the events of all, in order."""
@@ -116,45 +117,45 @@ class Lineage(Log):
             if max(begin, after) < last:
                 yield from log.read(max(begin, after), last)
         if upto is None or upto >= self.first_event.seq:
-            yield from self._own.read(after, upto)
+            yield from self.own.read(after, upto)
 
     def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
         """Yield the same from the last chunk to the first."""
         begin = self.first_event.seq - 1
         if upto is None or upto > begin:
-            yield from self._own.read_back(upto, max(after, begin))
+            yield from self.own.read_back(upto, max(after, begin))
         for log, begin, end, _ in reversed(self.stretches):
             last = end if upto is None else min(upto, end)
             if max(begin, after) < last:
                 yield from log.read_back(last, max(begin, after))
 
-    def controls(self, upto: int | None = None) -> list[Event]:
+    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
         """Return the control events that are the session's, inherited ones first."""
         # Asked anew each time: a repair of an ancestor changes what it has, and each log knows when to look.
         inherited = [
             event
             for log, begin, end, _ in self.stretches
-            if begin < end
-            for event in log.controls(end if upto is None else min(upto, end))
+            if begin < end and after < end
+            for event in log.controls(end if upto is None else min(upto, end), after=after)
         ]
-        return inherited + self._own.controls(upto)
+        return inherited + self.own.controls(upto, after=after)
 
     def redactions(self) -> Redactions:
         """Return what was taken out, by the session or, at any time, by an ancestor."""
         found = [redaction.of(log.controls(), upto=end) for log, _, end, _ in self.stretches]
-        return redaction.joined([*found, redaction.of(self._own.controls())])
+        return redaction.joined([*found, redaction.of(self.own.controls())])
 
     def wait(self, after: int, timeout: float) -> bool:
         """Wait for an event of the session itself."""
-        return self._own.wait(after, timeout)
+        return self.own.wait(after, timeout)
 
     def failed(self) -> bool:
         """Say so of the session itself."""
-        return self._own.failed()
+        return self.own.failed()
 
     def busy(self) -> bool:
         """Say whether somebody is writing to the session itself."""
-        return self._own.busy()
+        return self.own.busy()
 
     def salvage(self) -> Iterator[Event | Finding]:
         """Yield what can still be read of all, in order; damage that is only an ancestor's counts too."""
@@ -162,7 +163,7 @@ class Lineage(Log):
             for found in log.salvage():
                 if not isinstance(found, Event) or begin < found.seq <= end:
                     yield found
-        yield from self._own.salvage()
+        yield from self.own.salvage()
 
     def compact(
         self,
@@ -174,27 +175,27 @@ class Lineage(Log):
         wait: bool = True,
     ) -> Compacted:
         """Compact the session itself."""
-        return self._own.compact(forget, level=level, progress=progress, state=state, wait=wait)
+        return self.own.compact(forget, level=level, progress=progress, state=state, wait=wait)
 
     def checkpoint_file(self) -> str:
         """Return where the session's own is."""
-        return self._own.checkpoint_file()
+        return self.own.checkpoint_file()
 
     def drop_checkpoint(self) -> None:
         """Remove the session's own."""
-        self._own.drop_checkpoint()
+        self.own.drop_checkpoint()
 
     def taken_out(self) -> Iterator[Event]:
         """Yield those of the session itself."""
-        return self._own.taken_out()
+        return self.own.taken_out()
 
     def verify(self) -> list[Finding]:
         """Check the session itself."""
-        return self._own.verify()
+        return self.own.verify()
 
     def repair(self, *, known: Known | None = None, missing: bool = False) -> Repaired:
         """Mend the session itself."""
-        return self._own.repair(known=known, missing=missing)
+        return self.own.repair(known=known, missing=missing)
 
 
 def _same(now: Event | None, then: Event) -> bool:

@@ -1,12 +1,14 @@
 """Find which parts of a log a view shows.
 
-Above: `views`, `session`.  Below: `backend.contract`, `event`.
+Above: `views`, `projection`, `session`.  Below: `backend.contract`, `event`.
 Events stay where they are; what changes is the path that a view takes through them. A revert leads it back
 to an earlier seq, a clear lets it begin anew, a summary stands for all before a seq; redacted messages are
 passed over by every view, at every time, since their bytes will go. Where history was dropped, no path begins
 before the place up to which it was.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,23 +16,8 @@ import msgspec
 from hansard.backend.contract import Chunk
 from hansard.event import kinds
 from hansard.event.envelope import Event
-from hansard.event.kinds import (
-    SESSION_CLEARED,
-    SESSION_REVERTED,
-    SESSION_SNAPSHOTTED,
-    SUMMARY_ADDED,
-)
+from hansard.event.kinds import SESSION_CLEARED, SESSION_REVERTED, SUMMARY_ADDED
 from hansard.state.redaction import NOTHING, Redactions
-
-
-class Path(NamedTuple):
-    """What a view shows: a summary if there is one, then the messages of some ranges."""
-
-    #: Ranges of seqs, each without its first and with its last: (after, upto].
-    ranges: list[tuple[int, int]]
-    #: What nobody may see.
-    redactions: Redactions = NOTHING
-    summary: "SummaryChunk | None" = None
 
 
 class SummaryChunk(Chunk):
@@ -61,64 +48,128 @@ class _Message(msgspec.Struct):
 _message_of = msgspec.json.Decoder(_Message).decode
 
 
+class _Mark(NamedTuple):
+    """A clear, or a summary."""
+
+    seq: int
+    #: The last seq that it takes out of the view.
+    upto: int
+    #: The highest `upto` of this mark and of all before it.
+    reach: int
+    #: None for a clear.
+    summary: Event | None
+
+
+class Course:
+    """The control events that decide the model view, parsed once. Grows; what it holds does not change."""
+
+    __slots__ = ("_marks", "_reverts")
+
+    def __init__(self) -> None:
+        #: The seq of each revert, and the seq that it leads back to.
+        self._reverts: list[tuple[int, int]] = []
+        self._marks: list[_Mark] = []
+
+    def add(self, controls: Iterable[Event]) -> None:
+        """Take in the control events that follow, masked."""
+        for event in controls:
+            if event.kind == SESSION_REVERTED:
+                reverted = kinds.read(SESSION_REVERTED, event.raw)
+                if reverted is not None:
+                    # Always further back: a revert leads to a seq before its own.
+                    self._reverts.append((event.seq, min(reverted.seq, event.seq - 1)))
+            elif event.kind == SESSION_CLEARED:
+                self._mark(event.seq, event.seq, None)
+            elif event.kind == SUMMARY_ADDED:
+                added = kinds.read(SUMMARY_ADDED, event.raw)
+                if added is not None and added.upto >= 0:
+                    self._mark(event.seq, added.upto, event)
+
+    def _mark(self, seq: int, upto: int, summary: Event | None) -> None:
+        reach = max(upto, self._marks[-1].reach) if self._marks else upto
+        self._marks.append(_Mark(seq, upto, reach, summary))
+
+    def ranges_back(self, upto: int) -> Iterator[tuple[int, int]]:
+        """Follow reverts back from a seq: yield the ranges that are left, the last one first."""
+        end = upto
+        while end > 0:
+            place = bisect_right(self._reverts, end, key=_seq_of)
+            begin, target = self._reverts[place - 1] if place else (0, 0)
+            if begin < end:
+                yield begin, end
+            end = target
+
+    def bound(self, upto: int) -> tuple[int, Event | None]:
+        """Return the seq after which the model view at a seq begins, and the summary before it.
+
+        Follows the path back no further than to the oldest mark that can matter.
+        """
+        covered, summary = -1, None
+        ranges = self.ranges_back(upto)
+        current = next(ranges, None)
+        for mark in reversed(self._marks):
+            if mark.reach <= covered:
+                break
+            while current is not None and mark.seq <= current[0]:
+                current = next(ranges, None)
+            if current is None:
+                break
+            if mark.seq > current[1]:
+                continue  # it is not on the path
+            if mark.summary is None:
+                return max(mark.seq, covered), summary
+            # A later one stands for more; one that stands for less says nothing new.
+            if mark.upto > covered:
+                covered, summary = mark.upto, mark.summary
+        return max(covered, 0), summary
+
+
+def _seq_of(revert: tuple[int, int]) -> int:
+    return revert[0]
+
+
+class Path:
+    """What a view shows: a summary if there is one, then the messages of some ranges.
+
+    Attributes:
+        redactions: what no view shows.
+        summary: stands for everything before the first range.
+    """
+
+    __slots__ = ("_after", "_course", "_upto", "redactions", "summary")
+
+    def __init__(
+        self,
+        course: Course,
+        after: int,
+        upto: int,
+        redactions: Redactions = NOTHING,
+        summary: SummaryChunk | None = None,
+    ) -> None:
+        self._course = course
+        self._after = max(after, redactions.before - 1)
+        self._upto = upto
+        self.redactions = redactions
+        self.summary = summary
+
+    def ranges_back(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges of seqs, the last one first; each is (after, upto], without its first seq."""
+        for begin, end in self._course.ranges_back(self._upto):
+            if end <= self._after:
+                return
+            yield max(begin, self._after), end
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return the same in order."""
+        return [*self.ranges_back()][::-1]
+
+
 def history(redactions: Redactions, upto: int) -> Path:
     """Return the path of the history view: everything, but for what was redacted."""
-    return Path(_behind([(0, upto)], redactions.before - 1), redactions)
+    return Path(Course(), 0, upto, redactions)
 
 
-def model(controls: list[Event], redactions: Redactions, upto: int) -> Path:
+def model(course: Course, redactions: Redactions, upto: int) -> Path:
     """Return the path of the model view at a seq, given all control events of the session."""
-    ranges = _live(controls, upto)
-    begin = 0
-    summary: Event | None = None
-    covered = -1
-    for event in controls:
-        if not _contains(ranges, event.seq):
-            continue
-        if event.kind == SESSION_CLEARED:
-            begin, summary, covered = event.seq, None, -1
-        elif event.kind == SUMMARY_ADDED:
-            event = redactions.mask(event)  # noqa: PLW2901 - whoever goes on must see no other
-            added = kinds.read(SUMMARY_ADDED, event.raw)
-            # A later one stands for more; one that stands for less says nothing new.
-            if added is not None and added.upto >= covered:
-                summary, covered = event, added.upto
-    kept = _behind(ranges, max(begin, covered, redactions.before - 1))
-    return Path(kept, redactions, None if summary is None else SummaryChunk(summary))
-
-
-def _behind(ranges: list[tuple[int, int]], seq: int) -> list[tuple[int, int]]:
-    """Return what lies behind a seq."""
-    return [(max(after, seq), end) for after, end in ranges if end > seq]
-
-
-def snapshots(controls: list[Event]) -> dict[str, int]:
-    """Return the labels of a session with their seqs; of two with one label the later counts."""
-    return {read.label: read.seq for _, read in _all(controls, SESSION_SNAPSHOTTED)}
-
-
-def _live(controls: list[Event], upto: int) -> list[tuple[int, int]]:
-    """Follow reverts back from a seq: return the ranges that are left, in order."""
-    reverts = _all(controls, SESSION_REVERTED)
-    ranges: list[tuple[int, int]] = []
-    end = upto
-    while reverts:
-        event, reverted = reverts.pop()
-        if event.seq > end:
-            continue  # it is not on the path
-        ranges.append((event.seq, end))
-        # Always further back: a revert leads to a seq before its own.
-        end = min(reverted.seq, event.seq - 1)
-    ranges.append((0, end))
-    ranges.reverse()
-    return [(after, end) for after, end in ranges if end > after]
-
-
-def _all(controls: list[Event], kind: str) -> list[tuple[Event, Any]]:
-    """Return the events of a kind, each with its data as a struct."""
-    found = [(event, kinds.read(kind, event.raw)) for event in controls if event.kind == kind]
-    return [(event, read) for event, read in found if read is not None]
-
-
-def _contains(ranges: list[tuple[int, int]], seq: int) -> bool:
-    return any(after < seq <= end for after, end in ranges)
+    after, summary = course.bound(upto)
+    return Path(course, after, upto, redactions, None if summary is None else SummaryChunk(summary))

@@ -1,11 +1,11 @@
 """Show the messages along a path.
 
-Above: `session`.  Below: `path`, `backend.contract`.
+Above: `session`.  Below: `path`, `projection`, `backend.contract`.
 A view is a pure function of the events. *history* is every message; *model* is what a model should be
 given. `path` says which parts of the log each one shows; here they are read, forwards or from the end.
 """
 
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from operator import itemgetter
@@ -13,12 +13,14 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
-from hansard.backend.contract import Chunk, Log
+from hansard.backend.contract import Chunk, Log, Streamed
 from hansard.event import codec
-from hansard.state import path
+from hansard.event.envelope import Event
+from hansard.state import path, projection
 from hansard.state.collector import quiet_collector
-from hansard.state.lineage import redactions_of
 from hansard.state.path import Path
+from hansard.state.projection import Known
+from hansard.state.redaction import NOTHING
 from hansard.state.streams import Streams
 
 View = Literal["model", "history"]
@@ -83,36 +85,36 @@ joined: Take[bytes] = Take(
 )
 
 
-def path_of(log: Log, *, view: View = "model", upto: int | None = None) -> Path:
-    """Return the path of a view at a seq, or at the end of the log."""
+def path_of(
+    log: Log,
+    *,
+    view: View = "model",
+    upto: int | None = None,
+    known_of: Callable[[Log], Known] = projection.known_of,
+) -> Path:
+    """Return the path of a view at a seq, or at the end of the log.
+
+    `known_of`: returns what the control events add up to, if the caller keeps that between calls.
+    """
     head = log.head()
     if head is None:
-        return Path([])
+        return path.history(NOTHING, 0)
     end = head.seq if upto is None else min(upto, head.seq)
     # All of them, also those behind the end: what was redacted later is gone from earlier views too.
-    controls = log.controls()
-    redactions = redactions_of(log, controls)
-    return (
-        path.model(controls, redactions, end) if view == "model" else path.history(redactions, end)
-    )
+    known = known_of(log)
+    if view == "history":
+        return path.history(known.redactions, end)
+    return path.model(known.course, known.redactions, end)
 
 
-def show(
-    log: Log,
-    take: Take[Shown],
-    *,
-    after: int = 0,
-    upto: int | None = None,
-    view: View = "model",
-) -> list[Shown]:
-    """Return the messages of a view with after < seq <= upto, in order."""
-    way = path_of(log, view=view, upto=upto)
+def show(log: Log, take: Take[Shown], way: Path, *, after: int = 0) -> list[Shown]:
+    """Return the messages of a view with a higher seq than `after`, in order."""
     streams = Streams(way.redactions.streams)
     found: list[Shown] = []
     #: Where in `found` the messages stand that are behind a part of a streamed one.
     places: dict[int, int] = {}
-    with quiet_collector(sum(end - max(begin, after) for begin, end in way.ranges)):
-        for chunk in _forwards(log, way, after):
+    with quiet_collector(sum(end - max(begin, after) for begin, end in way.ranges_back())):
+        for chunk in chunks(log, way, after):
             whole = None if way.redactions else take.joined(chunk)
             if whole is not None:
                 found.append(whole)
@@ -157,46 +159,42 @@ def _visible(chunk: Chunk, take: Take[Shown], way: Path, after: int) -> list[tup
     return [pair for pair in taken if is_message(pair[1])]
 
 
-def each(log: Log) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the messages of the model view with their seqs, reading no further than the caller."""
-    way = path_of(log)
-    for chunk in _forwards(log, way, 0):
+def each(log: Log, way: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the messages of a view with their seqs, reading no further than the caller."""
+    for chunk in chunks(log, way):
         yield from _visible(chunk, decoded, way, 0)
 
 
 def show_last(
     log: Log,
     take: Take[Shown],
+    way: Path,
     count: int,
     *,
     after: int = 0,
-    upto: int | None = None,
-    view: View = "model",
 ) -> list[Shown]:
     """Return the last `count` of those messages, in order, reading no more than they need."""
-    placed = show_last_placed(log, take, count, after=after, upto=upto, view=view)
+    placed = show_last_placed(log, take, way, count, after=after)
     return [message for _, message in placed]
 
 
 def show_last_placed(
     log: Log,
     take: Take[Shown],
+    way: Path,
     count: int,
     *,
     after: int = 0,
-    upto: int | None = None,
-    view: View = "model",
 ) -> list[tuple[int, Shown]]:
     """Return the same, each with its seq."""
-    way = path_of(log, view=view, upto=upto)
     if count == 0:
         return []
     streams = Streams(way.redactions.streams)
     # A message that was never finished is None until its beginning is found.
     pieces: list[list[tuple[int, Shown | None]]] = []
     missing = count
-    chunks = _backwards(log, way, after)
-    for chunk in chunks:
+    behind = _backwards(log, way, after)
+    for chunk in behind:
         visible = _visible(chunk, take, way, after)
         shown: list[tuple[int, Shown | None]] = [*visible]
         begun = streams.backwards(chunk.streamed())
@@ -206,7 +204,7 @@ def show_last_placed(
         missing -= len(pieces[-1])
         if missing == 0:
             break
-    _complete(streams, chain(chunks, _backwards(log, way, 0, upto=after)))
+    _complete(streams, chain(behind, _backwards(log, way, 0, upto=after)))
     pieces.reverse()
     unfinished = dict(streams.unfinished())
     return [
@@ -225,18 +223,94 @@ def _complete(streams: Streams, chunks: Iterable[Chunk]) -> None:
                 return
 
 
-def _forwards(log: Log, way: Path, after: int) -> Iterator[Chunk]:
+class _Excerpt(Chunk):
+    """The events of a chunk that lie in some ranges."""
+
+    __slots__ = ("_chunk", "_ranges")
+
+    def __init__(self, chunk: Chunk, ranges: list[tuple[int, int]]) -> None:
+        self._chunk = chunk
+        self._ranges = ranges
+
+    def _holds(self, seq: int) -> bool:
+        place = bisect_left(self._ranges, seq, key=itemgetter(1))
+        return place < len(self._ranges) and self._ranges[place][0] < seq
+
+    def events(self) -> list[Event]:
+        return [event for event in self._chunk.events() if self._holds(event.seq)]
+
+    def messages(self) -> list[tuple[int, dict[str, Any]]]:
+        return [pair for pair in self._chunk.messages() if self._holds(pair[0])]
+
+    def messages_json(self) -> list[tuple[int, bytes]]:
+        return [pair for pair in self._chunk.messages_json() if self._holds(pair[0])]
+
+    def streamed(self) -> list[Streamed]:
+        return [said for said in self._chunk.streamed() if self._holds(said.seq)]
+
+
+# A chunk is read once, however many ranges lie in it: after many reverts they are many, and short.
+
+
+def _excerpt(chunk: Chunk, ranges: list[tuple[int, int]]) -> Chunk:
+    return chunk if ranges == [chunk.span()] else _Excerpt(chunk, ranges)
+
+
+def chunks(log: Log, way: Path, after: int = 0) -> Iterator[Chunk]:
+    """Yield what a view shows, with higher seqs than `after`, in order."""
     if way.summary is not None:
         yield way.summary
-    for begin, end in way.ranges:
-        if end > after:
-            yield from log.read(after=max(begin, after), upto=end)
+    ranges = [(max(begin, after), end) for begin, end in way.ranges() if end > after]
+    place = 0
+    while place < len(ranges):
+        for chunk in log.read(after=ranges[place][0], upto=ranges[-1][1]):
+            low, high = chunk.span()
+            inside = []
+            while place < len(ranges) and ranges[place][0] < high:
+                begin, end = ranges[place]
+                inside.append((max(begin, low), min(end, high)))
+                if end > high:
+                    break
+                place += 1
+            if inside:
+                yield _excerpt(chunk, inside)
+            if place == len(ranges) or ranges[place][0] > high:
+                break
+        else:
+            return
 
 
 def _backwards(log: Log, way: Path, after: int, upto: int | None = None) -> Iterator[Chunk]:
-    for begin, end in reversed(way.ranges):
-        last = end if upto is None else min(end, upto)
-        if last > max(begin, after):
-            yield from log.read_back(upto=last, after=max(begin, after))
+    """Yield the same from the last chunk to the first, following the path no further than is asked for."""
+    ranges = _between(way.ranges_back(), after, upto)
+    current = next(ranges, None)
+    while current is not None:
+        for chunk in log.read_back(upto=current[1], after=after):
+            low, high = chunk.span()
+            inside = []
+            while current is not None and low < min(current[1], high):
+                begin, end = current
+                inside.append((max(begin, low), min(end, high)))
+                if begin < low:
+                    break
+                current = next(ranges, None)
+            if inside:
+                yield _excerpt(chunk, inside[::-1])
+            if current is None or (low < high and current[1] < low):
+                break
+        else:
+            break
     if way.summary is not None and upto is None:
         yield way.summary
+
+
+def _between(
+    ranges: Iterator[tuple[int, int]], after: int, upto: int | None
+) -> Iterator[tuple[int, int]]:
+    """Yield what of some ranges, the last one first, lies between two seqs."""
+    for begin, end in ranges:
+        last = end if upto is None else min(end, upto)
+        if end <= after:
+            return
+        if last > max(begin, after):
+            yield max(begin, after), last

@@ -152,7 +152,9 @@ def compare(one: Side, other: Side) -> Comparison:
 
 
 def _messages(side: Side) -> list[Said]:
-    shown = views.show_last_placed(side.log, views.decoded, _ALL, upto=side.state.seq)
+    shown = views.show_last_placed(
+        side.log, views.decoded, views.path_of(side.log, upto=side.state.seq), _ALL
+    )
     return [Said(seq, message) for seq, message in shown]
 
 

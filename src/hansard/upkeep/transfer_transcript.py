@@ -29,6 +29,7 @@ from hansard.event.kinds import (
 )
 from hansard.state import fold, views
 from hansard.state.lineage import redactions_of
+from hansard.state.path import Path
 from hansard.state.streams import Streams
 from hansard.state.views import VIEWS, View
 from hansard.upkeep.transfer_blocks import to_json
@@ -94,22 +95,17 @@ class Transcript:
     def entries(self) -> Iterator[Entry]:
         """Yield all that is to be read, in order."""
         way = views.path_of(self._log, view=self.view, upto=self.upto)
-        unfinished = self._unfinished(way.ranges)
-        if way.summary is not None:
-            for event in way.summary.events():
+        unfinished = self._unfinished(way)
+        for chunk in views.chunks(self._log, way):
+            for found in chunk.events():
+                event = self._redactions.mask(found)
                 yield from self._entry(event, unfinished)
-        for begin, end in way.ranges:
-            for chunk in self._log.read(begin, end):
-                for found in chunk.events():
-                    event = self._redactions.mask(found)
-                    yield from self._entry(event, unfinished)
 
-    def _unfinished(self, ranges: list[tuple[int, int]]) -> dict[int, dict[str, Any]]:
+    def _unfinished(self, way: Path) -> dict[int, dict[str, Any]]:
         """Return the messages that were streamed and never finished, by the seqs of their last parts."""
         streams = Streams(self._redactions.streams)
-        for begin, end in ranges:
-            for chunk in self._log.read(begin, end):
-                streams.forwards(chunk.streamed())
+        for chunk in views.chunks(self._log, way):
+            streams.forwards(chunk.streamed())
         return dict(streams.unfinished())
 
     def _entry(self, event: Event, unfinished: dict[int, dict[str, Any]]) -> Iterator[Entry]:

@@ -33,15 +33,17 @@ def filled(messages: int = 3_500) -> MemoryLog:
 def test_the_last_are_the_end_of_all(take: views.Take[Any]) -> None:
     """`show_last` gives the end of what `show` gives, also over chunks without a message."""
     log = filled()
-    everything = views.show(log, take)
+    way = views.path_of(log)
+    everything = views.show(log, take, way)
     assert len(everything) == 3_500
     for count in (0, 1, 999, 1_000, 1_001, 3_500, 9_999):
         assert (
-            views.show_last(log, take, count) == everything[len(everything) - min(count, 3_500) :]
+            views.show_last(log, take, way, count)
+            == everything[len(everything) - min(count, 3_500) :]
         )
-    assert views.show(log, take, after=10, upto=12) == everything[:2]
-    assert views.show_last(log, take, 5, after=3_508) == everything[-2:]
-    assert views.show_last(log, take, 5, upto=10) == []
+    assert views.show(log, take, views.path_of(log, upto=12), after=10) == everything[:2]
+    assert views.show_last(log, take, way, 5, after=3_508) == everything[-2:]
+    assert views.show_last(log, take, views.path_of(log, upto=10), 5) == []
 
 
 def test_reading_ends_when_enough_is_there() -> None:
@@ -56,10 +58,11 @@ def test_reading_ends_when_enough_is_there() -> None:
 
     whole = views.encoded
     take = views.Take(taken, whole.from_data, whole.from_message, whole.is_message)
-    assert len(views.show_last(log, take, 10)) == 10
+    way = views.path_of(log)
+    assert len(views.show_last(log, take, way, 10)) == 10
     assert len(seen) <= 4, "2,500 events behind the messages are three chunks"
     seen.clear()
-    assert views.show_last(log, take, 10, after=3_600) == []
+    assert views.show_last(log, take, way, 10, after=3_600) == []
     assert len(seen) <= 3
 
 

@@ -82,13 +82,15 @@ class Ahead(Reads):
             return super().first(session)
         return found.standing.deleted, self._event(found.rows[0])
 
-    def controls(self, session: str, upto: int | None) -> tuple[bool, list[Event]] | None:
+    def controls(
+        self, session: str, upto: int | None, after: int
+    ) -> tuple[bool, list[Event]] | None:
         found = self._of(session)
         if found is None:
-            return super().controls(session, upto)
+            return super().controls(session, upto, after)
         rows = [found.rows[place] for place in found.controls]
-        events = [self._event(row) for row in rows if upto is None or row[0] <= upto]
-        return found.standing.deleted, events
+        wanted = [row for row in rows if after < row[0] and (upto is None or row[0] <= upto)]
+        return found.standing.deleted, [self._event(row) for row in wanted]
 
     def may_have_checkpoint(self, session: str) -> bool:
         found = self._of(session)

@@ -136,8 +136,8 @@ class PostgresLog(Log):
                 f"session {self.session_id!r} was purged while it was read"
             ) from None
 
-    def controls(self, upto: int | None = None) -> list[Event]:
-        found = self._backend.reads.controls(self._session, upto)
+    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
+        found = self._backend.reads.controls(self._session, upto, after)
         if found is None:
             return []
         self._check(deleted=found[0])

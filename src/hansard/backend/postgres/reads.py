@@ -96,6 +96,9 @@ class PostgresChunk(Chunk):
             if row[2] == MESSAGE_ADDED
         ]
 
+    def span(self) -> tuple[int, int]:
+        return self._rows[0][0] - 1, self._rows[-1][0]
+
     def keyed(self) -> dict[int, int]:
         return {
             row[0]: row[4]
@@ -149,11 +152,14 @@ class Reads:
         del session
         return True
 
-    def controls(self, session: str, upto: int | None) -> tuple[bool, list[Event]] | None:
+    def controls(
+        self, session: str, upto: int | None, after: int
+    ) -> tuple[bool, list[Event]] | None:
         """Return whether a session is deleted, and its control events; None if there is no session."""
         query = statements.statement(self._schema, statements.CONTROLS)
         end = Int8(_ENDLESS if upto is None else min(upto, _ENDLESS))
-        rows = self._connections.run(query, {"session": session, "upto": end}, binary=True)
+        params = {"session": session, "upto": end, "after": Int8(after)}
+        rows = self._connections.run(query, params, binary=True)
         if not rows:
             return None
         found = [event_of(Row(*row[1:])) for row in rows if row[1] is not None]

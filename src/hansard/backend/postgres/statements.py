@@ -149,7 +149,8 @@ CONTROLS: Final = """
 SELECT s.deleted_at IS NOT NULL, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
 FROM {schema}.sessions AS s
 LEFT JOIN {schema}.events AS e
-    ON e.session = s.session AND e.control AND e.seq <= least(%(upto)s, s.last_seq)
+    ON e.session = s.session AND e.control
+    AND e.seq > %(after)s AND e.seq <= least(%(upto)s, s.last_seq)
 WHERE s.session = %(session)s::uuid
 ORDER BY e.seq"""
 

@@ -1,0 +1,146 @@
+"""What grows with a session costs what is new or what is shown, not its square: counted, not timed."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.backend.memory import MemoryBackend
+from hansard.event import kinds
+from hansard.log import disk
+from hansard.state import fold
+
+MANY = 600
+
+
+@pytest.fixture(params=["files", "memory"])
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hansard.Session]:
+    """Return an empty session of each kind of store."""
+    if request.param == "memory":
+        yield hansard.Store(MemoryBackend()).session("a")
+        return
+    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
+        yield store.session("a")
+
+
+class Counted:
+    """How often some functions are called, and what they return in all."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._patch = patch
+        self.calls = 0
+        self.bytes = 0
+
+    def watch(self, owner: object, name: str) -> None:
+        """Count the calls of a function."""
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            self.calls += 1
+            found = real(*args, **options)
+            self.bytes += len(found) if isinstance(found, bytes) else 0
+            return found
+
+        self._patch.setattr(owner, name, counted)
+
+    def of(self, call: Callable[[], object]) -> int:
+        """Return how many calls one call makes."""
+        before = self.calls
+        call()
+        return self.calls - before
+
+
+def regenerate(session: hansard.Session, count: int) -> None:
+    """Let a number of answers be given twice: the second in the place of the first."""
+    for number in range(count):
+        asked = session.add_message({"role": "user", "content": f"q{number}"})
+        session.add_message({"role": "assistant", "content": "first"})
+        session.revert(asked.seq, messages=[{"role": "assistant", "content": f"a{number}"}])
+
+
+def expected(count: int) -> list[str]:
+    """Return what the model view shows then."""
+    return [text for number in range(count) for text in (f"q{number}", f"a{number}")]
+
+
+def test_metadata_are_set_by_folding_one_event(
+    session: hansard.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-77: each `set_metadata` folds its own event and the one before it, however many there are."""
+    counted = Counted(monkeypatch)
+    counted.watch(fold, "_add_metadata")
+    for turn in range(MANY):
+        session.set_metadata(turn=turn)
+    assert counted.calls <= 2 * MANY
+    assert session.metadata == {"turn": MANY - 1}
+    assert counted.of(lambda: session.set_metadata(turn=MANY - 1)) <= 1, "nothing is new"
+
+
+def test_the_model_view_reads_a_log_with_many_reverts_once(
+    session: hansard.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-77: `messages` parses each revert once, and reads each byte about once."""
+    regenerate(session, MANY)
+    session.messages()
+    read, parsed = Counted(monkeypatch), Counted(monkeypatch)
+    read.watch(disk, "read_at")
+    parsed.watch(kinds, "read")
+    size = sum(len(event.raw) + 100 for event in session.events())
+    read.bytes = parsed.calls = 0
+    assert [message["content"] for message in session.messages()] == expected(MANY)
+    assert read.bytes <= 2 * size
+    assert parsed.calls <= MANY, "what was parsed stays parsed"
+
+
+def test_the_last_message_costs_the_same_after_any_number_of_reverts(
+    session: hansard.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-77: `last=1` follows the path no further back than to one message."""
+    counted = Counted(monkeypatch)
+    counted.watch(kinds, "read")
+    counted.watch(disk, "read_at")
+    costs = []
+    for _ in range(2):
+        regenerate(session, MANY // 2)
+        session.messages(last=1)
+        cost = counted.of(lambda: session.messages(last=1))
+        costs.append(cost)
+    assert costs[0] == costs[1]
+    assert session.messages(last=1) == [{"role": "assistant", "content": f"a{MANY // 2 - 1}"}]
+
+
+def test_a_fork_keeps_what_it_knows(
+    session: hansard.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-77: a fork folds the control events that it inherits once, and sees what is redacted later."""
+    secret = session.add_message({"role": "user", "content": "secret"})
+    regenerate(session, 50)
+    child = session.fork("child")
+    assert len(child.messages()) == 101
+    counted = Counted(monkeypatch)
+    counted.watch(kinds, "read")
+    assert counted.of(lambda: child.set_metadata(a=1)) <= 5
+    assert counted.of(lambda: child.set_metadata(a=2)) <= 5
+    session.redact(secret.seq)
+    assert [message["content"] for message in child.messages()] == expected(50)
+    assert not [event for event in child.events() if b"secret" in event.raw]
+
+
+def test_what_was_kept_of_another_session_of_that_name_does_not_count(tmp_path: Path) -> None:
+    """A handle forgets what it knew when the session was purged and its id is used again."""
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        session = store.session("a")
+        session.set_title("old")
+        session.add_message({"n": 1})
+        session.revert(0)
+        assert (session.title, session.messages()) == ("old", [])
+        store.delete("a")
+        store.purge("a")
+        again = store.session("a")
+        for number in range(5):
+            again.add_message({"n": number})
+        assert (session.title, len(session.messages())) == (None, 5)
+        again.set_metadata(new=True)
+        assert (session.title, session.metadata) == (None, {"new": True})
