@@ -22,7 +22,7 @@ All backends promise:
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol, Self
 
@@ -790,6 +790,14 @@ class Backend(ABC):
     def sweep(self) -> None:
         """Remove what an interrupted purge has left."""
         return
+
+    def compacting(self, *, wait: bool = True) -> AbstractContextManager[None]:
+        """Return a block in which sessions may be compacted: never while the store's files are copied.
+
+        `LockTimeout` if they are, at once or, with `wait`, after as long as for another writer.
+        """
+        del wait
+        return nullcontext()
 
     def condition(self) -> Condition:
         """Look at the files that it is made of, and at the place where they are. Changes nothing."""

@@ -7,6 +7,7 @@ which are bytes in a segment. What a file holds and in which order is in docs/fo
 
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -32,6 +33,7 @@ from hansard.errors import (
     SessionNotFound,
 )
 from hansard.log import descriptors, disk, names
+from hansard.log.lock import Lock
 from hansard.log.root import Root
 from hansard.log.segment import open_segment
 from hansard.log.writer import Durability
@@ -325,6 +327,20 @@ class LocalBackend(Backend):
         from hansard.backend.examination import examine
 
         return examine(self._root)
+
+    @contextmanager
+    def compacting(self, *, wait: bool = True) -> Iterator[None]:
+        self.check_open()
+        path = f"{self.where}/{names.MARKER}"
+        try:
+            lock = Lock(disk.open_file(self._root.descriptor, names.MARKER), path)
+        except OSError as error:
+            raise disk.explain(error, "open", path) from error
+        lock.acquire_shared(self.lock_timeout if wait else 0.0)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def health(self) -> Health:
         self.check_open()

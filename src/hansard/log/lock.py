@@ -23,6 +23,7 @@ _FIRST_PAUSE: Final = 0.000_2
 #: … but never later than this after the lock was freed.
 _LONGEST_PAUSE: Final = 0.002
 
+_SHARED_NOW: Final = 1 | 4  # LOCK_SH | LOCK_NB
 _EXCLUSIVE_NOW: Final = 2 | 4  # LOCK_EX | LOCK_NB
 _UNLOCK: Final = 8  # LOCK_UN
 
@@ -64,6 +65,13 @@ class Lock(disk.Open):
         except OSError as error:
             self._wait(error, timeout)
 
+    def acquire_shared(self, timeout: float) -> None:
+        """Take the lock together with all others who take it shared."""
+        try:
+            self._flock(self.descriptor, _SHARED_NOW)
+        except OSError as error:
+            self._wait(error, timeout, _SHARED_NOW)
+
     def exists(self) -> bool:
         """Say whether the lock file still has a name: a lock on a deleted one keeps nobody out."""
         try:
@@ -71,7 +79,7 @@ class Lock(disk.Open):
         except OSError as error:
             raise disk.explain(error, "lock", self.path) from error
 
-    def _wait(self, error: OSError, timeout: float) -> None:
+    def _wait(self, error: OSError, timeout: float, how: int = _EXCLUSIVE_NOW) -> None:
         """Poll for the lock: short pauses first, since most holders are gone in microseconds."""
         deadline = time.monotonic() + timeout
         pause = _FIRST_PAUSE
@@ -87,7 +95,7 @@ class Lock(disk.Open):
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             try:
-                self._flock(self.descriptor, _EXCLUSIVE_NOW)
+                self._flock(self.descriptor, how)
             except OSError as next_error:
                 error = next_error
             else:
@@ -101,6 +109,6 @@ class Lock(disk.Open):
             who = f"process {holder}" + (f" ({command})" if command else "")
         return LockTimeout(
             f"{self.path}: held by {who} for more than {timeout:g} s; "
-            "nothing was appended: try again, or stop that process if it hangs",
+            "nothing was changed: try again, or stop that process if it hangs",
             holder=holder,
         )

@@ -74,7 +74,8 @@ def compact_session(
     """
     if dry_run:
         return _pending(backend, session_id)
-    return _compact(backend, session_id, Places(backend), level, progress, wait=wait)
+    with backend.whole.compacting(wait=wait):
+        return _compact(backend, session_id, Places(backend), level, progress, wait=wait)
 
 
 def compact_store(
@@ -90,6 +91,13 @@ def compact_store(
     if dry_run:
         total = _compact_all(wanted, partial(_pending, backend), progress)
         return msgspec.structs.replace(total, dry_run=True)
+    with backend.whole.compacting():
+        return _compact_wanted(backend, wanted, level, progress)
+
+
+def _compact_wanted(
+    backend: Backend, wanted: list[str], level: int, progress: Progress | None
+) -> CompactReport:
     # One for all: it takes a look at every session.
     places = Places(backend)
     compact = partial(_compact, backend, places=places, level=level, progress=None)
