@@ -136,7 +136,7 @@ def _parts(url: str) -> tuple[str, str, str]:
     if "@" in userinfo or "@" in rest[start:] or not all(_PORT.fullmatch(port) for port in ports):
         raise ValueError(
             "postgresql://…: an '@', '/', '?' or ':' in user, password or options is not escaped, or a port "
-            "is not a number; write %40, %2F, %3F and %3A. The URL is not shown, since it may hold a password"
+            "is not a number; write %40, %2F, %3F and %3A. The URL is not shown: it may hold a password"
         )
     path, _, query = rest[start:].partition("?")
     return userinfo, hosts + path, query
