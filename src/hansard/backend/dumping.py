@@ -16,9 +16,13 @@ from hansard.log.segment import Raw, Segment
 
 def records(directory: int, path: str) -> Iterator[Record]:
     """Yield the records of all segments in a session's directory, the active one last."""
-    sealed = sorted(
-        name for name in disk.names(directory) if names.sealed_first_seq(name) is not None
-    )
+    try:
+        found = list(disk.names(directory))
+    except FileNotFoundError:
+        return  # purged, while it was open
+    except OSError as error:
+        raise disk.explain(error, "list", path) from error
+    sealed = sorted(name for name in found if names.sealed_first_seq(name) is not None)
     for name in (*sealed, names.LOG):
         try:
             file = disk.open_file(directory, name)

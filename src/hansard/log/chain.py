@@ -72,7 +72,8 @@ class Part:
 class Chain:
     """The sealed segments of a log, up to the one that is active.
 
-    `open_directory` opens the session's directory; whoever calls it closes it.
+    `open_directory` opens the session's directory, or raises `SessionNotFound` or `SessionDeleted`; whoever
+    calls it closes it.
     """
 
     __slots__ = (
@@ -91,7 +92,7 @@ class Chain:
         session_id: str,
         path: str,
         upto: int,
-        open_directory: Callable[[], int | None],
+        open_directory: Callable[[], int],
     ) -> None:
         self._session_id = session_id
         self._path = path
@@ -121,18 +122,18 @@ class Chain:
                 for candidate in range(place, -1, -1):
                     part = self._part(firsts[candidate][1])
                     if candidate == 0 and not part.begins:
-                        raise self._lost(firsts[0][0] - 1)
+                        raise self._lost(f"the segment with event {firsts[0][0] - 1} is missing")
                     if part.end.seq >= seq:
                         return part
             except FileNotFoundError as error:
                 problem = error
             # It may have been joined with the next one since it was opened: look again.
-        raise self._lost(seq) from problem
+        raise self._lost(f"the segment with event {seq} is missing") from problem
 
-    def _lost(self, seq: int) -> Damaged:
-        return Damaged(
-            self._path, 0, f"the segment with event {seq} is missing", "restore it from a backup"
-        )
+    def _lost(self, reason: str) -> Damaged:
+        """Return the error for missing segments; raise if the session was deleted, and they are no damage."""
+        disk.close(self.open_directory())
+        return Damaged(self._path, 0, reason, "restore it from a backup")
 
     def part_named(self, name: str) -> Part:
         """Return a segment by its name, which must be there."""
@@ -174,9 +175,7 @@ class Chain:
         if not self._firsts:
             self._list()
         if not self._firsts:
-            raise Damaged(
-                self._path, 0, "the segments before the active one are missing", "restore them"
-            )
+            raise self._lost("the segments before the active one are missing")
         return self._firsts[0][0] - 1
 
     def again(self) -> "Chain":
@@ -185,10 +184,7 @@ class Chain:
 
     def open_directory(self) -> int:
         """Open the session's directory."""
-        found = self._open_directory()
-        if found is None:
-            raise Damaged(self._path, 0, "the session's directory is gone", "restore it")
-        return found
+        return self._open_directory()
 
     def _list(self) -> None:
         directory = self.open_directory()
@@ -198,6 +194,8 @@ class Chain:
                 for name in disk.names(directory)
                 if (first := names.sealed_first_seq(name)) is not None
             )
+        except FileNotFoundError:
+            found = []  # the directory was purged while it was open
         except OSError as error:
             raise disk.explain(error, "list", self._path) from error
         finally:

@@ -7,9 +7,10 @@ time (after a fork, when many sessions are open, when the session was deleted) a
 """
 
 import threading
+from functools import partial
 from typing import Final
 
-from hansard.errors import LockTimeout
+from hansard.errors import LockTimeout, SessionNotFound
 from hansard.log import checkpoint, disk, names
 from hansard.log.chain import Chain
 from hansard.log.checkpoint import Checkpoint
@@ -174,7 +175,7 @@ class Handle:
                     self.session_id,
                     self.path,
                     previous.seq,
-                    self._open_directory,
+                    partial(self._open_directory, reader.segment.time),
                 )
             return chain
 
@@ -185,9 +186,7 @@ class Handle:
 
     def look_at_checkpoint(self, reader: Reader) -> Checkpoint | str:
         """Return the same, or why it cannot be used; an empty string if there is none."""
-        directory = self._open_directory()
-        if directory is None:
-            return ""
+        directory = self._open_directory(reader.segment.time)
         try:
             found = checkpoint.look(directory, self.session_id, reader.segment.time)
         finally:
@@ -209,7 +208,7 @@ class Handle:
     def drop_checkpoint(self) -> None:
         """Remove it."""
         self.root.check_writable()
-        directory = self._open_directory()
+        directory = self.root.open_session(self.session_id, self.name, buried=self._buried)
         if directory is None:
             return
         try:
@@ -222,8 +221,24 @@ class Handle:
         finally:
             disk.close(directory)
 
-    def _open_directory(self) -> int | None:
-        return self.root.open_session(self.session_id, self.name, buried=self._buried)
+    def _open_directory(self, created: str) -> int:
+        """Open the directory of the log that began at a time; raise if that was deleted.
+
+        Another session may have its name by now. Its files must not be taken for this one's, nor for damage.
+        """
+        directory = self.root.open_session(self.session_id, self.name, buried=self._buried)
+        if directory is not None:
+            try:
+                found = open_segment(directory, self.path, self.session_id, writable=False)
+                if found is not None and found.time == created:
+                    return directory
+            except BaseException:
+                disk.close(directory)
+                raise
+            disk.close(directory)
+        raise SessionNotFound(
+            f"session {self.session_id!r} was deleted while it was read; read it again"
+        )
 
     def look_anew(self, reader: Reader) -> Tail:
         """Look at the end of the log as if nothing were known of it."""
