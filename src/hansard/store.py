@@ -4,6 +4,7 @@ Above: user code.  Below: `session`, `upkeep`, `backend`.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -43,6 +44,56 @@ if TYPE_CHECKING:
     from hansard.upkeep.transfer_import import ImportReport
     from hansard.upkeep.verify import StoreReport
     from hansard.workspace import Folder
+
+
+def _import_before_fork() -> None:
+    """Import all that a call may import later, if another thread could be importing it right now.
+
+    Python's lock on a module that is being imported stays locked in a child without the thread that has it.
+    """
+    if len(sys._current_frames()) == 1:  # noqa: SLF001 - documented, and counts threads of any origin
+        return
+    import pkgutil
+    from contextlib import suppress
+    from importlib import import_module
+
+    # Those of PostgreSQL only if there are such stores: they take long, and may not be installed.
+    served = "hansard.backend.postgres.backend" in sys.modules
+    packages = [f"hansard.{name}" for name in _PACKAGES]
+    packages += ["hansard.backend.postgres"] if served else []
+    wanted = [*_MODULES]
+    for package in packages:
+        found = pkgutil.iter_modules(import_module(package).__path__, f"{package}.")
+        wanted += [name for _, name, is_package in found if not is_package]
+    for name in wanted:
+        if served or not name.startswith("hansard.index.server"):
+            with suppress(ImportError):
+                import_module(name)
+
+
+#: Where calls import from when they need it; a test compares these with what they import.
+_PACKAGES = ("backend", "event", "index", "log", "state", "upkeep")
+_MODULES = (
+    "binascii",
+    "hashlib",
+    "hansard.follow",
+    "hansard.workspace",
+    "importlib.metadata",
+    "mmap",
+    "portalocker.portalocker",
+    "zstandard",
+)
+
+
+def _before_fork() -> None:
+    _import_before_fork()
+    # After that, and not by a hook of its own: one that another thread registers now would not be called.
+    finder = sys.modules.get("hansard.index.finder")
+    if finder is not None:
+        finder.hold_before_fork()
+
+
+os.register_at_fork(before=_before_fork)
 
 
 def open(

@@ -3,6 +3,10 @@
 Each job below forks in a process of its own: the tests' process has threads that are no part of the claim.
 """
 
+import ast
+import importlib
+import importlib.abc
+import importlib.util
 import os
 import signal
 import sys
@@ -15,8 +19,10 @@ import pytest
 
 import hansard
 from hansard.backend.local import LocalBackend
+from hansard.backend.memory import MemoryBackend
 from hansard.errors import LockTimeout
 from hansard.log import disk
+from hansard.store import _import_before_fork
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store, until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -330,3 +336,229 @@ def test_a_child_that_lives_on_does_not_keep_its_killed_parents_lock(tmp_path: P
         finally:
             os.kill(child, signal.SIGKILL)
     assert said(path) == ["parent", "the next"]
+
+
+# ------------------------------------------------------- threads that are in the middle of something
+
+
+class Held:
+    """Holds a thread at a known point until the process was forked, or until the fork waits for it."""
+
+    def __init__(self, waits_in: str) -> None:
+        """`waits_in`: the function in which a fork waits for such a thread."""
+        self._waits_in = waits_in
+        self._forking = threading.get_ident()
+        self._there = threading.Event()
+        self._forked = threading.Event()
+        #: Whether the thread is at that point: a child is to be made when it is not.
+        self.inside = False
+
+    def stay(self) -> None:
+        """Be that point."""
+        self.inside = True
+        self._there.set()
+        until(lambda: self._forked.is_set() or self._is_awaited())
+        self.inside = False
+
+    def _is_awaited(self) -> bool:
+        frame = sys._current_frames().get(self._forking)
+        while frame is not None and frame.f_code.co_name != self._waits_in:
+            frame = frame.f_back
+        return frame is not None
+
+    def forked(self, do: Callable[[], object]) -> bool:
+        """Fork while a thread is there; say whether the child did what it was to do."""
+        assert self._there.wait(PATIENCE)
+        pid = in_child(do)
+        self._forked.set()
+        return ended_well(pid)
+
+
+class SlowFinder(importlib.abc.MetaPathFinder):
+    """Lets the import of one module take until it is told to go on."""
+
+    def __init__(self, module: str, held: Held) -> None:
+        self._module = module
+        self._held = held
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Find nothing: others do, afterwards."""
+        if name == self._module:
+            self._held.stay()
+
+
+def fork_while_importing(wire: Wire, path: str, module: str) -> None:
+    """Fork while a thread imports what the child needs, too."""
+    with open_store(path, "os") as store:
+        append(store, "parent")
+        assert module not in sys.modules, "or the test shows nothing"
+        held = Held("_import_before_fork")
+        sys.meta_path.insert(0, SlowFinder(module, held))
+        thread = threading.Thread(target=importlib.import_module, args=(module,))
+        thread.start()
+
+        def do() -> None:
+            assert store.count() == 1
+            store.session("s").set_metadata(a=1)
+            assert store.session("s").verify().ok
+
+        assert held.forked(do)
+        thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["hansard.index.finder", "hansard.event.secrets", "hansard.upkeep.verify", "sqlite3"],
+)
+def test_a_child_forked_in_the_middle_of_an_import_does_not_hang(
+    tmp_path: Path, module: str
+) -> None:
+    """N-16: a fork waits for imports of what a call needs; the child's import would wait for ever."""
+    with Crew() as crew:
+        crew.start(fork_while_importing, str(tmp_path / "store"), module).result()
+
+
+def fork_in_a_call_of_sqlite(wire: Wire, path: str) -> None:
+    """Fork while a thread is in the middle of a call of SQLite."""
+    # Not at the top: another test needs a process that has not imported it.
+    from hansard.index.database import Database
+
+    with open_store(path, "os") as store:
+        append(store, "parent")
+        assert store.count() == 1
+        held = Held("hold_all")
+        connection = Database(None, memory=True)._connection
+        connection.create_function("stay", 0, held.stay)
+        thread = threading.Thread(target=lambda: connection.execute("SELECT stay()").fetchall())
+        thread.start()
+
+        def do() -> None:
+            assert not held.inside
+            append(store, "child")
+            assert store.count() == 1
+            store.search("child")
+
+        assert held.forked(do)
+        thread.join(PATIENCE)
+        assert store.count() == 1
+
+
+def test_no_thread_is_in_a_call_of_sqlite_when_the_process_is_forked(tmp_path: Path) -> None:
+    """N-16: SQLite has locks for the whole process, which a thread that is gone would keep."""
+    with Crew() as crew:
+        crew.start(fork_in_a_call_of_sqlite, str(tmp_path / "store")).result()
+
+
+def fork_while_listing(wire: Wire, path: str) -> None:
+    """Fork while one thread lists and another searches."""
+    with open_store(path, "os") as store:
+        for number in range(20):
+            append(store, "parent", session=f"s{number}")
+        ended = threading.Event()
+
+        def list_on() -> None:
+            while not ended.is_set():
+                store.sessions()
+
+        def search_on() -> None:
+            while not ended.is_set():
+                store.search("parent")
+
+        threads = [threading.Thread(target=on) for on in (list_on, search_on)]
+        for thread in threads:
+            thread.start()
+
+        def do() -> None:
+            append(store, "child")
+            assert len(store.sessions(limit=None).items) == 21
+            store.search("parent")
+
+        try:
+            for _ in range(3):
+                assert ended_well(in_child(do))
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join(PATIENCE)
+
+
+def test_a_child_forked_while_threads_list_and_search_lists_and_searches(tmp_path: Path) -> None:
+    """N-16: whatever other threads ask the index at that moment, the child gets its answers."""
+    with Crew() as crew:
+        crew.start(fork_while_listing, str(tmp_path / "store")).result()
+
+
+def fork_in_memory(wire: Wire) -> None:
+    """Fork while a thread holds the locks of a store in memory."""
+    backend = MemoryBackend()
+    store = hansard.Store(backend)
+    append(store, "parent")
+    held = Held("nothing waits")
+
+    def keep() -> None:
+        with backend._mutex, backend._records["s"].changed, backend._cursors._closing:
+            held.stay()
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+
+    def do() -> None:
+        append(store, "child")
+        assert [found["by"] for found in store.session("s").messages()] == ["parent", "child"]
+
+    assert held.forked(do)
+    thread.join(PATIENCE)
+
+
+def test_a_child_of_a_process_with_a_store_in_memory_has_its_own_locks() -> None:
+    """N-16: what another thread of the parent held does not hold up the child."""
+    with Crew() as crew:
+        crew.start(fork_in_memory).result()
+
+
+def _late_imports() -> set[str]:
+    """Return the modules that functions of the library import when they are called."""
+    root = Path(hansard.__file__).parent
+    edges = {"adapters", "aio", "cli", "exporters", "importers", "testing", "__init__.py"}
+    found = set()
+    for file in root.rglob("*.py"):
+        if file.relative_to(root).parts[0] in edges or "postgres" in file.parts:
+            continue
+        for function in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for node in ast.walk(function):
+                if isinstance(node, ast.Import):
+                    found |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                    names = {f"{node.module}.{alias.name}" for alias in node.names}
+                    modules = {name for name in names if importlib.util.find_spec(node.module)}
+                    found |= {node.module} | {name for name in modules if _is_module(name)}
+    return found
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def import_with_a_thread(wire: Wire) -> set[str]:
+    """Do what a fork does before it; return what is imported then."""
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    _import_before_fork()
+    ended.set()
+    thread.join(PATIENCE)
+    return set(sys.modules)
+
+
+def test_all_that_calls_import_is_imported_before_a_fork() -> None:
+    """N-16: no function imports a module that a fork would not wait for."""
+    served = {"psycopg", "psycopg_pool", "hansard.index.server"}
+    with Crew() as crew:
+        imported = crew.start(import_with_a_thread).result()
+    late = {name for name in _late_imports() if "postgres" not in name}
+    assert late - served <= imported

@@ -641,8 +641,8 @@ class Finder(Protocol):
     def close(self) -> None:
         """Let go of everything."""
 
-    def let_go(self) -> bool:
-        """Close its files unless they are in use; return whether none is open."""
+    def let_go(self) -> None:
+        """Close its files unless they are in use."""
 
 
 class Caretaker(Protocol):

@@ -233,8 +233,12 @@ class MemoryCursors:
         self.check_open = check_open
         self.kept: dict[str, dict[str, int]] = {}
         #: Guards what is open, and says when that changes.
-        self._closing = threading.Condition()
+        self.renew_locks()
         self._opened: WeakValueDictionary[str, MemoryCursor] = WeakValueDictionary()
+
+    def renew_locks(self) -> None:
+        """Have a lock that no other thread holds."""
+        self._closing = threading.Condition()
 
     def open(self, name: str, timeout: float) -> Cursor:
         """Return a cursor, which nobody else has until it is closed."""

@@ -39,7 +39,7 @@ from hansard.errors import (
 from hansard.event import codec
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import MESSAGE_ADDED
-from hansard.log import format, names
+from hansard.log import disk, format, names
 
 _PIECE = 1000
 
@@ -103,11 +103,15 @@ class _Record:
     )
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
+        self.renew_locks()
         #: How often all of it was replaced: an end that has not moved does not tell.
         self.rewritten = 0
-        self._written = False
         self.clear()
+
+    def renew_locks(self) -> None:
+        """Have a lock that no other thread holds, and nothing under way."""
+        self.changed = threading.Condition()
+        self._written = False
 
     def clear(self) -> None:
         """Start anew, with nothing."""
@@ -390,6 +394,7 @@ class MemoryBackend(Backend):
     """A dict of sessions. Gone when the last reference is."""
 
     __slots__ = (
+        "__weakref__",
         "_audit",
         "_closed",
         "_cursors",
@@ -411,6 +416,14 @@ class MemoryBackend(Backend):
         self._audit = _Record()
         self._cursors = MemoryCursors(self.check_open)
         self._mutex = threading.RLock()
+        disk.renew_in_children(self)
+
+    def renew_locks(self) -> None:
+        """Replace all mutexes, in a forked child."""
+        self._mutex = threading.RLock()
+        self._cursors.renew_locks()
+        for record in (self._audit, *self._records.values()):
+            record.renew_locks()
 
     def log(self, session_id: str) -> Log:
         return MemoryLog(self, session_id, self._record(session_id))

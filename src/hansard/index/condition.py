@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from hansard.backend.condition import Condition, IndexFile
 from hansard.backend.contract import Backend, Tables
-from hansard.index.database import APPLICATION, VERSION, has_our_tables
+from hansard.index.database import APPLICATION, VERSION, Connection, has_our_tables
 
 #: Who holds the file for longer is asked another time.
 _PATIENCE: Final = 1.0
@@ -56,7 +56,9 @@ def _open(condition: Condition) -> sqlite3.Connection:
     # beside it are there; SQLite would make them. Without them nobody has it open, and it is whole.
     how = "mode=ro" if condition.index_shared else "mode=ro&immutable=1"
     place = f"file:{quote(condition.index_path)}?{how}"
-    return sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None)
+    return sqlite3.connect(
+        place, uri=True, timeout=_PATIENCE, isolation_level=None, factory=Connection
+    )
 
 
 def _look(connection: sqlite3.Connection, there: IndexFile, stamps: dict[str, str]) -> IndexFile:

@@ -12,9 +12,12 @@ replaced by an empty one, and filled again.
 import contextlib
 import sqlite3
 import struct
+import threading
+import time
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Self
+from weakref import WeakSet
 from zlib import crc32
 
 from hansard.backend.contract import Place
@@ -144,6 +147,97 @@ _SCHEMA: Final = (
 )
 
 
+class Connection(sqlite3.Connection):
+    """A connection that no thread is using at the moment in which the process is forked.
+
+    SQLite has locks of its own for the whole process: a child in which a thread that is not there holds one
+    would wait for it at its next call.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.gate = threading.RLock()
+        with _opening:
+            super().__init__(*args, **options)
+            _connections.add(self)
+
+    def execute(self, *args: Any) -> "_Cursor":
+        """Execute a statement, through the gate."""
+        return self.cursor(_Cursor).execute(*args)
+
+    def executemany(self, *args: Any) -> "_Cursor":
+        """Execute a statement for each of many rows, through the gate."""
+        return self.cursor(_Cursor).executemany(*args)
+
+    def close(self) -> None:
+        """Close it."""
+        with self.gate:
+            super().close()
+
+
+class _Cursor(sqlite3.Cursor):
+    """Each call that reaches SQLite is made with the connection's gate."""
+
+    connection: Connection
+
+    def execute(self, *args: Any) -> Self:
+        with self.connection.gate:
+            return super().execute(*args)
+
+    def executemany(self, *args: Any) -> Self:
+        with self.connection.gate:
+            return super().executemany(*args)
+
+    def fetchone(self) -> Any:
+        with self.connection.gate:
+            return super().fetchone()
+
+    def fetchall(self) -> list[Any]:
+        with self.connection.gate:
+            return super().fetchall()
+
+    def __next__(self) -> Any:
+        with self.connection.gate:
+            return super().__next__()
+
+
+_connections: Final["WeakSet[Connection]"] = WeakSet()
+
+#: Held while a connection is opened.
+_opening = threading.RLock()
+
+#: What `hold_all` holds.
+_held: Final[list[Any]] = []
+
+
+def hold_all(timeout: float) -> None:
+    """Wait until no thread is in a call of SQLite, and keep it so until `release_all`.
+
+    No longer than `timeout`: a call may be waiting for another process.
+    """
+    deadline = time.monotonic() + timeout
+    # The first keeps the number of connections as it is.
+    if not _hold(_opening, deadline):
+        return
+    for connection in list(_connections):
+        _hold(connection.gate, deadline)
+
+
+def _hold(lock: Any, deadline: float) -> bool:
+    if lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        _held.append(lock)
+        return True
+    return False
+
+
+def release_all(*, in_child: bool = False) -> None:
+    """Let all threads go on, after a fork."""
+    global _opening  # noqa: PLW0603 - one for the process
+    if in_child and _opening not in _held:
+        _opening = threading.RLock()
+    while _held:
+        _held.pop().release()
+
+
 class Unusable(Exception):
     """The file of an index cannot be used; whoever wanted it does without."""
 
@@ -213,7 +307,11 @@ class Database:
     @staticmethod
     def _connect(path: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            path,
+            timeout=_PATIENCE,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=Connection,
         )
         try:
             connection.execute(f"PRAGMA cache_size = -{_CACHE}")

@@ -9,6 +9,7 @@ process's own takes its place. Either way the answer is the same: it comes from 
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 from weakref import WeakSet
@@ -19,7 +20,14 @@ from hansard.backend.contract import Backend
 from hansard.errors import BackendUnavailable, Closed
 from hansard.index import indexing, listing, search, stats
 from hansard.index.catalogue import Catalogue, Progress
-from hansard.index.database import RESIDUE, Database, Unusable, is_refused
+from hansard.index.database import (
+    RESIDUE,
+    Database,
+    Unusable,
+    hold_all,
+    is_refused,
+    release_all,
+)
 from hansard.index.entry import Hit, Page, StoreStats
 from hansard.index.listing import Wanted
 from hansard.index.search import Sought
@@ -104,23 +112,32 @@ class Index:
                 if self._generation != disk.generation:
                     self._reset()
 
-    def let_go(self) -> bool:
-        """Close the file, before a fork or to free descriptors; return whether nothing of it is open."""
+    def let_go(self) -> None:
+        """Close the file to free descriptors, unless it is in use."""
+        # The mutex is re-entrant: this thread may be in the middle of a question.
+        owned = self._mutex._is_owned()  # type: ignore[attr-defined] # noqa: SLF001
+        if self._generation == disk.generation and not owned and self.hold(0.0):
+            self.release()
+
+    def hold(self, timeout: float) -> bool:
+        """Keep other threads out, and close the file, until `release`; say whether that was possible."""
         # A child that inherits what SQLite knows of its locks would take them for its own.
-        if self._generation != disk.generation:
-            return self._database is None
-        # Also if it is this thread that has it, in the middle of a question.
-        if self._mutex._is_owned() or not self._mutex.acquire(blocking=False):  # type: ignore[attr-defined] # noqa: SLF001
+        self._notice_fork()
+        if not self._mutex.acquire(timeout=timeout):
             return False
-        try:
-            if self._database is not None and self._database.place is not None:
-                if self._database.is_changing():
-                    return False
-                self._database.close()
-                self._database = self._catalogue = None
-            return True
-        finally:
-            self._mutex.release()
+        database = self._database
+        if database is not None and database.place is not None:
+            if database.is_changing():
+                # Only so if this very thread forks in the middle of a question.
+                self._mutex.release()
+                return False
+            database.close()
+            self._database = self._catalogue = None
+        return True
+
+    def release(self) -> None:
+        """Let other threads ask again."""
+        self._mutex.release()
 
     def _reset(self) -> None:
         if self._database is not None:
@@ -366,23 +383,43 @@ _indexes: Final["WeakSet[Index]"] = WeakSet()
 #: Whether this process was forked while another thread was using the file of an index. It then uses none.
 _inherited = False
 
-#: What `_let_go` has found out, for the child.
+#: How long a fork waits for a thread that is asking the index, in seconds: the child can then use the file.
+_FORK_WAIT: Final = 1.0
+
+#: And how long for a thread that is in a call of SQLite's.
+_CALL_WAIT: Final = 10.0
+
+#: What `hold_before_fork` holds, and whether that is all there is.
+_held: Final[list[Index]] = []
 _left_open = False
 
 
-def _let_go() -> None:
+def hold_before_fork() -> None:
+    """See to it that no thread is using SQLite when the process is forked. `store` calls it."""
     global _left_open  # noqa: PLW0603 - a fork is of the whole process
     _left_open = False
+    deadline = time.monotonic() + _FORK_WAIT
     for index in list(_indexes):
-        _left_open = not index.let_go() or _left_open
+        if index.hold(max(0.0, deadline - time.monotonic())):
+            _held.append(index)
+        else:
+            _left_open = True
+    hold_all(_CALL_WAIT)
+
+
+def _release(*, in_child: bool = False) -> None:
+    release_all(in_child=in_child)
+    while _held:
+        _held.pop().release()
 
 
 def _forked() -> None:
     global _inherited  # noqa: PLW0603 - as above
     _inherited = _inherited or _left_open
+    _release(in_child=True)
 
 
-os.register_at_fork(before=_let_go, after_in_child=_forked)
+os.register_at_fork(after_in_parent=_release, after_in_child=_forked)
 
 
 def without_texts(backend: Backend) -> None:

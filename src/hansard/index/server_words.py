@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hansard.backend.contract import Tables
+from hansard.index.database import Connection
 from hansard.index.text import CLOSE, OPEN
 from hansard.index.words import SAID, SNIPPET, TEXTS, Row, Words, without_fts5
 
@@ -47,7 +48,7 @@ class _Tokens:
     """A table of FTS5's in memory, for one text at a time."""
 
     def __init__(self) -> None:
-        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, factory=Connection)
         try:
             for statement in _TABLES:
                 self._connection.execute(statement)

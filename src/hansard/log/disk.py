@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
 from hansard.errors import DiskFailed, HansardError, UnsafePath
@@ -52,10 +52,13 @@ fork_guard = threading.Lock()
 
 def _forked() -> None:
     global generation, fork_guard  # noqa: PLW0603 - one of each for the process is the point
-    fork_guard = threading.Lock()
+    # First: Python ignores what a hook raises.
     generation += 1
+    fork_guard = threading.Lock()
     for file in list(_not_inherited):
         file.close()
+    for owner in list(_with_locks):
+        owner.renew_locks()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -115,6 +118,21 @@ class OpenNumber(int):
 
 #: What a forked child closes at once, whether it uses the store or not.
 _not_inherited: "WeakSet[Open]" = WeakSet()
+
+
+class WithLocks(Protocol):
+    """What has locks that a thread of the parent may hold when the process is forked."""
+
+    def renew_locks(self) -> None:
+        """Replace them. Called in the child, before anything else runs there; must wait for nothing."""
+
+
+_with_locks: "WeakSet[WithLocks]" = WeakSet()
+
+
+def renew_in_children(owner: WithLocks) -> None:
+    """Let a forked child have new locks in the place of those of an object."""
+    _with_locks.add(owner)
 
 
 def close_in_children(file: Open) -> None:

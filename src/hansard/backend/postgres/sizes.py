@@ -15,6 +15,7 @@ from typing import Final
 
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.connections import Connections
+from hansard.log import disk
 
 #: After so many seconds all are asked for again: a server that was replaced may count transactions anew.
 _ALL_AGAIN: Final = 60.0
@@ -31,16 +32,22 @@ _EVERY: Final = _ALL.replace("{condition}", "")
 class Sizes:
     """The last seq of each session that is not deleted."""
 
-    __slots__ = ("_connections", "_due", "_known", "_mutex", "_schema", "_seqs")
+    __slots__ = ("__weakref__", "_connections", "_due", "_known", "_mutex", "_schema", "_seqs")
 
     def __init__(self, connections: Connections, schema: str) -> None:
         self._connections = connections
         self._schema = schema
         #: Held while the server is asked: an older answer must not come after a newer one.
-        self._mutex = threading.Lock()
         self._seqs: dict[str, int] = {}
         self._known = ""
         self._due = 0.0
+        self.renew_locks()
+        disk.renew_in_children(self)
+
+    def renew_locks(self) -> None:
+        """Replace the mutex. What another thread was taking in may be half there: all is asked for again."""
+        self._mutex = threading.Lock()
+        self._known = ""
 
     def look(self) -> dict[str, int]:
         """Return them, as they are now."""
