@@ -35,7 +35,7 @@ from hansard.event.kinds import (
     read,
 )
 from hansard.reading import At, Reading
-from hansard.state import fold
+from hansard.state import fold, views
 from hansard.state.views import View
 from hansard.stream import Stream
 
@@ -217,6 +217,7 @@ class Session(Reading):
         *,
         messages: Iterable[dict[str, Any]] = (),
         expected_seq: int | None = None,
+        keep_summary: bool = False,
     ) -> Event:
         """Let the model view go back to a seq or a snapshot.
 
@@ -227,13 +228,18 @@ class Session(Reading):
             to: a seq, 0 for the beginning, or the label of a snapshot.
             messages: what is said there instead, in the same append: all or none.
             expected_seq: go back only if the session's last seq is this, or raise `SeqConflict`.
+            keep_summary: keep the summary that the model view begins with, even if it was added after `to`:
+                the same append adds it again.
         """
         if isinstance(to, str):
             to = self._labelled(to)
         self._check_place("revert to", to)
         raw = codec.encode({"seq": to})
-        draft = Draft(SESSION_REVERTED, raw, SESSION_REVERTED in CONTROL)
-        drafts = [draft, *map(_message, messages)]
+        drafts = [Draft(SESSION_REVERTED, raw, SESSION_REVERTED in CONTROL)]
+        summary = views.summary_of(self._whole(), expected_seq) if keep_summary else None
+        if summary is not None:
+            drafts.append(Draft(SUMMARY_ADDED, summary.raw, SUMMARY_ADDED in CONTROL))
+        drafts += map(_message, messages)
         return self._append(drafts, expected_seq=expected_seq)[0]
 
     def summarize(self, *, upto: int, message: dict[str, Any]) -> Event:

@@ -729,3 +729,27 @@ def test_without_the_kit_it_says_what_to_install() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert "needs google-adk: pip install 'hansard[google-adk]'" in done.stderr
+
+
+def test_a_closed_service_refuses_everything(tmp_path: Path) -> None:
+    """As the kit's own services, it can be closed, and used in `async with`; the store goes on."""
+    with hansard.open(tmp_path / "data", durability="os") as store:
+
+        async def scene() -> None:
+            async with HansardSessionService(store) as service:
+                session = await service.create_session(app_name="a", user_id="u", session_id="s")
+            await service.close()
+            for call in (
+                service.create_session(app_name="a", user_id="u"),
+                service.get_session(app_name="a", user_id="u", session_id="s"),
+                service.list_sessions(app_name="a"),
+                service.get_user_state(app_name="a", user_id="u"),
+                service.append_event(session, Event(author="x")),
+                service.delete_session(app_name="a", user_id="u", session_id="s"),
+            ):
+                with pytest.raises(hansard.Closed, match="HansardSessionService"):
+                    await call
+            other = HansardSessionService(store)
+            assert await other.get_session(app_name="a", user_id="u", session_id="s") is not None
+
+        asyncio.run(scene())

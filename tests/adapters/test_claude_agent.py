@@ -655,3 +655,20 @@ def test_without_the_sdk_it_says_what_to_install() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert "needs claude-agent-sdk: pip install 'hansard[claude-agent]'" in done.stderr
+
+
+def test_without_asyncio_the_first_call_says_so(tmp_path: Path) -> None:
+    """Where another event loop runs, such as trio's, each call says what is needed, and stores nothing."""
+    store = HansardSessionStore(tmp_path / "data")
+    calls: list[Any] = [
+        store.append(KEY, [{"type": "user", "uuid": "1"}]),
+        store.load(KEY),
+        store.delete(KEY),
+        store.list_sessions(PROJECT),
+        store.list_session_summaries(PROJECT),
+        store.list_subkeys(KEY),
+    ]
+    for call in calls:
+        with pytest.raises(RuntimeError, match="needs asyncio"):
+            call.send(None)  # as a loop does that is not asyncio's
+    assert not (tmp_path / "data").exists()

@@ -908,3 +908,27 @@ def test_without_the_framework_it_says_what_to_install(monkeypatch: pytest.Monke
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"needs langgraph: pip install 'hansard\[langgraph\]'"):
         importlib.import_module("hansard.adapters.langgraph")
+
+
+def test_a_saver_is_a_context(store: hansard.Store) -> None:
+    """As LangGraph's own savers: `with` and `async with`; after it, calls are refused, and threads end."""
+    with HansardSaver(store) as saver:
+        graph = talking(saver)
+        graph.invoke({"messages": [HumanMessage("hello")]}, at("t"))
+    with pytest.raises(hansard.Closed, match="HansardSaver"):
+        saver.get_tuple(at("t"))
+    with pytest.raises(hansard.Closed, match="HansardSaver"):
+        graph.invoke({"messages": [HumanMessage("again")]}, at("t"))
+
+    async def scene() -> None:
+        async with HansardSaver(store) as awaited:
+            await talking(awaited).ainvoke({"messages": [HumanMessage("again")]}, at("t"))
+            assert any(one.name.startswith("hansard-langgraph") for one in threading.enumerate())
+        assert not any(one.name.startswith("hansard-langgraph") for one in threading.enumerate())
+        with pytest.raises(hansard.Closed, match="HansardSaver"):
+            awaited.put(at("t"), checkpoint_of(1, {}, {}), {}, {})
+
+    asyncio.run(scene())
+    found = HansardSaver(store).get_tuple(at("t"))
+    assert found is not None
+    assert len(found.checkpoint["channel_values"]["messages"]) == 4

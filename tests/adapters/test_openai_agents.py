@@ -603,6 +603,66 @@ def test_a_whole_replacement_is_one_append(store: hansard.Store) -> None:
     assert run(inner.get_items()) == ITEMS[:4]
 
 
+def test_compaction_goes_through_what_a_subclass_changes(store: hansard.Store) -> None:
+    """N-45: a subclass that changes items as they are added has no item in its store that it did not see."""
+
+    class Marking(HansardSession):
+        """A session that marks what it stores."""
+
+        async def add_items(self, items: Any, *, wrapper: Any = None) -> None:
+            """Mark items."""
+            marked: list[Any] = [{**item, "seen": True} for item in items]
+            await super().add_items(marked, wrapper=wrapper)
+
+    inner = Marking("s", store)
+    run(inner.add_items(ITEMS[:4]))
+    run(compacting(inner, FakeClient()).run_compaction({"force": True}))
+    spoken, _ = agent([assistant_message("Dry.")])
+    run(Runner.run(spoken, "Ulm?", session=compacting(inner, FakeClient()), run_config=QUIET))
+    items = run(inner.get_items())
+    assert items
+    assert all(item.get("seen") for item in items)
+
+
+@pytest.mark.parametrize("summarized", [False, True], ids=["", "after a summary"])
+def test_what_expired_is_in_no_view_after_compaction(
+    store: hansard.Store, *, summarized: bool
+) -> None:
+    """Items at the beginning that a wrapper calls expired go with the suffix, up to the first that stays."""
+    ours = HansardSession("s", store)
+    session = store.session("s")
+    run(ours.add_items([{"role": "user", "content": str(n)} for n in range(8)]))
+    if summarized:
+        session.summarize(upto=2, message={"role": "user", "content": "old"})
+
+    async def compact(*expired: str) -> bool:
+        def is_expired(item: Any) -> bool:
+            return item["content"] in expired
+
+        snapshot = await ours._get_compaction_snapshot(3, prune_prefix=is_expired)
+        assert snapshot is not None
+        return bool(await snapshot.replace_suffix(1, [{"role": "user", "content": "short"}]))
+
+    assert run(compact("old", "0", "1", "2", "4"))
+    shown = [item["content"] for item in run(ours.get_items())]
+    assert shown == ["3", "4", "5", "short"]
+    assert run(compact("3", "4"))
+    assert [item["content"] for item in run(ours.get_items())] == ["short"]
+    assert len(session.messages(view="history")) >= 8
+
+
+def test_a_closed_session_refuses_everything(store: hansard.Store) -> None:
+    """As the SDK's own: a closed object says so, also if there is nothing to add; others go on."""
+    ours, other = HansardSession("s", store), HansardSession("s", store)
+    run(ours.add_items(ITEMS[:1]))
+    ours.close()
+    ours.close()
+    for call in (ours.get_items, ours.pop_item, ours.clear_session, lambda: ours.add_items([])):
+        with pytest.raises(hansard.Closed, match="HansardSession 's'"):
+            run(call())
+    assert run(other.get_items()) == ITEMS[:1]
+
+
 # -- together with others ------------------------------------------------------------------------
 
 FOREIGN: list[dict[str, Any]] = [
@@ -701,6 +761,36 @@ def test_a_pop_takes_one_item_whatever_else_happened(what: str, store: hansard.S
         assert run(ours.pop_item()) == items.pop()
         assert run(ours.get_items()) == items
     assert run(ours.pop_item()) is None
+
+
+@pytest.mark.parametrize("what", ["summary", "stream", "open stream", "streams at once"])
+def test_a_pop_costs_one_small_append(what: str, store: hansard.Store) -> None:
+    """N-79: also after a summary or a stream, a pop says again next to nothing of what stays."""
+    session = store.session("s")
+    ours = HansardSession("s", store)
+    run(ours.add_items([{"role": "user", "content": f"{n}: {'word ' * 50}"} for n in range(400)]))
+    if what == "summary":
+        session.summarize(upto=2, message={"role": "system", "content": "0 to 1"})
+    elif what == "stream":
+        with session.stream() as message:
+            message.write("said")
+    else:
+        one, other = session.stream(), session.stream()
+        one.write("par")
+        session.add_message({"role": "user", "content": "between"})
+        other.write("par")
+        one.write("tial")
+        if what == "streams at once":
+            one.finish()
+            other.finish()
+    items = run(ours.get_items())
+    before = session.seq
+    for _ in range(10):
+        assert run(ours.pop_item()) == items.pop()
+    assert run(ours.get_items()) == items
+    new = list(session.events(after=before))
+    assert len(new) <= 25
+    assert sum(len(event.raw) for event in new) < 4000
 
 
 def test_a_missing_framework_is_named() -> None:

@@ -21,6 +21,8 @@ from strands.session.file_session_manager import FileSessionManager
 from strands.session.repository_session_manager import RepositorySessionManager
 from strands.session.snapshot_session_manager import SnapshotSessionManager
 from strands.storage import InMemoryStorage
+from strands.storage.search import StorageSearchResult
+from strands.storage.storage import _resolve_namespace
 from strands.types.exceptions import SessionException, StorageError
 from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
 
@@ -538,3 +540,67 @@ def test_without_the_framework_it_says_what_to_install(monkeypatch: pytest.Monke
         ImportError, match=r"needs strands-agents: pip install 'hansard\[strands\]'"
     ):
         importlib.import_module("hansard.adapters.strands")
+
+
+class Indexing:
+    """A search strategy that keeps its own index."""
+
+    def __init__(self) -> None:
+        self.indexed: list[tuple[str, bytes]] = []
+
+    async def index(self, storage: Any, key: str, data: bytes, **_: Any) -> None:
+        """Index what is written."""
+        if data == b"wrong":
+            raise RuntimeError("no index for that")
+        assert await storage.read(key) == data
+        self.indexed.append((key, data))
+
+    async def search(self, storage: Any, query: str, **_: Any) -> list[StorageSearchResult]:
+        """Return what was indexed last, and is there."""
+        keys = await storage.list("")
+        return [StorageSearchResult(key, 1.0) for key, _ in self.indexed[-1:] if key in keys]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["Strands", "hansard"])
+def test_a_namespace_sees_its_own_keys(store: hansard.Store, *, own: bool) -> None:
+    """As Strands' own storage: keys are relative, a search sees nothing else, a scope is not scoped again."""
+
+    async def scene() -> None:
+        outer: Any = HansardStorage(store) if own else InMemoryStorage()
+        inner = outer.namespace("/users//ann/")
+        await outer.write("users/bob/note", b"a note about users")
+        await inner.write("note", b"a note about rain")
+        await inner.namespace("deep").write("note", b"deep")
+        assert await outer.read("users/ann/note") == b"a note about rain"
+        assert await inner.list("") == ["deep/note", "note"]
+        assert await inner.namespace("").list("de") == ["deep/note"]
+        assert [found.key for found in await inner.search("rain")] == ["note"]
+        assert await inner.search("users") == []
+        assert _resolve_namespace(inner, "more") is inner
+        assert _resolve_namespace(outer, "more") is not outer
+        with pytest.raises(StorageError, match=r"\.\."):
+            outer.namespace("../up")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["Strands", "hansard"])
+def test_a_search_strategy_is_told_and_asked(store: hansard.Store, *, own: bool) -> None:
+    """As Strands' own storage: the strategy indexes each write, answers each search, and may fail."""
+    strategy: Any = Indexing()
+
+    async def scene() -> None:
+        made: Any = (
+            HansardStorage(store, search_strategy=strategy)
+            if own
+            else InMemoryStorage(search_strategy=strategy)
+        )
+        await made.write("/a//b", b"one")
+        await made.namespace("n").write("c", b"two")
+        assert strategy.indexed == [("a/b", b"one"), ("c", b"two")]
+        assert [found.key for found in await made.namespace("n").search("anything")] == ["c"]
+        with pytest.raises(StorageError, match=r"(?i)wrote.*index"):
+            await made.write("d", b"wrong")
+        assert await made.read("d") == b"wrong"
+
+    asyncio.run(scene())

@@ -43,6 +43,26 @@ def test_a_revert_goes_back_and_erases_nothing(session: hansard.Session) -> None
     assert texts(session, after=1) == ["d"]
 
 
+def test_a_revert_can_keep_the_summary(session: hansard.Session) -> None:
+    """N-49: a revert to before a summary was added keeps it, if that is wished, in one append."""
+    say(session, "a", "b", "c", "d")
+    session.summarize(upto=2, message={"role": "system", "content": "a and b"})
+    assert texts(session) == ["a and b", "c", "d"]
+    said = [{"role": "user", "content": "e"}]
+    event = session.revert(3, keep_summary=True, messages=said, expected_seq=5)
+    assert texts(session) == ["a and b", "c", "e"]
+    assert [one.kind for one in session.events(after=event.seq)] == [
+        "summary.added",
+        "message.added",
+    ]
+    with pytest.raises(hansard.SeqConflict):
+        session.revert(3, keep_summary=True, expected_seq=5)
+    session.revert(3)
+    assert texts(session) == ["a", "b", "c"]
+    session.revert(1, keep_summary=True)
+    assert texts(session) == ["a"]
+
+
 def test_reverting_the_revert_brings_the_later_turns_back(session: hansard.Session) -> None:
     """N-49: a revert to a seq before another revert shows what was shown then."""
     say(session, "a", "b", "c")

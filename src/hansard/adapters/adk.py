@@ -15,13 +15,13 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
 
 import hansard
 from hansard import SeqConflict, SessionDeleted, SessionInfo, SessionNotFound
 from hansard.adapters import tally, values
-from hansard.adapters.opening import StoreLike, missing, opened, settled
+from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, missing, opened, settled
 
 try:
     from google.adk.errors import StaleSessionError
@@ -80,13 +80,23 @@ class HansardSessionService(BaseSessionService):
     """
 
     def __init__(self, store: StoreLike, *, prefix: str = "adk/") -> None:
-        self._store = settled(store)
+        self._store: Settled | ClosedPlace = settled(store)
         self._prefix = prefix
         #: One append after the other, for all who share a session object: branches of an invocation do.
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     def __repr__(self) -> str:
         return f"<hansard.adapters.adk.HansardSessionService {self._prefix!r} in {self._store!r}>"
+
+    async def close(self) -> None:
+        """Refuse further calls with `hansard.Closed`; the store stays open for others."""
+        self._store = ClosedPlace(repr(self))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     def id_of(
         self, app_name: str, user_id: str | None = None, session_id: str | None = None

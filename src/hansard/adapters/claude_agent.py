@@ -12,7 +12,7 @@ with the SDK's own `fold_session_summary`.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -123,7 +123,7 @@ class HansardSessionStore:
         `store.restore(id)` brings one back. Until then, or until it is purged, entries for it are refused
         with `SessionDeleted`.
         """
-        await _finished(asyncio.to_thread(self._delete, self.id_of(key), "subpath" in key))
+        await _finished(_in_thread(self._delete, self.id_of(key), "subpath" in key))
 
     def _delete(self, session_id: str, alone: bool) -> None:  # noqa: FBT001 - for to_thread
         store = opened(self._store)
@@ -140,7 +140,7 @@ class HansardSessionStore:
 
         What was taken back with hansard's `revert` or `clear` is not among them.
         """
-        found = await asyncio.to_thread(self._load, self.id_of(key))
+        found = await _in_thread(self._load, self.id_of(key))
         return cast("list[SessionStoreEntry] | None", found)
 
     def _load(self, session_id: str) -> list[dict[str, Any]] | None:
@@ -152,12 +152,12 @@ class HansardSessionStore:
 
     async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
         """Return ids of a project's transcripts, and when something last happened in each, in ms."""
-        found = await asyncio.to_thread(self._listed, self._project(project_key))
+        found = await _in_thread(self._listed, self._project(project_key))
         return [{"session_id": name, "mtime": _milliseconds(info)} for name, info in found]
 
     async def list_session_summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
         """Return a summary of each of a project's transcripts, in the SDK's own words."""
-        return await asyncio.to_thread(self._summaries, project_key)
+        return await _in_thread(self._summaries, project_key)
 
     def _summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
         store = opened(self._store)
@@ -172,7 +172,7 @@ class HansardSessionStore:
     async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
         """Return the subpaths of a transcript's subagents."""
         prefix = self._project(key["project_key"]) + _escaped(key["session_id"]) + "/"
-        return await asyncio.to_thread(self._subkeys, prefix)
+        return await _in_thread(self._subkeys, prefix)
 
     def _subkeys(self, prefix: str) -> list[str]:
         items = opened(self._store).sessions(prefix=prefix).items
@@ -222,12 +222,33 @@ def _milliseconds(info: SessionInfo) -> int:
 
 async def _finished(work: Coroutine[Any, Any, Answer]) -> Answer:
     """Await some work; if that is cancelled, the work is done first, and the cancellation goes on then."""
+    try:
+        _check_loop()
+    except RuntimeError:
+        work.close()
+        raise
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise
+
+
+async def _in_thread(call: Callable[..., Answer], *given: Any) -> Answer:
+    _check_loop()
+    return await asyncio.to_thread(call, *given)
+
+
+def _check_loop() -> None:
+    """Raise an error that says what is needed, where trio runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "HansardSessionStore needs asyncio, and another event loop runs; nothing was read or stored. "
+            "Use anyio.run(…, backend='asyncio')"
+        ) from None
 
 
 def _escaped(name: str) -> str:

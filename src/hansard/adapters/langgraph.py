@@ -11,12 +11,13 @@ A checkpoint is one append. It has in it what is new in it, and of a list that g
 was added: what a step writes does not grow with the thread. docs/guides/langgraph.md has the rest.
 """
 
+import asyncio
 import copy
 import random
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count, islice
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import hansard
 from hansard.adapters import langgraph_values as values
@@ -88,13 +89,33 @@ class HansardSaver(BaseCheckpointSaver[str]):
         self._threads = Threads(store, prefix)
         self._workers = Workers()
 
+    def close(self) -> None:
+        """Finish the calls that have begun, and refuse further ones with `hansard.Closed`.
+
+        The store stays open for others.
+        """
+        self._threads.close(repr(self))
+        self._workers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
     def get_next_version(self, current: str | float | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's own shape
         """Return the version behind another: a number to compare by, and chance to tell branches apart."""
         number = 0 if current is None else int(str(current).partition(".")[0])
         # Two that go on from one checkpoint must not call two values by one name.
         return f"{number + 1:032}.{random.randrange(10**16):016}"  # noqa: S311 - nobody is kept out by it
 
-    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> "HansardSaver":
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
         """Return a saver of the same threads that allows more types; LangGraph adds a graph's own with it."""
         clone = copy.copy(self)
         clone.serde = guarded(self.serde, extra_allowlist)

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import hansard
 from hansard.adapters.langgraph_events import FORMAT, MARK
 from hansard.adapters.langgraph_thread import Thread
-from hansard.adapters.opening import StoreLike, opened, settled
+from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, opened, settled
 
 Answer = TypeVar("Answer")
 
@@ -38,7 +38,7 @@ class Threads:
     """The threads of one saver."""
 
     def __init__(self, store: StoreLike, prefix: str) -> None:
-        self._store = settled(store)
+        self._store: Settled | ClosedPlace = settled(store)
         self._prefix = prefix
         self._mutex = Lock()
         self._known: OrderedDict[str, Thread] = OrderedDict()
@@ -47,6 +47,12 @@ class Threads:
     def store(self) -> hansard.Store:
         """The store; opened when it is needed, if a path was given."""
         return opened(self._store)
+
+    def close(self, name: str) -> None:
+        """Refuse further calls, on behalf of the saver of this name."""
+        with self._mutex:
+            self._store = ClosedPlace(name)
+            self._known.clear()
 
     def of(self, thread_id: str) -> Thread:
         """Return a thread, be it empty."""
@@ -124,6 +130,12 @@ class Workers:
             self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="hansard-langgraph")
             self._process = os.getpid()
         return self._pool
+
+    def close(self) -> None:
+        """Wait for the calls that have begun, and end the threads."""
+        pool, self._pool = self._pool, None
+        if pool is not None and self._process == os.getpid():
+            pool.shutdown()
 
     async def run(self, call: Callable[[], Answer]) -> Answer:
         """Let a thread make a call. If it is cancelled, it has not begun and never will, or it is over."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import hansard
 from hansard.adapters.openai_items import items_of, message_of
-from hansard.adapters.opening import StoreLike, aopened, missing, settled
+from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, aopened, missing, settled
 
 try:
     from agents.memory.session_settings import (
@@ -73,7 +73,7 @@ class HansardSession:
             if session_settings is None
             else coerce_session_settings(session_settings)
         )
-        self._store = settled(store)
+        self._store: Settled | ClosedPlace = settled(store)
         self._identify = identify
         self._handle: hansard.aio.Session | None = None
 
@@ -92,6 +92,14 @@ class HansardSession:
         if self._handle is None or self._handle.id != self.session_id:
             self._handle = store.session(self.session_id)
         return self._handle
+
+    def close(self) -> None:
+        """Refuse further calls, with `hansard.Closed`, as the SDK's own sessions do.
+
+        The store stays open, and other objects for the same session can be used.
+        """
+        self._store = ClosedPlace(repr(self))
+        self._handle = None
 
     # -- the protocol ---------------------------------------------------------------------------
 
@@ -153,7 +161,10 @@ class HansardSession:
         """Replace the whole conversation in one append, for `OpenAIResponsesCompactionSession`.
 
         Without it the SDK clears and then adds: a kill between the two would leave nothing to go on with.
+        A subclass may change what is stored: then it is not used, and the SDK calls `add_items`.
         """
+        if type(self) is not HansardSession:
+            return False
         session = await self._session(None)
         await session.revert(0, messages=[message_of(item) for item in items])
         return True
@@ -162,13 +173,15 @@ class HansardSession:
         self,
         limit: int,
         *,
-        prune_prefix: "Callable[[TResponseInputItem], bool] | None" = None,  # noqa: ARG002 - erases nothing
+        prune_prefix: "Callable[[TResponseInputItem], bool] | None" = None,
     ) -> "_CompactionSnapshot | None":
         """Return the latest items, and how to replace the last of them if nobody has appended since.
 
         Without it the SDK compacts only what the model was given whole, and overwrites what others said
-        meanwhile.
+        meanwhile. None for a subclass, which may change what is stored.
         """
+        if type(self) is not HansardSession:
+            return None
         try:
             from agents.memory.session import _CompactionSnapshot
         except ImportError:
@@ -180,7 +193,7 @@ class HansardSession:
             if not 0 <= start < len(tail.places):
                 return False
             try:
-                await tail.replace(start, output)
+                await tail.replace(start, output, prune_prefix)
             except hansard.SeqConflict:
                 return False
             return True
@@ -227,45 +240,77 @@ class _Tail:
                 return tail
             window *= 2
 
-    async def replace(self, start: int, output: "Sequence[TResponseInputItem]") -> None:
-        """Let other items stand for those from `start` on; `SeqConflict` if somebody was faster."""
+    async def replace(
+        self,
+        start: int,
+        output: "Sequence[TResponseInputItem]",
+        prune: "Callable[[TResponseInputItem], bool] | None" = None,
+    ) -> None:
+        """Let other items stand for those from `start` on; `SeqConflict` if somebody was faster.
+
+        Args:
+            start: the place of the first one that is replaced.
+            output: what stands there instead.
+            prune: items at the beginning of the conversation that go too, up to the first that it keeps.
+        """
         place, number = self.places[start]
         seq, message = self._numbered[place]
         # Items of the same message that stay are said again.
-        instead = [*items_of(message)[:number], *output]
-        target = await self._target(seq, self._numbered[:place][-1:])
-        if target is None:
-            kept = await self._session.messages(at=self._seq)
-            instead = [*(item for one in kept for item in items_of(one))][: self._kept(kept, start)]
-            instead, target = [*instead, *output], 0
-        await self._session.revert(
-            target, messages=[message_of(item) for item in instead], expected_seq=self._seq
+        instead = [message_of(item) for item in [*items_of(message)[:number], *output]]
+        kinds = (await self._session.state(at=self._seq)).kinds
+        if prune is None and "summary.added" not in kinds and "message.part" not in kinds:
+            # Before this message, all was as it is now.
+            await self._revert(seq - 1, instead)
+            return
+        whole = await self._session.numbered(at=self._seq)
+        kept = whole[: len(whole) - len(self._numbered) + place]
+        left = kept[_expired(kept, prune) :]
+        if len(left) < len(kept):
+            await self._revert(0, [*(one for _, one in left), *instead])
+            return
+        first = kept[0][0] if kept else 0
+        upto = await self._summarized(first) if kept else None
+        if upto is not None:
+            kept = kept[1:]
+        target, again = await self._target(seq, kept, upto or 0)
+        await self._revert(
+            target, [*again, *instead], keep_summary=upto is not None and first > target
         )
 
-    def _kept(self, messages: "list[dict[str, Any]]", start: int) -> int:
-        """Return how many items of the whole conversation stand before the one at `start`."""
-        return sum(len(items_of(message)) for message in messages) - len(self.places) + start
+    async def _revert(self, to: int, messages: "list[Any]", *, keep_summary: bool = False) -> None:
+        await self._session.revert(
+            to, messages=messages, expected_seq=self._seq, keep_summary=keep_summary
+        )
 
-    async def _target(self, seq: int, before: "list[tuple[int, Any]]") -> int | None:
-        """Return a seq to go back to, at which what stands before a message was all that was shown.
+    async def _summarized(self, seq: int) -> int | None:
+        """Return up to which seq the event at one is a summary; None if it is none."""
+        async for event in self._session.events(after=seq - 1):
+            return event.data["upto"] if event.kind == "summary.added" else None
+        return None
 
-        None: there is none such, since a summary that was added later would go too, or since something was
-        being streamed at the time.
+    async def _target(
+        self, seq: int, kept: "list[tuple[int, Any]]", upto: int
+    ) -> "tuple[int, list[Any]]":
+        """Return a seq to go back to, and which messages to say again there.
+
+        At a place in the middle of a stream, its beginning would be shown: then it is one before that.
         """
-        kinds = (await self._session.state(at=self._seq)).kinds
-        if "summary.added" in kinds:
-            return None
-        # Without streams, the message before tells that all is as it was.
-        last: int | None = 1
-        if "message.part" in kinds:
-            whole = await self._session.numbered(at=self._seq)
-            before, last = [pair for pair in whole if before and pair[0] <= before[0][0]], None
-        target = seq - 1
-        while True:
-            shown = await self._session.numbered(last=last, at=target)
-            if shown == before:
-                return target
-            if not shown or (before and shown[-1][0] <= before[-1][0]):
-                return None
-            # A message that was streamed: before its end, its beginning is shown.
-            target = shown[-1][0] - 1
+        targets = [(seq - 1, 0)]
+        back = 1
+        while back <= len(kept):
+            targets.append((kept[-back][0], back - 1))
+            back *= 2
+        for target, again in targets:
+            shown = await self._session.numbered(at=target)
+            end = len(kept) - again
+            if [pair for pair in shown if pair[0] > upto] == kept[:end]:
+                return target, [message for _, message in kept[end:]]
+        return 0, [message for _, message in kept]
+
+
+def _expired(kept: "list[tuple[int, Any]]", prune: "Callable[[Any], bool] | None") -> int:
+    """Return how many messages at the beginning hold nothing but items that go."""
+    count = 0
+    while prune and count < len(kept) and all(prune(one) for one in items_of(kept[count][1])):
+        count += 1
+    return count

@@ -6,6 +6,7 @@ stays open until the process ends. Who wants other options than the usual ones, 
 opens it himself and hands it in.
 
 An adapter calls `settled` where it is made, which touches no disk, and `opened` or `aopened` in each call.
+One that is closed puts a `ClosedPlace` there, and so refuses further calls; the store stays open for others.
 """
 
 import asyncio
@@ -21,6 +22,14 @@ from hansard import aio
 #: What a caller may give for a store.
 StoreLike = hansard.Store | aio.Store | str | os.PathLike[str]
 
+
+class ClosedPlace:
+    """What an adapter that was closed has in the place of its store."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 #: The same, with a path that stays the same place when the process changes its folder.
 Settled = hansard.Store | aio.Store | str
 
@@ -30,13 +39,15 @@ _guard = threading.Lock()
 _open: dict[str, hansard.Store] = {}
 
 
-def settled(store: StoreLike) -> Settled:
+def settled(store: StoreLike | ClosedPlace) -> Settled:
     """Return a store, or the absolute path of one: where a program goes later does not move it.
 
     `memory:` is a new store each time, as it is for `hansard.open`.
     """
     if isinstance(store, hansard.Store | aio.Store):
         return store
+    if isinstance(store, ClosedPlace):
+        raise hansard.Closed(f"{store.name} is closed; create another one")
     if not isinstance(store, str | os.PathLike):
         raise TypeError(
             f"store must be a hansard.Store, a hansard.aio.Store or a path, not {type(store).__name__}"
@@ -48,7 +59,7 @@ def settled(store: StoreLike) -> Settled:
     return path if not path or ":" in path.partition("/")[0] else os.path.abspath(path)
 
 
-def opened(store: StoreLike) -> hansard.Store:
+def opened(store: StoreLike | ClosedPlace) -> hansard.Store:
     """Return a store for calls that may wait for the disk; a path is opened once in a process."""
     place = settled(store)
     if isinstance(place, hansard.Store):
@@ -61,7 +72,7 @@ def opened(store: StoreLike) -> hansard.Store:
         return _open[place]
 
 
-async def aopened(store: StoreLike) -> aio.Store:
+async def aopened(store: StoreLike | ClosedPlace) -> aio.Store:
     """Return a store for an event loop, which waits for nothing: a path is opened in another thread."""
     place = settled(store)
     if isinstance(place, aio.Store):

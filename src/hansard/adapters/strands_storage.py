@@ -7,8 +7,9 @@ earlier ones can be read with hansard's own API. Text is stored as text, other b
 
 import base64
 import builtins
+import copy
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import hansard
 from hansard import aio
@@ -16,9 +17,13 @@ from hansard.adapters.opening import StoreLike, aopened, missing, settled
 
 try:
     from strands.storage.search import KeywordSearchStrategy, StorageSearchResult
+    from strands.storage.storage import _NAMESPACED
     from strands.types.exceptions import StorageError
 except ImportError as error:
     missing("strands", "strands-agents", "strands", error)
+
+if TYPE_CHECKING:
+    from strands.storage.search import SearchStrategy
 
 VALUE: Final = "x.strands.value"
 DELETED: Final = "x.strands.deleted"
@@ -33,11 +38,31 @@ class HansardStorage:
     Args:
         store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
         prefix: what the ids of hansard's sessions begin with, before the key.
+        search_strategy: indexes what is written, and answers `search`; Strands' search by keywords, if it is
+            not given.
     """
 
-    def __init__(self, store: StoreLike, *, prefix: str = "strands/") -> None:
+    _namespaced: object = None
+
+    def __init__(
+        self,
+        store: StoreLike,
+        *,
+        prefix: str = "strands/",
+        search_strategy: "SearchStrategy[HansardStorage] | None" = None,
+    ) -> None:
         self._store = settled(store)
         self._prefix = prefix
+        self._strategy = search_strategy
+
+    def namespace(self, prefix: str) -> Self:
+        """Return a storage of the keys that begin with a prefix and `/`, which are named without it."""
+        name = re.sub(r"/+", "/", _checked(prefix)).strip("/")
+        scoped = copy.copy(self)
+        scoped._prefix = f"{self._prefix}{name}/" if name else self._prefix  # noqa: SLF001 - of the same class
+        # By this, Strands knows not to add a prefix of its own.
+        scoped._namespaced = _NAMESPACED  # noqa: SLF001 - the same
+        return scoped
 
     async def write(self, key: str, data: bytes) -> None:
         """Store bytes under a key, in place of what is there."""
@@ -49,6 +74,11 @@ class HansardStorage:
             await session.append(VALUE, _packed(bytes(data)))
         except hansard.HansardError as error:
             raise StorageError(f"Failed to write {key!r}: {error}") from error
+        if self._strategy is not None:
+            try:
+                await self._strategy.index(self, name, data)
+            except Exception as error:
+                raise StorageError(f"Wrote {key!r}, but indexing it failed: {error}") from error
 
     async def read(self, key: str) -> bytes | None:
         """Return the bytes under a key; None if there are none."""
@@ -89,8 +119,9 @@ class HansardStorage:
         return sorted(found)
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
-        """Find keys by the words of what is under them, as Strands' own storages do."""
-        return await KeywordSearchStrategy().search(self, query)
+        """Find keys with the search strategy; by the words of what is under them, if there is none."""
+        strategy = self._strategy or KeywordSearchStrategy()
+        return await strategy.search(self, query)
 
     async def _session(self, name: str) -> aio.Session:
         store = await aopened(self._store)

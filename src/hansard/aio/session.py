@@ -196,10 +196,13 @@ class Session:
         *,
         messages: Iterable[dict[str, Any]] = (),
         expected_seq: int | None = None,
+        keep_summary: bool = False,
     ) -> Event:
         """Let the model view go back to a seq or a snapshot."""
         return await self._write(
-            lambda session: session.revert(to, messages=messages, expected_seq=expected_seq)
+            lambda session: session.revert(
+                to, messages=messages, expected_seq=expected_seq, keep_summary=keep_summary
+            )
         )
 
     async def summarize(self, *, upto: int, message: dict[str, Any]) -> Event:

@@ -107,6 +107,12 @@ def path_of(
     return path.model(known.course, known.redactions, end)
 
 
+def summary_of(log: Log, upto: int | None = None) -> Event | None:
+    """Return the event of the summary that the model view begins with at a seq; None if there is none."""
+    summary = path_of(log, upto=upto).summary
+    return None if summary is None else summary.events()[0]
+
+
 def show(log: Log, take: Take[Shown], way: Path, *, after: int = 0) -> list[Shown]:
     """Return the messages of a view with a higher seq than `after`, in order."""
     streams = Streams(way.redactions.streams)
