@@ -11,6 +11,7 @@ import hansard
 from hansard.backend.local_log import LocalLog
 from hansard.errors import LockTimeout, SeqConflict, SessionDeleted
 from hansard.log import disk, names
+from hansard.log.lock import Lock
 from tests.faults.workers import (
     PATIENCE,
     Crew,
@@ -393,3 +394,33 @@ def is_led(session: hansard.Session) -> bool:
     log = session._log
     assert isinstance(log, LocalLog)
     return log._writer._turns._leader != 0
+
+
+def test_a_signal_handler_appends_while_its_thread_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-16: a listing has the lock of each session that has changed for a moment, and gives it up."""
+    with hansard.open(tmp_path / "store", durability="os", lock_timeout=0.5) as store:
+        session = store.session("s")
+        session.add_message({"by": "parent"})
+        assert store.count() == 1
+        session.add_message({"by": "parent"})
+        exists = Lock.exists
+        told: list[int] = []
+
+        def handle(*_: object) -> None:
+            told.append(session.add_message({"by": "handler"}).seq)
+
+        def interrupted(lock: Lock) -> bool:
+            monkeypatch.setattr(Lock, "exists", exists)
+            signal.raise_signal(signal.SIGUSR1)
+            return exists(lock)
+
+        monkeypatch.setattr(Lock, "exists", interrupted)
+        before = signal.signal(signal.SIGUSR1, handle)
+        try:
+            assert store.count() == 1
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert told == [3]
+        assert not session._log.busy()

@@ -156,12 +156,9 @@ class LocalWatch(Watch):
                 raise disk.explain(error, "open", path) from error
             finally:
                 disk.close(directory)
-            lock.acquire(max(0.0, deadline - time.monotonic()))
-            try:
+            with lock.for_a_moment(max(0.0, deadline - time.monotonic())):
                 if lock.exists():
                     return
-            finally:
-                lock.release()
 
     def ids(self) -> Iterable[str]:
         return self._ids_of(self._root.directories())

@@ -282,11 +282,10 @@ class Handle:
         # A lock of its own: one that this process holds through another descriptor is held, too.
         lock = Lock(file, path)
         try:
-            lock.acquire(0.0)
+            with lock.for_a_moment(0.0):
+                return False
         except LockTimeout:
             return True
-        lock.release()
-        return False
 
     def _open(self) -> bool:
         """Open the segment to read; False if there is none."""

@@ -11,8 +11,10 @@ early takes the processor from the one that holds the lock.
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from threading import get_ident
 from typing import Final
 
 from hansard.errors import LockTimeout
@@ -28,6 +30,9 @@ _EXCLUSIVE_NOW: Final = 2 | 4  # LOCK_EX | LOCK_NB
 _UNLOCK: Final = 8  # LOCK_UN
 
 _flock: Callable[[int, int], object] | None = None
+
+#: The locks that threads have for a moment.
+_momentary: Final[dict[int, "Lock"]] = {}
 
 
 def _locker() -> Callable[[int, int], object]:
@@ -72,6 +77,25 @@ class Lock(disk.Open):
         except OSError as error:
             self._wait(error, timeout, _SHARED_NOW)
 
+    @contextmanager
+    def for_a_moment(self, timeout: float) -> Iterator[None]:
+        """Take the lock only to see that it can be had: all that matters is that it was free once.
+
+        A signal handler that appends at this moment would wait for its own thread; it releases this lock.
+        """
+        me = get_ident()
+        before = _momentary.get(me)
+        _momentary[me] = self
+        try:
+            self.acquire(timeout)
+            yield
+        finally:
+            self.release()
+            if before is None:
+                _momentary.pop(me, None)
+            else:
+                _momentary[me] = before
+
     def exists(self) -> bool:
         """Say whether the lock file still has a name: a lock on a deleted one keeps nobody out."""
         try:
@@ -81,6 +105,9 @@ class Lock(disk.Open):
 
     def _wait(self, error: OSError, timeout: float, how: int = _EXCLUSIVE_NOW) -> None:
         """Poll for the lock: short pauses first, since most holders are gone in microseconds."""
+        own = _momentary.get(get_ident())
+        if own is not None and own is not self:
+            own.release()
         deadline = time.monotonic() + timeout
         pause = _FIRST_PAUSE
         while True:

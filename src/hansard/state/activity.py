@@ -15,6 +15,22 @@ from hansard.event.kinds import HISTORY_DROPPED, METADATA_SET, SESSION_ARCHIVED,
 HOUSEKEEPING: Final = frozenset({HISTORY_DROPPED, METADATA_SET, SESSION_ARCHIVED, SESSION_CLOSED})
 
 
+def latest_activity(log: Log, upto: int) -> str:
+    """Return the latest time at which something happened in a session; empty if nothing did.
+
+    Reads all of it: a clock that was set back writes later events with earlier times (F-16).
+    """
+    return max(
+        (
+            event.stamp
+            for chunk in log.read(upto=upto)
+            for event in chunk.events()
+            if event.kind not in HOUSEKEEPING
+        ),
+        default="",
+    )
+
+
 def last_activity(log: Log, head: Head) -> str:
     """Return when something last happened in a session, as RFC 3339 text: when it began, if nothing did.
 

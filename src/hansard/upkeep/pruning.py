@@ -21,6 +21,7 @@ from hansard.errors import (
     SessionNotFound,
 )
 from hansard.event.kinds import SESSION_PRUNED
+from hansard.state.activity import latest_activity
 from hansard.upkeep.retention import announce, refusals_recorded
 from hansard.upkeep.survey import DAMAGED, UNREADABLE, Claims, Own, Survey, origin_of
 from hansard.workspace import Folder, Match
@@ -165,10 +166,19 @@ class _Plan:
                 self._parents[session_id] = forked.parent
 
     def keep_young(self, cutoff: str) -> None:
-        """Keep those in which something has happened since."""
-        for session_id, own in self.doomed.items():
-            if own.activity >= cutoff:
-                self.kept.setdefault(session_id, f"active since: {own.activity}")
+        """Keep those in which something has happened since, by any of their events."""
+        for session_id, own in list(self.doomed.items()):
+            activity = own.activity
+            if activity < cutoff and session_id not in self.kept:
+                # Only of what would go: this reads all of it.
+                try:
+                    log = self._backend.log(session_id)
+                    activity = max(activity, latest_activity(log, own.seq))
+                except (SessionDeleted, *UNREADABLE) as error:
+                    self.kept[session_id] = f"cannot be read: {error}"
+                self.doomed[session_id] = own._replace(activity=activity)
+            if activity >= cutoff:
+                self.kept.setdefault(session_id, f"active since: {activity}")
 
     def keep_newest(self, count: int) -> None:
         """Keep so many of each workspace."""

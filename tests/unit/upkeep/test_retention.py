@@ -270,6 +270,17 @@ def test_prune_takes_what_is_old_and_nothing_else(store: Store) -> None:
     assert prune(store, older_than=float(30 * 86400)).pruned == ["old"]
 
 
+def test_prune_goes_by_the_latest_time_of_all_events(store: Store) -> None:
+    """F-16: a session whose last event was written by a clock that was set back is not old."""
+    say(store, "set back", days=1)
+    say(store, "set back", days=400)
+    say(store, "old", days=300)
+    say(store, "old", days=400)
+    report = prune(store, older_than=30 * DAY)
+    assert report.pruned == ["old"]
+    assert report.kept["set back"].startswith("active since: ")
+
+
 @pytest.mark.parametrize(
     "age", [0, 0.0, -1, -1.5, timedelta(0), -DAY, float("nan"), True, None, "30", float("-inf")]
 )
