@@ -17,8 +17,9 @@ LONG = "what was said, at some length"
 
 # Few texts, some of them long: so that the same one often stands in item and message.
 TEXTS = st.sampled_from(["", "a", "/", "~1", "c1", LONG, "x" * 40]) | st.text()
+NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | TEXTS,
+    st.none() | st.booleans() | NUMBERS | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
 )

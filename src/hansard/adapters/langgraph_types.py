@@ -9,6 +9,7 @@ name in it is on LangGraph's own strict list or was added by the application.
 import copy
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import ormsgpack
@@ -44,6 +45,8 @@ _CREATING: Final = frozenset(
         EXT_PYDANTIC_V2,
     }
 )
+#: Values of at most this many bytes are short.
+_SHORT: Final = 4096
 #: Where a method's name is, after module, type and argument.
 _METHOD: Final = 3
 
@@ -133,7 +136,20 @@ def _names(own: Any) -> frozenset[Name]:
 
 
 def _named_msgpack(data: bytes) -> list[Name]:
-    """Return the types and methods that MessagePack would have LangGraph call."""
+    """Return the types and methods that MessagePack would have LangGraph call.
+
+    Of short values it is remembered: the messages of a thread are written and read at each step.
+    """
+    data = bytes(data)
+    return _named_short(data) if len(data) <= _SHORT else _named(data)
+
+
+@lru_cache(maxsize=4096)
+def _named_short(data: bytes) -> list[Name]:
+    return _named(data)
+
+
+def _named(data: bytes) -> list[Name]:
     found: list[Name] = []
 
     def hook(code: int, inner: bytes) -> None:
