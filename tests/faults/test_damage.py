@@ -187,7 +187,7 @@ def test_a_log_that_lost_whole_appends_at_its_end_reads_as_it_was_before_them(
         bench.put(log.data[: truth.offset])
         with bench.reader() as store:
             assert store.session(ID).messages() == truth.messages
-            assert store.session(ID).verify().findings == []
+            assert store.session(ID).verify().ok
 
 
 NO_LOGS = {

@@ -21,7 +21,7 @@ ELSEWHERE = 2**22 + 1
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return where a store is, for a process that has another number than this system gives it."""
-    monkeypatch.setattr(names.os, "getpid", lambda: ELSEWHERE)
+    monkeypatch.setattr("hansard.log.names.os.getpid", lambda: ELSEWHERE)
     return tmp_path / "store"
 
 
@@ -115,7 +115,7 @@ def test_a_file_that_is_swept_before_it_is_locked_is_created_again(path: Path) -
         lock(descriptor, how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk.fcntl, "flock", swept_first)
+        patch.setattr(fcntl, "flock", swept_first)
         file = disk.Open(disk.create_file(directory.descriptor, name))
     assert not sweeps[0]
     assert disk.is_named(directory.descriptor, name, file.descriptor)

@@ -25,26 +25,29 @@ class HeldLock(msgspec.Struct, frozen=True):
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """A file that no event needs.
+    """A file, or a part of one, that no event needs.
 
     Attributes:
         what: "temporary" (a file that was being made), "staged" (a session that was being imported or
-            copied), or "damaged" (what a repair has kept).
+            copied), "damaged" (what a repair has kept), or "discarded" (fragments of unfinished appends,
+            inside an active log).
         where: the file.
-        bytes: its size.
+        bytes: its size, or that of the fragments.
         age: how many seconds ago it was last written.
         pid: the process that created it, as numbered in its PID namespace; None for what a repair has kept.
         living: a process holds the lock on it, and is still writing it.
         command: its command line, if it is at work on this machine.
+        count: how many fragments there are; 1 for a file.
     """
 
-    what: Literal["temporary", "staged", "damaged"]
+    what: Literal["temporary", "staged", "damaged", "discarded"]
     where: str
     bytes: int
     age: float
     pid: int | None = None
     living: bool = False
     command: str = ""
+    count: int = 1
 
 
 class Oddity(msgspec.Struct, frozen=True):

@@ -20,9 +20,11 @@ from hansard.backend.condition import (
     MarksFiles,
     Oddity,
 )
-from hansard.errors import Closed
-from hansard.log import disk, format, names, surroundings
+from hansard.errors import Closed, Damaged, DiskFailed, UnknownFormat, UnsafePath
+from hansard.log import disk, format, inspection, names, surroundings
+from hansard.log.reader import Reader
 from hansard.log.root import Root
+from hansard.log.segment import open_segment
 
 #: Of files that are odd in one way, so many are named.
 NAMED: Final = 20
@@ -135,7 +137,23 @@ class _Examiner:
                 age = self._now - status.modified
                 self._leftovers.append(Leftover("damaged", where, status.size, age))
             self._look_at(directory, name, where, status, "file" if ours else "")
+            if name == names.LOG and status.kind == "file":
+                self._look_for_fragments(directory, where, self._now - status.modified)
         self._look_at_links(directory, entries)
+
+    def _look_for_fragments(self, directory: int, where: str, age: float) -> None:
+        """Note what crashes have left in an active log, and later appends have discarded."""
+        # What is wrong with the log is for others to say.
+        with suppress(Damaged, UnknownFormat, DiskFailed, UnsafePath):
+            segment = open_segment(directory, where, None, writable=False)
+            if segment is None:
+                return
+            reader = Reader(segment)
+            pieces = reader.forwards(segment.start, reader.tail().mark)
+            found = [one.length for piece in pieces for one in inspection.discarded(piece.data)]
+            if found:
+                size = sum(found)
+                self._leftovers.append(Leftover("discarded", where, size, age, count=len(found)))
 
     def _look_at_cursors(self, directory: int, path: str) -> None:
         for name, where, status in self._entries(directory, path):

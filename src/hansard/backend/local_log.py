@@ -4,7 +4,8 @@ Above: `local`.  Below: `contract`, `event`, `log`.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -30,7 +31,7 @@ from hansard.event import codec
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import SESSION_FORKED, is_said
 from hansard.log import disk, format, inspection, names
-from hansard.log.chain import Chain, check_chain
+from hansard.log.chain import Chain, Part, check_chain
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
 from hansard.log.descriptors import SESSION
@@ -527,9 +528,9 @@ class LocalLog(Log):
                 check_chain(chain, reader, stream_of)
             for event in self.controls():
                 event.data  # noqa: B018 - decoded, to see that it can be
+            notes = _limited(self._look_at_lines(reader, tail, chain))
         except Damaged as error:
             return self._list_damage(error)
-        notes = list(islice(self._duplicates(reader, tail, chain), MAX_FINDINGS))
         if tail.size > tail.mark.offset:
             length = tail.size - tail.mark.offset
             reason = "an unfinished append, as a crash leaves one; the next append ends it"
@@ -539,20 +540,24 @@ class LocalLog(Log):
         self._clear_failure(tail)
         return notes
 
-    def _duplicates(self, reader: Reader, tail: Tail, chain: Chain | None) -> Iterator[Finding]:
-        """Yield a finding for each line that holds a key twice (F-13), which reading passes over."""
-        parts = [] if chain is None else [part for part, _ in chain.parts()]
-        ranges = [(part.reader, part.start, part.end) for part in parts]
-        for at, start, end in [*ranges, (reader, reader.segment.start, tail.mark)]:
-            for piece in at.forwards(start, end):
+    def _look_at_lines(self, reader: Reader, tail: Tail, chain: Chain | None) -> Iterator[Finding]:
+        """Yield what reading passes over: discarded fragments (F-29), and keys that occur twice (F-13)."""
+        sealed = [] if chain is None else [part for part, _ in chain.parts()]
+        for part in (*sealed, Part(reader, tail.mark)):
+            path = part.reader.segment.path
+            for piece in part.reader.forwards(part.start, part.end):
+                for fragment in inspection.discarded(piece.data):
+                    reason = (
+                        f"{fragment.reason}, as a crash leaves one; none of it was acknowledged"
+                    )
+                    yield Finding("note", path, fragment.offset, fragment.length, reason)
                 offset = piece.start.offset
                 for line in piece.data.split(b"\n"):
                     length = len(line) + 1
                     try:
                         codec.check_keys(line, "the record")
                     except InvalidEvent as error:
-                        reason = f"{error}; {DUPLICATE}"
-                        yield Finding("damage", at.segment.path, offset, length, reason)
+                        yield Finding("damage", path, offset, length, f"{error}; {DUPLICATE}")
                     offset += length
 
     def _verify_checkpoint(self, reader: Reader, chain: Chain) -> list[Finding]:
@@ -742,3 +747,14 @@ class LocalLog(Log):
         return [
             event for chunk in self.read(first - 1, first - 1 + count) for event in chunk.events()
         ]
+
+
+def _limited(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the first findings of each severity."""
+    counts = Counter[str]()
+    kept = []
+    for finding in findings:
+        counts[finding.severity] += 1
+        if counts[finding.severity] <= MAX_FINDINGS:
+            kept.append(finding)
+    return kept

@@ -25,6 +25,10 @@ _MOST_KNOWN: Final = 8
 _NO_OBJECT: Final = "not a record: its data are no JSON object"
 
 
+#: How the note begins that names a discarded fragment (F-29).
+_RECOVERED: Final = b'{"log":"recovered",'
+
+
 class Finding(NamedTuple):
     """Damage: where it is, how many bytes it takes, and what is wrong with them."""
 
@@ -185,6 +189,19 @@ def committed(segment: Segment, start: Mark, data: bytes, end: Mark) -> list[tup
             raise segment.damaged(item.offset, item.reason)
         kept.append((item.place, item.raw))
     return kept
+
+
+def discarded(data: bytes) -> Iterator[Finding]:
+    """Yield the fragments that were discarded, by the notes in lines that have been checked (F-29)."""
+    begin = data.find(_RECOVERED)
+    while begin >= 0:
+        end = data.find(b"\n", begin) + 1
+        raw = data[begin:end]
+        # Not inside another line; and not a note that a crash left unfinished.
+        if data[max(0, begin - 1) : begin] in {b"", b"\n"} and format.stored_crc(raw) is not None:
+            note = format.decode_recovered(format.decode_line(raw).data)
+            yield Finding(note.offset, note.bytes, "a discarded fragment of an unfinished append")
+        begin = data.find(_RECOVERED, end)
 
 
 def first_damage(segment: Segment, start: Mark, data: bytes) -> Damaged:

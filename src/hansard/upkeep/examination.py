@@ -23,7 +23,7 @@ from hansard.backend.condition import (
     Oddity,
 )
 from hansard.backend.contract import Backend
-from hansard.errors import HansardError, SessionDeleted
+from hansard.errors import HansardError, SessionDeleted, SessionNotFound
 
 #: With less room than this, compaction may have none to write a segment anew.
 _FEW_BYTES: Final = 100 * 1024 * 1024
@@ -145,8 +145,8 @@ def _sessions(backend: Backend, ids: list[str]) -> Iterator[Remark]:
             head = log.head()
             if log.failed():
                 failed.append(session_id)
-        except SessionDeleted:
-            continue
+        except (SessionDeleted, SessionNotFound):
+            continue  # deleted since it was listed
         except HansardError as error:
             backend.check_open()  # a closed store says so, and not that all of it cannot be read
             unreadable.append((session_id, str(error)))
@@ -343,7 +343,19 @@ def _leftovers(leftovers: list[Leftover]) -> Iterator[Remark]:
             "remove them when nobody needs them any more",
             len(kept),
         )
-    dead = [one for one in leftovers if one.what != "damaged" and not one.living]
+    torn = [one for one in leftovers if one.what == "discarded"]
+    if torn:
+        size = sum(one.bytes for one in torn)
+        yield Remark(
+            "note",
+            "discarded-fragment",
+            torn[0].where,
+            f"crashes have left fragments of unfinished appends, {size:,} bytes in all",
+            "none of them was acknowledged, and readers skip them; `hansard verify` lists them",
+            sum(one.count for one in torn),
+        )
+    files = {"temporary", "staged"}
+    dead = [one for one in leftovers if one.what in files and not one.living]
     if dead:
         size = sum(one.bytes for one in dead)
         yield Remark(

@@ -134,8 +134,8 @@ def verify_store(backend: Backend, session_ids: Iterable[str]) -> StoreReport:
     for session_id in sorted(session_ids):
         try:
             reports.append(verify_session(backend, session_id, sound))
-        except SessionDeleted:
-            continue
+        except (SessionDeleted, SessionNotFound):
+            continue  # deleted since it was listed
         except (DiskFailed, UnknownFormat, UnsafePath) as error:
             finding = Finding("damage", backend.where, 0, 0, str(error))
             reports.append(SessionReport(session_id, 0, [finding]))

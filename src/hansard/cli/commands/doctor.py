@@ -89,7 +89,9 @@ def _show(call: Call, found: "Examination") -> None:
         whose = f", of process {leftover.pid}" if leftover.pid is not None else ""
         state = f", in use {leftover.command}".rstrip() if leftover.living else ""
         place = _below(found, leftover.where)
-        screen.line(f"{place}: {leftover.what}, {size(leftover.bytes)}{whose}{state}", indent=13)
+        torn = leftover.what == "discarded"
+        what = many(leftover.count, "discarded fragment") if torn else leftover.what
+        screen.line(f"{place}: {what}, {size(leftover.bytes)}{whose}{state}", indent=13)
     screen.line()
     for remark in found.remarks:
         _show_remark(screen, remark)

@@ -1,0 +1,98 @@
+"""Discarded fragments of unfinished appends: `verify` and `doctor` report them, and `dump --json` is JSON."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import hansard as library
+from tests.cli.running import hansard
+
+#: What a crash may leave of an append: half a record, bytes that are not UTF-8, half a note about another.
+FRAGMENTS = (
+    b'{"seq":2,"time":"2026',
+    b"\xff\xfe\x00\x80\xed\xa0\x80",
+    b'{"log":"recovered","seq":1',
+)
+
+
+@pytest.fixture
+def torn(tmp_path: Path) -> Path:
+    """Return a store with a session to which was appended behind each of the fragments."""
+    path = tmp_path / "torn"
+    log = path / "sessions" / "s" / "log.jsonl"
+    for fragment in (b"", *FRAGMENTS):
+        with library.open(path, durability="os", auto_compact=False) as store:
+            # What a message says is no note.
+            store.session("s").add_message({"content": '\n{"log":"recovered",'})
+        if fragment is not FRAGMENTS[-1]:
+            following = FRAGMENTS[FRAGMENTS.index(fragment) + 1 if fragment else 0]
+            with log.open("ab") as file:
+                file.write(following)
+    return path
+
+
+def _places(path: Path) -> list[tuple[int, int]]:
+    data = (path / "sessions" / "s" / "log.jsonl").read_bytes()
+    closed = [fragment + b"~torn\n" for fragment in FRAGMENTS]
+    return [(data.index(line), len(line)) for line in closed]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_verify_reports_discarded_fragments(torn: Path, compacted: bool) -> None:
+    """F-29, N-33: file, offset and length of each are information; the exit code is 0, sealed or not."""
+    places = _places(torn)
+    if compacted:
+        with library.open(torn) as store:
+            store.session("s").compact()
+    done = hansard("verify", store=torn)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.count("a discarded fragment of an unfinished append") == len(FRAGMENTS)
+    document = hansard("verify", "--json", store=torn).json
+    assert document["ok"] is True
+    found = document["findings"]
+    assert [(one["offset"], one["length"]) for one in found] == places
+    assert {one["severity"] for one in found} == {"note"}
+
+
+def test_doctor_counts_discarded_fragments(torn: Path) -> None:
+    """F-29, N-33: how many there are, in which log, and how many bytes, as a note."""
+    size = sum(length for _, length in _places(torn))
+    done = hansard("doctor", store=torn)
+    assert (done.code, done.err) == (0, "")
+    assert f"sessions/s/log.jsonl: 3 discarded fragments, {size} B" in done.out
+    document = hansard("doctor", "--json", store=torn).json
+    assert document["ok"] is True
+    [remark] = document["remarks"]
+    assert (remark["code"], remark["severity"], remark["count"]) == (
+        "discarded-fragment",
+        "note",
+        3,
+    )
+    assert f"{size} bytes" in remark["reason"]
+
+
+def test_dump_prints_valid_json(torn: Path) -> None:
+    """N-36: every line that `dump --json` prints is JSON, whatever bytes a fragment is made of."""
+    out = hansard("dump", "s", "--json", store=torn).out
+    records = [json.loads(line) for line in out.splitlines()]
+    assert sum(bool(record["problem"]) for record in records) == len(FRAGMENTS)
+    assert (
+        sum(record["length"] for record in records)
+        == (torn / "sessions" / "s" / "log.jsonl").stat().st_size
+    )
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_jq_reads_a_log_with_fragments(torn: Path) -> None:
+    """The command that the guide gives skips fragments, and shows every record."""
+    done = subprocess.run(
+        ["jq", "-R", "-c", "fromjson? | .seq", torn / "sessions" / "s" / "log.jsonl"],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    # The header, four messages, and a note before each of three.
+    assert done.stdout.split() == ["0", "1", "1", "2", "2", "3", "3", "4"]
