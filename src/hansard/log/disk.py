@@ -140,6 +140,18 @@ def close_in_children(file: Open) -> None:
     _not_inherited.add(file)
 
 
+def next_data(descriptor: int, offset: int) -> int:
+    """Return where data begin at or after an offset, past a hole of a sparse file; or the file's end."""
+    seek_data = getattr(os, "SEEK_DATA", None)
+    if seek_data is None:  # pragma: no cover - not on every system
+        return offset
+    try:
+        return os.lseek(descriptor, offset, seek_data)
+    except OSError as error:
+        # ENXIO: there are none. Otherwise the file system does not tell holes from zeros.
+        return max(size(descriptor), offset) if error.errno == errno.ENXIO else offset
+
+
 def size(descriptor: int) -> int:
     """Return the size of an open file. A seek costs a third of an `fstat` here."""
     return os.lseek(descriptor, 0, os.SEEK_END)

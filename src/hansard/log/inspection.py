@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hansard.errors import Damaged
-from hansard.log import format
+from hansard.log import disk, format
 from hansard.log.format import Line, Mark
 from hansard.log.segment import Segment
 
@@ -87,6 +87,9 @@ def stream(segment: Segment) -> Iterator[tuple[bytes, int]]:
         if dropped or len(rest) > format.MAX_LINE:
             dropped += max(0, len(rest) - format.TRAILER)
             del rest[: -format.TRAILER]
+            # A hole is zeros, in which no line ends: a sparse file of a tebibyte is read in no time.
+            if hole := disk.next_data(segment.descriptor, offset) - offset:
+                offset, dropped, rest = offset + hole, dropped + hole, bytearray(len(rest))
     if dropped:
         yield bytes(rest), dropped + len(rest)
 

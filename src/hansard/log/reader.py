@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from hansard.errors import Damaged
-from hansard.log import format, inspection
+from hansard.log import disk, format, inspection
 from hansard.log.borders import first_mark, last_line
 from hansard.log.format import Line, Mark
 from hansard.log.segment import Segment
@@ -129,9 +129,15 @@ class Reader:
         if len(data) <= longest:
             return
         if data.find(b"\n", 0, longest) < 0:
-            # It began before: look for its first byte, so that the error names it.
+            # It began before: look for its first byte, so that the error names it. A hole is zeros, in
+            # which no line ends: a sparse file of a tebibyte is one such line, and costs nothing to make.
+            step = PIECE
             while begin > self.segment.start.offset:
-                step = min(PIECE, begin - self.segment.start.offset)
+                step = min(step, begin - self.segment.start.offset)
+                if disk.next_data(self.segment.descriptor, begin - step) >= begin:
+                    begin, step = begin - step, 2 * step
+                    continue
+                step = min(step, PIECE)
                 found = self.segment.read(begin - step, step).rfind(b"\n") + 1
                 begin += found - step
                 if found:

@@ -1,0 +1,177 @@
+"""Row 16: a file of the store is a pipe, a device, a link, another store's, or was crafted.
+
+Above: `campaign`.  Below: `hostile`, `nursery`.
+"""
+
+import contextlib
+import functools
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.crash import hostile
+from tools.crash.hostile import APART
+from tools.crash.nursery import nursery, start
+from tools.crash.row import Outcome, Row
+
+ROW = Row(16, "hostile files: nothing outside changes, nothing hangs, right or refused", 60, 600)
+
+#: Guises that say something only in some places.
+_ONLY = {
+    "a bomb": ("zst", "large", "dictionaries", "checkpoint"),
+    "a crafted database": ("index.db",),
+    "a crafted journal": ("index.db",),
+    "a crafted write-ahead log": ("index.db",),
+    hostile.LONGER: ("json", "zst", "checkpoint", "marks", "large", "dictionaries", "index.db"),
+}
+
+
+def prepare() -> None:
+    """Have a nursery and the stores ready, and know what is true of them."""
+    start()
+    truths()
+
+
+@functools.cache
+def truths() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what is true of the store, and of the other one."""
+    return tuple(_asked(path) for path in hostile.stores())  # type: ignore[return-value] # two
+
+
+def _asked(path: Path) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="hansard-hostile-") as folder:
+        shutil.copytree(path, Path(folder) / "store")
+        ended = _ask(Path(folder))
+    assert ended.result is not None, ended
+    wrong = {label: answer for label, answer in ended.result.items() if answer[0] != "is"}
+    assert not wrong, wrong
+    return ended.result  # type: ignore[no-any-return] # as `ask` returns it
+
+
+def _ask(folder: Path) -> Any:
+    return nursery().run(
+        "tools.crash.hostile:ask", store=str(folder / "store"), progress=str(folder / "progress")
+    )
+
+
+@dataclass
+class Disguise:
+    """One file, and what is in its place."""
+
+    file: str
+    guise: str
+
+    @property
+    def label(self) -> str:
+        """Which."""
+        return f"{self.file} is {self.guise}"
+
+    def run(self) -> Outcome:
+        """Make the store, ask everything, and compare the answers with the truth."""
+        folder = Path(tempfile.mkdtemp(prefix="hansard-hostile-"))
+        try:
+            shutil.copytree(hostile.stores()[0], folder / "store")
+            hostile.make_outside(folder / "outside")
+            before = hostile.contents(folder / "outside")
+            try:
+                hostile.disguise(folder / "store", self.file, self.guise, folder / "outside")
+            except PermissionError:
+                return Outcome(ok=True, label=self.label, skipped="devices need root")
+            size = _allocated(folder)
+            ended = _ask(folder)
+            wrong = list(self._wrong(ended, folder))
+            if hostile.contents(folder / "outside") != before:
+                wrong.append("something outside of the store has changed")
+            if _allocated(folder) - size > hostile.DISK:
+                wrong.append(f"the store takes {_allocated(folder) - size:,} bytes more")
+            return Outcome(ok=not wrong, label=self.label, detail="\n".join(wrong))
+        finally:
+            shutil.rmtree(folder)
+
+    def _wrong(self, ended: Any, folder: Path) -> Iterator[str]:
+        if ended.result is None:
+            last = (folder / "progress").read_text() if (folder / "progress").exists() else "?"
+            yield f"{last}: the process was ended by signal {ended.signal} {ended.error}"
+            return
+        for label, (kind, said) in ended.result.items():
+            if kind == "raised":
+                yield f"{label}: {said}"
+            elif label.startswith("change: kept "):
+                acknowledged = ended.result[label.replace("kept", "add")][0] == "is"
+                if acknowledged and said != [hostile.NEW]:
+                    yield f"{label}: an append was acknowledged, and is not there: {said}"
+            elif label.startswith("command:") and kind == "is" and said[1]:
+                yield f"{label}: exit code {said[0]}: {said[1]}"
+            elif kind == "refused" and not self._may_refuse(label):
+                yield f"{label}: refused: {said}"
+            elif kind == "is" and not self._is_right(label, said):
+                yield f"{label}: {said}, and the truth is {truths()[0].get(label)}"
+
+    def _may_refuse(self, label: str) -> bool:
+        """Return whether a question needs the file; listings never need that of one session."""
+        affected = hostile.affected(self.file)
+        if label.startswith("change:") or label.endswith(")") or APART in affected:
+            return True
+        session = label.rpartition(" ")[2]
+        if session in hostile.SESSIONS:
+            return session in affected
+        part = self.file.partition("/")[0]
+        wanted = label.rpartition(" ")[2]
+        if wanted == "stats" and part == "large":
+            return True  # it adds up what is there
+        return (wanted, part) in {("trash", "trash"), ("cursors", "cursors")} or (
+            wanted == "audit" and "~audit" in self.file
+        )
+
+    def _is_right(self, label: str, said: Any) -> bool:
+        truth, foreign = (truths()[place].get(label, ["is", None])[1] for place in (0, 1))
+        # A log that is valid in every way cannot be told from this store's own.
+        right = [truth, foreign] if self.guise == hostile.OTHERS else [truth]
+        affected = hostile.affected(self.file)
+        # Without its sessions, or its marker, it is another store.
+        if said in right or label.startswith("command:") or label[-1] == ")" or APART in affected:
+            return True
+        match label.rpartition(" ")[2]:
+            case "trash" | "cursors" | "audit" as wanted:
+                return f"{wanted}/" in f"{self.file}/".replace("~", "")
+            case "ids" | "hits" | "titles" as wanted:
+                if wanted == "titles":
+                    truth, said = truth.items(), said.items()
+                return {
+                    str(x) for x in set(truth) ^ set(said) if self._of(x) not in affected
+                } == set()
+            case "damaged":
+                return set(said) <= affected
+            case wanted:
+                of_many = "forks " in label or wanted in {"stats", "count", "latest"}
+                return bool(affected) and (of_many or wanted in affected)
+
+    @staticmethod
+    def _of(item: Any) -> str:
+        """Return the session that an item of a listing is about."""
+        return str(item[0] if isinstance(item, tuple) else item)
+
+
+def _allocated(folder: Path) -> int:
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(root, name)).st_blocks * 512
+    return total
+
+
+def cases(count: int, rng: random.Random) -> Iterator[Disguise]:
+    """Yield every file in every guise, or so many of them by chance."""
+    every = [
+        Disguise(file, guise)
+        for file in hostile.files()
+        for guise in (*hostile.GUISES, hostile.OTHERS, hostile.LONGER)
+        if any(part in file for part in _ONLY.get(guise, ("",)))
+    ]
+    yield from every if count >= len(every) else rng.sample(every, count)
