@@ -450,7 +450,7 @@ class Store:
             limit: at most so many; the page's `next` is the `cursor` for the rest.
             cursor: go on after a page.
             progress: called with the number of sessions that were looked at, and of how many, if some have
-                changed: the first time, all.
+                changed: the first time, all. Not by a scoped store: the numbers count sessions outside of it.
         """
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be 1 or more, not {limit!r}")
@@ -536,6 +536,7 @@ class Store:
             role: only messages of this role.
             limit: at most so many.
             progress: called with the number of events that were read, and of how many, if there are new ones.
+                Not by a scoped store.
         """
         if limit < 1:
             raise ValueError(f"limit must be 1 or more, not {limit!r}")
@@ -575,7 +576,7 @@ class Store:
         Args:
             prefix: only sessions whose ids begin so.
             progress: called with the number of sessions that were looked at, and of how many, if some have
-                changed.
+                changed. Not by a scoped store.
         """
         from hansard.index import finder
         from hansard.index.listing import Wanted
