@@ -7,6 +7,7 @@ link, a file of another store, a database that was crafted. Nothing outside of t
 may hang or take all memory, and every answer is right or refused with a HansardError.
 """
 
+import atexit
 import contextlib
 import functools
 import io
@@ -82,6 +83,7 @@ def make(path: Path, salt: str) -> None:
 def stores() -> tuple[Path, Path]:
     """Return the store of this process that is copied for each case, and another one."""
     place = Path(tempfile.mkdtemp(prefix="hansard-hostile-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     make(place / "store", "refund")
     make(place / "other", "foreign")
     return place / "store", place / "other"

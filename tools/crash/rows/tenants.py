@@ -7,6 +7,7 @@ all that there is, with the same words, titles and metadata. Every public method
 sessions is called in both, found by `dir`: an answer, an error or a progress that differs is a leak.
 """
 
+import atexit
 import functools
 import json
 import random
@@ -103,6 +104,7 @@ REFUSED_FOR_FORKS: Final = {"Store.prune", "Store.purge", "Session.drop_history"
 def made() -> Path:
     """Return a directory with the stores, made when it is first asked for."""
     place = Path(tempfile.mkdtemp(prefix="hansard-tenants-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     for name, more in STORES.items():
         with small(), opened(place / name) as store:
             common(store)
