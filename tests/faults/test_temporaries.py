@@ -70,10 +70,6 @@ def _import(store: hansard.Store, tmp: Path) -> None:
     store.import_session((tmp / "export.jsonl").read_bytes(), id="imported")
 
 
-def _keep_large(store: hansard.Store, _: Path) -> None:
-    store.session("s").add_message({"text": "large " * 10_000})
-
-
 def _repair(store: hansard.Store, tmp: Path) -> None:
     log = tmp / "store" / names.SESSIONS / "s" / names.LOG
     log.write_bytes(log.read_bytes().replace(b"said 3", b"SAID 3"))
@@ -84,13 +80,13 @@ def _probe(store: hansard.Store, _: Path) -> None:
     store.health()
 
 
-WORK = (_begin, _compact, _import, _keep_large, _repair, _probe)
+WORK = (_begin, _compact, _import, _repair, _probe)
 
 
 @pytest.mark.parametrize("work", WORK)
 def test_what_is_in_use_is_not_swept(path: Path, work: Callable[..., None]) -> None:
     """N-38: work goes well though processes that do not see this one sweep its directories all the time."""
-    with hansard.open(path, large_content=4096, auto_compact=False) as store:
+    with hansard.open(path, auto_compact=False) as store:
         for number in range(5):
             store.session("s").add_message({"text": f"said {number}"})
         path.with_name("export.jsonl").write_bytes(b"".join(store.session("s").export()))

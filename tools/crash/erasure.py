@@ -5,6 +5,7 @@ frames, wherever these begin. The words of a full-text index are stored without 
 before, so the second half of a needle counts as well: take random ASCII letters, 12 or more.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,12 +24,6 @@ def leaks(store: str | Path, needle: str) -> list[str]:
     if str(store).startswith("postgres"):
         return _leaks_in_server(str(store), needle)
     root = Path(store)
-    dictionaries = [zstandard.ZstdCompressionDict(b"")]
-    for path in sorted((root / "dictionaries").glob("*")):
-        content = path.read_bytes()
-        at = content.find(b"\x37\xa4\x30\xec")
-        if at >= 0:
-            dictionaries.append(zstandard.ZstdCompressionDict(content[at:]))
     found = []
     for path in sorted(root.rglob("*")):
         where = str(path.relative_to(root))
@@ -38,7 +33,7 @@ def leaks(store: str | Path, needle: str) -> list[str]:
             content = path.read_bytes()
             if has(content, needle):
                 found.append(where)
-            elif any(has(frame, needle) for frame in _unpacked(content, dictionaries)):
+            elif any(has(frame, needle) for frame in _unpacked(content)):
                 found.append(f"{where}: zstd")
     return found
 
@@ -56,16 +51,11 @@ def _forms(needle: str) -> set[bytes]:
     return {text.lower().encode(errors="surrogatepass") for text in texts}
 
 
-def _unpacked(content: bytes, dictionaries: list[zstandard.ZstdCompressionDict]) -> Iterator[bytes]:
+def _unpacked(content: bytes) -> Iterator[bytes]:
     at = content.find(_FRAME)
     while at >= 0:
-        for dictionary in dictionaries:
-            unpacker = zstandard.ZstdDecompressor(dict_data=dictionary).decompressobj()
-            try:
-                yield unpacker.decompress(content[at:])[:_LARGEST]
-                break
-            except zstandard.ZstdError:
-                continue
+        with contextlib.suppress(zstandard.ZstdError):
+            yield zstandard.ZstdDecompressor().decompressobj().decompress(content[at:])[:_LARGEST]
         at = content.find(_FRAME, at + 1)
 
 

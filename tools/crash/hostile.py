@@ -43,21 +43,19 @@ _HUGE: Final = 2**40
 #: The session that shares no file with the others but those of the whole store.
 APART: Final = "apart"
 
-SESSIONS: Final = ("s", "child", "t", "large", APART)
+SESSIONS: Final = ("s", "child", "t", APART)
 
 #: What is appended.
 NEW: Final = {"n": "new"}
 
-#: Enough of them to be worth a dictionary.
-FILLERS: Final = tuple(f"filler-{number}" for number in range(8))
+#: A session in the trash.
+DELETED: Final = "deleted"
 
 
 def make(path: Path, salt: str) -> None:
     """Make a store with a file of each kind. `salt`: what is said in it."""
-    with small(), opened(path, large_content=10_000) as store:
-        for filler in FILLERS:
-            text = f"{salt} is what we all say, again and again, and more than once"
-            store.session(filler).add_messages([{"role": "user", "content": text}] * 30)
+    with small(), opened(path) as store:
+        store.session(DELETED).add_message({"role": "user", "content": salt})
         session = store.session("s")
         session.set_metadata(title=f"title {salt}")
         session.add_messages(
@@ -69,14 +67,13 @@ def make(path: Path, salt: str) -> None:
         session.compact()
         session.add_message({"role": "user", "content": f"{salt} last"})
         session.fork("child", at=4).add_message({"role": "user", "content": f"{salt} child"})
-        store.session("large").add_message({"role": "tool", "content": f"{salt} much " * 2_000})
         for name in ("t", APART):
             store.session(name).add_messages([{"role": "user", "content": f"{salt} {name}"}] * 3)
         store.search(salt)
         with store.follow(cursor="c") as follower:
             for _ in range(3):
                 follower.take(10)
-        store.delete("filler-7")
+        store.delete(DELETED)
 
 
 @functools.cache
@@ -95,10 +92,20 @@ def files() -> list[str]:
     path = stores()[0]
     for each in sorted(path.rglob("*")):
         name = str(each.relative_to(path))
-        if re.match(r"sessions/(?!s\b|(child|~audit)/log)|trash/[^/]*/(?!log)", name):
-            continue  # the same as in the session `s`
+        if re.match(r"sessions/(?!s\b|(child|~audit)/log)|trash/[^/]*/(?!log)|index-", name):
+            continue  # the same as in the session `s`; or the index, whose name is another in a copy
         found.setdefault(re.sub(r"[0-9a-f]{2,}", "0", name), name)
-    return [*found.values(), *(f"index.db-{end}" for end in ("wal", "shm", "journal"))]
+    return [*found.values(), *(f"index.db{end}" for end in ("", "-wal", "-shm", "-journal"))]
+
+
+def _place(store: Path, name: str) -> Path:
+    """Return the path of a file; `index.db` is the database that this copy of the store has created."""
+    if not name.startswith("index.db"):
+        return store / name
+    with hansard.open(store) as opened_again:
+        opened_again.search("refund")
+    (found,) = store.glob("index-*.db")
+    return found.with_name(found.name + name.removeprefix("index.db"))
 
 
 def affected(name: str) -> set[str]:
@@ -108,13 +115,9 @@ def affected(name: str) -> set[str]:
     match part:
         case "sessions" if session:
             return {"s": {"s", "child"}}.get(session, {session})
-        case "large":
-            return {"large"}
-        case "dictionaries":
-            return {"s", "child", *FILLERS}
-        case "cursors" | "index.db" | "marks" | "trash":
+        case "cursors" | "marks" | "trash":
             return set()
-    return set() if part.startswith("index.db") else {*SESSIONS, *FILLERS}
+    return set() if part.startswith("index") else {*SESSIONS}
 
 
 # -- what is put in the place of a file ---------------------------------------------------------
@@ -206,7 +209,7 @@ LONGER: Final = "itself, and zeros without end"
 
 def disguise(store: Path, name: str, guise: str, outside: Path) -> None:
     """Put something else in the place of a file."""
-    path = store / name
+    path = _place(store, name)
     if guise == LONGER:
         if path.is_file():
             os.truncate(path, _HUGE)
@@ -218,7 +221,7 @@ def disguise(store: Path, name: str, guise: str, outside: Path) -> None:
     if guise != OTHERS:
         GUISES[guise](path, outside)
         return
-    source = stores()[1] / name
+    source = _place(stores()[1], name)
     if source.is_dir():
         shutil.copytree(source, path)
     elif source.is_file():
@@ -301,7 +304,6 @@ def changes(path: str) -> Iterator[tuple[str, Question]]:
     yield "(restore)", lambda store: store.restore("filler-7")
     yield "(delete)", lambda store: store.delete("filler-5")
     yield "(purge)", lambda store: store.purge("filler-5")
-    yield "(collect)", lambda store: store.collect_large()
 
 
 def _again(_: hansard.Store, path: str, name: str) -> object:

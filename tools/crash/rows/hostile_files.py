@@ -23,11 +23,11 @@ ROW = Row(16, "hostile files: nothing outside changes, nothing hangs, right or r
 
 #: Guises that say something only in some places.
 _ONLY = {
-    "a bomb": ("zst", "large", "dictionaries", "checkpoint"),
+    "a bomb": ("zst", "checkpoint"),
     "a crafted database": ("index.db",),
     "a crafted journal": ("index.db",),
     "a crafted write-ahead log": ("index.db",),
-    hostile.LONGER: ("json", "zst", "checkpoint", "marks", "large", "dictionaries", "index.db"),
+    hostile.LONGER: ("json", "zst", "checkpoint", "marks", "index.db"),
 }
 
 
@@ -122,8 +122,6 @@ class Disguise:
             return session in affected
         part = self.file.partition("/")[0]
         wanted = label.rpartition(" ")[2]
-        if wanted == "stats" and part == "large":
-            return True  # it adds up what is there
         return (wanted, part) in {("trash", "trash"), ("cursors", "cursors")} or (
             wanted == "audit" and "~audit" in self.file
         )

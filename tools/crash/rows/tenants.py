@@ -184,7 +184,6 @@ _NOON: Final = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
 #: What is asked of a store, by the method's name.
 STORE: Final[dict[str, list[Question]]] = {
     "audit": [lambda s: [*s.audit()]],
-    "collect_large": [lambda s: s.collect_large(dry_run=True)],
     "compact": [
         lambda s: _with_progress(lambda **k: s.compact(dry_run=True, **k)),
         lambda s: _with_progress(s.compact),
