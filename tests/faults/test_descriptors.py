@@ -65,7 +65,7 @@ for number in range(30):
     store.session(f"s{number}").add_message({"turn": 1})
 threads = [
     threading.Thread(target=store.session(f"s{number}").add_message, args=({"turn": 2},))
-    for number in range(30)
+    for number in range(5)
 ]
 for thread in threads:
     thread.start()
@@ -73,7 +73,8 @@ for thread in threads:
     thread.join()
 for descriptor in taken:
     os.close(descriptor)
-assert [store.session(f"s{number}").seq for number in range(30)] == [3] * 20 + [2] * 10
+seqs = [store.session(f"s{number}").seq for number in range(30)]
+assert seqs == [3] * 5 + [2] * 15 + [1] * 10, seqs
 assert store.verify().ok
 """
 

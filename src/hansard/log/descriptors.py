@@ -42,9 +42,10 @@ class Holder(Protocol):
 #: Open stores: each keeps its own directory, by which it is found after it was renamed.
 stores: "WeakSet[object]" = WeakSet()
 
-#: Guards the two below; held for a moment only. An RLock, for signal handlers.
+#: Guards the three below; held for a moment only. An RLock, for signal handlers.
 _mutex = threading.RLock()
 _recent: "OrderedDict[ref[Holder], int]" = OrderedDict()
+_latest: "ref[Holder] | None" = None
 _total = 0
 
 
@@ -62,10 +63,13 @@ def total() -> int:
 
 def use(holder: Holder) -> None:
     """Note that a holder is about to open files; close those of the ones unused for longest."""
-    global _total  # noqa: PLW0603 - one budget for the process is the point
+    global _latest, _total  # noqa: PLW0603 - one budget for the process is the point
+    me = ref(holder)
+    if me is _latest:
+        return
     over: list[Holder] = []
     with _mutex:
-        me = ref(holder)
+        _latest = me
         _total += holder.descriptors - _recent.pop(me, 0)
         _recent[me] = holder.descriptors
         most = budget()
@@ -81,8 +85,9 @@ def use(holder: Holder) -> None:
 
 def relieve() -> None:
     """Close everything that is idle."""
-    global _total  # noqa: PLW0603 - as above
+    global _latest, _total  # noqa: PLW0603 - as above
     with _mutex:
+        _latest = None
         holders = [found for one in _recent if (found := one()) is not None]
         _recent.clear()
         _total = 0
