@@ -20,6 +20,8 @@ TRIED = (
     ("sessions/s/checkpoint", hostile.OTHERS),
     ("sessions/s/00000000000000000001.jsonl.zst", "a bomb"),
     ("marks/epoch", "a socket"),
+    ("index.db", "a pipe"),
+    ("index.db-journal", "a crafted journal"),
     ("trash", "a full directory"),
 )
 

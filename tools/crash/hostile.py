@@ -51,11 +51,15 @@ NEW: Final = {"n": "new"}
 #: A session in the trash.
 DELETED: Final = "deleted"
 
+#: One that is deleted and purged.
+SPARE: Final = "spare"
+
 
 def make(path: Path, salt: str) -> None:
     """Make a store with a file of each kind. `salt`: what is said in it."""
     with small(), opened(path) as store:
-        store.session(DELETED).add_message({"role": "user", "content": salt})
+        for name in (DELETED, SPARE):
+            store.session(name).add_message({"role": "user", "content": salt})
         session = store.session("s")
         session.set_metadata(title=f"title {salt}")
         session.add_messages(
@@ -301,9 +305,9 @@ def changes(path: str) -> Iterator[tuple[str, Question]]:
     yield "(redact)", _about("s", lambda session: session.redact(3))
     yield "(prune)", lambda store: store.prune(older_than=1, dry_run=True)
     yield "(copy)", _copy
-    yield "(restore)", lambda store: store.restore("filler-7")
-    yield "(delete)", lambda store: store.delete("filler-5")
-    yield "(purge)", lambda store: store.purge("filler-5")
+    yield "(restore)", lambda store: store.restore(DELETED)
+    yield "(delete)", lambda store: store.delete(SPARE)
+    yield "(purge)", lambda store: store.purge(SPARE)
 
 
 def _again(_: hansard.Store, path: str, name: str) -> object:
