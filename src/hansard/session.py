@@ -35,7 +35,7 @@ from hansard.event.kinds import (
     read,
 )
 from hansard.reading import At, Reading
-from hansard.state import fold, views
+from hansard.state import fold, lineage, views
 from hansard.state.views import View
 from hansard.stream import Stream
 
@@ -331,7 +331,8 @@ class Session(Reading):
         one of the two from now on does not reach the other, but for redactions of what the child inherited.
 
         Args:
-            id: the child's id; a fresh one if it is not given. `SessionExists` if there is such a session.
+            id: the child's id; a fresh one if it is not given. `SessionExists` if there is such a session,
+                `InvalidEvent` if this one comes from 10,000 forks of forks.
             at: a seq, the label of a snapshot, or a time (a datetime with a time zone).
         """
         head = self._log.head()
@@ -348,7 +349,10 @@ class Session(Reading):
         child = Session(self._backend, id)
         # First what the child stands on: after a power cut the parent must not have less than it.
         self._log.sync()
+        depth = lineage.next_depth(self._log)
         data = {"parent": self.id, "seq": seq, "created": head.created}
+        if depth > 1:
+            data["depth"] = depth
         draft = Draft(SESSION_FORKED, codec.encode(data), SESSION_FORKED in CONTROL)
         child._log.append([draft], new_only=True, before=seq)
         try:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard.backend.local_log import LocalLog
 from hansard.backend.memory import MemoryBackend
 from hansard.event import kinds
 from hansard.log import disk
-from hansard.state import fold
+from hansard.state import fold, lineage
 
 MANY = 600
 
@@ -144,3 +145,68 @@ def test_what_was_kept_of_another_session_of_that_name_does_not_count(tmp_path: 
         assert (session.title, len(session.messages())) == (None, 5)
         again.set_metadata(new=True)
         assert (session.title, session.metadata) == (None, {"new": True})
+
+
+def test_listing_and_searching_cost_the_same_for_a_chain_of_forks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-52: a fork of a fork of a fork costs as many looks at logs as a fork of one session does."""
+    looks: dict[str, list[int]] = {"chain": [], "star": []}
+    for shape, found in looks.items():
+        for count in (30, 60):
+            path = tmp_path / f"{shape} {count}"
+            with hansard.open(path, durability="os", auto_compact=False) as store:
+                root = last = store.session("s0")
+                root.add_message({"role": "user", "content": "hello"})
+                for number in range(1, count):
+                    last = (last if shape == "chain" else root).fork(f"s{number}")
+                    last.add_message({"role": "user", "content": f"word{number}"})
+                with monkeypatch.context() as patch:
+                    counted = Counted(patch)
+                    counted.watch(LocalLog, "_look")
+                    assert store.count() == count
+                    assert store.search("word7")
+                    found.append(counted.calls)
+                assert store.sessions(prefix="s7").items[0].message_count in {2, 8}
+    for once, twice in looks.values():
+        assert twice <= 2.2 * once
+    assert looks["chain"][1] <= 1.5 * looks["star"][1]
+
+
+def test_a_chain_of_forks_that_is_too_deep_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-52: beyond a stated depth, a fork is refused, and no session is made."""
+    monkeypatch.setattr(lineage, "MAX_DEPTH", 5)
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        session = store.session("s0")
+        session.add_message({"n": 0})
+        for number in range(1, 6):
+            session = session.fork(f"s{number}")
+        with pytest.raises(hansard.InvalidEvent, match="5 is the limit"):
+            session.fork("s6")
+        assert store.count() == 6
+        assert store.session("s2").fork("other").parent == "s2"
+
+
+def test_what_an_ancestor_takes_out_reaches_every_fork_of_a_chain(tmp_path: Path) -> None:
+    """N-64: a listing and a search of a chain agree with its logs, whoever has taken out what."""
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        session = store.session("s0")
+        session.set_metadata(title="plain title", note="rosebud")
+        session.add_message({"role": "user", "content": "rosebud"})
+        for number in range(1, 8):
+            session = session.fork(f"s{number}", at=None if number % 3 else 2)
+            session.add_message({"role": "user", "content": f"word{number}"})
+            if number == 4:
+                session.scrub("rosebud")
+        assert store.search("rosebud")
+        for changed in ("s2", "s0"):
+            store.session(changed).scrub("rosebud")
+            for info in store.sessions(limit=None).items:
+                state = store.session(info.id).state()
+                assert (info.metadata, info.message_count) == (state.metadata, state.message_count)
+                shown = repr(store.session(info.id).messages())
+                hits = {hit.session for hit in store.search("rosebud", session=info.id)}
+                assert ("rosebud" in shown) == (info.id in hits), info.id
+        assert not store.search("rosebud")

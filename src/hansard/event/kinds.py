@@ -86,12 +86,14 @@ _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=1024, pattern=r"\A[^\
 class SessionForked(msgspec.Struct, omit_defaults=True):
     """The first event of a child: it begins where its parent was at `seq`.
 
-    `created`: when the parent began. A later session of the same name is not the parent.
+    `created`: when the parent began. A later session of the same name is not the parent. `depth`: how many
+    sessions it comes from, one forked from the other.
     """
 
     parent: _Id
     seq: int
     created: str = ""
+    depth: int = 1
 
 
 class SessionSnapshotted(msgspec.Struct):

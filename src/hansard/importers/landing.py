@@ -23,6 +23,7 @@ import msgspec
 from hansard.backend.contract import Backend, Log
 from hansard.errors import (
     Damaged,
+    InvalidEvent,
     InvalidSessionId,
     SeqConflict,
     SessionDeleted,
@@ -83,6 +84,7 @@ class _Parent(msgspec.Struct):
     items: int
     places: Places
     metadata: dict[str, Any]
+    depth: int
 
 
 class Landing:
@@ -163,15 +165,16 @@ class Landing:
             head = own.head()
             if head is None:
                 return None
+            depth = lineage.next_depth(own)
             log = lineage.whole(self._backend, own)
             places = Places.of(log)
             if places is None or not places.holds(log, made.items[: fork.items]):
                 return None
-        except (Damaged, InvalidSessionId, SessionDeleted, UnknownFormat):
+        except (Damaged, InvalidEvent, InvalidSessionId, SessionDeleted, UnknownFormat):
             return None
         seq = places.seq(fork.items)
         metadata = fold.metadata_of(log.controls(seq))
-        return _Parent(parent_id, seq, head.created, fork.items, places, metadata)
+        return _Parent(parent_id, seq, head.created, fork.items, places, metadata, depth)
 
     def _check_fork(self, session_id: str) -> None:
         """Raise if the parent was purged at the last moment; like a fork that came too late."""
@@ -276,6 +279,8 @@ def _forked(made: Made, tally: dict[str, Any], parent: _Parent) -> list[Draft]:
     others = dict.fromkeys(parent.metadata.keys() - made.metadata.keys() - {IMPORTED})
     changed = {**others, **made.metadata, IMPORTED: tally}
     forked = {"parent": parent.id, "seq": parent.seq, "created": parent.created}
+    if parent.depth > 1:
+        forked["depth"] = parent.depth
     return [
         _control(SESSION_FORKED, forked, begun),
         _control(METADATA_SET, {"metadata": changed}, begun),

@@ -17,8 +17,15 @@ import msgspec
 from hansard.backend.contract import Backend, Unwatched, Watch
 from hansard.errors import DiskFailed, SessionDeleted
 from hansard.index.database import RESIDUE, Database
-from hansard.index.description import Description, Known, describe, describe_damaged
+from hansard.index.description import (
+    UNSETTLING,
+    Description,
+    Known,
+    describe,
+    describe_damaged,
+)
 from hansard.index.entry import SessionInfo
+from hansard.state.fork_graph import ForkGraph
 from hansard.upkeep.survey import UNREADABLE
 
 #: So many sessions are looked at each time although nobody says that they have changed: all of a store that
@@ -47,6 +54,9 @@ Progress = Callable[[int, int], None]
 
 encode = msgspec.json.Encoder().encode
 decode_info = msgspec.json.Decoder(SessionInfo).decode
+
+#: How often a pass describes forks again because something was taken out of what they inherit meanwhile.
+_ROUNDS: Final = 3
 
 
 class Catalogue:
@@ -132,6 +142,9 @@ class _Pass:
         self._database = database
         self._stamps = stamps
         self._progress = progress
+        #: What forks inherit, as this pass has read it; and, by True, for those that are read whole.
+        self._graphs: dict[bool, ForkGraph] = {}
+        self._rounds = 0
         #: Sessions whose forks must be counted again.
         self._parents: set[str] = set()
         #: Sessions whose forks must be described again; true: and read whole.
@@ -141,7 +154,7 @@ class _Pass:
         """Describe sessions anew, and those that depend on them."""
         self._look_at(dict.fromkeys(wanted, False))
         done = set(wanted)
-        while self._unsettled:
+        while self._unsettled or self._has_moved(done):
             parents, self._unsettled = self._unsettled, {}
             forks: dict[str, bool] = {}
             for parent, thorough in parents.items():
@@ -155,6 +168,18 @@ class _Pass:
         counted = sorted(self._parents)
         for place in range(0, len(counted), _TOGETHER):
             self._count_children(counted[place : place + _TOGETHER])
+
+    def _has_moved(self, done: set[str]) -> bool:
+        """Say whether something was taken out of a session after its forks were described: they are again."""
+        graphs, self._graphs = self._graphs, {}
+        self._rounds += 1
+        if self._rounds > _ROUNDS:
+            return False  # the next pass sees the rest
+        for graph in graphs.values():
+            self._unsettled.update(dict.fromkeys(graph.moved(UNSETTLING), False))
+        if self._unsettled:
+            done.clear()
+        return bool(self._unsettled)
 
     def _look_at(self, wanted: dict[str, bool], *, inherited: bool = False) -> None:
         ids = sorted(wanted)
@@ -194,7 +219,12 @@ class _Pass:
                 self._parents.add(row[1])
         try:
             # Without a stamp it is gone; or what has its name is no session, and was never one.
-            found = describe(backend, session_id, known, thorough=thorough) if stamp else None
+            graph = self._graph(thorough=thorough)
+            found = (
+                describe(backend, session_id, known, graph=graph, thorough=thorough)
+                if stamp
+                else None
+            )
         except SessionDeleted:
             found = None
         except UNREADABLE as error:
@@ -206,6 +236,12 @@ class _Pass:
                 self._remove(row[0], session_id)
             return
         self._keep(None if row is None else row[0], stamp, found)
+
+    def _graph(self, *, thorough: bool) -> ForkGraph:
+        found = self._graphs.get(thorough)
+        if found is None:
+            found = self._graphs[thorough] = ForkGraph(self._backend, thorough=thorough)
+        return found
 
     # -- rows -----------------------------------------------------------------------------------
 

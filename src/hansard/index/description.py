@@ -15,15 +15,16 @@ from hansard.backend.contract import Backend, Head, Log
 from hansard.errors import HansardError
 from hansard.event.kinds import MESSAGE_REDACTED, SESSION_REPAIRED, SessionForked
 from hansard.index.entry import SessionInfo
-from hansard.state import checkpoint, fold, lineage
+from hansard.state import checkpoint, fold, lineage, redaction
 from hansard.state.activity import HOUSEKEEPING, last_activity
 from hansard.state.fold import EMPTY, State
+from hansard.state.fork_graph import ForkGraph, saved_state
 from hansard.state.redaction import Redactions
 from hansard.upkeep.survey import origin_of
 from hansard.workspace import Workspace
 
 #: After these, what forks of a session inherit is something else.
-_UNSETTLING: Final = (MESSAGE_REDACTED, SESSION_REPAIRED)
+UNSETTLING: Final = (MESSAGE_REDACTED, SESSION_REPAIRED)
 
 #: So many bytes of checksum stand before the state that is kept.
 _CHECK: Final = 4
@@ -55,11 +56,21 @@ class Description(NamedTuple):
 
 
 def describe(
-    backend: Backend, session_id: str, known: Known | None = None, *, thorough: bool = False
+    backend: Backend,
+    session_id: str,
+    known: Known | None = None,
+    *,
+    graph: ForkGraph | None = None,
+    thorough: bool = False,
 ) -> Description | None:
     """Describe a session; None if there is none. Raises if it is deleted, or cannot be read.
 
-    `thorough`: read all of it, also what a compaction has saved the state of.
+    Args:
+        backend: where it is.
+        session_id: the session.
+        known: what was said of it before.
+        graph: what forks inherit, if others of the store are described, too; for thorough ones if so.
+        thorough: read all of it, also what a compaction has saved the state of.
     """
     own = backend.log(session_id)
     head = own.head()
@@ -69,22 +80,45 @@ def describe(
     if known is not None and (known.seq, known.size) == (head.seq, head.size):
         # It was changed, and neither grew nor was compacted: somebody has found it damaged, or has written
         # into it. What was said of it is not believed, nor is anything that saves reading it.
-        known, thorough = None, True
-    log = lineage.whole(backend.whole, own)
-    redactions = lineage.redactions_of(log)
-    start = _resume(log, head, known, redactions)
-    folded = _Folded(start or EMPTY)
-    folded.add(log, head, redactions, thorough=thorough)
+        known, thorough, graph = None, True, None
+    basis = _basis(backend, own, graph or ForkGraph(backend, thorough=thorough))
+    redactions = basis.redactions
+    start = _resume(own, head, known, redactions)
+    folded = _Folded(start or basis.state)
+    folded.add(basis, head, thorough=thorough)
     if start is not None and folded.repaired:
         # What was folded before may have been mended since.
-        start, folded = None, _Folded(EMPTY)
-        folded.add(log, head, redactions, thorough=thorough)
+        start, folded = None, _Folded(basis.state)
+        folded.add(basis, head, thorough=thorough)
     updated = folded.activity
     if not updated:
         # Nothing but housekeeping is new.
         updated = known.updated if known and start is not None else last_activity(own, head)
-    found = _describe(log, head, folded.state, updated, redactions)
+    found = _describe(basis, head, folded.state, updated)
     return found._replace(resumed=start is not None)
+
+
+class _Basis(NamedTuple):
+    """What a description begins with, and the events that are added to it."""
+
+    #: The session itself; or with what it inherits, if that adds up to something else for it.
+    log: Log
+    redactions: Redactions
+    state: State
+    workspace: Workspace | None
+
+
+def _basis(backend: Backend, own: Log, graph: ForkGraph) -> _Basis:
+    first = own.first()
+    taken = redaction.of(own.controls())
+    if first is None or lineage.origin(first) is None:
+        return _Basis(own, taken, EMPTY, None)
+    inherited = graph.inherited(own.session_id, first)
+    redactions = inherited.with_own(taken, first.seq - 1)
+    if redactions is None:
+        log = lineage.whole(backend.whole, own)
+        return _Basis(log, lineage.redactions_of(log), EMPTY, None)
+    return _Basis(own, redactions, inherited.state, inherited.workspace)
 
 
 def describe_damaged(backend: Backend, session_id: str, error: HansardError) -> Description:
@@ -112,10 +146,11 @@ class _Folded:
     def repaired(self) -> bool:
         return self.state.kinds.get(SESSION_REPAIRED) != self._repairs
 
-    def add(self, log: Log, head: Head, redactions: Redactions, *, thorough: bool) -> None:
+    def add(self, basis: _Basis, head: Head, *, thorough: bool) -> None:
         """Add the events that are new."""
+        log, redactions = basis.log, basis.redactions
         if not self.state.seq and not thorough:
-            self.state = _saved(log, head, redactions)
+            self.state = saved_state(log, head.seq, redactions)
         for chunk in log.read(after=self.state.seq, upto=head.seq):
             events = chunk.events()
             self.state = fold.apply_all(self.state, [redactions.mask(event) for event in events])
@@ -140,21 +175,12 @@ def _resume(log: Log, head: Head, known: Known | None, redactions: Redactions) -
     return state if last and last[-1].stamp == state.updated else None
 
 
-def _saved(log: Log, head: Head, redactions: Redactions) -> State:
-    """Return the state that a compaction saved of the session itself, or of what it inherits."""
-    stretches = log.stretches if isinstance(log, lineage.Lineage) else ()
-    oldest, upto = (stretches[0].log, stretches[0].upto) if stretches else (log, head.seq)
-    known = oldest.checkpoint()
-    if known is None or known[0] > upto:
-        return EMPTY
-    return checkpoint.load(known[1], redactions) or EMPTY
-
-
-def _describe(
-    log: Log, head: Head, state: State, updated: str, redactions: Redactions
-) -> Description:
+def _describe(basis: _Basis, head: Head, state: State, updated: str) -> Description:
+    log, redactions = basis.log, basis.redactions
     forked: SessionForked | None = lineage.origin(log.first())
-    workspace = _workspace(log, head, redactions)
+    workspace = basis.workspace
+    for event in log.controls(head.seq):
+        workspace = workspaces.of(redactions.mask(event), workspace)
     usage = state.usage.values()
     info = SessionInfo(
         log.session_id,
@@ -180,12 +206,5 @@ def _describe(
         workspace,
         forked.created if forked else "",
         crc32(saved).to_bytes(_CHECK) + saved,
-        sum(state.kinds.get(kind, 0) for kind in _UNSETTLING),
+        sum(state.kinds.get(kind, 0) for kind in UNSETTLING),
     )
-
-
-def _workspace(log: Log, head: Head, redactions: Redactions) -> Workspace | None:
-    found: Workspace | None = None
-    for event in log.controls(head.seq):
-        found = workspaces.of(redactions.mask(event), found)
-    return found

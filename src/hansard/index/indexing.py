@@ -183,14 +183,11 @@ class _Step:
     def _read(self, session_id: str) -> bool:
         """Read what is new of a session; say whether that was all."""
         database = self._database
-        row = database.one(
-            "SELECT title, state FROM session WHERE id = ? AND NOT damaged", session_id
-        )
+        row = database.one("SELECT title FROM session WHERE id = ? AND NOT damaged", session_id)
         talk = self._transcript.find(session_id)
         if row is not None:
             try:
-                title, state = row
-                return self._transcript.read_living(session_id, talk, title, state, self._count)
+                return self._transcript.read_living(session_id, talk, row[0], self._count)
             except SessionDeleted:
                 pass  # since the catalogue was brought up to date
             except UNREADABLE:

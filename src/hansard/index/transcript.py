@@ -24,8 +24,9 @@ from hansard.event.kinds import (
 )
 from hansard.index.database import Database
 from hansard.index.documents import Documents, Partial, Talk
-from hansard.state import checkpoint, fold, lineage, redaction
+from hansard.state import fold, lineage, redaction
 from hansard.state.fold import State
+from hansard.state.fork_graph import ForkGraph
 from hansard.state.redaction import Redactions
 from hansard.state.streams import Streams
 from hansard.upkeep.survey import UNREADABLE
@@ -51,6 +52,7 @@ class Transcript:
 
     def __init__(self, backend: Backend, database: Database, step: int, removed: int) -> None:
         self._backend = backend.whole
+        self._graph = ForkGraph(self._backend)
         self._documents = Documents(database, step, removed)
 
     def is_full(self) -> bool:
@@ -67,17 +69,14 @@ class Transcript:
 
     # -- living sessions ------------------------------------------------------------------------
 
-    def read_living(
-        self, session_id: str, talk: Talk | None, title: str, state: bytes | None, count: Count
-    ) -> bool:
+    def read_living(self, session_id: str, talk: Talk | None, title: str, count: Count) -> bool:
         """Read what is new of a session; say whether that was all."""
         own = self._backend.log(session_id)
         head, first = own.head(), own.first()
         if head is None or first is None:
             raise SessionDeleted(f"session {session_id!r} is gone")
-        log = lineage.whole(self._backend, own)
         # After the head: what has been taken out by now is away, whenever it was said.
-        redactions = lineage.redactions_of(log)
+        redactions, begun = self._inherited(own, first)
         if talk is not None and not (talk.living and _goes_on(own, head, talk)):
             if not self._documents.empty(talk):
                 return False
@@ -86,14 +85,28 @@ class Transcript:
             talk = self._documents.begin(session_id, head.created, first, lineage.origin(first))
             self._documents.change(talk, living=True, checked=head.seq)
             talk = talk._replace(living=True, checked=head.seq)
-        reader = _Reader(log, own, talk, redactions, self._documents)
+        reader = _Reader(self._backend, own, talk, redactions, self._documents)
         if not reader.read(head.seq, count) or not reader.drop():
             return False
         self._documents.change(talk, checked=head.seq)
         if talk.parent is not None:
-            reader.add_own_view(log.controls(), _state(state, redactions), talk.first)
+            reader.add_own_view(own.controls(), begun, talk.first)
         self._documents.set_title(talk, title)
         return True
+
+    def _inherited(self, own: Log, first: Event) -> tuple[Redactions, State | None]:
+        """Return what was taken out of a session, and what the events that it inherits add up to.
+
+        None for the latter if that must be read: the session has taken something out of them itself.
+        """
+        taken = redaction.of(own.controls())
+        if lineage.origin(first) is None:
+            return taken, fold.EMPTY
+        inherited = self._graph.inherited(own.session_id, first)
+        redactions = inherited.with_own(taken, first.seq - 1)
+        if redactions is None:
+            return redaction.joined([inherited.redactions, taken]), None
+        return redactions, inherited.state
 
     # -- deleted sessions -----------------------------------------------------------------------
 
@@ -133,12 +146,15 @@ class Transcript:
 
     def _read_deleted(self, talk: Talk, need: int) -> bool:
         own = self._backend.ancestor(talk.id)
-        log = lineage.whole(self._backend, own)
-        reader = _Reader(log, own, talk, lineage.redactions_of(log), self._documents)
+        first = own.first()
+        if first is None:
+            raise SessionDeleted(f"session {talk.id!r} is gone")
+        redactions, _ = self._inherited(own, first)
+        reader = _Reader(self._backend, own, talk, redactions, self._documents)
         if (talk.seq < need and not reader.read(need, None)) or not reader.drop():
             return False
         if talk.parent is not None:
-            reader.add_own_view(log.controls(), None, min(talk.first, need))
+            reader.add_own_view(own.controls(), None, min(talk.first, need))
         return True
 
 
@@ -152,22 +168,28 @@ def _goes_on(own: Log, head: Head, talk: Talk) -> bool:
     return bool(last) and last[-1].stamp == talk.stamp
 
 
-def _state(saved: bytes | None, redactions: Redactions) -> State | None:
-    return None if saved is None else checkpoint.load(saved, redactions)
-
-
 class _Reader:
     """Reads one log on from where it was left."""
 
     def __init__(
-        self, log: Log, own: Log, talk: Talk, redactions: Redactions, documents: Documents
+        self,
+        backend: Backend,
+        own: Log,
+        talk: Talk,
+        redactions: Redactions,
+        documents: Documents,
     ) -> None:
-        self._log = log
+        self._backend = backend
         self._own = own
         self._talk = talk
         self._redactions = redactions
         self._documents = documents
         self._partials = documents.partials(talk) if talk.living else {}
+
+    @property
+    def _log(self) -> Log:
+        """The session with what it inherits: few forks show something of that otherwise."""
+        return lineage.whole(self._backend, self._own)
 
     def read(self, upto: int, count: Count | None) -> bool:
         """Read up to a seq, or until the step is full; say which."""
@@ -268,7 +290,7 @@ class _Reader:
     def add_own_view(self, controls: list[Event], state: State | None, upto: int) -> None:
         """Add what a fork shows otherwise of what it inherits, up to a seq.
 
-        `controls`: all control events, inherited ones included. `state`: what all events add up to, if known.
+        `controls`: the fork's own control events. `state`: what the inherited events add up to, if known.
         """
         talk, documents = self._talk, self._documents
         taken = redaction.of([event for event in controls if event.seq > talk.first])
@@ -284,9 +306,10 @@ class _Reader:
     def _add_inherited_parts(self, state: State | None) -> None:
         """Add the messages that were being streamed where the fork begins: it inherits no end of them."""
         begin = self._talk.first
+        log = self._log if state is None or state.streams else self._own
         if state is None:
             state = fold.EMPTY
-            for chunk in self._log.read(0, begin):
+            for chunk in log.read(0, begin):
                 events = [self._redactions.mask(event) for event in chunk.events()]
                 state = fold.apply_all(state, events)
         wanted = {stream for stream, seq in state.streams.items() if seq <= begin}
@@ -295,7 +318,7 @@ class _Reader:
         streams = Streams(self._redactions.streams)
         stamps: dict[int, str] = {}
         missing = set(wanted)
-        for chunk in self._log.read_back(upto=begin):
+        for chunk in log.read_back(upto=max(state.streams[stream] for stream in wanted)):
             said = streams.backwards(chunk.streamed())
             if said:
                 stamps.update((event.seq, event.stamp) for event in chunk.events())

@@ -8,7 +8,7 @@ redactions.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hansard.backend.contract import (
     Backend,
@@ -21,12 +21,15 @@ from hansard.backend.contract import (
     Log,
     Repaired,
 )
-from hansard.errors import Damaged
+from hansard.errors import Damaged, InvalidEvent
 from hansard.event import kinds
 from hansard.event.envelope import Draft, Event
 from hansard.event.kinds import SESSION_FORKED, SessionForked
 from hansard.state import redaction
 from hansard.state.redaction import Redactions
+
+#: The longest chain of forks of forks. To read a fork costs a look at each session that it comes from.
+MAX_DEPTH: Final = 10_000
 
 
 class Stretch(NamedTuple):
@@ -45,6 +48,18 @@ def origin(first: Event | None) -> SessionForked | None:
         return None
     found: SessionForked | None = kinds.read(SESSION_FORKED, first.raw)
     return found
+
+
+def next_depth(parent: Log) -> int:
+    """Return the depth of a fork of a session; raise if that is more than may be."""
+    forked = origin(parent.first())
+    depth = 1 if forked is None else forked.depth + 1
+    if depth > MAX_DEPTH:
+        raise InvalidEvent(
+            f"cannot fork session {parent.session_id!r}: it comes from {depth - 1} forks of forks, and "
+            f"{MAX_DEPTH} is the limit. Export it, and import it as a session without a parent"
+        )
+    return depth
 
 
 def redactions_of(log: Log, controls: list[Event] | None = None) -> Redactions:
@@ -247,7 +262,7 @@ def _trace(backend: Backend, session_id: str, first: Event) -> list[Stretch]:
     forked = origin(first)
     bound = first.seq - 1
     while forked is not None:
-        log, begin = _parent(backend, child, forked, seen)
+        log, _, begin = parent_of(backend, child, forked, seen)
         bound = min(bound, forked.seq)
         stretches.append(Stretch(log, begin.seq - 1, bound, begin))
         child, forked = forked.parent, origin(begin)
@@ -268,27 +283,35 @@ def check(backend: Backend, session_id: str, sound: set[str]) -> None:
         forked = origin(backend.ancestor(child).first())
         if forked is None:
             break
-        _parent(backend, child, forked, seen)
+        parent_of(backend, child, forked, seen)
         child = forked.parent
     sound |= seen
 
 
-def _parent(
-    backend: Backend, child: str, forked: SessionForked, seen: set[str]
-) -> tuple[Log, Event]:
-    """Return the session that a child was forked from, and its first event, or say what is wrong with it."""
+def parent_of(
+    backend: Backend,
+    child: str,
+    forked: SessionForked,
+    seen: set[str],
+    known: tuple[Log, Head | None, Event | None] | None = None,
+) -> tuple[Log, Head, Event]:
+    """Return the session that a child was forked from, its head and its first event, or raise `Damaged`.
+
+    `seen`: the sessions on the way here; this one is added. `known`: what is known of it, if something is.
+    """
     problem = f"session {child!r} was forked from {forked.parent!r} at seq {forked.seq}"
     where = f"{backend.where}: {child}"
     if forked.parent in seen:
         raise Damaged(where, 0, f"{problem}, which was forked from it: the lineage is a circle")
     seen.add(forked.parent)
-    log = backend.ancestor(forked.parent)
-    head = log.head()
-    begin = log.first()
+    if known is None:
+        log = backend.ancestor(forked.parent)
+        known = (log, log.head(), log.first())
+    log, head, begin = known
     if head is None or begin is None:
         raise Damaged(where, 0, f"{problem}, and that is gone; restore it from a backup")
     if forked.created and head.created != forked.created:
         raise Damaged(where, 0, f"{problem}, and that is gone; another session has taken its name")
     if head.seq < forked.seq:
         raise Damaged(where, 0, f"{problem}, which has only {head.seq} events")
-    return log, begin
+    return log, head, begin

@@ -171,6 +171,14 @@ def joined(several: list[Redactions]) -> Redactions:
     return _made(seqs, streams, gone, max(one.before for one in several))
 
 
+def clipped(found: Redactions, upto: int) -> Redactions:
+    """Return what of some redactions concerns events up to a seq; as in `of`, what was streamed does."""
+    if found.before <= upto + 1 and all(seq <= upto for seq in found.seqs):
+        return found
+    seqs = {seq: instead for seq, instead in found.seqs.items() if seq <= upto}
+    return _made(seqs, set(found.streams), set(found.gone), min(found.before, upto + 1))
+
+
 def _made(
     seqs: dict[int, bytes | None], streams: set[str], gone: set[str], before: int
 ) -> Redactions:
