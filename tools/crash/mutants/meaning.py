@@ -63,8 +63,8 @@ MEANING = (
     Mutant(
         "a revert is ignored",
         "state/path.py",
-        "    while reverts:\n",
-        "    while False:\n",
+        "            if event.kind == SESSION_REVERTED:\n",
+        "            if False:\n",
         ("tests/unit/test_paths.py", "-k", "revert"),
     ),
     Mutant(
