@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 import hansard
-from hansard import Event, Session, Store
+from hansard import Event, ScrubReport, Session, Store
 from tests.properties.histories import settings
 
 SESSIONS = ("a", "b", "c")
@@ -84,6 +84,8 @@ class Twins:
             "restore": lambda: store.restore(name).id,
         }
         done = actions[kind]()
+        if isinstance(done, ScrubReport):
+            return done.places, [event.seq for event in done.events]
         if isinstance(done, list):
             return [event.seq for event in done]
         return done.seq if isinstance(done, Event) else done

@@ -73,7 +73,7 @@ class LocalPlace(Place):
         """Return name and inode of the database; None if there is none."""
         directory = self._root.descriptor
         try:
-            name = database_name(directory)
+            name = _name_or_none(directory)
             return name and f"{name} {disk.version(directory, name)[0]}"
         except FileNotFoundError:
             return None
@@ -95,9 +95,17 @@ class LocalPlace(Place):
         directory = self._root.descriptor
         # Sorted: a database goes before what is next to it, so that no process opens it without that.
         for name in sorted(filter(names.is_index_database, disk.names(directory))):
-            if not name.startswith(database_name(directory) or "?"):
-                with suppress(FileNotFoundError):
+            if not name.startswith(_name_or_none(directory) or "?"):
+                with suppress(FileNotFoundError, IsADirectoryError):
                     disk.remove(directory, name)
+
+
+def _name_or_none(directory: int) -> str | None:
+    """Return the name of this store's database; None also if `index` is a link, a pipe or a directory."""
+    try:
+        return database_name(directory)
+    except OSError:
+        return None
 
 
 def database_name(directory: int) -> str | None:

@@ -152,6 +152,17 @@ def next_data(descriptor: int, offset: int) -> int:
         return max(size(descriptor), offset) if error.errno == errno.ENXIO else offset
 
 
+def first_hole(descriptor: int) -> int:
+    """Return where the first hole of a sparse file begins; its size if there is none."""
+    seek_hole = getattr(os, "SEEK_HOLE", None)
+    if seek_hole is None:  # pragma: no cover - not on every system
+        return size(descriptor)
+    try:
+        return os.lseek(descriptor, 0, seek_hole)
+    except OSError:
+        return size(descriptor)
+
+
 def size(descriptor: int) -> int:
     """Return the size of an open file. A seek costs a third of an `fstat` here."""
     return os.lseek(descriptor, 0, os.SEEK_END)

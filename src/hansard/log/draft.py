@@ -95,6 +95,8 @@ class Touched(NamedTuple):
 
     segment: Segment | None
     directory: disk.Open | None
+    #: The directory that the entry of that one is in.
+    parent: int | None = None
     #: Where the segment ended when the lock was held; 0 if nobody has looked.
     end: int = 0
     #: The segment itself has been synced: it was made with all that is in it.

@@ -37,7 +37,8 @@ class Handle:
         tail: what is known of the segment's end.
         lock: the open lock file; None until something is appended.
         directory: the session's directory; None until something is appended.
-        named: whether its entries need not be synced any more.
+        parent: the directory of sessions, open until the entries of `directory` are durable: a sync must
+            not fail for want of a descriptor. None: they are.
         settled: when it had last changed when lock and log were seen in it; 0 if unknown.
         mutex: guards the fields above.
         numbers, marked: those of the marks, and the epoch in which the session bears one that this
@@ -54,8 +55,8 @@ class Handle:
         "marked",
         "mutex",
         "name",
-        "named",
         "numbers",
+        "parent",
         "path",
         "reader",
         "renewed",
@@ -85,7 +86,7 @@ class Handle:
         self.tail: Tail | None = None
         self.lock: Lock | None = None
         self.directory: disk.Open | None = None
-        self.named = False
+        self.parent: int | None = None
         self.settled = 0
         self._chain: Chain | None = None
         # Last: whoever finds it current must find the rest so.
@@ -112,7 +113,7 @@ class Handle:
         self.tail = None
         self.lock = None
         self.directory = None
-        self.named = False
+        self.parent = None
         self.settled = 0
         self._chain = None
         # The marks may have been removed, and made anew: the next one to write looks for them.
@@ -361,15 +362,22 @@ class Handle:
                 # What a kill left over when the session was begun: nothing else makes temporaries.
                 sweep(descriptor)
             self.directory = directory
+            self.parent = self._open_parent()
             self.lock = lock
             return lock
 
     def open_directory(self) -> None:
         """Open the directory for a change that must be synced. The caller holds lock and mutex."""
-        self.named = False
+        self.parent = self._open_parent()
         if self.directory is None:
             found = self.root.open_session(self.session_id, self.name)
             self.directory = None if found is None else disk.Open(found)
+
+    def _open_parent(self) -> int:
+        try:
+            return self.root.sessions
+        except OSError as error:
+            raise disk.explain(error, "open", self.root.path, "nothing was appended") from error
 
     def changed(self) -> int:
         """Return when a name in the directory last changed, in nanoseconds; -1 if it is not open."""

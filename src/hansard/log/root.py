@@ -428,11 +428,6 @@ class Root:
         except OSError as error:
             raise disk.explain(error, "move", self.path_of(name)) from error
 
-    def sync_session(self, directory: int) -> None:
-        """Make the entry of a session's directory, and those in it, durable."""
-        disk.sync_directory(directory)
-        disk.sync_directory(self._sessions)
-
     def session_names(self) -> Iterator[str]:
         """Yield the names of the directories that hold a log, unsorted."""
         if self._sessions < 0:

@@ -109,7 +109,8 @@ def _frames(descriptor: int) -> Iterator[tuple[int, bytes | int]]:
     """Yield the frames of a file without an index, unpacked; of what is none, how many bytes it takes."""
     import zstandard
 
-    data = disk.read_at(descriptor, disk.size(descriptor), 0)
+    # Up to the first hole: segments have none, and a sparse file can claim any size.
+    data = disk.read_at(descriptor, disk.first_hole(descriptor), 0)
     at = 0
     while at < len(data):
         found = _unpacked(zstandard, data, at)

@@ -418,7 +418,8 @@ class Writer:
         handle = self._handle
         segment = None if handle.reader is None else handle.reader.segment
         end = 0 if handle.tail is None else handle.tail.mark.offset
-        return Touched(segment, None if handle.named else handle.directory, end, made)
+        directory = None if handle.parent is None else handle.directory
+        return Touched(segment, directory, handle.parent, end, made)
 
     def _frame(self, order: Order, draft: Draft, now: bytes) -> None:
         """Check a request's conditions and frame its records behind what is framed already."""
@@ -578,16 +579,16 @@ class Writer:
 
     def _sync(self, touched: Touched) -> None:
         """Make all that was written durable. The lock is not held (F-38)."""
-        handle = self._handle
-        segment, directory, end, made = touched
+        segment, directory, parent, end, made = touched
         if segment is None:
             return
         try:
             if not made:
                 disk.sync(segment.descriptor)
-            if directory is not None:
+            if directory is not None and parent is not None:
                 # Once per opening: a record is only as durable as the names that lead to it (F-31).
-                handle.root.sync_session(directory.descriptor)
+                disk.sync_directory(directory.descriptor)
+                disk.sync_directory(parent)
         except OSError as error:
             raise self._fail(error) from error
         self._check_kept(segment)
@@ -617,7 +618,7 @@ class Writer:
         if touched.directory is not None:
             with handle.mutex:
                 if handle.directory is touched.directory:
-                    handle.named = True
+                    handle.parent = None
 
     def _fail(self, error: OSError) -> SyncFailed:
         """Shut the session for every process: no later sync can be believed (F-35)."""

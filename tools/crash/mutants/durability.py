@@ -11,8 +11,8 @@ DURABILITY = (
     Mutant(
         "records are not synced",
         "log/writer.py",
-        "                disk.sync(segment.descriptor)\n            if directory is not None:\n",
-        "                pass\n            if directory is not None:\n",
+        "                disk.sync(segment.descriptor)\n            if directory is not None and",
+        "                pass\n            if directory is not None and",
         (f"{_ORDER}::test_sync_appends_are_written_and_synced_before_they_return",),
     ),
     Mutant(
@@ -31,16 +31,17 @@ DURABILITY = (
     ),
     Mutant(
         "no directory is synced for a new session",
-        "log/root.py",
-        "        disk.sync_directory(directory)\n        disk.sync_directory(self._sessions)\n",
-        "        del directory\n",
+        "log/writer.py",
+        "                disk.sync_directory(directory.descriptor)\n"
+        "                disk.sync_directory(parent)\n",
+        "                pass\n",
         (f"{_POWER_CUT}[two writers]",),
     ),
     Mutant(
         "a session's directory is synced, and not the one above it",
-        "log/root.py",
-        "        disk.sync_directory(directory)\n        disk.sync_directory(self._sessions)\n",
-        "        disk.sync_directory(directory)\n",
+        "log/writer.py",
+        "                disk.sync_directory(parent)\n",
+        "",
         (f"{_POWER_CUT}[two writers]",),
     ),
     Mutant(
@@ -70,10 +71,10 @@ DURABILITY = (
     Mutant(
         "a failed sync is tried again",
         "log/writer.py",
-        "                disk.sync(segment.descriptor)\n            if directory is not None:\n",
+        "                disk.sync(segment.descriptor)\n            if directory is not None and",
         "                try:\n                    disk.sync(segment.descriptor)\n"
         "                except OSError:\n                    disk.sync(segment.descriptor)\n"
-        "            if directory is not None:\n",
+        "            if directory is not None and",
         (f"{_SYNC_FAILURE}::test_this_store_loses_nothing_that_it_acknowledged",),
     ),
     Mutant(
@@ -143,8 +144,8 @@ DURABILITY = (
     Mutant(
         "old segments go before the new one's name is synced",
         "backend/compaction.py",
-        "                    disk.sync_directory(self._directory)\n                self._forgotten = []\n",
-        "                self._forgotten = []\n",
+        "                disk.sync_directory(self._directory)\n            except BaseException:\n",
+        "            except BaseException:\n",
         (f"{_POWER_CUT}[sealing and joining]",),
     ),
     Mutant(

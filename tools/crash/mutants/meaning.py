@@ -44,14 +44,14 @@ MEANING = (
         "log/writer.py",
         "            known = self._keys.find(order.key) or self._key_before(order.key)\n",
         "            known = None\n",
-        ("tests/contract/test_backends.py", "-k", "key"),
+        ("tests/contract/test_appending.py", "-k", "key"),
     ),
     Mutant(
         "keys in sealed segments are forgotten",
         "log/writer.py",
         "            known = self._keys.find(order.key) or self._key_before(order.key)\n",
         "            known = self._keys.find(order.key)\n",
-        ("tests/unit/test_compaction.py", "tests/contract/test_backends.py", "-k", "key"),
+        ("tests/unit/test_compaction.py", "tests/contract/test_appending.py", "-k", "key"),
     ),
     Mutant(
         "the expected seq is ignored",
