@@ -121,7 +121,7 @@ class Session(Reading):
         ]
         return self._append(drafts, key=key, expected_seq=expected_seq)
 
-    def stream(self, *, role: str = "assistant", **fields: Any) -> Stream:
+    def stream(self, /, *, role: str = "assistant", **fields: Any) -> Stream:
         """Begin a message that is said bit by bit.
 
         A killed process leaves what was written, and views show it, marked as partial.
@@ -135,7 +135,7 @@ class Session(Reading):
         stream_id = new_id().replace("-", "")[-_STREAM_ID:]
         return Stream(self._log, stream_id, {"role": role, **fields})
 
-    def set_metadata(self, **changes: Any) -> Event | None:
+    def set_metadata(self, /, **changes: Any) -> Event | None:
         """Merge keys into the metadata; None removes one, and dicts are merged in turn.
 
         Returns None, and appends nothing, if the metadata say so already. What looks like a credential is
@@ -191,6 +191,7 @@ class Session(Reading):
 
     def record_usage(
         self,
+        /,
         *,
         model: str,
         input_tokens: int = 0,

@@ -232,9 +232,7 @@ async def main():
     store = await hansard.aio.open(PATH)
     handle = store.session("s")
     await some(store, "p", 20)
-    pool = store._pool
-    while len(pool._idle) < len(pool._threads):
-        await asyncio.sleep(0)  # the child inherits a pool that believes that it has idle threads
+    await asyncio.sleep(0.1)  # the child inherits a pool that believes that it has idle threads
     return store, handle
 
 store, handle = asyncio.run(main())
@@ -270,3 +268,46 @@ def test_a_forked_child_and_its_parent_both_go_on(tmp_path: Path) -> None:
     acknowledged = [line[4:] for line in out.split("\n") if line.startswith("ack ")]
     assert len(acknowledged) == 60
     assert sorted(seen) == sorted([*acknowledged, "c/handle"])
+
+
+# The main thread ends, and with it every executor; the loop of another thread, and one at exit, go on.
+LATE = (
+    HEAD
+    + """
+import atexit, threading
+
+async def some(store, by):
+    session = store.session("s")
+    for number in range(20):
+        await session.add_message({"n": f"{by}/{number}"})
+        os.write(1, f"ack {by}/{number}\\n".encode())
+
+async def go_on():
+    global store
+    store = await hansard.aio.open(PATH)
+    await some(store, "a")
+    while threading.main_thread().is_alive():
+        await asyncio.sleep(0.001)
+    await some(store, "b")
+
+async def at_exit():
+    await some(store, "c")
+    await store.close()
+    os.write(1, b"ended well\\n")
+
+atexit.register(lambda: asyncio.run(at_exit()))
+threading.Thread(target=lambda: asyncio.run(go_on())).start()
+"""
+)
+
+
+def test_loops_go_on_after_the_main_thread_has_ended(tmp_path: Path) -> None:
+    """N-75: a store works in a loop that outlives the main thread, and is closed in one at exit."""
+    path = tmp_path / "store"
+    with running(LATE, path) as child:
+        out, errors = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, errors) == (0, "")
+    assert out.endswith("ended well\n")
+    with hansard.open(path) as store:
+        seen = [message["n"] for message in store.session("s").messages()]
+    assert seen == [f"{by}/{number}" for by in "abc" for number in range(20)]

@@ -1,20 +1,18 @@
-"""Threads that wait for the disk, so that the event loop need not.
+"""Call functions in threads, so that the event loop never waits for the disk.
 
-Above: `group`, `session`, `stream`, `follower`, `store`.  Below: `log.disk`, to know of forks.
-Each store has its own, not the loop's: what else a program runs there cannot keep a store waiting. They are
-made when they are needed and bounded in number. They are daemons: an interpreter that ends waits for none of
-them, and what they had in hand was not acknowledged.
+Each store has its own pool: work in the loop's default executor cannot delay a store. An interpreter that
+exits finishes the calls that its threads have begun.
 
-A call that is cancelled has one of two outcomes, and never one that nobody knows: it had not begun, and
-never will; or it is over before `CancelledError` is raised. A call that only reads is not waited for.
+A cancelled call has one of two outcomes: it has not begun and never will, or it is over before
+`CancelledError` is raised. A call that only reads is not waited for.
 """
 
 import asyncio
-import contextlib
+import itertools
 import threading
-from collections import deque
-from collections.abc import Callable
-from queue import SimpleQueue
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
 from hansard.errors import Closed
@@ -22,228 +20,161 @@ from hansard.log import disk
 
 Answer = TypeVar("Answer")
 
-#: So many calls of one store can wait for the disk at a time; more wait for their turn.
+#: Maximum threads of a store; further calls wait for one of them.
 MAX_THREADS: Final = 16
 
+#: Threads are named after their pool, which finds them by their names.
+_numbers = itertools.count(1)
 
-class Job:
-    """Something for a thread to do, once; whoever is first begins it or calls it off."""
 
-    __slots__ = ("_free",)
+class Call(Generic[Answer]):
+    """A call that a thread makes and a task awaits."""
 
-    def __init__(self) -> None:
-        # Taken out by the first to come: the pop of a list cannot be halved, and waits for nobody.
-        self._free = [None]
+    __slots__ = ("_claimed", "_future", "answer", "error", "function", "loop")
 
-    def take(self) -> bool:
-        """Say whether this is the first call: then the job is the caller's, to do or to drop."""
-        try:
-            self._free.pop()
-        except IndexError:
-            return False
-        return True
+    def __init__(self, function: Callable[[], Answer]) -> None:
+        self.function = function
+        self.answer: Answer | None = None
+        self.error: BaseException | None = None
+        self.loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[Any] = self.loop.create_future()
+        self._claimed = threading.Lock()
+
+    def claim(self) -> bool:
+        """Return whether the caller is the first to claim the call, and may make it or drop it."""
+        return self._claimed.acquire(blocking=False)
 
     def run(self) -> None:
-        """Do it, unless it was called off."""
-        if self.take():
-            self.do()
+        """Make the call, unless it was cancelled, and deliver its outcome."""
+        if self.claim():
+            try:
+                self.answer = self.function()
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                self.error = error
+            deliver([self])
 
-    def do(self) -> None:
-        """Do it."""
-        raise NotImplementedError
-
-
-class Call(Job, Generic[Answer]):
-    """A call whose answer a task awaits."""
-
-    __slots__ = ("_error", "_future", "_over", "_settled", "call", "loop")
-
-    def __init__(self, call: Callable[[], Answer]) -> None:
-        super().__init__()
-        self.call = call
-        self.loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[Answer] = self.loop.create_future()
-        #: For a task that was cancelled, and waits for the end all the same.
-        self._over: asyncio.Future[None] | None = None
-        self._settled = False
-        self._error: BaseException | None = None
-
-    def do(self) -> None:
-        """Make the call, and hand the answer over to the loop."""
-        try:
-            answer = self.call()
-        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-            deliver(self.loop, [(self, None, error)])
-        else:
-            deliver(self.loop, [(self, answer, None)])
-
-    def settle(self, answer: Any, error: BaseException | None) -> None:
-        """Give the task its answer. On the loop."""
-        self._settled = True
-        if self._over is not None and not self._over.done():
-            self._over.set_result(None)
-        if self._future.done():
-            self._error = error  # cancelled: nobody waits for the answer any more
+    def settle(self) -> None:
+        """Hand the outcome to the task. Runs on the loop."""
+        if self._future.cancelled():
+            self._future = self.loop.create_future()  # `outcome` may wait for it
+        if self.error is None:
+            self._future.set_result(self.answer)
             return
-        if error is None:
-            self._future.set_result(answer)
-        elif isinstance(error, StopIteration):
-            # A future cannot carry one; a generator would say the same.
-            self._future.set_exception(RuntimeError("the call raised StopIteration"))
-        else:
-            self._future.set_exception(error)
+        if isinstance(self.error, StopIteration):
+            self.error = RuntimeError("the call raised StopIteration")  # futures refuse it
+        self._future.set_exception(self.error)
+        self._future.exception()  # if no task is left to retrieve it, that is no news
 
-    async def answer(self, *, finish: bool) -> Answer:
-        """Wait for the answer.
+    async def outcome(self, *, finish: bool) -> Answer:
+        """Return the answer, or raise the error.
 
-        If the task is cancelled, the call is called off; if it has begun, and `finish`, it is over before
-        the cancellation goes on.
+        If the task is cancelled, so is the call. If it has begun, and `finish`, wait for its end first.
         """
         try:
-            return await self._future
+            return await self._future  # type: ignore[no-any-return]
         except asyncio.CancelledError as cancelled:
-            if not self.take() and finish:
+            if not self.claim() and finish:
                 await self._end()
-            if self._error is not None:
-                # Nobody is told but those who look at the cancellation.
-                cancelled.__cause__ = self._error
+                cancelled.__cause__ = self.error
             raise
 
     async def _end(self) -> None:
-        """Wait until the call is over, however often the task is cancelled meanwhile."""
-        while not self._settled:
-            self._over = self.loop.create_future()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._over
+        """Wait until the call is over, even if the task is cancelled again."""
+        if self._future.cancelled():
+            self._future = self.loop.create_future()
+        while not self._future.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([self._future])
 
 
-Outcome = tuple[Call[Any], Any, BaseException | None]
+def deliver(calls: Iterable[Call[Any]]) -> None:
+    """Hand the outcomes of calls to their loops; one wake-up serves all calls of a loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Call[Any]]] = {}
+    for call in calls:
+        by_loop.setdefault(call.loop, []).append(call)
+    for loop, own in by_loop.items():
+        with suppress(RuntimeError):  # the loop was closed, and its tasks are gone
+            loop.call_soon_threadsafe(_settle, own)
 
 
-def deliver(loop: asyncio.AbstractEventLoop, outcomes: list[Outcome]) -> None:
-    """Hand answers over to a loop: many for the price of one."""
-    with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-        loop.call_soon_threadsafe(_settle, outcomes)
-
-
-def _settle(outcomes: list[Outcome]) -> None:
-    for call, answer, error in outcomes:
-        call.settle(answer, error)
+def _settle(calls: list[Call[Any]]) -> None:
+    for call in calls:
+        call.settle()
 
 
 class Pool:
-    """The threads of one store.
+    """The threads of one store, for any number of loops; created on demand, they end with the pool.
 
     Attributes:
         where: the store, for people.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_closed",
-        "_generation",
-        "_idle",
-        "_jobs",
-        "_mutex",
-        "_threads",
-        "where",
-    )
+    __slots__ = ("_closing", "_executor", "_generation", "_name", "where")
 
     def __init__(self, where: str) -> None:
         self.where = where
-        self._closed = False
+        self._name = f"hansard-aio-{next(_numbers)}"
+        #: Held from `close` on.
+        self._closing = threading.Lock()
         self._reset()
 
     def _reset(self) -> None:
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        #: One token for each thread that waits for a job that nobody has put yet.
-        self._idle: deque[None] = deque()
-        #: Guards the list of threads; taken only to make one more.
-        self._mutex = threading.Lock()
-        self._threads: list[threading.Thread] = []
+        self._executor = ThreadPoolExecutor(MAX_THREADS, self._name)
         self._generation = disk.generation
 
-    def __del__(self) -> None:
-        self._jobs.put(None)
+    async def run(self, function: Callable[[], Answer], *, finish: bool = True) -> Answer:
+        """Call a function in a thread. `finish`: once begun, it is over before a cancellation is raised."""
+        call = Call(function)
+        try:
+            self.submit(call.run)
+        except BaseException:
+            if call.claim():
+                raise
+            # A thread has begun the call nevertheless, and will deliver its outcome.
+        return await call.outcome(finish=finish)
 
-    async def run(self, call: Callable[[], Answer], *, finish: bool = False) -> Answer:
-        """Let a thread make a call, and return its answer. `finish`: it may change something."""
-        asked = Call(call)
-        self.submit(asked)
-        return await asked.answer(finish=finish)
+    def submit(self, job: Callable[[], None]) -> None:
+        """Queue a job for the threads. Never waits.
 
-    def submit(self, job: Job) -> None:
-        """Queue a job for the threads. Waits for nothing."""
+        A job may run twice, or after this has raised: the executor queues it before it starts a thread.
+        """
         if self._generation != disk.generation:
             self._reset()  # forked: the threads stayed with the parent
         self.check_open()
-        self._jobs.put(job)
         try:
-            # Closed meanwhile: the job may lie behind the last one that is done.
+            self._executor.submit(job)
+        except RuntimeError:
             self.check_open()
-            self._wake()
-        except BaseException:
-            if job.take():
-                raise
-            # A thread has begun it all the same, and will answer.
+            self._start_thread(job)
 
     def check_open(self) -> None:
         """Raise if the store was closed."""
-        if self._closed:
+        if self._closing.locked():
             raise Closed(f"{self.where}: the store was closed; open it again")
 
-    def _wake(self) -> None:
-        """See to it that a thread comes for what was put."""
+    def _start_thread(self, job: Callable[[], None]) -> None:
+        """Start a thread for one job: an executor refuses jobs once the main thread has ended."""
         try:
-            self._idle.pop()
-        except IndexError:
-            try:
-                self._add_thread()
-            except RuntimeError:
-                if not self._threads:
-                    raise  # the system gives no thread, and there is none that could come later
+            threading.Thread(target=job, name=f"{self._name}_late").start()
+        except RuntimeError:
+            # The system has no thread left. The executor's threads get to the job later, if there are any.
+            if not self._threads():
+                raise
 
-    def _add_thread(self) -> None:
-        if len(self._threads) >= MAX_THREADS:
-            return
-        with self._mutex:
-            number = len(self._threads) + 1
-            if number > MAX_THREADS:
-                return
-            thread = threading.Thread(
-                target=_serve,
-                args=(self._jobs, self._idle),
-                name=f"hansard-aio-{number}",
-                daemon=True,
-            )
-            thread.start()
-            self._threads.append(thread)
+    def _threads(self) -> list[threading.Thread]:
+        return [
+            thread for thread in threading.enumerate() if thread.name.startswith(f"{self._name}_")
+        ]
 
     async def close(self, last: Callable[[], None]) -> None:
-        """Take no more jobs, do those that were taken, and then one last thing. Again: does nothing."""
-        with contextlib.suppress(Closed):
-            await self.run(lambda: self._end(last), finish=True)
+        """Refuse further calls, finish those accepted, then make a last one. If closed, do nothing."""
+        with suppress(Closed):
+            await self.run(lambda: self._end(last))
 
     def _end(self, last: Callable[[], None]) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._jobs.put(None)
-        with self._mutex:
-            threads = list(self._threads)
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join()
-        last()
-
-
-def _serve(jobs: "SimpleQueue[Job | None]", idle: deque[None]) -> None:
-    # It knows the queue and not the pool: a pool that nobody closes can end, and says so when it does.
-    while True:
-        job = jobs.get()
-        if job is None:
-            jobs.put(None)  # for the next thread
-            return
-        job.run()
-        del job
-        idle.append(None)
+        if self._closing.acquire(blocking=False):
+            self._executor.shutdown(wait=False)
+            for thread in self._threads():
+                if thread is not threading.current_thread():
+                    thread.join()
+            last()

@@ -422,6 +422,19 @@ def test_errors_are_those_of_the_sync_api(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_callback_that_raises_stop_iteration_ends_the_call(tmp_path: Path) -> None:
+    """N-29: `StopIteration`, which futures refuse, becomes a `RuntimeError`; the call does not hang."""
+
+    async def main() -> None:
+        async with aio.open(tmp_path / "store") as store:
+            session = store.session("s")
+            await session.add_message(MESSAGE)
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await session.window(tokens=5, counter=lambda _: next(iter([])))
+
+    asyncio.run(asyncio.wait_for(main(), 60.0))
+
+
 def test_events_before_damage_come_before_the_error(tmp_path: Path) -> None:
     """N-34: an iteration yields all events before the damaged one, and then raises, as the sync one does."""
     with hansard.open(tmp_path / "store", durability="os") as store:

@@ -27,7 +27,7 @@ def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             tasks = [asyncio.create_task(store.session("s").add_message({"by": 0}))]
             await sync.wait()
             monkeypatch.setattr(disk, "write", write)
-            # Through handles of their own: the group is the session's.
+            # Through separate handles: the queue is the session's.
             tasks += [
                 asyncio.create_task(store.session("s").add_message({"by": number}))
                 for number in range(1, 64)
