@@ -20,11 +20,12 @@ from itertools import count, islice
 from typing import Any, Final, Self
 
 import hansard
+from hansard import aio
 from hansard.adapters import langgraph_values as values
 from hansard.adapters.langgraph_events import CHECKPOINT, REMOVED, WRITES
 from hansard.adapters.langgraph_records import Gathered, Held, New, Said, config_of, copied, load
 from hansard.adapters.langgraph_thread import EMPTY, Checkpoint, Thread
-from hansard.adapters.langgraph_threads import Threads, Workers
+from hansard.adapters.langgraph_threads import Threads
 from hansard.adapters.opening import StoreLike, missing
 
 try:
@@ -87,7 +88,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         self.serde = guarded(self.serde, tuple(allow))
         self._mirror = mirror
         self._threads = Threads(store, prefix)
-        self._workers = Workers()
+        self._workers = aio.Pool("LangGraph")
 
     def close(self) -> None:
         """Finish the calls that have begun, and refuse further ones with `hansard.Closed`.

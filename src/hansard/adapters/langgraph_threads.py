@@ -3,30 +3,20 @@
 Above: `langgraph`.  Below: `hansard`, `opening`, `langgraph_thread`.
 A thread is the session of the same id. Where no session can have that id, being empty, too long or no text,
 or where it begins like what stands for such an id, the session's id is made of the thread's, one to one.
-`Workers` are the threads of the other kind, in which an event loop's calls wait for the disk.
 """
 
-import asyncio
-import os
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from hashlib import sha256
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import hansard
 from hansard.adapters.langgraph_events import FORMAT, MARK
 from hansard.adapters.langgraph_thread import Thread
 from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, opened, settled
 
-Answer = TypeVar("Answer")
-
 #: So many threads are kept in mind.
 _THREADS: Final = 64
-#: So many calls of one saver can wait for the disk at a time.
-_WORKERS: Final = 8
 #: Where a thread's id cannot be a session's, this stands before what is made of it.
 _CODED: Final = "~"
 _LONGEST: Final = 1024
@@ -115,39 +105,3 @@ class Threads:
         """Keep a thread in mind no longer."""
         with self._mutex:
             self._known.pop(self.session_id(thread_id), None)
-
-
-class Workers:
-    """Threads in which the calls of an event loop wait for the disk."""
-
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-        self._process = 0
-
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None or self._process != os.getpid():
-            # Two loops may both make one, and a fork has no threads of its own.
-            self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="hansard-langgraph")
-            self._process = os.getpid()
-        return self._pool
-
-    def close(self) -> None:
-        """Wait for the calls that have begun, and end the threads."""
-        pool, self._pool = self._pool, None
-        if pool is not None and self._process == os.getpid():
-            pool.shutdown()
-
-    async def run(self, call: Callable[[], Answer]) -> Answer:
-        """Let a thread make a call. If it is cancelled, it has not begun and never will, or it is over."""
-        begun = self._threads().submit(call)
-        waiting = asyncio.wrap_future(begun)
-        try:
-            return await asyncio.shield(waiting)
-        except asyncio.CancelledError:
-            if not begun.cancel():
-                while not waiting.done():
-                    with suppress(asyncio.CancelledError):
-                        await asyncio.wait([waiting])
-                if not waiting.cancelled():
-                    waiting.exception()  # nobody is left to be told
-            raise
