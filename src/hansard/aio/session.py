@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from copy import copy
 from functools import wraps
 from operator import itemgetter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
 import hansard
@@ -72,13 +71,8 @@ class Stream(Twin[hansard.Stream]):
         await self._pool.run(self._sync)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._pool.run(lambda: self._sync().__exit__(kind, error, trace))
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._pool.run(lambda: self._sync().__exit__(*raised))
 
     @property
     def id(self) -> str:

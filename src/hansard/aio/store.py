@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from functools import partial, wraps
 from inspect import signature
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 import hansard
@@ -52,13 +51,7 @@ class Follower(Twin[hansard.Follower]):
         await self._pool.run(self._sync)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        del error, trace
+    async def __aexit__(self, kind: object, *_: object) -> None:
         if kind is None:
             await self.commit()
         await self.close()
