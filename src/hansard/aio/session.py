@@ -71,7 +71,7 @@ class Stream(Twin[hansard.Stream]):
         await self._pool.run(self._sync)
         return self
 
-    async def __aexit__(self, *raised: Any) -> None:
+    async def __aexit__(self, *raised: Any) -> None:  # noqa: PYI036 - passed on
         await self._pool.run(lambda: self._sync().__exit__(*raised))
 
     @property

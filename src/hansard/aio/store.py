@@ -68,7 +68,15 @@ class Follower(Twin[hansard.Follower]):
             self._kept = self._sync().take(0.0)
         return self._kept is not None
 
-    commit = awaited(hansard.Follower.commit)
+    async def commit(self) -> None:
+        """Mark everything handed out so far as done."""
+        await self._pool.run(self._commit)
+
+    def _commit(self) -> None:
+        if self._kept is None:
+            self._sync().commit()
+        else:
+            self._sync()._save()  # noqa: SLF001 - no task has had the last event yet
 
     async def close(self) -> None:
         """Stop following. Events not yet done come again with the same cursor."""
