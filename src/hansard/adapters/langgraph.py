@@ -96,7 +96,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         The store stays open for others.
         """
         self._threads.close(repr(self))
-        self._workers.close()
+        self._workers.end()
 
     def __enter__(self) -> Self:
         return self

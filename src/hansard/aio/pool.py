@@ -169,9 +169,10 @@ class Pool:
     async def close(self, last: Callable[[], None]) -> None:
         """Refuse further calls, finish those accepted, then make a last one. If closed, do nothing."""
         with suppress(Closed):
-            await self.run(lambda: self._end(last))
+            await self.run(lambda: self.end(last))
 
-    def _end(self, last: Callable[[], None]) -> None:
+    def end(self, last: Callable[[], None] = lambda: None) -> None:
+        """Do the same, and wait for it."""
         if self._closing.acquire(blocking=False):
             self._executor.shutdown(wait=False)
             for thread in self._threads():
