@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hansard.backend.contract import Backend
 from hansard.errors import InvalidEvent, SessionDeleted, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import (
     APPLICATION,
     CONTROL,
@@ -180,7 +180,7 @@ class Session(Reading):
         changes = _with_workspace(changes)
         encoded = codec.encode(changes, "metadata", wrapped=True)
         raw = (b'{"metadata":%b,"automatic":true}' if automatic else b'{"metadata":%b}') % encoded
-        draft = Draft(METADATA_SET, raw, METADATA_SET in CONTROL)
+        draft = NewEvent(METADATA_SET, raw, METADATA_SET in CONTROL)
         before = self._known().state
         after = fold.apply(before, Event(0, "", draft.kind, draft.data))
         # The same title from a person as from a program is news: from now on it is the person's.
@@ -236,10 +236,10 @@ class Session(Reading):
             to = self._labelled(to)
         self._check_place("revert to", to)
         raw = codec.encode({"seq": to})
-        drafts = [Draft(SESSION_REVERTED, raw, SESSION_REVERTED in CONTROL)]
+        drafts = [NewEvent(SESSION_REVERTED, raw, SESSION_REVERTED in CONTROL)]
         summary = views.summary_of(self._whole(), expected_seq) if keep_summary else None
         if summary is not None:
-            drafts.append(Draft(SUMMARY_ADDED, summary.raw, SUMMARY_ADDED in CONTROL))
+            drafts.append(NewEvent(SUMMARY_ADDED, summary.raw, SUMMARY_ADDED in CONTROL))
         drafts += map(_message, messages)
         return self._append(drafts, expected_seq=expected_seq)[0]
 
@@ -354,7 +354,7 @@ class Session(Reading):
         data = {"parent": self.id, "seq": seq, "created": head.created}
         if depth > 1:
             data["depth"] = depth
-        draft = Draft(SESSION_FORKED, codec.encode(data), SESSION_FORKED in CONTROL)
+        draft = NewEvent(SESSION_FORKED, codec.encode(data), SESSION_FORKED in CONTROL)
         child._log.append([draft], new_only=True, before=seq)
         try:
             # Whoever purges a session has looked for its children after it was deleted, so a child that came
@@ -448,7 +448,7 @@ class Session(Reading):
         raw = codec.encode(data)
         if read(kind, raw) is None:
             raise InvalidEvent(f"{kind}: {data!r:.200} does not have the shape of such an event")
-        return self._append([Draft(kind, raw, kind in CONTROL)])[0]
+        return self._append([NewEvent(kind, raw, kind in CONTROL)])[0]
 
     def _check_place(self, action: str, seq: object) -> None:
         last = self.seq
@@ -459,7 +459,7 @@ class Session(Reading):
 
     def _append(
         self,
-        drafts: Sequence[Draft],
+        drafts: Sequence[NewEvent],
         *,
         key: str | None = None,
         expected_seq: int | None = None,
@@ -482,7 +482,7 @@ def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Sessi
     metadata = _with_workspace(metadata)
     raw = codec.encode(metadata, "metadata", wrapped=True)
     data = b'{"metadata":%b}' % raw if metadata else raw
-    draft = Draft(SESSION_CREATED, data, SESSION_CREATED in CONTROL)
+    draft = NewEvent(SESSION_CREATED, data, SESSION_CREATED in CONTROL)
     session = Session(backend, session_id)
     backend.log(session_id).append([draft], new_only=True)
     return session
@@ -497,12 +497,12 @@ def _with_workspace(metadata: dict[str, Any]) -> dict[str, Any]:
     return completed(metadata)
 
 
-def _message(message: dict[str, Any]) -> Draft:
+def _message(message: dict[str, Any]) -> NewEvent:
     raw = codec.encode(message, "message", wrapped=True)
-    return Draft(MESSAGE_ADDED, b"".join((b'{"message":', raw, b"}")), control=False)
+    return NewEvent(MESSAGE_ADDED, b"".join((b'{"message":', raw, b"}")), control=False)
 
 
-def _said(data: dict[str, Any]) -> Draft:
+def _said(data: dict[str, Any]) -> NewEvent:
     if type(data) is not dict or data.keys() != {"message"}:
         raise InvalidEvent(
             f"{MESSAGE_ADDED}: {data!r:.60}: must have the member 'message', and no other"
@@ -510,14 +510,14 @@ def _said(data: dict[str, Any]) -> Draft:
     return _message(data["message"])
 
 
-def _own(kind: str, data: dict[str, Any]) -> Draft:
+def _own(kind: str, data: dict[str, Any]) -> NewEvent:
     if not check_kind(kind).startswith(APPLICATION) or kind == APPLICATION:
         known = "has a method of its own" if kind in KINDS else "is not known"
         raise InvalidEvent(
             f"kind {kind!r} {known}; the application's own kinds begin with {APPLICATION!r}, "
             f"such as {APPLICATION + 'todo'!r}"
         )
-    return Draft(kind, codec.encode(data), control=False)
+    return NewEvent(kind, codec.encode(data), control=False)
 
 
 def _refuse_secrets(data: dict[str, Any], what: str) -> None:

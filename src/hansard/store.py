@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hansard.follow import Follower
     from hansard.index.entry import StoreStats
     from hansard.index.finder import Index
-    from hansard.index.listing import Wanted
+    from hansard.index.listing import SessionFilter
     from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.examination import Examination
     from hansard.upkeep.periodic import Keeper
@@ -249,12 +249,12 @@ class _Caretaker:
             self._keeper.stop()
 
 
-def _newest(index: "Index", wanted: "Wanted") -> Iterator[tuple[str, str]]:
+def _newest(index: "Index", filters: "SessionFilter") -> Iterator[tuple[str, str]]:
     """Yield ids and times of sessions, the newest first: nearly always, the first one will do."""
     cursor = None
     limit = 4
     while True:
-        page = index.sessions(wanted, order="-updated", limit=limit, cursor=cursor)
+        page = index.sessions(filters, order="-updated", limit=limit, cursor=cursor)
         yield from ((info.id, info.updated) for info in page.items)
         cursor, limit = page.next, 100
         if cursor is None:
@@ -407,11 +407,11 @@ class Store:
         """Return what the index says about which session is the newest."""
         from hansard.upkeep.resume import Ranking
 
-        wanted = self._wanted(prefix=prefix, where=None, workspace=workspace)
-        damaged = wanted._replace(workspace=None, damaged=True)
+        filters = self._filters(prefix=prefix, where=None, workspace=workspace)
+        damaged = filters._replace(workspace=None, damaged=True)
         doubtful = index.sessions(damaged, order="id", limit=None, cursor=None).items
-        wanted = wanted._replace(archived=None if archived else False, damaged=False)
-        return Ranking(_newest(index, wanted), [info.id for info in doubtful])
+        filters = filters._replace(archived=None if archived else False, damaged=False)
+        return Ranking(_newest(index, filters), [info.id for info in doubtful])
 
     def sessions(
         self,
@@ -457,7 +457,7 @@ class Store:
         from hansard.index import finder, listing
 
         listing.check_order(order)
-        wanted = self._wanted(
+        filters = self._filters(
             prefix=prefix,
             where=where,
             since=since,
@@ -469,7 +469,7 @@ class Store:
             damaged=damaged,
         )
         return finder.of(self._backend).sessions(
-            wanted, order=order, limit=limit, cursor=cursor, progress=self._told(progress)
+            filters, order=order, limit=limit, cursor=cursor, progress=self._told(progress)
         )
 
     def _told(
@@ -494,7 +494,7 @@ class Store:
         """Return how many sessions there are. The arguments are those of `sessions`."""
         from hansard.index import finder
 
-        wanted = self._wanted(
+        filters = self._filters(
             prefix=prefix,
             where=where,
             since=since,
@@ -505,7 +505,7 @@ class Store:
             archived=archived,
             damaged=damaged,
         )
-        return finder.of(self._backend).count(wanted)
+        return finder.of(self._backend).count(filters)
 
     def search(
         self,
@@ -579,26 +579,26 @@ class Store:
                 changed. Not by a scoped store.
         """
         from hansard.index import finder
-        from hansard.index.listing import Wanted
+        from hansard.index.listing import SessionFilter
 
         self._backend.check_open()
-        wanted = Wanted(self._backend.prefix, prefix)
-        return finder.of(self._backend).stats(wanted, progress=self._told(progress))
+        filters = SessionFilter(self._backend.prefix, prefix)
+        return finder.of(self._backend).stats(filters, progress=self._told(progress))
 
-    def _wanted(
+    def _filters(
         self,
         *,
         where: "Mapping[str, Any] | None",
         workspace: "Folder | None",
         **others: Any,
-    ) -> "Wanted":
-        from hansard.index.listing import Wanted
+    ) -> "SessionFilter":
+        from hansard.index.listing import SessionFilter
         from hansard.workspace import Match
 
         # Of a part of a store, nothing outside of it, whatever is asked for.
         self._backend.check_open()
         match = None if workspace is None else Match(workspace)
-        return Wanted(self._backend.prefix, where=where or {}, workspace=match, **others)
+        return SessionFilter(self._backend.prefix, where=where or {}, workspace=match, **others)
 
     # -- moving sessions ------------------------------------------------------------------------
 

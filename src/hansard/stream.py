@@ -12,7 +12,7 @@ from typing import Any, Self
 from hansard.backend.contract import Log
 from hansard.errors import InvalidEvent
 from hansard.event import codec
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 
 
@@ -94,7 +94,7 @@ class Stream:
         self._over = True
 
     def _append(self, kind: str, data: bytes, *, durable: bool) -> Event:
-        return self._log.append((Draft(kind, data, control=False),), durable=durable)[0]
+        return self._log.append((NewEvent(kind, data, control=False),), durable=durable)[0]
 
     def _check_open(self) -> None:
         if self._over:

@@ -923,8 +923,9 @@ def test_a_saver_is_a_context(store: hansard.Store) -> None:
     async def scene() -> None:
         async with HansardSaver(store) as awaited:
             await talking(awaited).ainvoke({"messages": [HumanMessage("again")]}, at("t"))
-            assert any(one.name.startswith("hansard-langgraph") for one in threading.enumerate())
-        assert not any(one.name.startswith("hansard-langgraph") for one in threading.enumerate())
+            threads = awaited._workers._threads()
+            assert threads
+        assert not any(one.is_alive() for one in threads)
         with pytest.raises(hansard.Closed, match="HansardSaver"):
             awaited.put(at("t"), checkpoint_of(1, {}, {}), {}, {})
 

@@ -8,7 +8,7 @@ import pytest
 
 from hansard.backend.contract import Backend, Log
 from hansard.event import codec
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, METADATA_SET
 
 #: Returns an empty backend.
@@ -64,15 +64,15 @@ def there(value: Value | None, what: str) -> Value:
     return value
 
 
-def message(content: object) -> Draft:
+def message(content: object) -> NewEvent:
     """Return a draft of a message with this content."""
     raw = codec.encode({"message": {"role": "user", "content": content}})
-    return Draft(MESSAGE_ADDED, raw, control=False)
+    return NewEvent(MESSAGE_ADDED, raw, control=False)
 
 
-def metadata(**changes: object) -> Draft:
+def metadata(**changes: object) -> NewEvent:
     """Return a draft of a control event."""
-    return Draft(METADATA_SET, codec.encode({"metadata": changes}), control=True)
+    return NewEvent(METADATA_SET, codec.encode({"metadata": changes}), control=True)
 
 
 def everything(log: Log, after: int = 0, upto: int | None = None) -> list[Event]:
@@ -92,7 +92,9 @@ def mixed(log: Log, rounds: int = 2) -> list[Event]:
         events += log.append([message(f"one {number}")])
         events += log.append([metadata(round=number)])
         events += log.append([message("first of three"), metadata(inside=number), message("last")])
-        events += log.append([Draft("x.todo", b'{"done":false}', control=False)], key=f"k{number}")
+        events += log.append(
+            [NewEvent("x.todo", b'{"done":false}', control=False)], key=f"k{number}"
+        )
     return events
 
 

@@ -9,7 +9,7 @@ import pytest
 from hansard.backend.contract import Log
 from hansard.errors import SeqConflict, SessionExists
 from hansard.event import codec
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from tests.contract.backends import (
     Context,
@@ -57,7 +57,7 @@ def test_data_come_back_as_the_bytes_that_went_in(context: Context) -> None:
         {"end": '","crc":"00000000"}\n'},
         {},
     ]
-    drafts = [Draft("x.sample", codec.encode(sample), control=False) for sample in samples]
+    drafts = [NewEvent("x.sample", codec.encode(sample), control=False) for sample in samples]
     for one in drafts:
         log.append([one])
     log.append(drafts)
@@ -69,7 +69,7 @@ def test_unknown_kinds_are_kept(context: Context) -> None:
     log = context.log()
     kinds = ["future.kind", "x.app", "X", "a" * 100, "!#[]~"]
     for kind in kinds:
-        log.append([Draft(kind, b'{"later":1}', control=False)])
+        log.append([NewEvent(kind, b'{"later":1}', control=False)])
     events = everything(log)
     assert [event.kind for event in events] == kinds, "kinds"
     assert {event.raw for event in events} == {b'{"later":1}'}, "data"

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from hansard.backend.contract import Changed, Compacted, Head, Unwatched
+from hansard.backend.contract import Changed, CompactionResult, Head, Unwatched
 from hansard.backend.cursors import MemoryCursor
 from hansard.backend.memory import MemoryBackend, MemoryChunk, MemoryLog, MemoryStage
 from hansard.errors import SessionDeleted, SessionExists
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from tests.contract import (
     test_appending,
     test_compaction,
@@ -304,7 +304,7 @@ def lists_sessions_without_events(real: Bug, self: Any) -> Any:
 @broken(MemoryBackend, "health", test_keeping)
 def leaves_its_probe(real: Bug, self: Any) -> Any:
     """A probe becomes a session (N-78)."""
-    self.log("probe").append([Draft("x.probe", b"{}", control=False)])
+    self.log("probe").append([NewEvent("x.probe", b"{}", control=False)])
     return real(self)
 
 
@@ -580,7 +580,7 @@ def loses_concurrent_appends(real: Bug, self: Any, forget: Any, **options: Any) 
 @broken(MemoryLog, "compact", test_compaction)
 def compacts_what_is_not_there(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
     """A session that does not exist is compacted."""
-    return real(self, forget, **options) if self._record.exists else Compacted(0, 0, 0, 0)
+    return real(self, forget, **options) if self._record.exists else CompactionResult(0, 0, 0, 0)
 
 
 # -- cursors ----------------------------------------------------------------------------------------

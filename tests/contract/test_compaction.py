@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from hansard.backend.contract import Forget, Log
+from hansard.backend.contract import CompactionFilter, Log
 from hansard.errors import SeqConflict, SessionDeleted, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_PART
 from tests.contract.backends import (
     Context,
@@ -21,12 +21,14 @@ from tests.contract.backends import (
 _LEVEL = 1
 
 #: Compact, and forget nothing.
-NOTHING = Forget(lambda event: event, frozenset(), frozenset(), lambda _seq, _ended: False)
+NOTHING = CompactionFilter(
+    lambda event: event, frozenset(), frozenset(), lambda _seq, _ended: False
+)
 
 _INSTEAD = b'{"message":null,"redacted":true}'
 
 
-def _without(*seqs: int) -> Forget:
+def _without(*seqs: int) -> CompactionFilter:
     """Return what forgets the data of some events."""
 
     def mask(event: Event) -> Event:
@@ -34,7 +36,7 @@ def _without(*seqs: int) -> Forget:
             return event
         return Event(event.seq, event.stamp, event.kind, _INSTEAD, event.key)
 
-    return Forget(mask, frozenset(seqs), frozenset(), lambda _seq, _ended: False)
+    return CompactionFilter(mask, frozenset(seqs), frozenset(), lambda _seq, _ended: False)
 
 
 def _everything_said(log: Log) -> list[object]:
@@ -112,7 +114,7 @@ def test_what_was_said_before_a_bound_is_gone(context: Context) -> None:
     said = [
         event for number in range(8) for event in log.append([message(number)], key=f"{number}")
     ]
-    done = log.append([Draft("metadata.set", b'{"metadata":{"n":1}}', control=True)])
+    done = log.append([NewEvent("metadata.set", b'{"metadata":{"n":1}}', control=True)])
     log.append([message("kept")])
     log.compact(NOTHING, level=_LEVEL)
     before = everything(log)
@@ -122,7 +124,7 @@ def test_what_was_said_before_a_bound_is_gone(context: Context) -> None:
             return event
         return Event(event.seq, event.stamp, event.kind, _INSTEAD, event.key)
 
-    forget = Forget(mask, frozenset(), frozenset(), lambda _seq, _ended: False)
+    forget = CompactionFilter(mask, frozenset(), frozenset(), lambda _seq, _ended: False)
     for bound, gone in ((5, 4), (5, 0), (10, 4), (10, 0)):
         blanked = log.compact(forget._replace(before=bound), level=_LEVEL).blanked
         assert blanked == gone, f"the number of events that went before {bound}"
@@ -138,9 +140,9 @@ def test_parts_stay_unless_they_may_go(context: Context) -> None:
     log = context.log()
     for text in ("a", "b"):
         part = codec.encode({"stream": "st", "text": text})
-        log.append([Draft(MESSAGE_PART, part, control=False)])
+        log.append([NewEvent(MESSAGE_PART, part, control=False)])
     whole = codec.encode({"message": {"role": "user", "content": "ab"}, "stream": "st"})
-    log.append([Draft("message.added", whole, control=False)])
+    log.append([NewEvent("message.added", whole, control=False)])
     before = everything(log)
     log.compact(NOTHING, level=_LEVEL)
     assert everything(log) == before, "parts that may not go"

@@ -14,7 +14,7 @@ from hansard.errors import (
     SessionDeleted,
     SessionNotFound,
 )
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from tests.contract.backends import (
     Context,
     contents,
@@ -28,8 +28,8 @@ from tests.contract.backends import (
 from tests.contract.test_keeping import BAD_IDS, IDS
 
 
-def _record(number: int) -> Draft:
-    return Draft("session.deleted", b'{"session":"s","seq":%d}' % number, control=False)
+def _record(number: int) -> NewEvent:
+    return NewEvent("session.deleted", b'{"session":"s","seq":%d}' % number, control=False)
 
 
 # -- the trash ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 
 from hansard.backend.contract import Backend
 from hansard.errors import Closed, InvalidEvent, SessionDeleted, SessionExists
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from tests.contract.backends import (
     Context,
     contents,
@@ -22,7 +22,7 @@ from tests.contract.backends import (
 _TIME = "2020-02-02T02:02:02.%06dZ"
 
 
-def _timed(draft: Draft, number: int) -> Draft:
+def _timed(draft: NewEvent, number: int) -> NewEvent:
     return msgspec.structs.replace(draft, time=_TIME % number)
 
 

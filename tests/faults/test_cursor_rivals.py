@@ -13,7 +13,7 @@ import pytest
 
 from hansard.backend.local import LocalBackend
 from hansard.errors import Closed, LockTimeout
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from tests.faults.workers import PATIENCE, Crew, Wire, context, take_out_the_lock
 
 # -- kill -9 ------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def test_a_killed_consumer_resumes_and_skips_nothing(
     path, journal = str(tmp_path / "store"), str(tmp_path / "journal")
     backend = LocalBackend(path, durability="os")
     for session in SESSIONS:
-        backend.log(session).append([Draft("x.n", b"{}", control=False)] * EVENTS)
+        backend.log(session).append([NewEvent("x.n", b"{}", control=False)] * EVENTS)
     backend.close()
     acknowledged: dict[str, int] = {}
     kills = 0

@@ -14,8 +14,8 @@ import pytest
 import hansard
 from hansard.backend.local_log import LocalLog
 from hansard.log import disk, segment, writer
-from hansard.log.draft import Touched
 from hansard.log.root import Root
+from hansard.log.write_batch import Touched
 from hansard.log.writer import Writer
 from tests.crashlab import faults
 from tests.faults.crash_runs import ID, MESSAGES, PLANS, Plan, Run, broken_promises, whole_life

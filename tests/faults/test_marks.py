@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from hansard.backend.local import LocalBackend
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from hansard.log import disk
 from tests.faults.workers import Crew, Wire
 
-DRAFTS = [Draft("app.note", b"{}", control=False)]
+DRAFTS = [NewEvent("app.note", b"{}", control=False)]
 SESSIONS = 12
 WRITERS = 2
 SECONDS = 2.0

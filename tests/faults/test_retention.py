@@ -14,7 +14,7 @@ import pytest
 
 import hansard
 from hansard.errors import InUse, SessionDeleted, SessionNotFound
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk, names
 from tests.crashlab import faults
@@ -35,7 +35,7 @@ TEXT = b'{"message":{"role":"user","content":"old"}}'
 
 def make_old(store: hansard.Store, *session_ids: str, events: int = 3) -> None:
     """Make sessions in which something was last said nine days ago."""
-    draft = Draft(MESSAGE_ADDED, TEXT, control=False, time=OLD)
+    draft = NewEvent(MESSAGE_ADDED, TEXT, control=False, time=OLD)
     for session_id in session_ids:
         store._backend.log(session_id).append([draft] * events)
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from hansard.log import disk
-from hansard.log.draft import Touched
+from hansard.log.write_batch import Touched
 from hansard.log.writer import Writer
 from tools.crash import nursery, shim, workloads
 from tools.crash.rows import lost_syncs, short_writes, struck_calls, struck_recovery

@@ -18,7 +18,7 @@ import pytest
 
 import hansard
 from hansard.log import disk
-from hansard.log.draft import Touched
+from hansard.log.write_batch import Touched
 from hansard.log.writer import Writer
 from tests.crashlab import faults
 

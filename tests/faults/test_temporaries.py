@@ -151,11 +151,11 @@ def test_what_a_killed_process_left_is_swept_at_once(path: Path) -> None:
 
 def _stage_and_stay(wire: Wire, path: str) -> None:
     from hansard.backend.local import LocalBackend
-    from hansard.event.envelope import Draft
+    from hansard.event.envelope import NewEvent
 
     with open_store(path, "os"):
         stage = LocalBackend(path).stage("s")
-        stage.append([Draft("x.said", b"{}", control=False)])
+        stage.append([NewEvent("x.said", b"{}", control=False)])
         wire.tell("staged")
         wire.wait()
 

@@ -9,7 +9,7 @@ import pytest
 import hansard
 from hansard.backend import compaction
 from hansard.event import codec
-from hansard.log import draft, format, inspection, reader, sealed, sealing, thawing
+from hansard.log import format, inspection, reader, sealed, sealing, thawing, write_batch
 from hansard.upkeep import transfer_file
 
 #: The limits of the log, a thousandth of what they are: modules, name, value.
@@ -19,7 +19,7 @@ SMALL = (
     ((sealed, sealing, thawing), "LARGEST_FRAME", (1 << 10) + 24_000),
     ((sealed, sealing), "PAGE", 4),
     ((sealed,), "_END", 64),
-    ((reader, draft), "PIECE", 1 << 10),
+    ((reader, write_batch), "PIECE", 1 << 10),
     ((reader,), "WINDOW", 256),
     ((reader,), "_NEAR", 512),
     ((inspection,), "_PIECE", 1 << 10),

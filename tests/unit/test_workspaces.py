@@ -14,7 +14,7 @@ import pytest
 
 import hansard
 from hansard import Session, Store, workspace
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from tests.crashlab import faults
 from tests.unit.evidence import log_of, tree
@@ -26,7 +26,9 @@ def say(store: Store, session_id: str, *, hours: float = 0.0) -> Session:
     """Say something in a session, so many hours ago."""
     stamp = (NOW - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     data = b'{"message":{"role":"user","content":"hi"}}'
-    store._backend.log(session_id).append([Draft(MESSAGE_ADDED, data, control=False, time=stamp)])
+    store._backend.log(session_id).append(
+        [NewEvent(MESSAGE_ADDED, data, control=False, time=stamp)]
+    )
     return store.session(session_id)
 
 

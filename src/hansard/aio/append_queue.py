@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, cast
 import hansard
 from hansard.aio.pool import Call, Pool, deliver
 from hansard.backend.contract import Append, Log
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.log import disk
 
 #: Maximum appends in one write: the session's lock is held while they are encoded.
@@ -37,7 +37,7 @@ class _RequestingLog:
     def __init__(self, log: Log) -> None:
         self._log = log
 
-    def append(self, drafts: Sequence[Draft], **options: Any) -> NoReturn:
+    def append(self, drafts: Sequence[NewEvent], **options: Any) -> NoReturn:
         raise _Requested(self._log, Append(drafts, **options))
 
     def __getattr__(self, name: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import zstandard
 
-from hansard.backend.contract import Compacted, Forget
+from hansard.backend.contract import CompactionFilter, CompactionResult
 from hansard.backend.records import event_of
 from hansard.errors import Damaged, DiskFailed
 from hansard.event import kinds
@@ -102,7 +102,7 @@ class Compaction:
         session_id: str,
         created: str,
         path: str,
-        forget: Forget,
+        filter: CompactionFilter,
         level: int,
         progress: Progress | None,
     ) -> None:
@@ -111,7 +111,7 @@ class Compaction:
         self._session_id = session_id
         self._created = created
         self._path = path
-        self._forget = forget
+        self._filter = filter
         self._level = level
         self._progress = progress
         #: Streams that are over, with the seq of their end.
@@ -122,14 +122,14 @@ class Compaction:
         self._done = 0
         self._total = 0
 
-    def run(self) -> Compacted:
+    def run(self) -> CompactionResult:
         """Rewrite what has to be rewritten; return what came of it."""
         try:
             return self._run()
         except OSError as error:
             raise disk.explain(error, "compact", self._path, "the log says what it said") from error
 
-    def _run(self) -> Compacted:
+    def _run(self) -> CompactionResult:
         sweep(self._directory)
         sources, leftovers = self._sources()
         before = sum(source.bytes for source in sources) + sum(size for _, size in leftovers)
@@ -149,9 +149,9 @@ class Compaction:
             disk.sync_directory(self._directory)
             after = sum(source.bytes for source in self._sources()[0])
         rewritten = sum(len(group) for group in groups)
-        return Compacted(before, after, rewritten, self._blanked)
+        return CompactionResult(before, after, rewritten, self._blanked)
 
-    def plan(self) -> Compacted:
+    def plan(self) -> CompactionResult:
         """Say what `run` would rewrite of what is sealed already; write nothing."""
         sources, leftovers = self._sources()
         self._look_for_streams(sources)
@@ -161,19 +161,19 @@ class Compaction:
             source.first <= seq <= source.last
             and (source.sealed is None or seq not in source.sealed.index.blank)
             for source in chosen
-            for seq in self._forget.seqs
+            for seq in self._filter.seqs
         )
-        return Compacted(size, size, len(chosen), blank + sum(map(self._dropped, chosen)))
+        return CompactionResult(size, size, len(chosen), blank + sum(map(self._dropped, chosen)))
 
     def _dropped(self, source: Source) -> int:
         """Return how many events of a segment are history that is to be dropped, and still there."""
         index = None if source.sealed is None else source.sealed.index
         after = 0 if index is None else index.blank_before
-        if self._forget.before <= max(source.first, after):
+        if self._filter.before <= max(source.first, after):
             return 0
-        gone = self._forget.seqs.union(() if index is None else index.blank)
+        gone = self._filter.seqs.union(() if index is None else index.blank)
         return sum(
-            after <= line.seq < self._forget.before
+            after <= line.seq < self._filter.before
             and kinds.is_said(line.kind)
             and line.seq not in gone
             for line in source.lines()
@@ -268,17 +268,17 @@ class Compaction:
             return True
         index = source.sealed.index
         # What was said before a seq is not listed one by one: the index tells up to where it is gone.
-        if max(index.blank_before, source.first) < min(self._forget.before, source.last + 1):
+        if max(index.blank_before, source.first) < min(self._filter.before, source.last + 1):
             return True
         blank = set(index.blank)
         if any(
-            source.first <= seq <= source.last and seq not in blank for seq in self._forget.seqs
+            source.first <= seq <= source.last and seq not in blank for seq in self._filter.seqs
         ):
             return True
-        if any(stream in self._forget.streams or stream in self._ended for stream in index.parts):
+        if any(stream in self._filter.streams or stream in self._ended for stream in index.parts):
             return True
         # Where a bound covers them, it was enough to look at that.
-        listed = self._forget.again & self._forget.seqs
+        listed = self._filter.again & self._filter.seqs
         again = (seq for seq in listed if source.first <= seq <= source.last)
         return any(self._is_left(source, seq) for seq in again)
 
@@ -287,7 +287,7 @@ class Compaction:
         line = source.part.line_at(seq)
         if line is None:
             return False
-        return self._forget.mask(event_of(line)).raw != bytes(line.data)
+        return self._filter.mask(event_of(line)).raw != bytes(line.data)
 
     # -- doing it -------------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ class Compaction:
                     created=self._created,
                     compress=compress,
                     begins=group[0].part.begins,
-                    blank_before=self._forget.before if self._forget.before > first else 0,
+                    blank_before=self._filter.before if self._filter.before > first else 0,
                 )
                 if plain:
                     self._copy(sealer, group[0])
@@ -343,7 +343,7 @@ class Compaction:
                     self._fill(sealer, group)
                 sealer.finish()
                 self._read_back(temporary, start, sealer.mark)
-                if self._forget.has_moved() and not last_try:
+                if self._filter.has_moved() and not last_try:
                     disk.discard(self._directory, temporary)
                     return False
                 # It is whole and durable before any name leads to it; a crash before leaves the old ones.
@@ -376,9 +376,9 @@ class Compaction:
         """Say whether a segment that is not compressed yet can stay as it is, line for line."""
         if source.sealed is not None or source.name in self._altered:
             return False
-        if source.first < self._forget.before:
+        if source.first < self._filter.before:
             return False
-        return not any(source.first <= seq <= source.last for seq in self._forget.seqs)
+        return not any(source.first <= seq <= source.last for seq in self._filter.seqs)
 
     def _copy(self, sealer: Sealer, source: Source) -> None:
         reader = source.part.reader
@@ -428,24 +428,24 @@ class Compaction:
         """Say whether the index must name an event whose data were taken out."""
         if line.kind == MESSAGE_REDACTED:
             return False  # that it has nothing more to lose can be seen in it
-        return line.seq >= self._forget.before or not kinds.is_said(line.kind)
+        return line.seq >= self._filter.before or not kinds.is_said(line.kind)
 
     def _blank(self, line: Line, data: bytes, kept: dict[str, None]) -> bytes | None:
         """Return what is to stand in the place of an event's data; None if they stay."""
-        if line.kind == MESSAGE_PART and line.seq >= self._forget.before:
+        if line.kind == MESSAGE_PART and line.seq >= self._filter.before:
             part = kinds.read(MESSAGE_PART, data)
             if part is None:
                 return None
-            if part.stream not in self._forget.streams:
+            if part.stream not in self._filter.streams:
                 ended = self._ended.get(part.stream)
-                if ended is None or not self._forget.drop_part(line.seq, ended):
+                if ended is None or not self._filter.drop_part(line.seq, ended):
                     kept[part.stream] = None
                     return None
                 if part.over or not part.text:
                     return None  # it says what must be known, or was emptied before
                 return msgspec.json.encode(_decode_begun(data))
         event = event_of(line)
-        masked = self._forget.mask(event)
+        masked = self._filter.mask(event)
         return None if masked is event else masked.raw
 
     def _remove(self, name: str) -> None:

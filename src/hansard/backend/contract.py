@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 from hansard.backend.condition import Condition
 from hansard.errors import InvalidEvent
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
 
 #: What the log of `Backend.audit` calls itself: no session can have this id (F-5).
@@ -90,8 +90,8 @@ DUPLICATE: Final = "views show the last value only: scrub() and compact() remove
 WRONG_CHECKPOINT: Final = "what is read by it is wrong: delete the file, or repair the session"
 
 
-class Forget(NamedTuple):
-    """What a compaction is to leave out."""
+class CompactionFilter(NamedTuple):
+    """What a compaction leaves out."""
 
     #: Returns an event as it is to be from now on: the same object if it stays.
     mask: Callable[[Event], Event]
@@ -108,7 +108,7 @@ class Forget(NamedTuple):
     has_moved: Callable[[], bool] = bool
 
 
-class Compacted(NamedTuple):
+class CompactionResult(NamedTuple):
     """What a compaction has done: bytes of the sealed segments, and how many were rewritten."""
 
     before: int
@@ -224,7 +224,7 @@ def _streamed(event: Event) -> Streamed | None:
 class Append(NamedTuple):
     """What `Log.append` takes, to be kept until it is done together with others."""
 
-    drafts: Sequence[Draft]
+    drafts: Sequence[NewEvent]
     key: str | None = None
     expected_seq: int | None = None
     new_only: bool = False
@@ -242,7 +242,7 @@ class Log(ABC):
     @abstractmethod
     def append(
         self,
-        drafts: Sequence[Draft],
+        drafts: Sequence[NewEvent],
         *,
         key: str | None = None,
         expected_seq: int | None = None,
@@ -357,13 +357,13 @@ class Log(ABC):
     @abstractmethod
     def compact(
         self,
-        forget: Forget,
+        filter: CompactionFilter,
         *,
         level: int,
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
-    ) -> Compacted:
+    ) -> CompactionResult:
         """Rewrite what is stored, smaller, and without what is to be forgotten; events stay as they are.
 
         Safe beside writers, readers and other compactors, of which the second may wait for the first before
@@ -371,13 +371,13 @@ class Log(ABC):
         `checkpoint` is to give back for it.
         """
 
-    def pending(self, forget: Forget) -> Compacted:
+    def pending(self, filter: CompactionFilter) -> CompactionResult:
         """Say what `compact` would rewrite, and write nothing: `after` is not known, and as `before`.
 
         Not counted: sealed segments with which others are joined, and parts of messages that are whole.
         """
-        del forget
-        return Compacted(0, 0, 0, 0)
+        del filter
+        return CompactionResult(0, 0, 0, 0)
 
     @abstractmethod
     def verify(self) -> list[Finding]:
@@ -410,7 +410,7 @@ class Stage(ABC):
     session_id: str
 
     @abstractmethod
-    def append(self, drafts: Sequence[Draft], *, key: str | None = None) -> None:
+    def append(self, drafts: Sequence[NewEvent], *, key: str | None = None) -> None:
         """Add events, in order. `InvalidEvent` if another append has the key already."""
 
     @abstractmethod

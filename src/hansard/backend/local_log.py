@@ -15,9 +15,9 @@ from hansard.backend.contract import (
     WRONG_CHECKPOINT,
     Append,
     Chunk,
-    Compacted,
+    CompactionFilter,
+    CompactionResult,
     Finding,
-    Forget,
     Head,
     Known,
     Log,
@@ -28,18 +28,18 @@ from hansard.backend.contract import (
 from hansard.backend.records import LocalChunk, event_of, stream_of
 from hansard.errors import Damaged, InvalidEvent, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import SESSION_FORKED, is_said
 from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, Part, check_chain
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
 from hansard.log.descriptors import SESSION
-from hansard.log.draft import Appended, Order
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import Root, deleted
 from hansard.log.sealed import Sealed
+from hansard.log.write_batch import AppendResult, Order
 from hansard.log.writer import Writer, last_time
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class LocalLog(Log):
 
     def append(
         self,
-        drafts: Sequence[Draft],
+        drafts: Sequence[NewEvent],
         *,
         key: str | None = None,
         expected_seq: int | None = None,
@@ -159,7 +159,9 @@ class LocalLog(Log):
         if tail is not None and tail.mark.offset > SEAL and self._backend.caretaker is not None:
             self._backend.caretaker.want(self.session_id)
 
-    def _events_of(self, drafts: Sequence[Draft], key: str | None, done: Appended) -> list[Event]:
+    def _events_of(
+        self, drafts: Sequence[NewEvent], key: str | None, done: AppendResult
+    ) -> list[Event]:
         """Return the events that an append has become."""
         self._look_after()
         if done.duplicate:
@@ -339,33 +341,33 @@ class LocalLog(Log):
 
     def compact(
         self,
-        forget: Forget,
+        filter: CompactionFilter,
         *,
         level: int,
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
-    ) -> Compacted:
+    ) -> CompactionResult:
         self._backend.used(self)
         self._writer.seal()
         with self.marked():
-            return self._compact(forget, level=level, progress=progress, state=state, wait=wait)
+            return self._compact(filter, level=level, progress=progress, state=state, wait=wait)
 
     def _compact(
         self,
-        forget: Forget,
+        filter: CompactionFilter,
         *,
         level: int,
         progress: Callable[[int, int], None] | None,
         state: Callable[[int], bytes] | None,
         wait: bool,
-    ) -> Compacted:
+    ) -> CompactionResult:
         found = self._look()
         if found is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         chain = self._handle.chain(found[0])
         if chain is None:
-            return Compacted(0, 0, 0, 0)
+            return CompactionResult(0, 0, 0, 0)
         from hansard.backend.compaction import Compaction, locked
 
         directory = chain.open_directory()
@@ -382,7 +384,7 @@ class LocalLog(Log):
                     session_id=self.session_id,
                     created=found[0].segment.time,
                     path=self._handle.root.path_of(self._handle.name),
-                    forget=forget,
+                    filter=filter,
                     level=level,
                     progress=progress,
                 ).run()
@@ -394,18 +396,18 @@ class LocalLog(Log):
         finally:
             disk.close(directory)
 
-    def pending(self, forget: Forget) -> Compacted:
+    def pending(self, filter: CompactionFilter) -> CompactionResult:
         found = self._look()
         if found is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         reader, tail = found
         start = reader.segment.start.seq
         active = tail.size if tail.mark.seq > start else 0
-        blank = sum(start < seq <= tail.mark.seq for seq in forget.seqs)
-        if forget.before > start + 1:
-            pieces = self.read(start, forget.before - 1)
+        blank = sum(start < seq <= tail.mark.seq for seq in filter.seqs)
+        if filter.before > start + 1:
+            pieces = self.read(start, filter.before - 1)
             dropped = (event for chunk in pieces for event in chunk.events())
-            blank += sum(is_said(event.kind) and event.seq not in forget.seqs for event in dropped)
+            blank += sum(is_said(event.kind) and event.seq not in filter.seqs for event in dropped)
         chain = self._handle.chain(reader)
         if chain is not None:
             from hansard.backend.compaction import Compaction
@@ -418,15 +420,17 @@ class LocalLog(Log):
                     session_id=self.session_id,
                     created=reader.segment.time,
                     path=self._handle.root.path_of(self._handle.name),
-                    forget=forget,
+                    filter=filter,
                     level=0,
                     progress=None,
                 ).plan()
             finally:
                 disk.close(directory)
             size = active + sealed.before
-            return Compacted(size, size, sealed.segments + bool(active), blank + sealed.blanked)
-        return Compacted(active, active, int(active > 0), blank)
+            return CompactionResult(
+                size, size, sealed.segments + bool(active), blank + sealed.blanked
+            )
+        return CompactionResult(active, active, int(active > 0), blank)
 
     def _save_checkpoint(
         self, directory: int, reader: Reader, chain: Chain, state: Callable[[int], bytes] | None

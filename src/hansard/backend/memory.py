@@ -15,10 +15,10 @@ from hansard.backend.contract import (
     AUDIT,
     Backend,
     Chunk,
-    Compacted,
+    CompactionFilter,
+    CompactionResult,
     Cursor,
     Finding,
-    Forget,
     Head,
     Health,
     Log,
@@ -37,7 +37,7 @@ from hansard.errors import (
     SessionNotFound,
 )
 from hansard.event import codec
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk, format, names
 
@@ -140,7 +140,7 @@ class _Record:
         finally:
             self._written = False
 
-    def add(self, drafts: Sequence[Draft], key: str | None) -> list[Event]:
+    def add(self, drafts: Sequence[NewEvent], key: str | None) -> list[Event]:
         """Add events and return them."""
         seq = self.seq
         now = format.now().decode()
@@ -199,7 +199,7 @@ class MemoryLog(Log):
 
     def append(
         self,
-        drafts: Sequence[Draft],
+        drafts: Sequence[NewEvent],
         *,
         key: str | None = None,
         expected_seq: int | None = None,
@@ -293,13 +293,13 @@ class MemoryLog(Log):
 
     def compact(
         self,
-        forget: Forget,
+        filter: CompactionFilter,
         *,
         level: int,
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
-    ) -> Compacted:
+    ) -> CompactionResult:
         del level, progress, state, wait
         record = self._record
         with record.changed:
@@ -307,16 +307,16 @@ class MemoryLog(Log):
             if not record.events:
                 raise SessionNotFound(f"no session {self.session_id!r} in this store")
             # A list of its own: who reads the old one reads on in it.
-            masked = [forget.mask(event) for event in record.events]
+            masked = [filter.mask(event) for event in record.events]
             # What was blank before is blank again, which is nothing new.
             blanked = sum(
                 new is not old and new.raw != old.raw
                 for new, old in zip(masked, record.events, strict=True)
             )
             record.events = masked
-            record.controls = [forget.mask(event) for event in record.controls]
+            record.controls = [filter.mask(event) for event in record.controls]
             record.rewritten += 1
-            return Compacted(0, 0, 0, blanked)
+            return CompactionResult(0, 0, 0, blanked)
 
     def verify(self) -> list[Finding]:
         if self.head() is None:
@@ -372,7 +372,7 @@ class MemoryStage(Stage):
         self._staged = _Record()
         self._staged.before = before
 
-    def append(self, drafts: Sequence[Draft], *, key: str | None = None) -> None:
+    def append(self, drafts: Sequence[NewEvent], *, key: str | None = None) -> None:
         self._backend.check_open()
         if key is not None and key in self._staged.keys:
             raise key_used(self.session_id, key)

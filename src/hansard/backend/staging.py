@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hansard.backend.contract import Stage, key_used, nothing_staged
-from hansard.event.envelope import Draft
-from hansard.log.draft import Order
+from hansard.event.envelope import NewEvent
 from hansard.log.root import Root
 from hansard.log.staging import Staging
+from hansard.log.write_batch import Order
 
 if TYPE_CHECKING:
     from hansard.backend.local import LocalBackend
@@ -27,7 +27,7 @@ class LocalStage(Stage):
         self._staging = Staging(root, session_id, before)
         self._keys: set[str] = set()
 
-    def append(self, drafts: Sequence[Draft], *, key: str | None = None) -> None:
+    def append(self, drafts: Sequence[NewEvent], *, key: str | None = None) -> None:
         self._backend.check_open()
         if key is not None:
             if key in self._keys:

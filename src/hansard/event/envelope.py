@@ -1,4 +1,4 @@
-"""An event, as it is handed out, and a draft of one, as it is handed in.
+"""An event that is stored, and one that is to be appended.
 
 Above: `backend`, `state`, `session`.  Below: `codec`.
 """
@@ -13,8 +13,8 @@ from hansard.event import codec
 from hansard.event.kinds import MESSAGE_ADDED
 
 
-class Draft(msgspec.Struct, frozen=True, gc=False):
-    """What is to become an event once it has a place in its session.
+class NewEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event to append: it has no seq yet.
 
     A struct like `Event`: to make a named tuple takes six times as long, 0.4 µs for each append.
     """

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from hansard.errors import InvalidEvent
 from hansard.event import codec, kinds, secrets
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from hansard.event.kinds import (
     APPLICATION,
     CONTROL,
@@ -55,14 +55,14 @@ class Entry(NamedTuple):
     time: str | None
     at: int | tuple[int, ...] | None
 
-    def draft(self, seq_of: Callable[[int], int]) -> Draft:
+    def draft(self, seq_of: Callable[[int], int]) -> NewEvent:
         """Return the draft of its event; `seq_of` says the seq of an item, 0 for none."""
         data = self.data
         if self.at is not None:
             seqs = [seq_of(item) for item in _several(self.at)]
             place = {PLACES[self.kind]: seqs if isinstance(self.at, tuple) else seqs[0]}
             data = codec.encode({**codec.decode(data), **place})
-        return Draft(self.kind, data, self.kind in CONTROL, self.time)
+        return NewEvent(self.kind, data, self.kind in CONTROL, self.time)
 
 
 def _several(at: int | tuple[int, ...]) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ from hansard.errors import (
     UnknownFormat,
 )
 from hansard.event import codec
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from hansard.event.kinds import (
     CONTROL,
     METADATA_SET,
@@ -248,7 +248,7 @@ class Landing:
             self._verify(session_id, seq, drafts)
         return made.brought(session_id, "continued", len(made.items) - count)
 
-    def _verify(self, session_id: str, before: int, drafts: list[Draft]) -> None:
+    def _verify(self, session_id: str, before: int, drafts: list[NewEvent]) -> None:
         """Read back what was published, and count it, before anybody is told that it is there."""
         log = self._backend.log(session_id)
         written = _counted(draft.kind for draft in drafts)
@@ -264,7 +264,7 @@ class Landing:
             )
 
 
-def _created(made: Made, tally: dict[str, Any]) -> list[Draft]:
+def _created(made: Made, tally: dict[str, Any]) -> list[NewEvent]:
     metadata = made.metadata
     if made.foreign.fork is not None:
         metadata = {"forked_from": made.foreign.fork.parent, **metadata}
@@ -272,7 +272,7 @@ def _created(made: Made, tally: dict[str, Any]) -> list[Draft]:
     return [_control(SESSION_CREATED, data, made.begun)]
 
 
-def _forked(made: Made, tally: dict[str, Any], parent: _Parent) -> list[Draft]:
+def _forked(made: Made, tally: dict[str, Any], parent: _Parent) -> list[NewEvent]:
     own = next((item.time for item in made.items[parent.items :] if item.time), None)
     begun = made.foreign.created or own or made.begun
     # What the parent's metadata say is inherited, and may be true of the parent only.
@@ -287,12 +287,12 @@ def _forked(made: Made, tally: dict[str, Any], parent: _Parent) -> list[Draft]:
     ]
 
 
-def _control(kind: str, data: dict[str, Any], time: str | None) -> Draft:
-    return Draft(kind, codec.encode(data), kind in CONTROL, time)
+def _control(kind: str, data: dict[str, Any], time: str | None) -> NewEvent:
+    return NewEvent(kind, codec.encode(data), kind in CONTROL, time)
 
 
-def _pieces(drafts: list[Draft]) -> Iterator[list[Draft]]:
-    piece: list[Draft] = []
+def _pieces(drafts: list[NewEvent]) -> Iterator[list[NewEvent]]:
+    piece: list[NewEvent] = []
     size = 0
     for draft in drafts:
         piece.append(draft)

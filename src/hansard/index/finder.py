@@ -29,7 +29,7 @@ from hansard.index.database import (
     release_all,
 )
 from hansard.index.entry import Hit, Page, StoreStats
-from hansard.index.listing import Wanted
+from hansard.index.listing import SessionFilter
 from hansard.index.search import Sought
 from hansard.log import disk
 
@@ -163,33 +163,33 @@ class Index:
 
     def sessions(
         self,
-        wanted: Wanted,
+        filters: SessionFilter,
         *,
         order: str,
         limit: int | None,
         cursor: str | None,
         progress: Progress | None = None,
     ) -> Page:
-        """Return a page of the sessions that are wanted."""
-        listing.check(wanted, order, cursor)
+        """Return a page of the sessions that are filters."""
+        listing.check(filters, order, cursor)
         return self._ask(
             lambda database: listing.page(
-                database, wanted, order=order, limit=limit, cursor=cursor
+                database, filters, order=order, limit=limit, cursor=cursor
             ),
             progress,
         )
 
-    def count(self, wanted: Wanted, *, progress: Progress | None = None) -> int:
-        """Return how many sessions are wanted."""
-        listing.check(wanted)
-        return self._ask(lambda database: listing.count(database, wanted), progress)
+    def count(self, filters: SessionFilter, *, progress: Progress | None = None) -> int:
+        """Return how many sessions are filters."""
+        listing.check(filters)
+        return self._ask(lambda database: listing.count(database, filters), progress)
 
-    def stats(self, wanted: Wanted, *, progress: Progress | None = None) -> StoreStats:
-        """Add up the sessions that are wanted."""
-        listing.check(wanted)
+    def stats(self, filters: SessionFilter, *, progress: Progress | None = None) -> StoreStats:
+        """Add up the sessions that are filters."""
+        listing.check(filters)
         careful = None if progress is None else _Careful(progress)
         return self._ask(
-            lambda database: stats.stats(self._backend, database, wanted, careful),
+            lambda database: stats.stats(self._backend, database, filters, careful),
             progress,
             changes=True,
         )

@@ -52,8 +52,8 @@ _BEHIND_SURROGATES: Final = 0xE000
 decode_infos = msgspec.json.Decoder(SessionInfo).decode_lines
 
 
-class Wanted(NamedTuple):
-    """Which sessions are wanted; what is not said is all the same."""
+class SessionFilter(NamedTuple):
+    """Which sessions are wanted; a field that is not set matches all."""
 
     #: Only sessions of this part of a store; others are not counted among the children either.
     scope: str = ""
@@ -89,34 +89,36 @@ def check_order(order: object) -> None:
         )
 
 
-def check(wanted: Wanted, order: str = "id", cursor: str | None = None) -> None:
+def check(filters: SessionFilter, order: str = "id", cursor: str | None = None) -> None:
     """Raise if something is asked for that cannot be: whatever goes wrong later is the index's fault."""
-    _simple(wanted)
+    _simple(filters)
     check_order(order)
     if cursor is not None:
         _read_cursor(cursor, order)
 
 
 def page(
-    database: Database, wanted: Wanted, *, order: str, limit: int | None, cursor: str | None
+    database: Database, filters: SessionFilter, *, order: str, limit: int | None, cursor: str | None
 ) -> Page:
     """Return some of the wanted sessions."""
     after = None if cursor is None else _read_cursor(cursor, order)
-    conditions = clause(database, wanted)
+    conditions = clause(database, filters)
     if limit is None and after is None and not database.served:
-        return Page(_inside(database, _everything(database, conditions, order), wanted), None)
+        return Page(_inside(database, _everything(database, conditions, order), filters), None)
     rows = _rows(database, conditions, order, after, -1 if limit is None else limit + 1)
     more = limit is not None and len(rows) > limit
     rows = rows[:limit]
-    items = _inside(database, decode_infos("\n".join([row[2] for row in rows])), wanted)
+    items = _inside(database, decode_infos("\n".join([row[2] for row in rows])), filters)
     return Page(items, _write_cursor(order, rows[-1]) if more else None)
 
 
-def _inside(database: Database, items: list[SessionInfo], wanted: Wanted) -> list[SessionInfo]:
+def _inside(
+    database: Database, items: list[SessionInfo], filters: SessionFilter
+) -> list[SessionInfo]:
     """Return sessions of a part of a store as it sees them: with those forks only that are inside of it."""
-    if not wanted.scope or not any(info.children for info in items):
+    if not filters.scope or not any(info.children for info in items):
         return items
-    conditions = clause(database, Wanted(wanted.scope)).plus(
+    conditions = clause(database, SessionFilter(filters.scope)).plus(
         "EXISTS (SELECT 1 FROM session p WHERE p.id = s.parent AND s.parent_created IN ('', p.created))"
     )
     counts = dict(
@@ -154,9 +156,9 @@ def _everything(database: Database, conditions: "_Conditions", order: str) -> li
     return found
 
 
-def count(database: Database, wanted: Wanted) -> int:
-    """Return how many sessions are wanted."""
-    conditions = clause(database, wanted)
+def count(database: Database, filters: SessionFilter) -> int:
+    """Return how many sessions are filters."""
+    conditions = clause(database, filters)
     found = database.one(
         f"SELECT count(*) FROM session s{conditions.text}",  # noqa: S608 - values are apart
         *conditions.values,
@@ -214,19 +216,19 @@ def _rows(
     )
 
 
-def clause(database: Database, wanted: Wanted) -> _Conditions:
+def clause(database: Database, filters: SessionFilter) -> _Conditions:
     """Return what rows of the table `session s` must be like."""
-    found = _simple(wanted)
-    if wanted.workspace is not None:
-        _add_workspace(database, wanted.workspace, found)
+    found = _simple(filters)
+    if filters.workspace is not None:
+        _add_workspace(database, filters.workspace, found)
     return found
 
 
-def _simple(wanted: Wanted) -> _Conditions:
+def _simple(filters: SessionFilter) -> _Conditions:
     """Return what rows must be like, but for what the file system knows."""
     found = _Conditions()
     try:
-        _add_simple(found, wanted)
+        _add_simple(found, filters)
         for value in found.values:
             if isinstance(value, str):
                 value.encode()
@@ -237,24 +239,24 @@ def _simple(wanted: Wanted) -> _Conditions:
     return found
 
 
-def _add_simple(found: _Conditions, wanted: Wanted) -> None:
-    for prefix in filter(None, (wanted.scope, wanted.prefix)):
+def _add_simple(found: _Conditions, filters: SessionFilter) -> None:
+    for prefix in filter(None, (filters.scope, filters.prefix)):
         found.add("s.id >= ?", prefix)
         end = behind(prefix)
         if end is not None:
             found.add("s.id < ?", end)
-    for key, value in wanted.where.items():
+    for key, value in filters.where.items():
         if value is None:
             found.add("s.n NOT IN (SELECT n FROM label WHERE key = ?)", key)
         else:
             found.add("s.n IN (SELECT n FROM label WHERE key = ? AND value = ?)", key, label(value))
     simple = (
-        ("s.updated >= ?", None if wanted.since is None else stamp(wanted.since)),
-        ("s.updated < ?", None if wanted.until is None else stamp(wanted.until)),
-        ("instr(s.folded, ?) > 0", wanted.title.casefold() or None),
-        ("s.parent = ?", wanted.parent),
-        ("s.archived = ?", wanted.archived),
-        ("s.damaged = ?", wanted.damaged),
+        ("s.updated >= ?", None if filters.since is None else stamp(filters.since)),
+        ("s.updated < ?", None if filters.until is None else stamp(filters.until)),
+        ("instr(s.folded, ?) > 0", filters.title.casefold() or None),
+        ("s.parent = ?", filters.parent),
+        ("s.archived = ?", filters.archived),
+        ("s.damaged = ?", filters.damaged),
     )
     for condition, value in simple:
         if value is not None:

@@ -14,7 +14,7 @@ from hansard.errors import SessionDeleted
 from hansard.index.catalogue import Progress
 from hansard.index.database import Database
 from hansard.index.entry import DayStats, StoreStats
-from hansard.index.listing import Wanted, clause
+from hansard.index.listing import SessionFilter, clause
 from hansard.index.tally import Tally, count
 from hansard.state.fold import Usage
 from hansard.upkeep.survey import UNREADABLE
@@ -25,11 +25,11 @@ _FRESH: Final = "t.seq = s.seq AND t.bytes = s.bytes"
 
 
 def refresh(
-    backend: Backend, database: Database, wanted: Wanted, progress: Progress | None = None
+    backend: Backend, database: Database, filters: SessionFilter, progress: Progress | None = None
 ) -> set[int]:
     """Count what is new in the wanted sessions; return those that are gone by now."""
     gone: set[int] = set()
-    conditions = clause(database, wanted._replace(damaged=False)).plus(f"({_FRESH}) IS NOT TRUE")
+    conditions = clause(database, filters._replace(damaged=False)).plus(f"({_FRESH}) IS NOT TRUE")
     rows = database.all(
         "SELECT s.n, s.id, s.seq, s.bytes, t.data "  # noqa: S608 - values are apart
         f"FROM session s LEFT JOIN tally t ON t.n = s.n{conditions.text}",
@@ -60,11 +60,11 @@ def refresh(
 
 
 def stats(
-    backend: Backend, database: Database, wanted: Wanted, progress: Progress | None = None
+    backend: Backend, database: Database, filters: SessionFilter, progress: Progress | None = None
 ) -> StoreStats:
     """Add up the wanted sessions; inside of a transaction, so that all of it is of one moment."""
-    gone = refresh(backend, database, wanted, progress)
-    conditions = clause(database, wanted)
+    gone = refresh(backend, database, filters, progress)
+    conditions = clause(database, filters)
     rows = database.all(
         "SELECT s.n, s.damaged, s.archived, s.parent IS NOT NULL, "  # noqa: S608 - as above
         "s.workspace, s.created, s.bytes, "

@@ -1,6 +1,6 @@
 """Write a log that nobody sees, until it is whole and gets its name.
 
-Above: `backend.staging`.  Below: `draft`, `segment`, `root`, `disk`.
+Above: `backend.staging`.  Below: `write_batch`, `segment`, `root`, `disk`.
 A file in the store's own directory, under a temporary name, to which lines are added as to any segment; at
 the end it is synced, and `writer` gives it the name of the session's log, if there is none by then. Whoever
 dies before that leaves a temporary file and nothing else: docs/format.md, F-119 to F-121.
@@ -9,9 +9,9 @@ dies before that leaves a temporary file and nothing else: docs/format.md, F-119
 from typing import Final
 
 from hansard.log import disk, format
-from hansard.log.draft import Draft, Order
 from hansard.log.root import Root
 from hansard.log.segment import header
+from hansard.log.write_batch import Order, WriteBatch
 
 #: So many bytes of lines are written at once.
 _PIECE: Final = 1024 * 1024
@@ -26,7 +26,7 @@ class Staging:
         name: the temporary name of its file; empty before the first append.
     """
 
-    __slots__ = ("_before", "_draft", "_file", "_pending", "_root", "_session_id", "name")
+    __slots__ = ("_batch", "_before", "_file", "_pending", "_root", "_session_id", "name")
 
     def __init__(self, root: Root, session_id: str, before: int) -> None:
         root.check_writable()
@@ -36,37 +36,37 @@ class Staging:
         self._before = before
         self._file: disk.Open | None = None
         #: What is framed and not written yet, and how many bytes that is.
-        self._draft: Draft | None = None
+        self._batch: WriteBatch | None = None
         self._pending = 0
 
     def add(self, order: Order) -> None:
         """Frame the records of an append, and write them if they have become many."""
         now = format.now()
-        draft = self._draft
-        if draft is None:
-            draft = self._begin(order, now)
-        offset = draft.offset
-        draft.add(order, now)
-        self._pending += draft.offset - offset
+        batch = self._batch
+        if batch is None:
+            batch = self._begin(order, now)
+        offset = batch.offset
+        batch.add(order, now)
+        self._pending += batch.offset - offset
         if self._pending >= _PIECE:
             self._write()
 
-    def _begin(self, order: Order, now: bytes) -> Draft:
+    def _begin(self, order: Order, now: bytes) -> WriteBatch:
         self.name, file = self._root.create_staged()
         self._file = disk.Open(file)
         first = order.entries[0].time
         head, start = header(
             self._session_id, before=self._before, time=first.encode() if first else now
         )
-        draft = self._draft = Draft(start, 0, fresh=True)
-        draft.lines.append(head)
+        batch = self._batch = WriteBatch(start, 0, fresh=True)
+        batch.lines.append(head)
         self._pending = len(head)
-        return draft
+        return batch
 
     def _write(self) -> None:
         assert self._file is not None  # made by the first append
-        assert self._draft is not None
-        lines, self._draft.lines, self._pending = self._draft.lines, [], 0
+        assert self._batch is not None
+        lines, self._batch.lines, self._pending = self._batch.lines, [], 0
         try:
             disk.write_all(self._file.descriptor, b"".join(lines))
         except OSError as error:
@@ -84,7 +84,7 @@ class Staging:
     def discard(self) -> None:
         """Remove the file, if it still has its temporary name."""
         self._file = None
-        self._draft = None
+        self._batch = None
         if self.name:
             self._root.discard_staged(self.name)
             self.name = ""

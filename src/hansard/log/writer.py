@@ -1,6 +1,6 @@
 """Append records to a session's active segment.
 
-Above: `backend.local`.  Below: `turns`, `draft`, `handle`, `disk`.
+Above: `backend.local`.  Below: `turns`, `write_batch`, `handle`, `disk`.
 A record is durable when `sync` has returned, and not before: docs/format.md, F-31.
 
 Threads that append at the same time share one write and one sync (`turns`): whoever leads writes
@@ -26,7 +26,6 @@ from hansard.errors import (
     UnknownFormat,
 )
 from hansard.log import disk, format, names
-from hansard.log.draft import Appended, Draft, Order, Touched, interrupted
 from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, SEALED, Handle
 from hansard.log.keys import Keys
@@ -35,6 +34,7 @@ from hansard.log.reader import Reader, Tail
 from hansard.log.root import deleted, sweep
 from hansard.log.segment import Segment, create_segment, header, next_header, replace_segment
 from hansard.log.turns import Turns
+from hansard.log.write_batch import AppendResult, Order, Touched, WriteBatch, interrupted
 
 Durability = Literal["sync", "os"]
 
@@ -74,7 +74,7 @@ class Writer:
         # Last: whoever finds it current must find the rest so.
         self._generation = disk.generation
 
-    def append(self, order: Order) -> Appended:
+    def append(self, order: Order) -> AppendResult:
         """Append all entries or none; return when they are as durable as the store promises."""
         self.append_all((order,))
         return self.outcome(order)
@@ -84,7 +84,7 @@ class Writer:
         self._check_process()
         self._turns.ask(orders)
 
-    def outcome(self, order: Order) -> Appended:
+    def outcome(self, order: Order) -> AppendResult:
         """Return what became of an order that was carried out, or raise why it was not."""
         if order.error is not None:
             raise order.error
@@ -101,11 +101,11 @@ class Writer:
                 if self._generation != disk.generation:
                     self._reset()
 
-    def append_one(self, kind: bytes, data: bytes, *, durable: bool = True) -> Appended | None:
+    def append_one(self, kind: bytes, data: bytes, *, durable: bool = True) -> AppendResult | None:
         """Append one event, if this is all that this process has to append to the session: the fast path.
 
         Most appends are one message, without conditions, by the only thread there is at the moment. For
-        them this does what `append` does, without the order, the queue and the draft, in two thirds of
+        them this does what `append` does, without the order, the queue and the batch, in two thirds of
         the time. None: something is unusual, and nothing was done; take the ordinary way.
         """
         if self._generation != disk.generation or not self._turns.claim():
@@ -130,7 +130,7 @@ class Writer:
             raise
         return done
 
-    def _write_one(self, lock: Lock, kind: bytes, data: bytes) -> Appended | None:
+    def _write_one(self, lock: Lock, kind: bytes, data: bytes) -> AppendResult | None:
         """Write one record, if everything is as it was left. The caller holds lock and mutex."""
         handle = self._handle
         tail = handle.tail
@@ -172,7 +172,7 @@ class Writer:
         end = Mark(offset, seq, crc)
         handle.tail = Tail(end, tail.ctl, (), offset, time)
         self._keys.advance(mark, end)
-        return Appended(seq, 1, time)
+        return AppendResult(seq, 1, time)
 
     def let_go(self, *, wait: bool = True) -> None:
         """Close the files, unless a thread is writing, or reading if this does not `wait`."""
@@ -206,20 +206,20 @@ class Writer:
             if not isinstance(error, Exception):
                 raise
 
-    def _commit(self, batch: list[Order]) -> None:
+    def _commit(self, orders: list[Order]) -> None:
         try:
-            if any(order.key is not None for order in batch):
+            if any(order.key is not None for order in orders):
                 self._learn_keys()
             if self._syncs:
                 self._handle.root.sync_names()
-            touched = self._locked(lambda again: self._write(batch, again=again), create=True)
+            touched = self._locked(lambda again: self._write(orders, again=again), create=True)
         except BaseException:
             self._keys.forget()
             raise
         if not self._syncs:
             if touched.segment is not None:
                 self._name(touched)
-        elif any(order.durable for order in batch):
+        elif any(order.durable for order in orders):
             self._sync(touched)
 
     def _learn_keys(self) -> None:
@@ -305,11 +305,11 @@ class Writer:
         hint += ". The next call uses the file that has its name by then"
         return DiskFailed("append", self._handle.path, cause, hint)
 
-    def _write(self, batch: list[Order], *, again: bool) -> Touched | None:
+    def _write(self, orders: list[Order], *, again: bool) -> Touched | None:
         """Frame and write the records of all orders."""
         handle = self._handle
         if handle.reader is None and not handle.adopt():
-            return self._begin(batch)
+            return self._begin(orders)
         tail = self._look(again=again)
         if tail is not None and SEALED in tail.shut:
             # Whoever was at work there may have deleted the session since, and been killed halfway.
@@ -318,23 +318,23 @@ class Writer:
             return None
         if tail.shut or handle.session_id in handle.root.failed:
             raise self._shut(tail.shut)
-        draft = Draft(tail.mark, tail.ctl)
+        batch = WriteBatch(tail.mark, tail.ctl)
         if tail.size > tail.mark.offset:
             assert handle.reader is not None  # the tail is its
-            draft.end_torn_tail(handle.reader.segment, tail)
-        if any(order.key is not None for order in batch):
+            batch.end_torn_tail(handle.reader.segment, tail)
+        if any(order.key is not None for order in orders):
             assert handle.reader is not None
             self._keys.learn(handle.reader, tail.mark)
-        recovered = len(draft.lines)
+        recovered = len(batch.lines)
         now = format.now()
-        for order in batch:
-            self._frame(order, draft, now)
-        if len(draft.lines) > recovered:
-            self._put(draft)
+        for order in orders:
+            self._frame(order, batch, now)
+        if len(batch.lines) > recovered:
+            self._put(batch)
         # A duplicate is acknowledged too, and its first append may be another process's, not synced yet.
         return self._touched()
 
-    def _begin(self, batch: list[Order]) -> Touched:
+    def _begin(self, orders: list[Order]) -> Touched:
         """Begin the session: the first append makes the segment."""
         handle = self._handle
         assert handle.directory is not None  # kept open until the first sync
@@ -343,18 +343,18 @@ class Writer:
             # Deleted since this directory was made, or looked for: the name is taken (F-36).
             raise deleted(handle.session_id)
         now = format.now()
-        head, start, draft = b"", Mark(0, 0, 0), Draft(Mark(0, 0, 0), 0)
-        for order in batch:
-            if not draft.lines:
+        head, start, batch = b"", Mark(0, 0, 0), WriteBatch(Mark(0, 0, 0), 0)
+        for order in orders:
+            if not batch.lines:
                 # The first one that is not refused says where the log begins, and when.
                 time = order.entries[0].time
                 head, start = header(
                     handle.session_id, before=order.before, time=time.encode() if time else now
                 )
-                draft = Draft(start, 0, fresh=True)
+                batch = WriteBatch(start, 0, fresh=True)
                 self._keys.begin(start)
-            self._frame(order, draft, now)
-        if not draft.lines:
+            self._frame(order, batch, now)
+        if not batch.lines:
             # The header was not written, and another's will not be the same.
             self._keys.forget()
             return Touched(None, None)
@@ -362,10 +362,10 @@ class Writer:
         # Housekeeping: no append fails for old rubbish.
         with contextlib.suppress(OSError):
             sweep(directory)
-        content = head + b"".join(draft.lines)
+        content = head + b"".join(batch.lines)
         handle.tail = None
         handle.reader = Reader(create_segment(directory, handle.path, handle.session_id, content))
-        handle.tail = draft.tail()
+        handle.tail = batch.tail()
         self._keys.advance(start, handle.tail.mark)
         return self._touched(made=True)
 
@@ -421,29 +421,29 @@ class Writer:
         directory = None if handle.parent is None else handle.directory
         return Touched(segment, directory, handle.parent, end, made)
 
-    def _frame(self, order: Order, draft: Draft, now: bytes) -> None:
+    def _frame(self, order: Order, batch: WriteBatch, now: bytes) -> None:
         """Check a request's conditions and frame its records behind what is framed already."""
-        seq = draft.seq
+        seq = batch.seq
         # What does not exist yet is at 0 for its callers, wherever it is going to begin.
-        stands = 0 if draft.fresh else seq
+        stands = 0 if batch.fresh else seq
         session_id = self._handle.session_id
         if order.key is not None:
             known = self._keys.find(order.key) or self._key_before(order.key)
             # Before the expected seq: a retry after a lost answer must not look like a conflict.
             if known is not None:
-                order.result = Appended(*known, time="", duplicate=True)
+                order.result = AppendResult(*known, time="", duplicate=True)
                 return
-        if order.new_only and not draft.fresh:
+        if order.new_only and not batch.fresh:
             order.error = SessionExists(f"session {session_id!r} exists already, at seq {seq}")
             return
         if order.expected_seq is not None and order.expected_seq != stands:
             order.error = self._conflict(order.expected_seq, stands)
             return
-        draft.add(order, now)
+        batch.add(order, now)
         count = len(order.entries)
         if order.key is not None:
             self._keys.add(order.key, seq + 1, count)
-        order.result = Appended(seq + 1, count, now.decode())
+        order.result = AppendResult(seq + 1, count, now.decode())
 
     def _key_before(self, key: str) -> tuple[int, int] | None:
         """Look for a key in the sealed segments: a few small reads for each of them."""
@@ -459,7 +459,7 @@ class Writer:
             actual=actual,
         )
 
-    def _put(self, draft: Draft) -> None:
+    def _put(self, batch: WriteBatch) -> None:
         """Write what was framed, and take over the new end of the log."""
         handle = self._handle
         assert handle.reader is not None
@@ -467,14 +467,14 @@ class Writer:
         before = handle.tail.mark
         # Until the write has returned, the end is unknown: after an error it is looked for anew (F-40).
         handle.tail = None
-        lines = draft.lines
+        lines = batch.lines
         try:
             disk.write_all(
                 handle.reader.segment.descriptor, lines[0] if len(lines) == 1 else b"".join(lines)
             )
         except OSError as error:
             raise disk.explain(error, "write", handle.path, _NOT_WRITTEN) from error
-        handle.tail = draft.tail()
+        handle.tail = batch.tail()
         self._keys.advance(before, handle.tail.mark)
 
     def _look(self, *, again: bool) -> Tail | None:
@@ -517,13 +517,13 @@ class Writer:
                 raise self._shut(tail.shut)
             if tail.mark.seq == handle.reader.segment.start.seq:
                 return self._touched()
-            draft = Draft(tail.mark, tail.ctl)
+            batch = WriteBatch(tail.mark, tail.ctl)
             if tail.size > tail.mark.offset:
-                draft.end_torn_tail(handle.reader.segment, tail)
-            draft.note("sealed", {"shut": [SEALED]})
-            draft.shut = (SEALED,)
+                batch.end_torn_tail(handle.reader.segment, tail)
+            batch.note("sealed", {"shut": [SEALED]})
+            batch.shut = (SEALED,)
             time = tail.time
-            self._put(draft)
+            self._put(batch)
             assert handle.tail is not None  # `_put` has set it
             tail = msgspec.structs.replace(handle.tail, time=time)
         self._go_on(tail)
@@ -755,14 +755,14 @@ class Writer:
             raise self._conflict(expected_seq, tail.mark.seq)
         if (adds and adds in tail.shut) or (removes and removes not in tail.shut):
             return self._touched()
-        draft = Draft(tail.mark, tail.ctl)
+        batch = WriteBatch(tail.mark, tail.ctl)
         if tail.size > tail.mark.offset:
             assert handle.reader is not None  # the tail is its
-            draft.end_torn_tail(handle.reader.segment, tail)
+            batch.end_torn_tail(handle.reader.segment, tail)
         shut = [reason for reason in tail.shut if reason != removes] + ([adds] if adds else [])
-        draft.note(word, {"shut": shut})
-        draft.shut = tuple(shut)
-        self._put(draft)
+        batch.note(word, {"shut": shut})
+        batch.shut = tuple(shut)
+        self._put(batch)
         return self._touched()
 
 

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from hansard.backend.contract import (
     Backend,
     Chunk,
-    Compacted,
+    CompactionFilter,
+    CompactionResult,
     Finding,
-    Forget,
     Head,
     Known,
     Log,
@@ -23,7 +23,7 @@ from hansard.backend.contract import (
 )
 from hansard.errors import Damaged, InvalidEvent
 from hansard.event import kinds
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import SESSION_FORKED, SessionForked
 from hansard.state import redaction
 from hansard.state.redaction import Redactions
@@ -95,7 +95,7 @@ class Lineage(Log):
 
     def append(
         self,
-        drafts: Sequence[Draft],
+        drafts: Sequence[NewEvent],
         *,
         key: str | None = None,
         expected_seq: int | None = None,
@@ -182,15 +182,15 @@ class Lineage(Log):
 
     def compact(
         self,
-        forget: Forget,
+        filter: CompactionFilter,
         *,
         level: int,
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
-    ) -> Compacted:
+    ) -> CompactionResult:
         """Compact the session itself."""
-        return self.own.compact(forget, level=level, progress=progress, state=state, wait=wait)
+        return self.own.compact(filter, level=level, progress=progress, state=state, wait=wait)
 
     def checkpoint_file(self) -> str:
         """Return where the session's own is."""

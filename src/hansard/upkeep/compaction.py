@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from hansard.backend.contract import Backend, Forget, Log
+from hansard.backend.contract import Backend, CompactionFilter, Log
 from hansard.errors import (
     BackendUnavailable,
     Closed,
@@ -151,7 +151,7 @@ def _compact(
     # Before it begins, since it takes the checkpoint away: without, the whole log would be read each time.
     known = log.checkpoint()
     done = log.compact(
-        forget_of(log, partial(places.of, session_id)),
+        compaction_filter(log, partial(places.of, session_id)),
         level=level,
         progress=progress,
         # A fork's state is that of its whole lineage, which this log does not know.
@@ -164,7 +164,7 @@ def _compact(
 def _pending(backend: Backend, session_id: str) -> CompactReport:
     """Say what a compaction of a session would rewrite."""
     log = backend.log(session_id)
-    found = log.pending(forget_of(log, set))
+    found = log.pending(compaction_filter(log, set))
     return CompactReport(
         int(found.segments > 0), found.before, found.after, found.blanked, dry_run=True
     )
@@ -178,7 +178,7 @@ def _state(log: Log, known: tuple[int, bytes] | None, seq: int) -> bytes:
     return checkpoint.save(folded, redactions)
 
 
-def forget_of(log: Log, bounds: Callable[[], set[int]]) -> Forget:
+def compaction_filter(log: Log, bounds: Callable[[], set[int]]) -> CompactionFilter:
     """Return what a session's control events say is to be forgotten."""
     controls = log.controls()
     redactions = redaction.of(controls)
@@ -225,7 +225,9 @@ def forget_of(log: Log, bounds: Callable[[], set[int]]) -> Forget:
         if count > 1 or (seq < redactions.before and seq not in redactions.seqs)
     )
     mask = partial(masked, redactions)
-    return Forget(mask, seqs, redactions.streams, drop_part, redactions.before, again, has_moved)
+    return CompactionFilter(
+        mask, seqs, redactions.streams, drop_part, redactions.before, again, has_moved
+    )
 
 
 def masked(redactions: Redactions, event: Event) -> Event:

@@ -16,7 +16,7 @@ import msgspec
 from hansard.backend.contract import Backend, Log
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec, kinds
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import CONTROL, HISTORY_DROPPED, MESSAGE_ADDED, MESSAGE_PART, is_said
 from hansard.state import lineage, pairing
 from hansard.state.redaction import Redactions
@@ -94,7 +94,7 @@ def drop_history(
     raw = codec.encode({name: value for name, value in facts.items() if value})
     if kinds.read(HISTORY_DROPPED, raw) is None:
         raise InvalidEvent(f"the reason must be text, not {type(reason).__name__}")
-    (event,) = own.append([Draft(HISTORY_DROPPED, raw, HISTORY_DROPPED in CONTROL)])
+    (event,) = own.append([NewEvent(HISTORY_DROPPED, raw, HISTORY_DROPPED in CONTROL)])
     # Whatever the store's durability: who is told that it is gone must not find it there again.
     own.sync()
     return msgspec.structs.replace(report, seq=event.seq)

@@ -31,7 +31,7 @@ from hansard.errors import (
     SyncFailed,
 )
 from hansard.event import codec
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import SESSION_DELETED, SESSION_KEPT, SESSION_PURGED, SESSION_RESTORED
 from hansard.upkeep.survey import DAMAGED, UNREADABLE, origin_of
 
@@ -164,7 +164,7 @@ def announce(backend: Backend, kind: str, **facts: Any) -> Event:
     """Record what is about to be done. What is nothing, or 0, need not be said."""
     data = {name: value for name, value in facts.items() if value}
     try:
-        return backend.audit().append([Draft(kind, codec.encode(data), control=False)])[0]
+        return backend.audit().append([NewEvent(kind, codec.encode(data), control=False)])[0]
     except SyncFailed as error:
         cause = OSError(error.errno, str(error))
         hint = "nothing was done: what is done is recorded first; `store.verify()` opens the record again"

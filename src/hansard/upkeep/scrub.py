@@ -14,7 +14,7 @@ import msgspec
 
 from hansard.errors import InvalidEvent
 from hansard.event import codec, kinds, secrets
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import (
     APPLICATION,
     CONTROL,
@@ -40,7 +40,7 @@ _ESCAPES: Final = {
 _LINKS: Final = frozenset({"created", "kept", "parent", "stream", "streams"})
 
 
-def redaction(event: Event, reason: str, instead: dict[str, Any] | None = None) -> Draft:
+def redaction(event: Event, reason: str, instead: dict[str, Any] | None = None) -> NewEvent:
     """Return the event that takes another one out, and with it what was streamed of it."""
     data: dict[str, Any] = {"seq": event.seq, "reason": reason}
     stream = event.data.get("stream")
@@ -48,7 +48,7 @@ def redaction(event: Event, reason: str, instead: dict[str, Any] | None = None) 
         data["stream"] = stream
     if instead is not None:
         data |= {"data": instead, "kind": event.kind}
-    return Draft(MESSAGE_REDACTED, codec.encode(data), MESSAGE_REDACTED in CONTROL)
+    return NewEvent(MESSAGE_REDACTED, codec.encode(data), MESSAGE_REDACTED in CONTROL)
 
 
 def finishes(part: Event, event: Event) -> bool:
@@ -80,7 +80,7 @@ class Scrubber:
         self.places = [0] * len(texts)
         self._patterns = [re.compile(_spellings(text)) for text in texts]
 
-    def redactions(self, events: Iterable[Event], reason: str) -> Iterator[Draft]:
+    def redactions(self, events: Iterable[Event], reason: str) -> Iterator[NewEvent]:
         """Yield the redactions that remove credentials, and the texts, from all events."""
         streamed: dict[str, tuple[Event, list[str]]] = {}
         for event in events:

@@ -22,7 +22,7 @@ from hansard.log import format
 from hansard.state import redaction
 from hansard.state.lineage import redactions_of
 from hansard.state.redaction import Redactions
-from hansard.upkeep.compaction import forget_of, masked
+from hansard.upkeep.compaction import compaction_filter, masked
 
 #: The version of what `share` and `export` yield: a first object that says so, then one for each event.
 VERSION: Final = 1
@@ -130,7 +130,7 @@ def given_away(
     redactions = redactions_of(log)
     told = redaction.of(log.controls(upto))
     streams = _Streams(log, upto, redactions) if redact or not parts else None
-    drops = None if parts else forget_of(log, set).drop_part
+    drops = None if parts else compaction_filter(log, set).drop_part
     for chunk in log.read(after, upto):
         keyed = chunk.keyed()
         for found in chunk.events():

@@ -12,7 +12,7 @@ import msgspec
 
 from hansard.backend.contract import Backend, Log, Stage
 from hansard.errors import Damaged, InvalidEvent, SessionExists
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import CONTROL
 from hansard.state import lineage
 from hansard.upkeep.transfer_file import Moved, Reader, Source, line_of, sha256
@@ -110,7 +110,7 @@ class _Filling:
         self._stage = stage
         self._backend = backend
         self._reader = reader
-        self._drafts: list[Draft] = []
+        self._drafts: list[NewEvent] = []
         self._size = 0
         self._first: Event | None = None
         self.digest = sha256()
@@ -171,6 +171,6 @@ class _Filling:
         )
 
 
-def draft_of(event: Event) -> Draft:
+def draft_of(event: Event) -> NewEvent:
     """Return a draft that becomes the same event again, in its place."""
-    return Draft(event.kind, event.raw, event.kind in CONTROL, event.stamp)
+    return NewEvent(event.kind, event.raw, event.kind in CONTROL, event.stamp)

@@ -20,7 +20,7 @@ from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_PART
 from hansard.log import names
 from hansard.state import checkpoint, lineage, redaction, replay
-from hansard.upkeep.compaction import forget_of
+from hansard.upkeep.compaction import compaction_filter
 
 
 class SessionReport(msgspec.Struct, frozen=True):
@@ -112,16 +112,16 @@ def _compare_taken_out(log: Log) -> list[Finding]:
 
 def untrue(log: Log) -> list[int]:
     """Return the seqs of events that are written down as taken out, and are there."""
-    forget = forget_of(log, set)
+    filter = compaction_filter(log, set)
     found = []
     for event in log.taken_out():
         if event.kind == MESSAGE_PART:
             part = kinds.read(MESSAGE_PART, event.raw)
             if part is None or not part.text:
                 continue  # superseded: whatever becomes of it, there is nothing left
-        masked = forget.mask(event)
+        masked = filter.mask(event)
         # Taken out once more since then, it waits for the next compaction, if there was anything left.
-        waits = event.seq in forget.again or event.data.get("redacted") is True
+        waits = event.seq in filter.again or event.data.get("redacted") is True
         if masked is event or (masked.raw != event.raw and not waits):
             found.append(event.seq)
     return found

@@ -9,7 +9,7 @@ import hansard
 from hansard import aio
 from hansard.backend.contract import Append
 from hansard.errors import SyncFailed
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from hansard.log import disk
 from tests.crashlab import faults
 from tests.unit.aio.evidence import Stay, come_round
@@ -112,7 +112,7 @@ def test_appends_of_a_group_are_answered_one_by_one(place: str, tmp_path: Path) 
     """N-22, N-56: `append_all` does each append as if it came alone, and returns each one's answer."""
     with hansard.open(place if place == "memory:" else tmp_path / "store") as store:
         log = store.session("s")._log
-        draft = Draft("x.said", b"{}", control=False)
+        draft = NewEvent("x.said", b"{}", control=False)
         answers = log.append_all(
             [
                 Append((draft,), expected_seq=1),

@@ -16,11 +16,11 @@ import hansard
 from hansard.backend import watch
 from hansard.backend.contract import Changed, Watch
 from hansard.backend.local import LocalBackend
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from hansard.log import disk, marks
 from tests.crashlab import faults
 
-DRAFT = [Draft("app.note", b"{}", control=False)]
+DRAFT = [NewEvent("app.note", b"{}", control=False)]
 
 
 class Consumer:

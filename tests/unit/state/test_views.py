@@ -6,15 +6,15 @@ import pytest
 
 from hansard.backend.memory import MemoryBackend, MemoryLog
 from hansard.event import codec
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from hansard.state import replay, views
 from hansard.state.fold import EMPTY
 
 
-def drafts(count: int, *, kind: str = "message.added") -> list[Draft]:
+def drafts(count: int, *, kind: str = "message.added") -> list[NewEvent]:
     """Return drafts of messages, or of events that look like some."""
     return [
-        Draft(kind, codec.encode({"message": {"n": number}}), control=False)
+        NewEvent(kind, codec.encode({"message": {"n": number}}), control=False)
         for number in range(count)
     ]
 

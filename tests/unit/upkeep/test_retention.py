@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard import InUse, PruneReport, Session, Store
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from tests.crashlab import faults
 from tests.unit.evidence import log_of, tree
@@ -38,7 +38,7 @@ def ago(days: float) -> str:
 def say(store: Store, session_id: str, *, days: float = 0.0, content: str = "hi") -> Session:
     """Say something in a session, so many days ago."""
     raw = json.dumps({"message": {"role": "user", "content": content}}).encode()
-    draft = Draft(MESSAGE_ADDED, raw, control=False, time=ago(days))
+    draft = NewEvent(MESSAGE_ADDED, raw, control=False, time=ago(days))
     store._backend.log(session_id).append([draft])
     return store.session(session_id)
 
@@ -398,7 +398,7 @@ def chain(store: Store, length: int, *, days: float) -> list[str]:
     created = head.created
     for number in range(1, length):
         data = {"parent": names[number - 1], "seq": number, "created": created}
-        draft = Draft(SESSION_FORKED, codec.encode(data), control=True, time=ago(days))
+        draft = NewEvent(SESSION_FORKED, codec.encode(data), control=True, time=ago(days))
         (event,) = store._backend.log(names[number]).append([draft], new_only=True, before=number)
         created = event.stamp
     return names
@@ -442,7 +442,7 @@ def test_a_circle_is_reported_and_stays(path: Path) -> None:
     with hansard.open(path, durability="os") as store:
         for name, parent in (("a", "b"), ("b", "a")):
             raw = codec.encode({"parent": parent, "seq": 1})
-            draft = Draft(SESSION_FORKED, raw, control=True, time=ago(9))
+            draft = NewEvent(SESSION_FORKED, raw, control=True, time=ago(9))
             store._backend.log(name).append([draft], new_only=True, before=1)
         report = prune(store, older_than=DAY)
         assert report.pruned == []
@@ -455,7 +455,7 @@ def test_an_unfinished_stream_is_activity(store: Store) -> None:
     say(store, "live", days=9)
     store.session("live").stream().write("so far")
     say(store, "dead", days=9)
-    draft = Draft(MESSAGE_PART, b'{"stream":"a","text":"so"}', control=False, time=ago(8))
+    draft = NewEvent(MESSAGE_PART, b'{"stream":"a","text":"so"}', control=False, time=ago(8))
     store._backend.log("dead").append([draft])
     report = prune(store, older_than=DAY)
     assert report.pruned == ["dead"]

@@ -25,8 +25,8 @@ DURABILITY = (
     Mutant(
         "a group is acknowledged before it is synced",
         "log/writer.py",
-        "        elif any(order.durable for order in batch):\n",
-        "        elif not any(order.durable for order in batch):\n",
+        "        elif any(order.durable for order in orders):\n",
+        "        elif not any(order.durable for order in orders):\n",
         (f"{_POWER_CUT}[whole life]",),
     ),
     Mutant(
@@ -101,11 +101,11 @@ DURABILITY = (
     Mutant(
         "a torn tail is cut off",
         "log/writer.py",
-        "            draft.end_torn_tail(handle.reader.segment, tail)\n"
-        "        if any(order.key is not None for order in batch):\n",
+        "            batch.end_torn_tail(handle.reader.segment, tail)\n"
+        "        if any(order.key is not None for order in orders):\n",
         "            import os\n\n"
         "            os.ftruncate(handle.reader.segment.descriptor, tail.mark.offset)\n"
-        "        if any(order.key is not None for order in batch):\n",
+        "        if any(order.key is not None for order in orders):\n",
         ("tests/faults/test_torn_tails.py::test_nul_bytes_at_the_end_are_a_torn_tail",),
     ),
     Mutant(

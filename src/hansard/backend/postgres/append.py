@@ -31,7 +31,7 @@ from hansard.errors import (
     SessionDeleted,
     SessionExists,
 )
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.log import format
 from hansard.log.turns import Turns
 
@@ -317,7 +317,7 @@ def _stamps(group: list[Order]) -> list[str | None]:
 
 
 def _columns(
-    group: list[Order], drafts: Sequence[Draft], stamps: list[str | None]
+    group: list[Order], drafts: Sequence[NewEvent], stamps: list[str | None]
 ) -> dict[str, Any]:
     """Return the columns of several events."""
     ids: list[str | None] = []

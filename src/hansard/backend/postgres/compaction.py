@@ -16,7 +16,7 @@ import msgspec
 import psycopg
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import Compacted, Forget
+from hansard.backend.contract import CompactionFilter, CompactionResult
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.append import deleted
 from hansard.backend.postgres.connections import unlock_all
@@ -113,13 +113,13 @@ class Compaction:
         session_id: str,
         session: str,
         standing: Standing,
-        forget: Forget,
+        filter: CompactionFilter,
     ) -> None:
         self._backend = backend
         self._session_id = session_id
         self._session = session
         self._standing = standing
-        self._forget = forget
+        self._filter = filter
         #: Streams that are over, with the seq of their end.
         self._ended: dict[str, int] = {}
 
@@ -127,7 +127,7 @@ class Compaction:
         self,
         progress: Callable[[int, int], None] | None,
         state: Callable[[int], bytes] | None,
-    ) -> Compacted:
+    ) -> CompactionResult:
         """Write anew what has to be; return what came of it."""
         with self._alone():
             changes = self._settled()
@@ -138,16 +138,16 @@ class Compaction:
                 self._save(state)
         return self._told(changes)
 
-    def plan(self) -> Compacted:
+    def plan(self) -> CompactionResult:
         """Say what `run` would write anew; write nothing."""
         return self._told(self._changes())
 
-    def _told(self, changes: list[_Change]) -> Compacted:
+    def _told(self, changes: list[_Change]) -> CompactionResult:
         if not changes:
-            return Compacted(0, 0, 0, 0)
+            return CompactionResult(0, 0, 0, 0)
         size = self._standing.head.size
         gone = sum(change.gone for change in changes)
-        return Compacted(size, size - gone, 1, len(changes))
+        return CompactionResult(size, size - gone, 1, len(changes))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -175,23 +175,23 @@ class Compaction:
         """Return what is to be written, when nobody has come to need something else meanwhile."""
         changes = self._changes()
         for _ in range(_TRIES):
-            if not self._forget.has_moved():
+            if not self._filter.has_moved():
                 break
             changes = self._changes()
         return changes
 
     def _changes(self) -> list[_Change]:
-        forget = self._forget
+        filter = self._filter
         if self._ended or self._has_parts():
             self._look_for_ends()
         found = []
-        seqs = sorted(forget.seqs)
+        seqs = sorted(filter.seqs)
         for row in self._rows(
             _CANDIDATES,
             {
                 "seqs": [Int8(seq) for seq in seqs],
-                "bound": Int8(forget.before),
-                "streams": bool(forget.streams),
+                "bound": Int8(filter.before),
+                "streams": bool(filter.streams),
             },
         ):
             data = self._blank(row)
@@ -216,19 +216,19 @@ class Compaction:
 
     def _blank(self, row: Row) -> bytes | None:
         """Return what is to stand in the place of an event's data; None if they stay."""
-        if row.kind == MESSAGE_PART and row.seq >= self._forget.before:
+        if row.kind == MESSAGE_PART and row.seq >= self._filter.before:
             part = kinds.read(MESSAGE_PART, row.data)
             if part is None:
                 return None
-            if part.stream not in self._forget.streams:
+            if part.stream not in self._filter.streams:
                 ended = self._ended.get(part.stream)
-                if ended is None or not self._forget.drop_part(row.seq, ended):
+                if ended is None or not self._filter.drop_part(row.seq, ended):
                     return None
                 if part.over or not part.text:
                     return None  # it says what must be known, or was emptied before
                 return msgspec.json.encode(_decode_begun(row.data))
         event = event_of(row)
-        masked = self._forget.mask(event)
+        masked = self._filter.mask(event)
         return None if masked is event else masked.raw
 
     def _rows(self, text: str, params: dict[str, object]) -> Iterator[Row]:

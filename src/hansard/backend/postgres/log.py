@@ -14,9 +14,9 @@ from hansard.backend.contract import (
     DUPLICATE,
     Append,
     Chunk,
-    Compacted,
+    CompactionFilter,
+    CompactionResult,
     Finding,
-    Forget,
     Head,
     Log,
 )
@@ -26,7 +26,7 @@ from hansard.backend.postgres.order import Order, session_number
 from hansard.backend.postgres.reads import Purged, Standing
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Draft, Event
+from hansard.event.envelope import Event, NewEvent
 
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
@@ -60,7 +60,7 @@ class PostgresLog(Log):
 
     def append(
         self,
-        drafts: Sequence[Draft],
+        drafts: Sequence[NewEvent],
         *,
         key: str | None = None,
         expected_seq: int | None = None,
@@ -213,13 +213,13 @@ class PostgresLog(Log):
 
     def compact(
         self,
-        forget: Forget,
+        filter: CompactionFilter,
         *,
         level: int,
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
-    ) -> Compacted:
+    ) -> CompactionResult:
         # PostgreSQL compresses what is large by itself, and nothing compacts in the background.
         del level, wait
         self._backend.check_writable()
@@ -227,16 +227,16 @@ class PostgresLog(Log):
         if standing is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         found = compaction.Compaction(
-            self._backend, self.session_id, self._session, standing, forget
+            self._backend, self.session_id, self._session, standing, filter
         )
         return found.run(progress, state)
 
-    def pending(self, forget: Forget) -> Compacted:
+    def pending(self, filter: CompactionFilter) -> CompactionResult:
         standing = self._standing()
         if standing is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         found = compaction.Compaction(
-            self._backend, self.session_id, self._session, standing, forget
+            self._backend, self.session_id, self._session, standing, filter
         )
         return found.plan()
 

@@ -19,7 +19,7 @@ from hansard.backend.postgres.faults import Lost
 from hansard.backend.postgres.order import Order, session_number
 from hansard.backend.postgres.pooled import Connection
 from hansard.errors import BackendUnavailable, SessionExists
-from hansard.event.envelope import Draft
+from hansard.event.envelope import NewEvent
 from hansard.log import format
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class PostgresStage(Stage):
         self._keys: set[str] = set()
         self._rows: list[tuple[object, ...]] = []
 
-    def append(self, drafts: Sequence[Draft], *, key: str | None = None) -> None:
+    def append(self, drafts: Sequence[NewEvent], *, key: str | None = None) -> None:
         self._backend.check_open()
         if key is not None:
             if key in self._keys:

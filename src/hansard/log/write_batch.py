@@ -30,7 +30,7 @@ class Entry(Protocol):
     def time(self) -> str | None: ...
 
 
-class Appended(msgspec.Struct, frozen=True, gc=False):
+class AppendResult(msgspec.Struct, frozen=True, gc=False):
     """Where an append went. `duplicate`: its key was known, and these are the earlier events."""
 
     first: int
@@ -71,7 +71,7 @@ class Order:
         self.before = before
         #: Whether a sync must come before the answer.
         self.durable = durable
-        self.result: Appended | None = None
+        self.result: AppendResult | None = None
         self.error: BaseException | None = None
 
     def refuse(self, error: BaseException, path: str) -> None:
@@ -109,7 +109,7 @@ def interrupted(path: str) -> DiskFailed:
     return DiskFailed("append", path, cause, "this append was not acknowledged")
 
 
-class Draft:
+class WriteBatch:
     """Lines framed to be written in one go, and the end of the log as it will be after them."""
 
     __slots__ = ("crc", "ctl", "fresh", "lines", "offset", "seq", "shut", "time")
