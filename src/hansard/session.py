@@ -10,7 +10,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from hansard.backend.contract import Backend
+from hansard.backend.contract import AppendRequest, Backend
 from hansard.errors import InvalidEvent, SessionDeleted, SessionNotFound
 from hansard.event import codec
 from hansard.event.envelope import Event, NewEvent
@@ -76,7 +76,7 @@ class Session(Reading):
         """
         draft = _message(message)
         if key is None and expected_seq is None:
-            return self._log.append((draft,))[0]
+            return self._log.append(AppendRequest((draft,)))[0]
         return self._append((draft,), key=key, expected_seq=expected_seq)[0]
 
     def add_messages(
@@ -355,7 +355,7 @@ class Session(Reading):
         if depth > 1:
             data["depth"] = depth
         draft = NewEvent(SESSION_FORKED, codec.encode(data), SESSION_FORKED in CONTROL)
-        child._log.append([draft], new_only=True, before=seq)
+        child._log.append(AppendRequest([draft], new_only=True, before=seq))
         try:
             # Whoever purges a session has looked for its children after it was deleted, so a child that came
             # too late to be seen finds its parent deleted here.
@@ -472,7 +472,7 @@ class Session(Reading):
             return []
         if len(drafts) > 1:
             codec.check_batch(len(draft.data) for draft in drafts)
-        return self._log.append(drafts, key=key, expected_seq=expected_seq)
+        return self._log.append(AppendRequest(drafts, key, expected_seq))
 
 
 def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Session:
@@ -484,7 +484,7 @@ def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Sessi
     data = b'{"metadata":%b}' % raw if metadata else raw
     draft = NewEvent(SESSION_CREATED, data, SESSION_CREATED in CONTROL)
     session = Session(backend, session_id)
-    backend.log(session_id).append([draft], new_only=True)
+    backend.log(session_id).append(AppendRequest([draft], new_only=True))
     return session
 
 

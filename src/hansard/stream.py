@@ -9,7 +9,7 @@ parts say nothing.
 from types import TracebackType
 from typing import Any, Self
 
-from hansard.backend.contract import Log
+from hansard.backend.contract import AppendRequest, Log
 from hansard.errors import InvalidEvent
 from hansard.event import codec
 from hansard.event.envelope import Event, NewEvent
@@ -94,7 +94,8 @@ class Stream:
         self._over = True
 
     def _append(self, kind: str, data: bytes, *, durable: bool) -> Event:
-        return self._log.append((NewEvent(kind, data, control=False),), durable=durable)[0]
+        new = NewEvent(kind, data, control=False)
+        return self._log.append(AppendRequest((new,), durable=durable))[0]
 
     def _check_open(self) -> None:
         if self._over:

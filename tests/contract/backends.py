@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from hansard.backend.contract import Backend, Log
+from hansard.backend.contract import AppendRequest, Backend, Log
 from hansard.event import codec
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, METADATA_SET
@@ -75,6 +75,11 @@ def metadata(**changes: object) -> NewEvent:
     return NewEvent(METADATA_SET, codec.encode({"metadata": changes}), control=True)
 
 
+def append(log: Log, events: Sequence[NewEvent], **options: Any) -> list[Event]:
+    """Append events with the options of a request, and return them."""
+    return log.append(AppendRequest(events, **options))
+
+
 def everything(log: Log, after: int = 0, upto: int | None = None) -> list[Event]:
     """Return the events that `read` yields."""
     return [event for chunk in log.read(after, upto) for event in chunk.events()]
@@ -89,11 +94,11 @@ def mixed(log: Log, rounds: int = 2) -> list[Event]:
     """Append events of every shape, in appends of one and of several, and return all of them."""
     events: list[Event] = []
     for number in range(rounds):
-        events += log.append([message(f"one {number}")])
-        events += log.append([metadata(round=number)])
-        events += log.append([message("first of three"), metadata(inside=number), message("last")])
-        events += log.append(
-            [NewEvent("x.todo", b'{"done":false}', control=False)], key=f"k{number}"
+        events += append(log, [message(f"one {number}")])
+        events += append(log, [metadata(round=number)])
+        events += append(log, [message("first of three"), metadata(inside=number), message("last")])
+        events += append(
+            log, [NewEvent("x.todo", b'{"done":false}', control=False)], key=f"k{number}"
         )
     return events
 

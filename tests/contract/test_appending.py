@@ -13,6 +13,7 @@ from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from tests.contract.backends import (
     Context,
+    append,
     contents,
     everything,
     message,
@@ -31,7 +32,7 @@ def test_the_first_append_makes_the_session(context: Context) -> None:
     """A session exists from its first event on, which has seq 1."""
     log = context.log()
     assert log.head() is None, "head of a session without events"
-    (event,) = log.append([message("hello")])
+    (event,) = append(log, [message("hello")])
     assert event.seq == 1, "seq of the first event"
     head = log.head()
     assert (head and head.seq) == 1, "seq of the head"
@@ -59,8 +60,8 @@ def test_data_come_back_as_the_bytes_that_went_in(context: Context) -> None:
     ]
     drafts = [NewEvent("x.sample", codec.encode(sample), control=False) for sample in samples]
     for one in drafts:
-        log.append([one])
-    log.append(drafts)
+        append(log, [one])
+    append(log, drafts)
     assert [event.raw for event in everything(log)] == [one.data for one in drafts] * 2, "data"
 
 
@@ -69,7 +70,7 @@ def test_unknown_kinds_are_kept(context: Context) -> None:
     log = context.log()
     kinds = ["future.kind", "x.app", "X", "a" * 100, "!#[]~"]
     for kind in kinds:
-        log.append([NewEvent(kind, b'{"later":1}', control=False)])
+        append(log, [NewEvent(kind, b'{"later":1}', control=False)])
     events = everything(log)
     assert [event.kind for event in events] == kinds, "kinds"
     assert {event.raw for event in events} == {b'{"later":1}'}, "data"
@@ -80,7 +81,7 @@ def test_large_events_are_kept(context: Context) -> None:
     log = context.log()
     sizes = [1, 3_000_000, 2, 70_000, 1_500_000, 3]
     for size in sizes:
-        log.append([message("x" * size)])
+        append(log, [message("x" * size)])
     assert [len(text) for text in contents(everything(log))] == sizes, "sizes, forwards"
     back = [contents(chunk.events()) for chunk in log.read_back()]
     found = [len(text) for part in reversed(back) for text in part]
@@ -90,10 +91,10 @@ def test_large_events_are_kept(context: Context) -> None:
 def test_stamps_are_times_in_utc(context: Context) -> None:
     """Every event has the time at which it was written; one copied from elsewhere keeps its own."""
     log = context.log()
-    (event,) = log.append([message("now")])
+    (event,) = append(log, [message("now")])
     assert _STAMP.fullmatch(event.stamp), f"not a time in UTC with microseconds: {event.stamp!r}"
     then = "2001-02-03T04:05:06.000007Z"
-    (copied,) = log.append([msgspec.structs.replace(message("then"), time=then)])
+    (copied,) = append(log, [msgspec.structs.replace(message("then"), time=then)])
     assert copied.stamp == then, "time of a copied event"
     assert [one.stamp for one in everything(log)] == [event.stamp, then], "times as read"
     assert there(log.head(), "head").updated == then, "updated, after a copied event"
@@ -102,7 +103,7 @@ def test_stamps_are_times_in_utc(context: Context) -> None:
 def test_the_head_says_where_the_session_stands(context: Context) -> None:
     """The head has the last seq, the last event's time, and a beginning that never changes."""
     log = context.log()
-    log.append([message("first")])
+    append(log, [message("first")])
     first = there(log.head(), "head after an append")
     assert first.updated == everything(log)[-1].stamp, "updated"
     assert first.created <= first.updated, "created is later than updated"
@@ -120,22 +121,22 @@ def test_the_head_says_where_the_session_stands(context: Context) -> None:
 def test_a_batch_is_appended_in_order(context: Context) -> None:
     """Several events in one append get seqs that follow one another, in the order given."""
     log = context.log()
-    log.append([message("before")])
-    events = log.append([message(number) for number in range(500)])
+    append(log, [message("before")])
+    events = append(log, [message(number) for number in range(500)])
     assert [event.seq for event in events] == list(range(2, 502)), "seqs"
-    log.append([message("after")])
+    append(log, [message("after")])
     assert contents(everything(log)) == ["before", *range(500), "after"], "messages"
 
 
 def test_a_refused_batch_leaves_nothing(context: Context) -> None:
     """If a batch's condition does not hold, none of its events is appended."""
     log = context.log()
-    log.append([message("there")])
+    append(log, [message("there")])
     with pytest.raises(SeqConflict):
-        log.append([message(1), metadata(two=2), message(3)], key="k", expected_seq=7)
+        append(log, [message(1), metadata(two=2), message(3)], key="k", expected_seq=7)
     assert contents(everything(log)) == ["there"], "messages"
     assert log.controls() == [], "control events"
-    assert len(log.append([message("now")], key="k")) == 1, "events of the key, which is free"
+    assert len(append(log, [message("now")], key="k")) == 1, "events of the key, which is free"
 
 
 def test_nobody_sees_half_a_batch(context: Context) -> None:
@@ -145,7 +146,7 @@ def test_nobody_sees_half_a_batch(context: Context) -> None:
 
     def write() -> None:
         for number in range(rounds):
-            log.append([message([number, place]) for place in range(size)])
+            append(log, [message([number, place]) for place in range(size)])
 
     def read() -> None:
         seen = 0
@@ -164,19 +165,19 @@ def test_nobody_sees_half_a_batch(context: Context) -> None:
 def test_the_right_seq_lets_an_append_through(context: Context) -> None:
     """`expected_seq` is the session's last seq, and 0 for a session that does not exist."""
     log = context.log()
-    log.append([message("a")], expected_seq=0)
-    log.append([message("b"), message("c")], expected_seq=1)
-    log.append([message("d")], expected_seq=3)
+    append(log, [message("a")], expected_seq=0)
+    append(log, [message("b"), message("c")], expected_seq=1)
+    append(log, [message("d")], expected_seq=3)
     assert contents(everything(log)) == ["a", "b", "c", "d"], "messages"
 
 
 def test_a_wrong_seq_is_a_conflict(context: Context) -> None:
     """Another `expected_seq` raises `SeqConflict` with both numbers, and appends nothing."""
     log = context.log()
-    log.append([message("a"), message("b")])
+    append(log, [message("a"), message("b")])
     for wrong in (0, 1, 3, 99):
         with pytest.raises(SeqConflict) as caught:
-            log.append([message("c")], expected_seq=wrong)
+            append(log, [message("c")], expected_seq=wrong)
         assert (caught.value.expected, caught.value.actual) == (wrong, 2), "fields of the error"
     assert contents(everything(log)) == ["a", "b"], "messages"
 
@@ -185,7 +186,7 @@ def test_a_conflict_makes_no_session(context: Context) -> None:
     """An `expected_seq` of a session that does not exist is a conflict, and it still does not."""
     log = context.log()
     with pytest.raises(SeqConflict):
-        log.append([message("a")], expected_seq=1)
+        append(log, [message("a")], expected_seq=1)
     assert log.head() is None, "head"
     assert list(context.backend.ids()) == [], "ids"
 
@@ -196,7 +197,7 @@ def test_one_of_many_wins(context: Context) -> None:
 
     def attempt(name: int) -> bool:
         try:
-            log.append([message(name)], expected_seq=expected)
+            append(log, [message(name)], expected_seq=expected)
         except SeqConflict:
             return False
         return True
@@ -210,14 +211,14 @@ def test_one_of_many_wins(context: Context) -> None:
 def test_new_only_makes_or_refuses(context: Context) -> None:
     """`new_only` makes a session that does not exist, and raises `SessionExists` for one that does."""
     log = context.log()
-    log.append([message("made")], new_only=True)
+    append(log, [message("made")], new_only=True)
     with pytest.raises(SessionExists):
-        log.append([message("again")], new_only=True)
+        append(log, [message("again")], new_only=True)
     assert contents(everything(log)) == ["made"], "messages"
 
     def make(_: int) -> bool:
         try:
-            context.log("raced").append([message("made")], new_only=True)
+            append(context.log("raced"), [message("made")], new_only=True)
         except SessionExists:
             return False
         return True
@@ -233,10 +234,10 @@ def test_new_only_makes_or_refuses(context: Context) -> None:
 def test_a_key_counts_once(context: Context) -> None:
     """A second append with a key adds nothing and returns the first one's events, whole."""
     log = context.log()
-    log.append([message("before")])
-    first = log.append([message("a"), metadata(b=1), message("c")], key="turn")
-    log.append([message("after")])
-    assert log.append([message("something else")], key="turn") == first, (
+    append(log, [message("before")])
+    first = append(log, [message("a"), metadata(b=1), message("c")], key="turn")
+    append(log, [message("after")])
+    assert append(log, [message("something else")], key="turn") == first, (
         "events of the second append"
     )
     assert len(everything(log)) == 5, "events"
@@ -245,16 +246,16 @@ def test_a_key_counts_once(context: Context) -> None:
 def test_a_known_key_comes_before_a_conflict(context: Context) -> None:
     """A retry with its old `expected_seq` is no conflict: its first try has succeeded."""
     log = context.log()
-    first = log.append([message("a")], key="k", expected_seq=0)
-    log.append([message("b")])
-    assert log.append([message("a")], key="k", expected_seq=0) == first, "events of the retry"
+    first = append(log, [message("a")], key="k", expected_seq=0)
+    append(log, [message("b")])
+    assert append(log, [message("a")], key="k", expected_seq=0) == first, "events of the retry"
 
 
 def test_the_key_stands_on_the_first_event(context: Context) -> None:
     """Of a batch with a key, the first event carries it and no other does."""
     log = context.log()
-    log.append([message("a"), message("b")], key="k")
-    log.append([message("c")])
+    append(log, [message("a"), message("b")], key="k")
+    append(log, [message("c")])
     assert [event.key for event in everything(log)] == ["k", None, None], "keys"
 
 
@@ -263,13 +264,13 @@ def test_keys_are_any_text(context: Context) -> None:
     log = context.log()
     keys = ["k", "K", " k", 'quote"\\', "line\nbreak", "\u00e9", "e\u0301", "\u2028", "k" * 1024]
     for key in keys:
-        log.append([message(key)], key=key)
+        append(log, [message(key)], key=key)
     for key in keys:
-        (event,) = log.append([message("again")], key=key)
+        (event,) = append(log, [message("again")], key=key)
         assert event.key == key, "key"
         assert contents([event]) == [key], "message of the key"
     assert len(everything(log)) == len(keys), "events"
-    (elsewhere,) = context.log("other").append([message("mine")], key="k")
+    (elsewhere,) = append(context.log("other"), [message("mine")], key="k")
     assert elsewhere.seq == 1, "seq of the same key in another session"
 
 
@@ -279,7 +280,7 @@ def test_a_key_counts_once_among_threads(context: Context) -> None:
     for key in ("first", "second", "third"):
         given = together(
             [
-                partial(log.append, [message([key, name]), message("end")], key=key)
+                partial(append, log, [message([key, name]), message("end")], key=key)
                 for name in range(8)
             ]
         )
@@ -296,7 +297,7 @@ def test_threads_share_a_session(context: Context) -> None:
     writers, each = 8, 50
 
     def write(log: Log, name: int) -> list[Event]:
-        return [event for turn in range(each) for event in log.append([message([name, turn])])]
+        return [event for turn in range(each) for event in append(log, [message([name, turn])])]
 
     returned = together([partial(write, context.log(), name) for name in range(writers)])
     events = everything(context.log())
@@ -312,7 +313,7 @@ def test_threads_write_different_sessions(context: Context) -> None:
 
     def write(name: int) -> None:
         for turn in range(20):
-            context.log(f"s{name}").append([message([name, turn])])
+            append(context.log(f"s{name}"), [message([name, turn])])
 
     together([partial(write, name) for name in range(8)])
     for name in range(8):
@@ -326,11 +327,11 @@ def test_events_of_other_kinds_are_not_messages(context: Context) -> None:
 
     def talk() -> None:
         for turn in range(30):
-            log.append([message(turn)])
+            append(log, [message(turn)])
 
     def note() -> None:
         for turn in range(30):
-            log.append([metadata(turn=turn)])
+            append(log, [metadata(turn=turn)])
 
     together([talk, note])
     events = everything(log)

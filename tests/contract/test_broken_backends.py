@@ -15,10 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
-from hansard.backend.contract import Changed, CompactionResult, Head, Unwatched
+from hansard.backend.contract import AppendRequest, Changed, CompactionResult, Head, Unwatched
 from hansard.backend.cursors import MemoryCursor
 from hansard.backend.memory import MemoryBackend, MemoryChunk, MemoryLog, MemoryStage
 from hansard.errors import SessionDeleted, SessionExists
@@ -74,91 +74,98 @@ def without_option(*names: str) -> Bug:
 
 # -- append -----------------------------------------------------------------------------------------
 
+
+def ignoring(option: str) -> Bug:
+    """Return a bug that ignores an option of an append."""
+    nothing: Any = getattr(AppendRequest(()), option)
+
+    def bug(real: Bug, self: Any, request: AppendRequest) -> Any:
+        return real(self, replace(request, **{option: nothing}))
+
+    bug.__name__ = f"ignores_{option}"
+    return bug
+
+
 for option, tests in {
     "key": test_appending,
     "expected_seq": test_appending,
     "new_only": test_appending,
     "before": test_forking,
 }.items():
-    broken(MemoryLog, "append", tests)(without_option(option))
+    broken(MemoryLog, "append", tests)(ignoring(option))
 
 
 @broken(MemoryLog, "append", test_appending)
-def checks_seq_before_key(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+def checks_seq_before_key(real: Bug, self: Any, request: AppendRequest) -> Any:
     """A retry after a lost acknowledgement looks like a conflict."""
-    if options.get("expected_seq") not in (None, self._record.seq):
-        options.pop("key", None)
-    return real(self, drafts, **options)
+    if request.expected_seq not in (None, self._record.seq):
+        request = replace(request, key=None)
+    return real(self, request)
 
 
 @broken(MemoryLog, "append", test_appending)
-def appends_one_by_one(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+def appends_one_by_one(real: Bug, self: Any, request: AppendRequest) -> Any:
     """Readers see half of a batch."""
     events = []
-    for draft in drafts:
-        events += real(self, [draft], **options)
-        options = {}
+    for one in request.events:
+        events += real(self, replace(request, events=[one]))
+        request = AppendRequest(())
         time.sleep(0)
     return events
 
 
 @broken(MemoryLog, "append", test_appending)
-def reads_seq_outside_the_lock(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+def reads_seq_outside_the_lock(real: Bug, self: Any, request: AppendRequest) -> Any:
     """Two threads mint the same seq (N-26)."""
-    if options:
-        return real(self, drafts, **options)
+    if request != AppendRequest(request.events):
+        return real(self, request)
     self._check_open()
     seq = len(self._record.events)
     time.sleep(0.0001)
     stamp = "2026-01-01T00:00:00.000000Z"
-    events = [Event(seq + at, stamp, one.kind, one.data) for at, one in enumerate(drafts, 1)]
+    events = [
+        Event(seq + at, stamp, one.kind, one.data) for at, one in enumerate(request.events, 1)
+    ]
     self._record.events.extend(events)
     return events
 
 
 @broken(MemoryLog, "append", test_appending)
-def stores_the_meaning_instead_of_the_bytes(
-    real: Bug, self: Any, drafts: Any, **options: Any
-) -> Any:
+def stores_the_meaning_instead_of_the_bytes(real: Bug, self: Any, request: Any) -> Any:
     """Keys are sorted on the way in."""
-    return real(
-        self,
-        [
-            msgspec.structs.replace(
-                one, data=json.dumps(json.loads(one.data), sort_keys=True).encode()
-            )
-            for one in drafts
-        ],
-        **options,
-    )
+    events = [
+        replace(one, data=json.dumps(json.loads(one.data), sort_keys=True).encode())
+        for one in request.events
+    ]
+    return real(self, replace(request, events=events))
 
 
 @broken(MemoryLog, "append", test_keeping)
-def appends_to_a_deleted_session(real: Bug, self: Any, *args: Any, **options: Any) -> Any:
+def appends_to_a_deleted_session(real: Bug, self: Any, request: AppendRequest) -> Any:
     """A delete is undone by the next append (N-28)."""
     self._record.deleted = False
-    return real(self, *args, **options)
+    return real(self, request)
 
 
 @broken(MemoryLog, "append", test_forking)
-def counts_a_new_session_as_begun(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+def counts_a_new_session_as_begun(real: Bug, self: Any, request: AppendRequest) -> Any:
     """A session that does not exist is taken for one at the seq before its first."""
-    if options.get("expected_seq") == options.get("before", 0) and not self._record.events:
-        options["expected_seq"] = 0
-    return real(self, drafts, **options)
+    if request.expected_seq == request.before and not self._record.events:
+        request = replace(request, expected_seq=0)
+    return real(self, request)
 
 
 @broken(MemoryLog, "append", test_forking)
-def leaves_a_gap(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+def leaves_a_gap(real: Bug, self: Any, request: AppendRequest) -> Any:
     """`before` moves a session that exists."""
-    self._record.before = max(self._record.before, options.get("before", 0))
-    return real(self, drafts, **options)
+    self._record.before = max(self._record.before, request.before)
+    return real(self, request)
 
 
 @broken(MemoryLog, "append", test_forking)
-def drops_events_that_are_not_durable(real: Bug, self: Any, drafts: Any, **options: Any) -> Any:
+def drops_events_that_are_not_durable(real: Bug, self: Any, request: AppendRequest) -> Any:
     """Of a light batch only the last event is kept."""
-    return real(self, drafts if options.get("durable", True) else drafts[-1:], **options)
+    return real(self, request if request.durable else replace(request, events=request.events[-1:]))
 
 
 @broken(MemoryLog, "sync", test_forking)
@@ -304,7 +311,7 @@ def lists_sessions_without_events(real: Bug, self: Any) -> Any:
 @broken(MemoryBackend, "health", test_keeping)
 def leaves_its_probe(real: Bug, self: Any) -> Any:
     """A probe becomes a session (N-78)."""
-    self.log("probe").append([NewEvent("x.probe", b"{}", control=False)])
+    self.log("probe").append(AppendRequest([NewEvent("x.probe", b"{}", control=False)]))
     return real(self)
 
 
@@ -460,7 +467,7 @@ def reports_a_change_once(real: Bug, self: Any, known: str) -> Changed:
 def shows_what_is_staged(real: Bug, self: Any, drafts: Any, *, key: str | None = None) -> None:
     """A staged session is seen before it is published."""
     real(self, drafts, key=key)
-    self._backend.log(self.session_id).append(drafts, key=key)
+    self._backend.log(self.session_id).append(AppendRequest(drafts, key=key))
 
 
 @broken(MemoryStage, "publish", test_staging)
@@ -477,7 +484,7 @@ def replaces_a_session(real: Bug, self: Any) -> None:
 @broken(MemoryStage, "append", test_staging)
 def forgets_times(real: Bug, self: Any, drafts: Any, *, key: str | None = None) -> None:
     """Imported events get today's time."""
-    real(self, [msgspec.structs.replace(draft, time=None) for draft in drafts], key=key)
+    real(self, [replace(draft, time=None) for draft in drafts], key=key)
 
 
 broken(MemoryStage, "append", test_staging)(without_option("key"))
@@ -524,7 +531,7 @@ def forgets_every_part(forget: Any, event: Event) -> Event:
 
 def forgets_times_of_events(forget: Any, event: Event) -> Event:
     """Give all events the time of the compaction."""
-    return msgspec.structs.replace(event, stamp="2099-01-01T00:00:00.000000Z")
+    return replace(event, stamp="2099-01-01T00:00:00.000000Z")
 
 
 for mask in (
@@ -550,9 +557,7 @@ def renumbers_events(real: Bug, self: Any, forget: Any, **options: Any) -> Any:
     """The gap of what was forgotten is closed."""
     done = real(self, forget, **options)
     kept = [event for event in self._record.events if event.seq not in forget.seqs]
-    self._record.events = [
-        msgspec.structs.replace(event, seq=seq) for seq, event in enumerate(kept, 1)
-    ]
+    self._record.events = [replace(event, seq=seq) for seq, event in enumerate(kept, 1)]
     return done
 
 

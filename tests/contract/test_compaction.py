@@ -10,6 +10,7 @@ from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_PART
 from tests.contract.backends import (
     Context,
+    append,
     everything,
     message,
     mixed,
@@ -73,8 +74,8 @@ def test_a_compacted_session_goes_on(context: Context) -> None:
     mixed(log)
     log.compact(NOTHING, level=_LEVEL)
     with pytest.raises(SeqConflict):
-        log.append([message("x")], expected_seq=11)
-    (event,) = log.append([message("next")], expected_seq=12)
+        append(log, [message("x")], expected_seq=11)
+    (event,) = append(log, [message("next")], expected_seq=12)
     assert event.seq == 13, "the next seq"
     assert log.wait(12, 1.0), "the next event was not waited for"
     assert everything(log, 12) == [event], "what was appended behind a compaction"
@@ -83,19 +84,19 @@ def test_a_compacted_session_goes_on(context: Context) -> None:
 def test_keys_survive_compaction(context: Context) -> None:
     """A key that was given before a compaction counts once, and its events are returned."""
     log = context.log()
-    first = log.append([message("a"), message("b")], key="k")
+    first = append(log, [message("a"), message("b")], key="k")
     for number in range(3):
-        log.append([message(number)], key=f"k{number}")
+        append(log, [message(number)], key=f"k{number}")
         log.compact(NOTHING, level=_LEVEL)
-    assert log.append([message("again")], key="k") == first, "the events of a key"
+    assert append(log, [message("again")], key="k") == first, "the events of a key"
     assert there(log.head(), "head").seq == 5, "the last seq"
 
 
 def test_what_is_to_be_forgotten_is_gone(context: Context) -> None:
     """The data of an event that is to be forgotten are replaced; its place, time, kind and key stay."""
     log = context.log()
-    (secret,) = log.append([message("secret")], key="k")
-    log.append([message("kept")])
+    (secret,) = append(log, [message("secret")], key="k")
+    append(log, [message("kept")])
     log.compact(NOTHING, level=_LEVEL)
     done = log.compact(_without(secret.seq), level=_LEVEL)
     assert done.blanked == 1, "the number of events whose data went"
@@ -103,7 +104,7 @@ def test_what_is_to_be_forgotten_is_gone(context: Context) -> None:
     assert found == msgspec.structs.replace(secret, raw=_INSTEAD), "the event whose data went"
     assert other.raw == message("kept").data, "the data of another event"
     assert log.compact(_without(secret.seq), level=_LEVEL).blanked == 0, "what went a second time"
-    assert log.append([message("x")], key="k")[0].seq == secret.seq, (
+    assert append(log, [message("x")], key="k")[0].seq == secret.seq, (
         "the key of an event without data"
     )
 
@@ -112,10 +113,10 @@ def test_what_was_said_before_a_bound_is_gone(context: Context) -> None:
     """Before a bound, what was said goes and what was done stays; compacted again, nothing more goes."""
     log = context.log()
     said = [
-        event for number in range(8) for event in log.append([message(number)], key=f"{number}")
+        event for number in range(8) for event in append(log, [message(number)], key=f"{number}")
     ]
-    done = log.append([NewEvent("metadata.set", b'{"metadata":{"n":1}}', control=True)])
-    log.append([message("kept")])
+    done = append(log, [NewEvent("metadata.set", b'{"metadata":{"n":1}}', control=True)])
+    append(log, [message("kept")])
     log.compact(NOTHING, level=_LEVEL)
     before = everything(log)
 
@@ -130,7 +131,7 @@ def test_what_was_said_before_a_bound_is_gone(context: Context) -> None:
         assert blanked == gone, f"the number of events that went before {bound}"
         assert everything(log) == [mask(event) for event in before], "the events"
     assert log.controls() == done, "the control events"
-    assert log.append([message("x")], key="3")[0].seq == said[3].seq, (
+    assert append(log, [message("x")], key="3")[0].seq == said[3].seq, (
         "the key of an event that went"
     )
 
@@ -140,9 +141,9 @@ def test_parts_stay_unless_they_may_go(context: Context) -> None:
     log = context.log()
     for text in ("a", "b"):
         part = codec.encode({"stream": "st", "text": text})
-        log.append([NewEvent(MESSAGE_PART, part, control=False)])
+        append(log, [NewEvent(MESSAGE_PART, part, control=False)])
     whole = codec.encode({"message": {"role": "user", "content": "ab"}, "stream": "st"})
-    log.append([NewEvent("message.added", whole, control=False)])
+    append(log, [NewEvent("message.added", whole, control=False)])
     before = everything(log)
     log.compact(NOTHING, level=_LEVEL)
     assert everything(log) == before, "parts that may not go"
@@ -154,10 +155,10 @@ def test_parts_stay_unless_they_may_go(context: Context) -> None:
 def test_who_reads_reads_on_beside_compaction(context: Context) -> None:
     """A reading that was begun before a compaction ends as it would have without."""
     log = context.log()
-    expected = [event for number in range(30) for event in log.append([message(number)])]
+    expected = [event for number in range(30) for event in append(log, [message(number)])]
     chunks = log.read()
     log.compact(NOTHING, level=_LEVEL)
-    log.append([message("later")])
+    append(log, [message("later")])
     log.compact(NOTHING, level=_LEVEL)
     found = [event for chunk in chunks for event in chunk.events()]
     assert found[:30] == expected, "what a reader finds that began before"
@@ -167,17 +168,17 @@ def test_who_reads_reads_on_beside_compaction(context: Context) -> None:
 def test_appends_and_compaction_at_the_same_time(context: Context) -> None:
     """What is appended while others compact is there once, in order."""
     log = context.log()
-    log.append([message("first")])
+    append(log, [message("first")])
 
-    def append(name: str) -> None:
+    def write(name: str) -> None:
         for number in range(30):
-            log.append([message(f"{name}{number}")])
+            append(log, [message(f"{name}{number}")])
 
     def compact() -> None:
         for _ in range(10):
             log.compact(NOTHING, level=_LEVEL)
 
-    together([lambda: append("a"), lambda: append("b"), compact])
+    together([lambda: write("a"), lambda: write("b"), compact])
     events = everything(log)
     assert [event.seq for event in events] == list(range(1, 62)), "the seqs"
     said = [event.data["message"]["content"] for event in events]
@@ -208,11 +209,11 @@ def test_a_compacted_session_is_the_same_elsewhere(context: Context) -> None:
     """A handle that was opened before a compaction through another one reads, appends and finds keys."""
     log = context.log()
     other = context.other().log("s")
-    log.append([message("a")], key="k")
+    append(log, [message("a")], key="k")
     mixed(other)
     log.compact(NOTHING, level=_LEVEL)
     assert everything(other) == everything(log), "the events elsewhere"
-    assert other.append([message("b")], key="k")[0].seq == 1, "a key elsewhere"
-    assert other.append([message("c")])[0].seq == 14, "the next seq elsewhere"
+    assert append(other, [message("b")], key="k")[0].seq == 1, "a key elsewhere"
+    assert append(other, [message("c")])[0].seq == 14, "the next seq elsewhere"
     other.compact(NOTHING, level=_LEVEL)
     assert _everything_said(other) == _everything_said(log), "what both say"

@@ -7,7 +7,7 @@ import pytest
 
 from hansard.backend.contract import Cursor
 from hansard.errors import Closed, InvalidSessionId, LockTimeout, SeqConflict
-from tests.contract.backends import Context, message, together, two_handles
+from tests.contract.backends import Context, append, message, together, two_handles
 from tests.contract.test_keeping import BAD_IDS, IDS
 
 #: What no position is.
@@ -149,7 +149,7 @@ def test_threads_move_a_cursor_together(context: Context) -> None:
 def test_cursors_are_kept_apart(context: Context) -> None:
     """Every valid id is the name of a cursor of its own, and a session in it; all are listed."""
     assert context.backend.cursors() == [], "cursors of an empty backend"
-    context.log("s").append([message("m")])
+    append(context.log("s"), [message("m")])
     for number, name in enumerate(IDS):
         _keep(context, name, {name: number, "s": 1})
     assert context.backend.cursors() == sorted(IDS), "cursors"

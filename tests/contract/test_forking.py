@@ -7,6 +7,7 @@ from hansard.errors import Closed, SeqConflict, SessionDeleted, SessionExists
 from hansard.event.envelope import Event
 from tests.contract.backends import (
     Context,
+    append,
     contents,
     everything,
     message,
@@ -33,11 +34,11 @@ def test_a_session_can_begin_at_any_seq(context: Context) -> None:
     """A session that is made with `before` has its first event at the next seq, and goes on from there."""
     for before in (1, 10, 2**40):
         log = context.log(f"s{before}")
-        events = log.append([message("a"), metadata(n=1)], new_only=True, before=before)
+        events = append(log, [message("a"), metadata(n=1)], new_only=True, before=before)
         assert [event.seq for event in events] == [before + 1, before + 2], (
             "seqs of the first append"
         )
-        events += log.append([message("b")])
+        events += append(log, [message("b")])
         head = there(log.head(), "head")
         assert (head.seq, events[-1].seq) == (before + 3, before + 3), "seq after the next append"
         assert log.controls() == [events[1]], "control events"
@@ -50,7 +51,7 @@ def test_a_session_can_begin_at_any_seq(context: Context) -> None:
 def test_ranges_of_a_session_that_begins_late_are_by_seq(context: Context) -> None:
     """Each range, forwards and backwards, holds the events of these seqs; before the first there are none."""
     log = context.log()
-    log.append([metadata(n=0)], new_only=True, before=4)
+    append(log, [metadata(n=0)], new_only=True, before=4)
     mixed(log)
     events = everything(log)
     assert [event.seq for event in events] == list(range(5, 18)), "seqs"
@@ -68,8 +69,8 @@ def test_ranges_of_a_session_that_begins_late_are_by_seq(context: Context) -> No
 def test_before_counts_only_for_what_begins(context: Context) -> None:
     """`before` says nothing to a session that exists: its seqs go on without a gap."""
     log = context.log()
-    log.append([message("a")])
-    (event,) = log.append([message("b")], before=10)
+    append(log, [message("a")])
+    (event,) = append(log, [message("b")], before=10)
     assert event.seq == 2, "seq of an append with `before`"
     assert [found.seq for found in everything(log)] == [1, 2], "seqs"
 
@@ -78,25 +79,25 @@ def test_what_does_not_exist_is_at_0_wherever_it_begins(context: Context) -> Non
     """`expected_seq=0` matches a session that does not exist, also with `before`; then its own seq does."""
     log = context.log()
     with pytest.raises(SeqConflict):
-        log.append([message("a")], expected_seq=7, before=7)
+        append(log, [message("a")], expected_seq=7, before=7)
     assert log.head() is None, "head after a conflict"
-    log.append([message("a")], expected_seq=0, before=7, key="k")
+    append(log, [message("a")], expected_seq=0, before=7, key="k")
     with pytest.raises(SeqConflict) as caught:
-        log.append([message("b")], expected_seq=0)
+        append(log, [message("b")], expected_seq=0)
     assert (caught.value.expected, caught.value.actual) == (0, 8), "what the conflict says"
     with pytest.raises(SessionExists):
-        log.append([message("b")], new_only=True, before=7)
-    (event,) = log.append([message("b")], expected_seq=8)
+        append(log, [message("b")], new_only=True, before=7)
+    (event,) = append(log, [message("b")], expected_seq=8)
     assert event.seq == 9, "seq"
 
 
 def test_keys_of_a_session_that_begins_late_count_once(context: Context) -> None:
     """A key of the first append, and of a later one, returns its own events, with their seqs."""
     log = context.log()
-    first = log.append([message("a"), message("b")], key="k", before=100)
-    second = log.append([message("c")], key="l")
-    assert log.append([message("x")], key="k", before=3) == first, "events of the first key"
-    assert log.append([message("x")], key="l") == second, "events of the second key"
+    first = append(log, [message("a"), message("b")], key="k", before=100)
+    second = append(log, [message("c")], key="l")
+    assert append(log, [message("x")], key="k", before=3) == first, "events of the first key"
+    assert append(log, [message("x")], key="l") == second, "events of the second key"
     assert len(everything(log)) == 3, "events"
 
 
@@ -108,7 +109,7 @@ def test_first_is_the_first_event_of_the_session_itself(context: Context) -> Non
     for before in (0, 5):
         log = context.log(f"s{before}")
         assert log.first() is None, "first of a session that does not exist"
-        events = log.append([metadata(n=1), message("a")], before=before)
+        events = append(log, [metadata(n=1), message("a")], before=before)
         assert log.first() == events[0], "first"
         mixed(log)
         assert log.first() == events[0], "first after more events"
@@ -118,7 +119,7 @@ def test_first_is_the_first_event_of_the_session_itself(context: Context) -> Non
 def test_first_of_a_deleted_session_is_an_error(context: Context) -> None:
     """`first` raises `SessionDeleted` in the trash, and is of the new session once the name is another's."""
     log = context.log()
-    (old,) = log.append([message("old")])
+    (old,) = append(log, [message("old")])
     context.backend.delete("s")
     with pytest.raises(SessionDeleted):
         log.first()
@@ -127,7 +128,7 @@ def test_first_of_a_deleted_session_is_an_error(context: Context) -> None:
     context.backend.delete("s")
     context.backend.purge("s")
     assert log.first() is None, "first of a purged session"
-    (new,) = log.append([message("new")], before=3)
+    (new,) = append(log, [message("new")], before=3)
     assert log.first() == new, "first of another session with the name"
 
 
@@ -175,7 +176,7 @@ def test_an_ancestor_can_be_read_from_the_trash(context: Context) -> None:
     with pytest.raises(SessionDeleted):
         log.head()
     context.backend.restore("s")
-    more = log.append([message("more")])
+    more = append(log, [message("more")])
     for ancestor in (warm, context.backend.ancestor("s")):
         assert everything(ancestor) == [*events, *more], "events after restore"
 
@@ -193,7 +194,7 @@ def test_another_handle_reads_ancestors_from_the_trash(context: Context) -> None
         "events of a handle that comes later"
     )
     context.backend.restore("s")
-    events += log.append([metadata(n=9)])
+    events += append(log, [metadata(n=9)])
     assert everything(warm) == events, "events after another handle's append"
     assert warm.controls()[-1] == events[-1], "the last control event"
 
@@ -204,30 +205,32 @@ def test_another_handle_reads_ancestors_from_the_trash(context: Context) -> None
 def test_what_is_not_durable_yet_can_be_read_at_once(context: Context) -> None:
     """Events that need not be durable are there like any others, in order, before and after a `sync`."""
     log = context.log()
-    first = log.append([message("a")], durable=False)
+    first = append(log, [message("a")], durable=False)
     assert everything(log) == first, "events"
-    first += log.append([message("b"), metadata(n=1)], durable=False, key="k")
-    first += log.append([message("c")])
-    first += log.append([message("d")], durable=False, expected_seq=4)
+    first += append(log, [message("b"), metadata(n=1)], durable=False, key="k")
+    first += append(log, [message("c")])
+    first += append(log, [message("d")], durable=False, expected_seq=4)
     for _ in range(2):
         assert [event.seq for event in everything(log)] == [1, 2, 3, 4, 5], "seqs"
         assert contents(everything(log)) == ["a", "b", "c", "d"], "contents"
-        assert log.append([message("x")], key="k", durable=False) == first[1:3], "events of the key"
+        assert append(log, [message("x")], key="k", durable=False) == first[1:3], (
+            "events of the key"
+        )
         log.sync()
     with pytest.raises(SeqConflict):
-        log.append([message("x")], expected_seq=1, durable=False)
+        append(log, [message("x")], expected_seq=1, durable=False)
 
 
 @two_handles
 def test_what_is_not_durable_yet_is_seen_by_other_handles(context: Context) -> None:
     """Another handle sees what need not be durable at once, and can `sync` what it did not write."""
     log, other = context.log(), context.other()
-    log.append([message("a")], durable=False)
+    append(log, [message("a")], durable=False)
     theirs = other.log("s")
     assert contents(everything(theirs)) == ["a"], "contents"
-    log.append([message("b")], durable=False)
+    append(log, [message("b")], durable=False)
     theirs.sync()
-    theirs.append([message("c")], durable=False)
+    append(theirs, [message("c")], durable=False)
     assert contents(everything(log)) == ["a", "b", "c"], "contents"
     log.sync()
 
@@ -235,7 +238,7 @@ def test_what_is_not_durable_yet_is_seen_by_other_handles(context: Context) -> N
 def test_a_closed_backend_syncs_nothing(context: Context) -> None:
     """`sync` and `first` of a closed backend, and its ancestors, raise `Closed`."""
     log = context.log()
-    log.append([message("a")])
+    append(log, [message("a")])
     ancestor = context.backend.ancestor("s")
     context.backend.close()
     for call in (log.sync, log.first, ancestor.head, ancestor.first):

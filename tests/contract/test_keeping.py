@@ -17,6 +17,7 @@ from hansard.errors import (
 )
 from tests.contract.backends import (
     Context,
+    append,
     contents,
     everything,
     message,
@@ -48,7 +49,7 @@ _SOON = 2.0
 def test_all_ids_are_kept_apart(context: Context) -> None:
     """Every valid id is a session of its own, listed once and under its true id."""
     for session_id in IDS:
-        context.log(session_id).append([message(session_id)])
+        append(context.log(session_id), [message(session_id)])
     assert sorted(context.backend.ids()) == sorted(IDS), "ids"
     for session_id in context.backend.ids():
         log = context.log(session_id)
@@ -84,7 +85,7 @@ def test_a_deleted_session_is_gone(context: Context) -> None:
     """After `delete`, a session is not listed and all of its calls raise `SessionDeleted`."""
     log = context.log()
     mixed(log)
-    context.log("other").append([message("stays")])
+    append(context.log("other"), [message("stays")])
     context.backend.delete("s")
     assert list(context.backend.ids()) == ["other"], "ids"
     for handle in (log, context.log()):
@@ -94,9 +95,9 @@ def test_a_deleted_session_is_gone(context: Context) -> None:
 
 def _all_calls_raise_deleted(log: Log) -> None:
     calls: dict[str, Callable[[], object]] = {
-        "append": lambda: log.append([message("no")]),
-        "append with a key": lambda: log.append([message("no")], key="k0"),
-        "append with new_only": lambda: log.append([message("no")], new_only=True),
+        "append": lambda: append(log, [message("no")]),
+        "append with a key": lambda: append(log, [message("no")], key="k0"),
+        "append with new_only": lambda: append(log, [message("no")], new_only=True),
         "head": log.head,
         "read": lambda: list(log.read()),
         "read_back": lambda: list(log.read_back()),
@@ -113,7 +114,7 @@ def test_only_a_live_session_can_be_deleted(context: Context) -> None:
     """`delete` raises `SessionNotFound` for no session, and `SessionDeleted` for a deleted one."""
     with pytest.raises(SessionNotFound):
         context.backend.delete("nobody")
-    context.log().append([message("a")])
+    append(context.log(), [message("a")])
     context.backend.delete("s")
     with pytest.raises(SessionDeleted):
         context.backend.delete("s")
@@ -123,7 +124,7 @@ def test_only_a_live_session_can_be_deleted(context: Context) -> None:
 def test_one_of_many_deletes(context: Context) -> None:
     """Of threads that delete a session while others append, the outcome is whole: deleted."""
     log = context.log()
-    log.append([message("a")])
+    append(log, [message("a")])
 
     def delete() -> int:
         try:
@@ -132,13 +133,13 @@ def test_one_of_many_deletes(context: Context) -> None:
             return 0
         return 1
 
-    def append() -> int:
+    def write() -> int:
         with suppress(SessionDeleted):
             for _ in range(20):
-                log.append([message("b")])
+                append(log, [message("b")])
         return 0
 
-    won = together([append, delete, delete, append])
+    won = together([write, delete, delete, write])
     assert sum(won) >= 1, "nobody could delete the session"
     assert list(context.backend.ids()) == [], "ids"
     context.backend.restore("s")
@@ -160,8 +161,8 @@ def test_restore_brings_everything_back(context: Context) -> None:
             head = handle.head()
             assert (head and (head.seq, head.updated)) == (before[-1].seq, before[-1].stamp), "head"
     assert list(context.backend.ids()) == ["s"], "ids"
-    assert log.append([message("again")], key="k0")[0].key == "k0", "a key from before"
-    (event,) = log.append([message("after")])
+    assert append(log, [message("again")], key="k0")[0].key == "k0", "a key from before"
+    (event,) = append(log, [message("after")])
     assert event.seq == len(before) + 1, "seq after a restore"
     assert everything(log) == [*before, event], "events after an append"
 
@@ -170,7 +171,7 @@ def test_only_a_deleted_session_can_be_restored(context: Context) -> None:
     """`restore` raises `SessionNotFound` for a session that is not in the trash."""
     with pytest.raises(SessionNotFound):
         context.backend.restore("nobody")
-    context.log().append([message("a")])
+    append(context.log(), [message("a")])
     with pytest.raises(SessionNotFound):
         context.backend.restore("s")
     assert contents(everything(context.log())) == ["a"], "messages"
@@ -212,15 +213,15 @@ def test_probes_do_not_disturb_one_another(context: Context) -> None:
     """8 threads may probe at once, while others append."""
     log = context.log()
 
-    def append() -> None:
+    def write() -> None:
         for number in range(10):
-            log.append([message(number)])
+            append(log, [message(number)])
 
     def probe() -> None:
         for _ in range(3):
             context.backend.health()
 
-    together([append, *[probe] * 8])
+    together([write, *[probe] * 8])
     assert list(context.backend.ids()) == ["s"], "ids"
     assert contents(everything(log)) == list(range(10)), "messages"
 
@@ -228,11 +229,11 @@ def test_probes_do_not_disturb_one_another(context: Context) -> None:
 def test_a_closed_backend_says_so(context: Context) -> None:
     """After `close`, which may be called twice, every call raises `Closed`: none looks empty."""
     log = context.log()
-    log.append([message("a")])
+    append(log, [message("a")])
     context.backend.close()
     context.backend.close()
     calls: dict[str, Callable[[], object]] = {
-        "append": lambda: log.append([message("b")]),
+        "append": lambda: append(log, [message("b")]),
         "head": log.head,
         "read": lambda: list(log.read()),
         "read_back": lambda: list(log.read_back()),
@@ -257,10 +258,10 @@ def test_other_handles_see_an_append_at_once(context: Context) -> None:
     """What one handle has appended, another sees in its next call, whichever that is."""
     mine, theirs = context.log(), context.other().log("s")
     assert theirs.head() is None, "head before the first event"
-    expected = mine.append([message("a")])
+    expected = append(mine, [message("a")])
     for number in range(5):
         assert everything(theirs) == expected, "events"
-        expected += mine.append([metadata(number=number), message(number)])
+        expected += append(mine, [metadata(number=number), message(number)])
         head = theirs.head()
         assert (head and head.seq) == expected[-1].seq, "seq"
         assert len(theirs.controls()) == number + 1, "control events"
@@ -272,7 +273,7 @@ def test_other_handles_see_an_append_at_once(context: Context) -> None:
 def test_handles_take_turns(context: Context) -> None:
     """Two handles that append in turn, each opened before the other wrote, lose nothing."""
     logs = [context.log(), context.other().log("s"), context.other().log("s")]
-    events = [event for turn in range(30) for event in logs[turn % 3].append([message(turn)])]
+    events = [event for turn in range(30) for event in append(logs[turn % 3], [message(turn)])]
     assert [event.seq for event in events] == list(range(1, 31)), "seqs"
     for log in logs:
         assert everything(log) == events, "events"
@@ -284,7 +285,7 @@ def test_handles_write_at_the_same_time(context: Context) -> None:
     logs = [context.log(), *[context.other().log("s") for _ in range(3)]]
 
     def write(place: int) -> list[int]:
-        return [logs[place].append([message([place, turn])])[0].seq for turn in range(25)]
+        return [append(logs[place], [message([place, turn])])[0].seq for turn in range(25)]
 
     given = together([partial(write, place) for place in range(4)])
     assert sorted(seq for seqs in given for seq in seqs) == list(range(1, 101)), "seqs"
@@ -298,14 +299,14 @@ def test_conditions_hold_between_handles(context: Context) -> None:
     """`expected_seq`, `new_only` and keys see what another handle has appended."""
     mine, theirs = context.log(), context.other().log("s")
     assert theirs.head() is None, "head before the first event"
-    first = mine.append([message("a"), message("b")], key="k", new_only=True)
+    first = append(mine, [message("a"), message("b")], key="k", new_only=True)
     with pytest.raises(SessionExists):
-        theirs.append([message("c")], new_only=True)
+        append(theirs, [message("c")], new_only=True)
     with pytest.raises(SeqConflict):
-        theirs.append([message("c")], expected_seq=0)
-    assert theirs.append([message("c")], key="k") == first, "events of the key"
-    second = theirs.append([message("c")], key="l", expected_seq=2)
-    assert mine.append([message("d")], key="l", expected_seq=0) == second, "events of their key"
+        append(theirs, [message("c")], expected_seq=0)
+    assert append(theirs, [message("c")], key="k") == first, "events of the key"
+    second = append(theirs, [message("c")], key="l", expected_seq=2)
+    assert append(mine, [message("d")], key="l", expected_seq=0) == second, "events of their key"
     assert len(everything(mine)) == 3, "events"
 
 
@@ -321,7 +322,7 @@ def test_deletion_is_seen_by_other_handles(context: Context) -> None:
     assert list(other.ids()) == [], "ids"
     other.restore("s")
     assert everything(mine) == before, "events after the other handle's restore"
-    (event,) = mine.append([message("after")])
+    (event,) = append(mine, [message("after")])
     assert everything(theirs) == [*before, event], "events of the other handle"
 
 
@@ -329,7 +330,7 @@ def test_deletion_is_seen_by_other_handles(context: Context) -> None:
 def test_everything_outlives_the_handle(context: Context) -> None:
     """After `close`, a new handle finds all events, keys, control events and ids."""
     events = mixed(context.log(), rounds=3)
-    context.log("deleted").append([message("x")])
+    append(context.log("deleted"), [message("x")])
     context.backend.delete("deleted")
     first = context.log().head()
     other: Backend = context.other()
@@ -338,7 +339,7 @@ def test_everything_outlives_the_handle(context: Context) -> None:
     assert log.head() == first, "head"
     assert everything(log) == events, "events"
     assert [event.seq for event in log.controls()] == [2, 4, 8, 10, 14, 16], "control events"
-    assert log.append([message("again")], key="k1") == [events[11]], "events of a key from before"
+    assert append(log, [message("again")], key="k1") == [events[11]], "events of a key from before"
     assert list(other.ids()) == ["s"], "ids"
     with pytest.raises(SessionDeleted):
         other.log("deleted").head()

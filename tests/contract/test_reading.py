@@ -8,6 +8,7 @@ from hansard.event.kinds import CONTROL, MESSAGE_ADDED
 from tests.contract.backends import (
     PATIENCE,
     Context,
+    append,
     everything,
     message,
     metadata,
@@ -69,7 +70,7 @@ def test_a_chunk_shows_its_messages_three_ways(context: Context) -> None:
     """`events`, `messages` and `messages_json` of a chunk say the same."""
     log = context.log()
     mixed(log)
-    log.append([message('\u2028 \x7f \U0001f600 " \\ \n'), message({"deep": [1, 1.0, None]})])
+    append(log, [message('\u2028 \x7f \U0001f600 " \\ \n'), message({"deep": [1, 1.0, None]})])
     for after, upto in ((0, None), (3, None), (0, 9), (4, 7)):
         for chunk in log.read(after, upto):
             _compare(chunk)
@@ -89,7 +90,7 @@ def _compare(chunk: Chunk) -> None:
 def test_what_is_handed_out_is_the_caller_s(context: Context) -> None:
     """Changing a message that was read changes nothing in the session."""
     log = context.log()
-    log.append([message({"list": [1]})])
+    append(log, [message({"list": [1]})])
     for chunk in log.read():
         for event in chunk.events():
             event.data["message"]["content"]["list"].append("event")
@@ -103,11 +104,11 @@ def test_what_is_handed_out_is_the_caller_s(context: Context) -> None:
 def test_reading_goes_on_beside_appends(context: Context) -> None:
     """What a read that was begun before an append yields is a prefix, with no event missing."""
     log = context.log()
-    log.append([message(0)])
+    append(log, [message(0)])
     reading = log.read()
     backwards = log.read_back()
     seqs = [event.seq for event in next(reading).events()]
-    log.append([message(1), message(2)])
+    append(log, [message(1), message(2)])
     seqs += [event.seq for chunk in reading for event in chunk.events()]
     assert seqs == list(range(1, len(seqs) + 1)), "seqs of a read that was begun before"
     back = [[event.seq for event in chunk.events()] for chunk in backwards]
@@ -158,7 +159,7 @@ _LONG = 4_500
 
 def _fill(log: Log) -> None:
     for start in range(0, _LONG, 90):
-        log.append([message("x" * 900 + str(start + place)) for place in range(90)])
+        append(log, [message("x" * 900 + str(start + place)) for place in range(90)])
 
 
 # -- controls -----------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def test_controls_are_the_control_events(context: Context) -> None:
     """`controls` returns the control events with after < seq <= upto, in order, and no others."""
     log = context.log()
     for number in range(20):
-        log.append([message(number)])
+        append(log, [message(number)])
     assert log.controls() == [], "control events of a session of messages"
     mixed(log, rounds=3)
     events = everything(log)
@@ -189,9 +190,9 @@ def test_controls_are_seen_as_they_come(context: Context) -> None:
     log = context.log()
     expected: list[Event] = []
     for number in range(6):
-        expected += log.append([metadata(number=number)])
+        expected += append(log, [metadata(number=number)])
         assert log.controls() == expected, f"control events after {number + 1}"
-        log.append([message(number)])
+        append(log, [message(number)])
         assert log.controls() == expected, "control events after a message"
     log.controls().clear()
     assert log.controls() == expected, "control events after the list was changed"
@@ -203,7 +204,7 @@ def test_controls_are_seen_as_they_come(context: Context) -> None:
 def test_wait_returns_at_once_for_what_is_there(context: Context) -> None:
     """`wait` returns True without waiting if there is an event behind `after`."""
     log = context.log()
-    log.append([message("a"), message("b")])
+    append(log, [message("a"), message("b")])
     assert log.wait(0, 0.0), "an event is there, and wait says no"
     assert log.wait(1, PATIENCE), "an event is there, and wait says no"
     assert not log.wait(2, 0.0), "no event is there, and wait says yes"
@@ -213,7 +214,7 @@ def test_wait_says_no_when_nothing_came(context: Context) -> None:
     """`wait` returns False when its time is over, also for a session that does not exist."""
     log = context.log()
     assert not log.wait(0, 0.02), "an event of a session that does not exist"
-    log.append([message("a")])
+    append(log, [message("a")])
     assert not log.wait(1, 0.02), "an event that nobody appended"
     assert [event.seq for event in everything(log)] == [1], "seqs after waiting"
 
@@ -224,13 +225,13 @@ def test_wait_returns_when_another_thread_appends(context: Context) -> None:
 
     def serve() -> None:
         for turn in range(20):
-            ping.append([message(turn)])
+            append(ping, [message(turn)])
             assert pong.wait(turn, PATIENCE), "wait gave up before the other thread had appended"
 
     def return_it() -> None:
         for turn in range(20):
             assert ping.wait(turn, PATIENCE), "wait gave up before the other thread had appended"
-            pong.append([message(turn)])
+            append(pong, [message(turn)])
 
     together([serve, return_it])
     assert len(everything(ping)) + len(everything(pong)) == 40, "events"

@@ -17,6 +17,7 @@ from hansard.errors import (
 from hansard.event.envelope import NewEvent
 from tests.contract.backends import (
     Context,
+    append,
     contents,
     everything,
     message,
@@ -40,7 +41,7 @@ def test_the_trash_lists_what_can_be_restored(context: Context) -> None:
     backend = context.backend
     assert list(backend.trash()) == [], "trash of an empty backend"
     for session_id in IDS:
-        context.log(session_id).append([message(session_id)])
+        append(context.log(session_id), [message(session_id)])
     assert list(backend.trash()) == [], "trash before anything was deleted"
     for session_id in IDS:
         backend.delete(session_id)
@@ -73,7 +74,7 @@ def test_nothing_is_appended_between_the_look_and_the_deed(context: Context) -> 
     for number in range(20):
         session_id = f"s{number}"
         log = context.log(session_id)
-        log.append([message("first")])
+        append(log, [message("first")])
 
         jobs = [partial(_delete, context, session_id), partial(_append, log)]
         # Who is started last is often the first to run.
@@ -91,7 +92,7 @@ def _delete(context: Context, session_id: str) -> bool:
 
 def _append(log: Log) -> bool:
     try:
-        log.append([message("second")])
+        append(log, [message("second")])
     except SessionDeleted:
         return False
     return True
@@ -120,7 +121,7 @@ def test_a_purged_session_is_gone_for_good(context: Context) -> None:
     backend = context.backend
     log = context.log()
     mixed(log)
-    context.log("other").append([message("stays")])
+    append(context.log("other"), [message("stays")])
     backend.delete("s")
     backend.purge("s")
     assert list(backend.trash()) == [], "trash"
@@ -131,7 +132,7 @@ def test_a_purged_session_is_gone_for_good(context: Context) -> None:
     assert backend.ancestor("s").head() is None, "head for its children"
     with pytest.raises(SessionNotFound):
         backend.restore("s")
-    (event,) = log.append([message("new")], key="k0", new_only=True)
+    (event,) = append(log, [message("new")], key="k0", new_only=True)
     assert event.seq == 1, "seq of the first event of a new session"
     for handle in (log, context.log(), backend.ancestor("s")):
         assert contents(everything(handle)) == ["new"], "messages of the new session"
@@ -142,7 +143,7 @@ def test_every_id_can_be_purged(context: Context) -> None:
     """`purge` works for every valid id, takes that session and no other, and refuses what is no id."""
     backend = context.backend
     for session_id in IDS:
-        context.log(session_id).append([message(session_id)])
+        append(context.log(session_id), [message(session_id)])
         backend.delete(session_id)
     left = set(IDS)
     for session_id in IDS:
@@ -158,7 +159,7 @@ def test_only_what_is_in_the_trash_can_be_purged(context: Context) -> None:
     """`purge` raises `SessionNotFound` for a live session, an unknown one, and one that was purged."""
     with pytest.raises(SessionNotFound):
         context.backend.purge("nobody")
-    context.log().append([message("a")])
+    append(context.log(), [message("a")])
     with pytest.raises(SessionNotFound):
         context.backend.purge("s")
     assert contents(everything(context.log())) == ["a"], "messages"
@@ -172,7 +173,7 @@ def test_of_purge_and_restore_one_wins(context: Context) -> None:
     """Of a `purge` and a `restore` at the same time, exactly one succeeds: whole, or gone."""
     for number in range(20):
         session_id = f"s{number}"
-        before = context.log(session_id).append([message(1), message(2)])
+        before = append(context.log(session_id), [message(1), message(2)])
         context.backend.delete(session_id)
 
         deeds = (context.backend.purge, context.backend.restore)
@@ -196,7 +197,7 @@ def test_the_audit_log_is_no_session(context: Context) -> None:
     """The audit log keeps events like a session, and is in no listing; no id leads to it."""
     backend = context.backend
     assert everything(backend.audit()) == [], "events before the first"
-    events = [event for number in range(3) for event in backend.audit().append([_record(number)])]
+    events = [event for number in range(3) for event in append(backend.audit(), [_record(number)])]
     assert [event.seq for event in events] == [1, 2, 3], "seqs"
     assert everything(backend.audit()) == events, "events"
     assert backend.audit().verify() == [], "findings"
@@ -214,7 +215,7 @@ def test_many_write_to_the_audit_log(context: Context) -> None:
     """8 threads × 10 records at the same time: each once, seqs without gaps."""
 
     def work() -> list[int]:
-        return [context.backend.audit().append([_record(turn)])[0].seq for turn in range(10)]
+        return [append(context.backend.audit(), [_record(turn)])[0].seq for turn in range(10)]
 
     given = [seq for seqs in together([work] * 8) for seq in seqs]
     assert sorted(given) == list(range(1, 81)), "seqs"
@@ -226,12 +227,12 @@ def test_a_size_changes_with_each_append(context: Context) -> None:
     backend = context.backend
     assert backend.sizes() == {}, "sizes of an empty backend"
     for session_id in IDS:
-        context.log(session_id).append([message(session_id)])
+        append(context.log(session_id), [message(session_id)])
     before = backend.sizes()
     assert set(before) == set(IDS), "sessions with a size"
     assert backend.sizes() == before, "sizes when nothing has happened"
     for session_id in IDS[::3]:
-        context.log(session_id).append([message("more")])
+        append(context.log(session_id), [message("more")])
     after = backend.sizes()
     changed = {session_id for session_id in IDS if before[session_id] != after[session_id]}
     assert changed == set(IDS[::3]), "sessions whose size has changed"
@@ -255,24 +256,24 @@ def test_a_session_at_rest_is_not_busy(context: Context) -> None:
     assert not context.log("nobody").busy(), "a session that does not exist is busy"
     mixed(context.log())
     assert not context.log().busy(), "a session at rest is busy"
-    (event,) = context.log().append([message("after")])
+    (event,) = append(context.log(), [message("after")])
     assert event.seq > 1, "nothing could be appended after the question"
 
 
 def test_a_closed_backend_keeps_what_it_has(context: Context) -> None:
     """After `close`, no session is purged, and neither trash nor sizes nor audit look empty."""
     backend = context.backend
-    context.log().append([message("a")])
+    append(context.log(), [message("a")])
     backend.delete("s")
     audit = backend.audit()
-    audit.append([_record(1)])
+    append(audit, [_record(1)])
     backend.close()
     calls: dict[str, Callable[[], object]] = {
         "trash": lambda: list(backend.trash()),
         "sizes": backend.sizes,
         "purge": lambda: backend.purge("s"),
         "audit": lambda: list(audit.read()),
-        "append to the audit log": lambda: audit.append([_record(2)]),
+        "append to the audit log": lambda: append(audit, [_record(2)]),
     }
     for call in calls.values():
         with pytest.raises(Closed):
@@ -291,9 +292,9 @@ def test_purging_is_seen_by_other_handles(context: Context) -> None:
     context.backend.purge("s")
     for log in (theirs, buried):
         assert log.head() is None, "head after another handle's purge"
-    (event,) = theirs.append([message("new")])
+    (event,) = append(theirs, [message("new")])
     assert event.seq == 1, "seq of a new session"
     for log in (mine, theirs, buried):
         assert contents(everything(log)) == ["new"], "messages"
-    other.audit().append([_record(1)])
+    append(other.audit(), [_record(1)])
     assert len(everything(context.backend.audit())) == 1, "records in the audit log"

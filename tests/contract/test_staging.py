@@ -10,6 +10,7 @@ from hansard.errors import Closed, InvalidEvent, SessionDeleted, SessionExists
 from hansard.event.envelope import NewEvent
 from tests.contract.backends import (
     Context,
+    append,
     contents,
     everything,
     message,
@@ -44,7 +45,7 @@ def test_what_is_staged_is_seen_by_nobody(context: Context) -> None:
         assert there_is(backend) == (None, None, [], [], [], {}), "what is seen of a staged session"
         stage.discard()
     log = context.log()
-    log.append([message("c")], new_only=True)
+    append(log, [message("c")], new_only=True)
     assert contents(everything(log)) == ["c"], "a session of the same id"
 
 
@@ -73,8 +74,8 @@ def test_what_is_published_is_there_whole(context: Context) -> None:
     head = there(log.head(), "head")
     assert (head.seq, head.created, head.updated) == (3, _TIME % 1, _TIME % 3), "where it stands"
     assert sorted(backend.ids()) == ["s"], "ids"
-    assert log.append([message("x")], key="k") == [events[2]], "an append with a key that it has"
-    assert log.append([message("c")], expected_seq=3)[0].seq == 4, "seq of the next append"
+    assert append(log, [message("x")], key="k") == [events[2]], "an append with a key that it has"
+    assert append(log, [message("c")], expected_seq=3)[0].seq == 4, "seq of the next append"
     assert log.verify() == [], "findings"
 
 
@@ -84,7 +85,7 @@ def test_a_staged_session_can_begin_at_any_seq(context: Context) -> None:
         stage.append([message("a"), message("b")])
         stage.publish()
     assert [event.seq for event in everything(context.log())] == [8, 9], "seqs"
-    assert context.log().append([message("c")])[0].seq == 10, "seq of the next append"
+    assert append(context.log(), [message("c")])[0].seq == 10, "seq of the next append"
 
 
 def test_what_exists_is_not_replaced(context: Context) -> None:
@@ -92,7 +93,7 @@ def test_what_exists_is_not_replaced(context: Context) -> None:
     backend = context.backend
     with backend.stage("s") as stage:
         stage.append([message("staged")])
-        context.log().append([message("there")])
+        append(context.log(), [message("there")])
         with pytest.raises(SessionExists):
             stage.publish()
         backend.delete("s")
@@ -148,10 +149,10 @@ def test_a_closed_backend_publishes_nothing(context: Context) -> None:
 def test_an_append_with_a_key_tells_its_length(context: Context) -> None:
     """A chunk says of each append with a key how many events it has, if more than one."""
     log = context.log()
-    log.append([message("a"), message("b")])
-    log.append([message("c"), message("d"), metadata(n=1)], key="three")
-    log.append([message("e")], key="one")
-    log.append([message("f"), message("g")], key="two")
+    append(log, [message("a"), message("b")])
+    append(log, [message("c"), message("d"), metadata(n=1)], key="three")
+    append(log, [message("e")], key="one")
+    append(log, [message("f"), message("g")], key="two")
     for after in range(9):
         found: dict[int, int] = {}
         for chunk in log.read(after):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hansard.backend.contract import Backend
-from tests.contract.backends import Context, message, two_handles
+from tests.contract.backends import Context, append, message, two_handles
 
 
 class _Consumer:
@@ -48,13 +48,13 @@ def test_stamps_change_with_each_append(context: Context) -> None:
     """A session has a stamp, another one after each append, and others keep theirs."""
     log, other = context.log("s"), context.log("t")
     for one in (log, other):
-        one.append([message(1)])
+        append(one, [message(1)])
     seen = set()
     before = context.backend.stamps()
     assert sorted(before) == ["s", "t"], "sessions with a stamp"
     for number in range(5):
         seen.add(context.backend.stamps()["s"])
-        log.append([message(number)])
+        append(log, [message(number)])
     after = context.backend.stamps()
     seen.add(after["s"])
     assert len(seen) == 6, "different stamps after five appends"
@@ -64,7 +64,7 @@ def test_stamps_change_with_each_append(context: Context) -> None:
 def test_stamps_are_of_those_that_were_asked_for(context: Context) -> None:
     """Asked for some sessions, a backend gives the stamps of those of them that exist, and of no others."""
     for name in "abc":
-        context.log(name).append([message(1)])
+        append(context.log(name), [message(1)])
     every = context.backend.stamps()
     asked = context.backend.stamps(["c", "missing", "a"])
     assert asked == {name: every[name] for name in "ac"}, "stamps of three, of which one is missing"
@@ -75,15 +75,15 @@ def test_stamps_are_of_those_that_were_asked_for(context: Context) -> None:
 def test_whoever_watches_hears_of_every_change(context: Context) -> None:
     """A first event, another one, a deletion and a return: each is told in the next pass."""
     backend = context.backend
-    _told(context, lambda: context.log().append([message(1)]), "a first event")
-    _told(context, lambda: context.log().append([message(2)]), "an append")
+    _told(context, lambda: append(context.log(), [message(1)]), "a first event")
+    _told(context, lambda: append(context.log(), [message(2)]), "an append")
     _told(context, lambda: backend.delete("s"), "a deletion")
     _told(context, lambda: backend.restore("s"), "a return from the trash")
 
 
 def test_a_pass_that_was_kept_is_not_told_again_for_ever(context: Context) -> None:
     """Of what nobody has changed for two passes, one who keeps what he reads hears no more."""
-    context.log().append([message(1)])
+    append(context.log(), [message(1)])
     consumer = _Consumer(context.backend)
     assert "s" in consumer.news(), "nobody was told of a session that was there before"
     consumer.news()
@@ -94,6 +94,6 @@ def test_a_pass_that_was_kept_is_not_told_again_for_ever(context: Context) -> No
 def test_changes_by_others_are_told_too(context: Context) -> None:
     """What another handle on the same backend appends is told like one's own."""
     other = context.other()
-    _told(context, lambda: other.log("s").append([message(1)]), "another's first event")
-    _told(context, lambda: other.log("s").append([message(2)]), "another's append")
+    _told(context, lambda: append(other.log("s"), [message(1)]), "another's first event")
+    _told(context, lambda: append(other.log("s"), [message(2)]), "another's append")
     _told(context, lambda: other.delete("s"), "another's deletion")

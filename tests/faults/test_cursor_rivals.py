@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hansard.backend.contract import AppendRequest
 from hansard.backend.local import LocalBackend
 from hansard.errors import Closed, LockTimeout
 from hansard.event.envelope import NewEvent
@@ -54,7 +55,7 @@ def test_a_killed_consumer_resumes_and_skips_nothing(
     path, journal = str(tmp_path / "store"), str(tmp_path / "journal")
     backend = LocalBackend(path, durability="os")
     for session in SESSIONS:
-        backend.log(session).append([NewEvent("x.n", b"{}", control=False)] * EVENTS)
+        backend.log(session).append(AppendRequest([NewEvent("x.n", b"{}", control=False)] * EVENTS))
     backend.close()
     acknowledged: dict[str, int] = {}
     kills = 0

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from hansard.backend.contract import AppendRequest
 from hansard.backend.local import LocalBackend
 from hansard.event.envelope import NewEvent
 from hansard.log import disk
 from tests.faults.workers import Crew, Wire
 
-DRAFTS = [NewEvent("app.note", b"{}", control=False)]
+NOTES = [NewEvent("app.note", b"{}", control=False)]
 SESSIONS = 12
 WRITERS = 2
 SECONDS = 2.0
@@ -69,7 +70,7 @@ def append(wire: Wire, store: str, board: str, writer: int, seed: int) -> int:
         number = rng.randrange(SESSIONS)
         for _ in range(rng.randrange(1, 4)):
             key = str(rng.random()) if rng.random() < 0.3 else None
-            (event,) = logs[number].append(DRAFTS, key=key)
+            (event,) = logs[number].append(AppendRequest(NOTES, key))
             acknowledged.note(writer, number, event.seq)
             count += 1
     return count

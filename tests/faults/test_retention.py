@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard.backend.contract import AppendRequest
 from hansard.errors import InUse, SessionDeleted, SessionNotFound
 from hansard.event.envelope import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
@@ -37,7 +38,7 @@ def make_old(store: hansard.Store, *session_ids: str, events: int = 3) -> None:
     """Make sessions in which something was last said nine days ago."""
     draft = NewEvent(MESSAGE_ADDED, TEXT, control=False, time=OLD)
     for session_id in session_ids:
-        store._backend.log(session_id).append([draft] * events)
+        store._backend.log(session_id).append(AppendRequest([draft] * events))
 
 
 def listed(store: hansard.Store) -> set[str]:

@@ -83,10 +83,13 @@ def test_a_race_between_person_and_program_is_the_person_s(store: Store) -> None
     session = store.session("a")
     late = session._log  # what the program appends to, having seen no title
     session.set_title("Mine")
+    from hansard.backend.contract import AppendRequest
     from hansard.event.envelope import NewEvent
 
     late.append(
-        [NewEvent("metadata.set", b'{"metadata":{"title":"x"},"automatic":true}', control=True)]
+        AppendRequest(
+            [NewEvent("metadata.set", b'{"metadata":{"title":"x"},"automatic":true}', control=True)]
+        )
     )
     assert session.title == session.state().title == "Mine"
     assert [info.title for info in store.sessions().items] == ["Mine"]

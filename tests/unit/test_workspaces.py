@@ -14,6 +14,7 @@ import pytest
 
 import hansard
 from hansard import Session, Store, workspace
+from hansard.backend.contract import AppendRequest
 from hansard.event.envelope import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from tests.crashlab import faults
@@ -27,7 +28,7 @@ def say(store: Store, session_id: str, *, hours: float = 0.0) -> Session:
     stamp = (NOW - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     data = b'{"message":{"role":"user","content":"hi"}}'
     store._backend.log(session_id).append(
-        [NewEvent(MESSAGE_ADDED, data, control=False, time=stamp)]
+        AppendRequest([NewEvent(MESSAGE_ADDED, data, control=False, time=stamp)])
     )
     return store.session(session_id)
 

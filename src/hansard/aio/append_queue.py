@@ -12,8 +12,8 @@ from typing import Any, Final, NoReturn, cast
 
 import hansard
 from hansard.aio.pool import Call, Pool, deliver
-from hansard.backend.contract import Append, Log
-from hansard.event.envelope import Event, NewEvent
+from hansard.backend.contract import AppendRequest, Log
+from hansard.event.envelope import Event
 from hansard.log import disk
 
 #: Maximum appends in one write: the session's lock is held while they are encoded.
@@ -23,7 +23,7 @@ _MOST: Final = 256
 class _Requested(BaseException):
     """An append that was requested, and not done. Not an `Exception`: nothing on its way may catch it."""
 
-    def __init__(self, log: Log, append: Append) -> None:
+    def __init__(self, log: Log, append: AppendRequest) -> None:
         self.log = log
         self.append = append
 
@@ -37,8 +37,8 @@ class _RequestingLog:
     def __init__(self, log: Log) -> None:
         self._log = log
 
-    def append(self, drafts: Sequence[NewEvent], **options: Any) -> NoReturn:
-        raise _Requested(self._log, Append(drafts, **options))
+    def append(self, request: AppendRequest) -> NoReturn:
+        raise _Requested(self._log, request)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
@@ -127,7 +127,7 @@ class AppendQueue:
 def _commit(calls: list[Call[Any]]) -> None:
     """Make calls, do the appends that they request, and deliver the outcomes."""
     requested: list[Call[Any]] = []
-    appends: list[Append] = []
+    appends: list[AppendRequest] = []
     log: Log | None = None
     for call in calls:
         try:
@@ -142,7 +142,7 @@ def _commit(calls: list[Call[Any]]) -> None:
     if log is not None:
         answers: Sequence[list[Event] | BaseException]
         try:
-            answers = log.append_all(appends)
+            answers = log.append_many(appends)
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited, each its own
             answers = [copy(error) for _ in appends]
         for call, answer in zip(requested, answers, strict=True):

@@ -1,6 +1,6 @@
 """What a store asks of the place where its sessions live.
 
-Above: `state`, `upkeep`, `store`, `session`.  Below: `event`, `errors`.
+Above: `state`, `upkeep`, `store`, `session`.  Below: `event`, `errors`, `log.append_request`.
 Four nouns: a `Backend` holds sessions, a `Log` is one session in it, a `Stage` is one that is not there yet,
 a `Cursor` is how far a consumer has got. All but a stage are safe to use from many threads, and so is what
 they point to from many processes.
@@ -24,12 +24,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 from hansard.backend.condition import Condition
 from hansard.errors import InvalidEvent
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
+from hansard.log.append_request import AppendRequest as AppendRequest  # noqa: PLC0414 - a part of it
+
+Given = TypeVar("Given")
+Answer = TypeVar("Answer")
 
 #: What the log of `Backend.audit` calls itself: no session can have this id (F-5).
 AUDIT: Final = "\0audit"
@@ -221,15 +225,12 @@ def _streamed(event: Event) -> Streamed | None:
     return None
 
 
-class Append(NamedTuple):
-    """What `Log.append` takes, to be kept until it is done together with others."""
-
-    drafts: Sequence[NewEvent]
-    key: str | None = None
-    expected_seq: int | None = None
-    new_only: bool = False
-    before: int = 0
-    durable: bool = True
+def attempt(call: Callable[[Given], Answer], argument: Given) -> Answer | Exception:
+    """Return what a call returns, or the error that it raises."""
+    try:
+        return call(argument)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
+        return error
 
 
 class Log(ABC):
@@ -240,44 +241,15 @@ class Log(ABC):
     session_id: str
 
     @abstractmethod
-    def append(
-        self,
-        drafts: Sequence[NewEvent],
-        *,
-        key: str | None = None,
-        expected_seq: int | None = None,
-        new_only: bool = False,
-        before: int = 0,
-        durable: bool = True,
-    ) -> list[Event]:
-        """Append all drafts or none, and return them as events.
+    def append(self, request: AppendRequest) -> list[Event]:
+        """Append all events of a request or none, and return them. The first append makes the session."""
 
-        The first append to a session makes it. `key`: an earlier append with the same key is
-        returned instead. `expected_seq`: the session's seq, 0 if it does not exist, or `SeqConflict`.
-        `new_only`: the session must not exist, or `SessionExists`. `before`: if this append makes the
-        session, its first event has the seq after this one. `durable`: False lets the events be no
-        more than handed to the operating system, until a later append or `sync`.
-        """
-
-    def append_all(self, appends: Sequence[Append]) -> list[list[Event] | Exception]:
+    def append_many(self, requests: Sequence[AppendRequest]) -> list[list[Event] | Exception]:
         """Do several appends, in order and each for itself; return for each its events or its error.
 
         For one caller who speaks for many. Where a backend can, they share one write and one sync.
         """
-        return [self._attempt(append) for append in appends]
-
-    def _attempt(self, append: Append) -> list[Event] | Exception:
-        try:
-            return self.append(
-                append.drafts,
-                key=append.key,
-                expected_seq=append.expected_seq,
-                new_only=append.new_only,
-                before=append.before,
-                durable=append.durable,
-            )
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
-            return error
+        return [attempt(self.append, request) for request in requests]
 
     @abstractmethod
     def sync(self) -> None:

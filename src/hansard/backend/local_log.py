@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from hansard.backend.contract import (
     DUPLICATE,
     WRONG_CHECKPOINT,
-    Append,
+    AppendRequest,
     Chunk,
     CompactionFilter,
     CompactionResult,
@@ -23,12 +23,13 @@ from hansard.backend.contract import (
     Log,
     Record,
     Repaired,
+    attempt,
     between,
 )
 from hansard.backend.records import LocalChunk, event_of, stream_of
 from hansard.errors import Damaged, InvalidEvent, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.envelope import Event
 from hansard.event.kinds import SESSION_FORKED, is_said
 from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, Part, check_chain
@@ -39,7 +40,7 @@ from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
 from hansard.log.root import Root, deleted
 from hansard.log.sealed import Sealed
-from hansard.log.write_batch import AppendResult, Order
+from hansard.log.write_batch import PendingAppend
 from hansard.log.writer import Writer, last_time
 
 if TYPE_CHECKING:
@@ -100,58 +101,28 @@ class LocalLog(Log):
         #: Which files these are from: see `Handle.renewed`.
         self._renewed = 0
 
-    def append(
-        self,
-        drafts: Sequence[NewEvent],
-        *,
-        key: str | None = None,
-        expected_seq: int | None = None,
-        new_only: bool = False,
-        before: int = 0,
-        durable: bool = True,
-    ) -> list[Event]:
+    def append(self, request: AppendRequest) -> list[Event]:
         self._backend.used(self)
-        if len(drafts) == 1 and key is None and expected_seq is None and not new_only:
-            draft = drafts[0]
-            if not draft.control and draft.time is None:
-                one = self._writer.append_one(draft.kind.encode(), draft.data, durable=durable)
+        events = request.events
+        if (
+            len(events) == 1
+            and request.key is None
+            and request.expected_seq is None
+            and not request.new_only
+        ):
+            new = events[0]
+            if not new.control and new.time is None:
+                one = self._writer.append_one(new.kind.encode(), new.data, durable=request.durable)
                 if one is not None:
                     self._look_after()
-                    return [Event(one.first, one.time, draft.kind, draft.data)]
-        done = self._writer.append(
-            Order(
-                drafts,
-                key=key,
-                expected_seq=expected_seq,
-                new_only=new_only,
-                before=before,
-                durable=durable,
-            )
-        )
-        return self._events_of(drafts, key, done)
+                    seq, stamp = one
+                    return [Event(seq, stamp, new.kind, new.data)]
+        (append,) = self._writer.append((request,))
+        return self._events_of(append)
 
-    def append_all(self, appends: Sequence[Append]) -> list[list[Event] | Exception]:
+    def append_many(self, requests: Sequence[AppendRequest]) -> list[list[Event] | Exception]:
         self._backend.used(self)
-        orders = [
-            Order(
-                append.drafts,
-                key=append.key,
-                expected_seq=append.expected_seq,
-                new_only=append.new_only,
-                before=append.before,
-                durable=append.durable,
-            )
-            for append in appends
-        ]
-        self._writer.append_all(orders)
-        return [self._answer(append, order) for append, order in zip(appends, orders, strict=True)]
-
-    def _answer(self, append: Append, order: Order) -> list[Event] | Exception:
-        """Return what an order's caller is told."""
-        try:
-            return self._events_of(append.drafts, append.key, self._writer.outcome(order))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
-            return error
+        return [attempt(self._events_of, append) for append in self._writer.append(requests)]
 
     def _look_after(self) -> None:
         """Say so if the active segment has grown enough to be sealed."""
@@ -159,22 +130,22 @@ class LocalLog(Log):
         if tail is not None and tail.mark.offset > SEAL and self._backend.caretaker is not None:
             self._backend.caretaker.want(self.session_id)
 
-    def _events_of(
-        self, drafts: Sequence[NewEvent], key: str | None, done: AppendResult
-    ) -> list[Event]:
+    def _events_of(self, append: PendingAppend) -> list[Event]:
         """Return the events that an append has become."""
+        done = append.outcome()
         self._look_after()
         if done.duplicate:
             return self._range(done.first, done.length)
+        key = append.request.key
         return [
             Event(
                 done.first + place,
-                draft.time or done.time,
-                draft.kind,
-                draft.data,
+                new.time or done.time,
+                new.kind,
+                new.data,
                 None if place else key,
             )
-            for place, draft in enumerate(drafts)
+            for place, new in enumerate(append.request.events)
         ]
 
     def begin_with(self, staged: str) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from hansard.backend.contract import (
     AUDIT,
+    AppendRequest,
     Backend,
     Chunk,
     CompactionFilter,
@@ -31,7 +32,6 @@ from hansard.backend.cursors import MemoryCursors
 from hansard.errors import (
     Closed,
     Reentered,
-    SeqConflict,
     SessionDeleted,
     SessionExists,
     SessionNotFound,
@@ -40,6 +40,7 @@ from hansard.event import codec
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk, format, names
+from hansard.log.append_request import seq_conflict
 
 _PIECE = 1000
 
@@ -140,21 +141,18 @@ class _Record:
         finally:
             self._written = False
 
-    def add(self, drafts: Sequence[NewEvent], key: str | None) -> list[Event]:
+    def add(self, request: AppendRequest) -> list[Event]:
         """Add events and return them."""
+        key, new = request.key, request.events
         seq = self.seq
         now = format.now().decode()
         events = [
-            Event(
-                seq + place, draft.time or now, draft.kind, draft.data, key if place == 1 else None
-            )
-            for place, draft in enumerate(drafts, 1)
+            Event(seq + place, one.time or now, one.kind, one.data, key if place == 1 else None)
+            for place, one in enumerate(new, 1)
         ]
         self.events += events
-        self.controls += [
-            event for event, draft in zip(events, drafts, strict=True) if draft.control
-        ]
-        self.size += sum(len(draft.data) for draft in drafts)
+        self.controls += [event for event, one in zip(events, new, strict=True) if one.control]
+        self.size += sum(len(one.data) for one in new)
         if key is not None:
             self.keys[key] = (seq + 1, len(events))
         return events
@@ -197,31 +195,20 @@ class MemoryLog(Log):
         self._record = record
         self._buried = buried
 
-    def append(
-        self,
-        drafts: Sequence[NewEvent],
-        *,
-        key: str | None = None,
-        expected_seq: int | None = None,
-        new_only: bool = False,
-        before: int = 0,
-        durable: bool = True,
-    ) -> list[Event]:
-        del durable  # nothing here is
+    def append(self, request: AppendRequest) -> list[Event]:
         record = self._record
         with record.changed, record.writing(self.session_id):
             self._check_open()
-            stands = record.seq if record.events else 0
-            if key is not None and key in record.keys:
-                first, count = record.keys[key]
+            if request.key is not None and request.key in record.keys:
+                first, count = record.keys[request.key]
                 return record.between(first - 1, first - 1 + count)
-            if new_only and record.events:
-                raise SessionExists(f"session {self.session_id!r} exists already, at seq {stands}")
-            if expected_seq is not None and expected_seq != stands:
-                raise self._conflict(expected_seq, stands)
-            if not record.events:
-                record.before = before
-            events = record.add(drafts, key)
+            exists = bool(record.events)
+            refusal = request.refusal(self.session_id, record.seq if exists else 0, exists=exists)
+            if refusal is not None:
+                raise refusal
+            if not exists:
+                record.before = request.before
+            events = record.add(request)
             record.changed.notify_all()
             return events
 
@@ -236,14 +223,6 @@ class MemoryLog(Log):
                 )
             record.become(staged)
             record.changed.notify_all()
-
-    def _conflict(self, expected: int, actual: int) -> SeqConflict:
-        return SeqConflict(
-            f"session {self.session_id!r} is at seq {actual}, not at the expected {expected}; "
-            "nothing was appended: read what is new and decide again",
-            expected=expected,
-            actual=actual,
-        )
 
     def sync(self) -> None:
         self._check_open()
@@ -333,7 +312,7 @@ class MemoryLog(Log):
                 where = "in this store" if deleted else "in the trash"
                 raise SessionNotFound(f"no session {self.session_id!r} {where}")
             if expected_seq is not None and expected_seq != record.seq:
-                raise self._conflict(expected_seq, record.seq)
+                raise seq_conflict(self.session_id, expected_seq, record.seq)
             record.deleted = deleted
             record.changed.notify_all()
 
@@ -372,11 +351,11 @@ class MemoryStage(Stage):
         self._staged = _Record()
         self._staged.before = before
 
-    def append(self, drafts: Sequence[NewEvent], *, key: str | None = None) -> None:
+    def append(self, events: Sequence[NewEvent], *, key: str | None = None) -> None:
         self._backend.check_open()
         if key is not None and key in self._staged.keys:
             raise key_used(self.session_id, key)
-        self._staged.add(drafts, key)
+        self._staged.add(AppendRequest(events, key))
 
     def publish(self) -> None:
         if not self._staged.events:

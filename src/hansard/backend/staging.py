@@ -6,11 +6,10 @@ Above: `local`.  Below: `contract`, `log.staging`.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hansard.backend.contract import Stage, key_used, nothing_staged
+from hansard.backend.contract import AppendRequest, Stage, key_used, nothing_staged
 from hansard.event.envelope import NewEvent
 from hansard.log.root import Root
 from hansard.log.staging import Staging
-from hansard.log.write_batch import Order
 
 if TYPE_CHECKING:
     from hansard.backend.local import LocalBackend
@@ -27,13 +26,13 @@ class LocalStage(Stage):
         self._staging = Staging(root, session_id, before)
         self._keys: set[str] = set()
 
-    def append(self, drafts: Sequence[NewEvent], *, key: str | None = None) -> None:
+    def append(self, events: Sequence[NewEvent], *, key: str | None = None) -> None:
         self._backend.check_open()
         if key is not None:
             if key in self._keys:
                 raise key_used(self.session_id, key)
             self._keys.add(key)
-        self._staging.add(Order(drafts, key=key))
+        self._staging.add(AppendRequest(events, key))
 
     def publish(self) -> None:
         self._backend.check_open()

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.backend.contract import Backend, Log
+from hansard.backend.contract import AppendRequest, Backend, Log
 from hansard.errors import (
     Damaged,
     InvalidEvent,
@@ -244,7 +244,7 @@ class Landing:
         drafts += (one.draft(places.seq) for one in (*made.items[count:], *made.closing))
         if not self._dry_run:
             # Together, so that a kill leaves all of them or none.
-            log.append(drafts, expected_seq=seq)
+            log.append(AppendRequest(drafts, expected_seq=seq))
             self._verify(session_id, seq, drafts)
         return made.brought(session_id, "continued", len(made.items) - count)
 

@@ -9,9 +9,10 @@ dies before that leaves a temporary file and nothing else: docs/format.md, F-119
 from typing import Final
 
 from hansard.log import disk, format
+from hansard.log.append_request import AppendRequest
 from hansard.log.root import Root
 from hansard.log.segment import header
-from hansard.log.write_batch import Order, WriteBatch
+from hansard.log.write_batch import WriteBatch
 
 #: So many bytes of lines are written at once.
 _PIECE: Final = 1024 * 1024
@@ -39,22 +40,22 @@ class Staging:
         self._batch: WriteBatch | None = None
         self._pending = 0
 
-    def add(self, order: Order) -> None:
+    def add(self, request: AppendRequest) -> None:
         """Frame the records of an append, and write them if they have become many."""
         now = format.now()
         batch = self._batch
         if batch is None:
-            batch = self._begin(order, now)
+            batch = self._begin(request, now)
         offset = batch.offset
-        batch.add(order, now)
+        batch.add(request, now)
         self._pending += batch.offset - offset
         if self._pending >= _PIECE:
             self._write()
 
-    def _begin(self, order: Order, now: bytes) -> WriteBatch:
+    def _begin(self, request: AppendRequest, now: bytes) -> WriteBatch:
         self.name, file = self._root.create_staged()
         self._file = disk.Open(file)
-        first = order.entries[0].time
+        first = request.events[0].time
         head, start = header(
             self._session_id, before=self._before, time=first.encode() if first else now
         )

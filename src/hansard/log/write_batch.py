@@ -1,80 +1,32 @@
 """Frame an append: what is asked for, the lines it becomes, and where the log ends after them.
 
-Above: `writer`.  Below: `format`, `reader`, `segment`.
+Above: `writer`.  Below: `append_request`, `format`, `reader`, `segment`.
 """
 
 import errno
-from collections.abc import Sequence
 from copy import copy
-from typing import Any, NamedTuple, Protocol
-
-import msgspec
+from typing import Any, NamedTuple
 
 from hansard.errors import DiskFailed
 from hansard.log import disk, format
+from hansard.log.append_request import AppendRequest, AppendResult
 from hansard.log.format import Mark
 from hansard.log.reader import PIECE, Tail
 from hansard.log.segment import Segment
 
 
-class Entry(Protocol):
-    """What is to become one record. `data` is a JSON object, as bytes."""
+class PendingAppend:
+    """An append on its way; the leader sets `result` or `error`."""
 
-    @property
-    def kind(self) -> str: ...
-    @property
-    def data(self) -> bytes: ...
-    @property
-    def control(self) -> bool: ...
-    @property
-    def time(self) -> str | None: ...
+    __slots__ = ("_path", "error", "request", "result")
 
-
-class AppendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where an append went. `duplicate`: its key was known, and these are the earlier events."""
-
-    first: int
-    length: int
-    time: str
-    duplicate: bool = False
-
-
-class Order:
-    """One append, as its caller ordered it; the leader sets `result` or `error`."""
-
-    __slots__ = (
-        "before",
-        "durable",
-        "entries",
-        "error",
-        "expected_seq",
-        "key",
-        "new_only",
-        "result",
-    )
-
-    def __init__(
-        self,
-        entries: Sequence[Entry],
-        *,
-        key: str | None = None,
-        expected_seq: int | None = None,
-        new_only: bool = False,
-        before: int = 0,
-        durable: bool = True,
-    ) -> None:
-        self.entries = entries
-        self.key = key
-        self.expected_seq = expected_seq
-        self.new_only = new_only
-        #: The seq before the first event, if this append begins the log.
-        self.before = before
-        #: Whether a sync must come before the answer.
-        self.durable = durable
+    def __init__(self, request: AppendRequest, path: str) -> None:
+        self.request = request
         self.result: AppendResult | None = None
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
+        self._path = path
 
-    def refuse(self, error: BaseException, path: str) -> None:
+    def refuse(self, error: BaseException) -> None:
         """Say that the append was not acknowledged, and why, unless there is an answer already.
 
         With a copy: an exception raised in two threads mixes up their tracebacks. And an interrupt is for
@@ -87,7 +39,16 @@ class Order:
             self.error = copy(error)
             self.error.__cause__ = error.__cause__
         else:
-            self.error = interrupted(path)
+            self.error = _interrupted(self._path)
+
+    def outcome(self) -> AppendResult:
+        """Return where the append went, or raise why it was not done."""
+        if self.error is not None:
+            raise self.error
+        if self.result is None:
+            # Neither: the thread that was to write it was interrupted before it began.
+            raise _interrupted(self._path)
+        return self.result
 
 
 class Touched(NamedTuple):
@@ -103,7 +64,7 @@ class Touched(NamedTuple):
     made: bool = False
 
 
-def interrupted(path: str) -> DiskFailed:
+def _interrupted(path: str) -> DiskFailed:
     """Return the error for an append whose writing thread was interrupted."""
     cause = InterruptedError(errno.EINTR, "the writing thread was interrupted")
     return DiskFailed("append", path, cause, "this append was not acknowledged")
@@ -124,11 +85,11 @@ class WriteBatch:
         self.time = ""
         self.lines: list[bytes] = []
 
-    def add(self, order: Order, now: bytes) -> None:
+    def add(self, request: AppendRequest, now: bytes) -> None:
         """Frame the records of one append (F-27)."""
-        more = len(order.entries)
-        key = order.key
-        for entry in order.entries:
+        more = len(request.events)
+        key = request.key
+        for entry in request.events:
             more -= 1
             self.seq += 1
             line, self.crc = format.record(

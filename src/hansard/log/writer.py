@@ -19,13 +19,13 @@ from hansard.errors import (
     Damaged,
     DiskFailed,
     HansardError,
-    SeqConflict,
     SessionExists,
     SessionNotFound,
     SyncFailed,
     UnknownFormat,
 )
 from hansard.log import disk, format, names
+from hansard.log.append_request import AppendRequest, AppendResult, seq_conflict
 from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, SEALED, Handle
 from hansard.log.keys import Keys
@@ -34,7 +34,7 @@ from hansard.log.reader import Reader, Tail
 from hansard.log.root import deleted, sweep
 from hansard.log.segment import Segment, create_segment, header, next_header, replace_segment
 from hansard.log.turns import Turns
-from hansard.log.write_batch import AppendResult, Order, Touched, WriteBatch, interrupted
+from hansard.log.write_batch import PendingAppend, Touched, WriteBatch
 
 Durability = Literal["sync", "os"]
 
@@ -65,7 +65,7 @@ class Writer:
 
     def _reset(self) -> None:
         #: Whoever leads is the only one of this process who takes the OS lock.
-        self._turns: Turns[Sequence[Order]] = Turns(
+        self._turns: Turns[list[PendingAppend]] = Turns(
             self._work, where=self._handle.path, held=self._handle.is_held
         )
         self._keys = Keys()
@@ -74,24 +74,16 @@ class Writer:
         # Last: whoever finds it current must find the rest so.
         self._generation = disk.generation
 
-    def append(self, order: Order) -> AppendResult:
-        """Append all entries or none; return when they are as durable as the store promises."""
-        self.append_all((order,))
-        return self.outcome(order)
+    def append(self, requests: Sequence[AppendRequest]) -> list[PendingAppend]:
+        """Do several appends together, each for itself: all of its events, or none.
 
-    def append_all(self, orders: Sequence[Order]) -> None:
-        """Carry out several orders, each for itself, together; `outcome` tells how each one went."""
+        Returns when they are as durable as the store promises; the `outcome` of each tells how it went.
+        """
         self._check_process()
-        self._turns.ask(orders)
-
-    def outcome(self, order: Order) -> AppendResult:
-        """Return what became of an order that was carried out, or raise why it was not."""
-        if order.error is not None:
-            raise order.error
-        if order.result is None:
-            # Neither: the thread that was to write it was interrupted before it began.
-            raise interrupted(self._handle.path)
-        return order.result
+        path = self._handle.path
+        appends = [PendingAppend(request, path) for request in requests]
+        self._turns.ask(appends)
+        return appends
 
     def _check_process(self) -> None:
         """After a fork, start anew: a thread of the parent may have been leading."""
@@ -101,12 +93,15 @@ class Writer:
                 if self._generation != disk.generation:
                     self._reset()
 
-    def append_one(self, kind: bytes, data: bytes, *, durable: bool = True) -> AppendResult | None:
+    def append_one(
+        self, kind: bytes, data: bytes, *, durable: bool = True
+    ) -> tuple[int, str] | None:
         """Append one event, if this is all that this process has to append to the session: the fast path.
 
         Most appends are one message, without conditions, by the only thread there is at the moment. For
-        them this does what `append` does, without the order, the queue and the batch, in two thirds of
-        the time. None: something is unusual, and nothing was done; take the ordinary way.
+        them this does what `append` does, without the queue and the batch, in two thirds of the
+        time. Returns its seq and time. None: something is unusual, and nothing was done; take the ordinary
+        way.
         """
         if self._generation != disk.generation or not self._turns.claim():
             return None
@@ -130,8 +125,8 @@ class Writer:
             raise
         return done
 
-    def _write_one(self, lock: Lock, kind: bytes, data: bytes) -> AppendResult | None:
-        """Write one record, if everything is as it was left. The caller holds lock and mutex."""
+    def _write_one(self, lock: Lock, kind: bytes, data: bytes) -> tuple[int, str] | None:
+        """Write one record, if all is as it was left; return its seq and time. Under lock and mutex."""
         handle = self._handle
         tail = handle.tail
         reader = handle.reader
@@ -172,7 +167,7 @@ class Writer:
         end = Mark(offset, seq, crc)
         handle.tail = Tail(end, tail.ctl, (), offset, time)
         self._keys.advance(mark, end)
-        return AppendResult(seq, 1, time)
+        return seq, time
 
     def let_go(self, *, wait: bool = True) -> None:
         """Close the files, unless a thread is writing, or reading if this does not `wait`."""
@@ -195,31 +190,31 @@ class Writer:
 
     # -- the leader's work ----------------------------------------------------------------------
 
-    def _work(self, asked: list[Sequence[Order]]) -> None:
-        """Commit all orders; on an error leave it with each of them."""
-        orders = [order for together in asked for order in together]
+    def _work(self, asked: list[list[PendingAppend]]) -> None:
+        """Commit all appends; on an error leave it with each of them."""
+        appends = [append for together in asked for append in together]
         try:
-            self._commit(orders)
+            self._commit(appends)
         except BaseException as error:
-            for order in orders:
-                order.refuse(error, self._handle.path)
+            for append in appends:
+                append.refuse(error)
             if not isinstance(error, Exception):
                 raise
 
-    def _commit(self, orders: list[Order]) -> None:
+    def _commit(self, appends: list[PendingAppend]) -> None:
         try:
-            if any(order.key is not None for order in orders):
+            if any(append.request.key is not None for append in appends):
                 self._learn_keys()
             if self._syncs:
                 self._handle.root.sync_names()
-            touched = self._locked(lambda again: self._write(orders, again=again), create=True)
+            touched = self._locked(lambda again: self._write(appends, again=again), create=True)
         except BaseException:
             self._keys.forget()
             raise
         if not self._syncs:
             if touched.segment is not None:
                 self._name(touched)
-        elif any(order.durable for order in orders):
+        elif any(append.request.durable for append in appends):
             self._sync(touched)
 
     def _learn_keys(self) -> None:
@@ -305,11 +300,11 @@ class Writer:
         hint += ". The next call uses the file that has its name by then"
         return DiskFailed("append", self._handle.path, cause, hint)
 
-    def _write(self, orders: list[Order], *, again: bool) -> Touched | None:
-        """Frame and write the records of all orders."""
+    def _write(self, appends: list[PendingAppend], *, again: bool) -> Touched | None:
+        """Frame and write the records of all appends."""
         handle = self._handle
         if handle.reader is None and not handle.adopt():
-            return self._begin(orders)
+            return self._begin(appends)
         tail = self._look(again=again)
         if tail is not None and SEALED in tail.shut:
             # Whoever was at work there may have deleted the session since, and been killed halfway.
@@ -322,19 +317,19 @@ class Writer:
         if tail.size > tail.mark.offset:
             assert handle.reader is not None  # the tail is its
             batch.end_torn_tail(handle.reader.segment, tail)
-        if any(order.key is not None for order in orders):
+        if any(append.request.key is not None for append in appends):
             assert handle.reader is not None
             self._keys.learn(handle.reader, tail.mark)
         recovered = len(batch.lines)
         now = format.now()
-        for order in orders:
-            self._frame(order, batch, now)
+        for append in appends:
+            self._frame(append, batch, now)
         if len(batch.lines) > recovered:
             self._put(batch)
         # A duplicate is acknowledged too, and its first append may be another process's, not synced yet.
         return self._touched()
 
-    def _begin(self, orders: list[Order]) -> Touched:
+    def _begin(self, appends: list[PendingAppend]) -> Touched:
         """Begin the session: the first append makes the segment."""
         handle = self._handle
         assert handle.directory is not None  # kept open until the first sync
@@ -344,16 +339,17 @@ class Writer:
             raise deleted(handle.session_id)
         now = format.now()
         head, start, batch = b"", Mark(0, 0, 0), WriteBatch(Mark(0, 0, 0), 0)
-        for order in orders:
+        for append in appends:
             if not batch.lines:
                 # The first one that is not refused says where the log begins, and when.
-                time = order.entries[0].time
+                request = append.request
+                time = request.events[0].time
                 head, start = header(
-                    handle.session_id, before=order.before, time=time.encode() if time else now
+                    handle.session_id, before=request.before, time=time.encode() if time else now
                 )
                 batch = WriteBatch(start, 0, fresh=True)
                 self._keys.begin(start)
-            self._frame(order, batch, now)
+            self._frame(append, batch, now)
         if not batch.lines:
             # The header was not written, and another's will not be the same.
             self._keys.forget()
@@ -421,43 +417,32 @@ class Writer:
         directory = None if handle.parent is None else handle.directory
         return Touched(segment, directory, handle.parent, end, made)
 
-    def _frame(self, order: Order, batch: WriteBatch, now: bytes) -> None:
+    def _frame(self, append: PendingAppend, batch: WriteBatch, now: bytes) -> None:
         """Check a request's conditions and frame its records behind what is framed already."""
+        request = append.request
         seq = batch.seq
-        # What does not exist yet is at 0 for its callers, wherever it is going to begin.
-        stands = 0 if batch.fresh else seq
-        session_id = self._handle.session_id
-        if order.key is not None:
-            known = self._keys.find(order.key) or self._key_before(order.key)
+        if request.key is not None:
+            known = self._keys.find(request.key) or self._key_before(request.key)
             # Before the expected seq: a retry after a lost answer must not look like a conflict.
             if known is not None:
-                order.result = AppendResult(*known, time="", duplicate=True)
+                append.result = AppendResult(*known, time="", duplicate=True)
                 return
-        if order.new_only and not batch.fresh:
-            order.error = SessionExists(f"session {session_id!r} exists already, at seq {seq}")
+        # What does not exist yet is at 0 for its callers, wherever it is going to begin.
+        exists = not batch.fresh
+        append.error = request.refusal(self._handle.session_id, seq if exists else 0, exists=exists)
+        if append.error is not None:
             return
-        if order.expected_seq is not None and order.expected_seq != stands:
-            order.error = self._conflict(order.expected_seq, stands)
-            return
-        batch.add(order, now)
-        count = len(order.entries)
-        if order.key is not None:
-            self._keys.add(order.key, seq + 1, count)
-        order.result = AppendResult(seq + 1, count, now.decode())
+        batch.add(request, now)
+        count = len(request.events)
+        if request.key is not None:
+            self._keys.add(request.key, seq + 1, count)
+        append.result = AppendResult(seq + 1, count, now.decode())
 
     def _key_before(self, key: str) -> tuple[int, int] | None:
         """Look for a key in the sealed segments: a few small reads for each of them."""
         reader = self._handle.reader
         chain = None if reader is None else self._handle.chain(reader)
         return None if chain is None else chain.find_key(key)
-
-    def _conflict(self, expected: int, actual: int) -> SeqConflict:
-        return SeqConflict(
-            f"session {self._handle.session_id!r} is at seq {actual}, not at the expected "
-            f"{expected}; nothing was appended: read what is new and decide again",
-            expected=expected,
-            actual=actual,
-        )
 
     def _put(self, batch: WriteBatch) -> None:
         """Write what was framed, and take over the new end of the log."""
@@ -752,7 +737,7 @@ class Writer:
         if SEALED in tail.shut:
             tail = self._go_on(tail)
         if expected_seq is not None and expected_seq != tail.mark.seq:
-            raise self._conflict(expected_seq, tail.mark.seq)
+            raise seq_conflict(handle.session_id, expected_seq, tail.mark.seq)
         if (adds and adds in tail.shut) or (removes and removes not in tail.shut):
             return self._touched()
         batch = WriteBatch(tail.mark, tail.ctl)

@@ -7,10 +7,11 @@ place has one number in all of them. What an ancestor did after the fork does no
 redactions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from hansard.backend.contract import (
+    AppendRequest,
     Backend,
     Chunk,
     CompactionFilter,
@@ -23,7 +24,7 @@ from hansard.backend.contract import (
 )
 from hansard.errors import Damaged, InvalidEvent
 from hansard.event import kinds
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.envelope import Event
 from hansard.event.kinds import SESSION_FORKED, SessionForked
 from hansard.state import redaction
 from hansard.state.redaction import Redactions
@@ -93,25 +94,9 @@ class Lineage(Log):
         """Say whether every ancestor is still there, and none of them another that has taken its name."""
         return all(_same(stretch.log.first(), stretch.first) for stretch in self.stretches)
 
-    def append(
-        self,
-        drafts: Sequence[NewEvent],
-        *,
-        key: str | None = None,
-        expected_seq: int | None = None,
-        new_only: bool = False,
-        before: int = 0,
-        durable: bool = True,
-    ) -> list[Event]:
+    def append(self, request: AppendRequest) -> list[Event]:
         """Append to the session itself."""
-        return self.own.append(
-            drafts,
-            key=key,
-            expected_seq=expected_seq,
-            new_only=new_only,
-            before=before,
-            durable=durable,
-        )
+        return self.own.append(request)
 
     def sync(self) -> None:
         """Sync the session itself: what it inherits was durable before it began."""

@@ -13,7 +13,7 @@ after all, that is shown.
 
 import msgspec
 
-from hansard.backend.contract import Backend, Log
+from hansard.backend.contract import AppendRequest, Backend, Log
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec, kinds
 from hansard.event.envelope import Event, NewEvent
@@ -94,7 +94,9 @@ def drop_history(
     raw = codec.encode({name: value for name, value in facts.items() if value})
     if kinds.read(HISTORY_DROPPED, raw) is None:
         raise InvalidEvent(f"the reason must be text, not {type(reason).__name__}")
-    (event,) = own.append([NewEvent(HISTORY_DROPPED, raw, HISTORY_DROPPED in CONTROL)])
+    (event,) = own.append(
+        AppendRequest([NewEvent(HISTORY_DROPPED, raw, HISTORY_DROPPED in CONTROL)])
+    )
     # Whatever the store's durability: who is told that it is gone must not find it there again.
     own.sync()
     return msgspec.structs.replace(report, seq=event.seq)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from hansard.backend.contract import Backend
+from hansard.backend.contract import AppendRequest, Backend
 from hansard.errors import (
     Damaged,
     DiskFailed,
@@ -163,8 +163,9 @@ def audit(backend: Backend) -> Iterator[Event]:
 def announce(backend: Backend, kind: str, **facts: Any) -> Event:
     """Record what is about to be done. What is nothing, or 0, need not be said."""
     data = {name: value for name, value in facts.items() if value}
+    new = NewEvent(kind, codec.encode(data), control=False)
     try:
-        return backend.audit().append([NewEvent(kind, codec.encode(data), control=False)])[0]
+        return backend.audit().append(AppendRequest([new]))[0]
     except SyncFailed as error:
         cause = OSError(error.errno, str(error))
         hint = "nothing was done: what is done is recorded first; `store.verify()` opens the record again"

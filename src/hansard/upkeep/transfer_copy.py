@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from hansard.backend.contract import Append, Backend, Head, Log
+from hansard.backend.contract import AppendRequest, Backend, Head, Log
 from hansard.errors import HansardError, SessionDeleted, SessionExists, SessionNotFound
 from hansard.event import codec, kinds
 from hansard.event.kinds import MESSAGE_PART, MESSAGE_REDACTED, SessionForked
@@ -234,18 +234,18 @@ class _Copying:
 
     def _append(self, target: Log, batch: list[list[Moved]], here: int, begin: int) -> None:
         """Append a batch, if the target is where it was left."""
-        appends: list[Append] = []
+        requests: list[AppendRequest] = []
         fresh = here == begin and target.head() is None
         for append in batch:
             for event, _ in append:
                 codec.check_keys(event.raw, f"event {event.seq}")
             drafts = [draft_of(event) for event, _ in append]
-            stands = 0 if fresh and not appends else here
+            stands = 0 if fresh and not requests else here
             key = append[0].event.key
             # Not every batch is synced: the last one is, and then all are.
-            appends.append(Append(drafts, key, stands, before=begin, durable=False))
+            requests.append(AppendRequest(drafts, key, stands, before=begin, durable=False))
             here += len(append)
-        for done, append in zip(target.append_all(appends), batch, strict=True):
+        for done, append in zip(target.append_many(requests), batch, strict=True):
             if isinstance(done, Exception):
                 raise done
             if done[0].seq != append[0].event.seq:

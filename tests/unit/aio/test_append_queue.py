@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard import aio
-from hansard.backend.contract import Append
+from hansard.backend.contract import AppendRequest
 from hansard.errors import SyncFailed
 from hansard.event.envelope import NewEvent
 from hansard.log import disk
@@ -109,17 +109,17 @@ def test_a_failed_sync_is_each_ones_own_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["memory:", "files"])
 def test_appends_of_a_group_are_answered_one_by_one(place: str, tmp_path: Path) -> None:
-    """N-22, N-56: `append_all` does each append as if it came alone, and returns each one's answer."""
+    """N-22, N-56: `append_many` does each append as if it came alone, and returns each one's answer."""
     with hansard.open(place if place == "memory:" else tmp_path / "store") as store:
         log = store.session("s")._log
         draft = NewEvent("x.said", b"{}", control=False)
-        answers = log.append_all(
+        answers = log.append_many(
             [
-                Append((draft,), expected_seq=1),
-                Append((draft, draft), key="k"),
-                Append((draft,), expected_seq=2),
-                Append((draft,), key="k"),
-                Append((draft,), new_only=True),
+                AppendRequest((draft,), expected_seq=1),
+                AppendRequest((draft, draft), key="k"),
+                AppendRequest((draft,), expected_seq=2),
+                AppendRequest((draft,), key="k"),
+                AppendRequest((draft,), new_only=True),
             ]
         )
         assert [
@@ -129,4 +129,4 @@ def test_appends_of_a_group_are_answered_one_by_one(place: str, tmp_path: Path) 
             for answer in answers
         ] == ["SeqConflict", [1, 2], [3], [1, 2], "SessionExists"]
         assert [event.seq for event in store.session("s").events()] == [1, 2, 3]
-        assert log.append_all([]) == []
+        assert log.append_many([]) == []

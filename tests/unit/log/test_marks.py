@@ -10,17 +10,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import hansard
 from hansard.backend import watch
-from hansard.backend.contract import Changed, Watch
+from hansard.backend.contract import AppendRequest, Changed, Watch
 from hansard.backend.local import LocalBackend
 from hansard.event.envelope import NewEvent
 from hansard.log import disk, marks
 from tests.crashlab import faults
 
-DRAFT = [NewEvent("app.note", b"{}", control=False)]
+NOTE = AppendRequest([NewEvent("app.note", b"{}", control=False)])
+KEYED = msgspec.structs.replace(NOTE, key="k")
 
 
 class Consumer:
@@ -77,7 +79,7 @@ def backend(path: Path) -> Iterator[LocalBackend]:
     """Open a store with three sessions."""
     backend = LocalBackend(str(path), durability="os")
     for name in "abc":
-        backend.log(name).append(DRAFT)
+        backend.log(name).append(NOTE)
     yield backend
     backend.close()
 
@@ -101,7 +103,7 @@ def mark_files(path: Path) -> list[str]:
 def test_nothing_is_marked_before_somebody_has_asked(backend: LocalBackend, path: Path) -> None:
     """F-130: a store of which nobody keeps an index has one file of marks, of 24 bytes, for ever."""
     for _ in range(3):
-        backend.log("a").append(DRAFT)
+        backend.log("a").append(NOTE)
     assert os.listdir(path / "marks") == ["epoch"]
     assert (path / "marks/epoch").read_bytes() == bytes(24)
 
@@ -111,12 +113,12 @@ def test_a_lone_append_by_the_fast_path_leaves_a_mark(
 ) -> None:
     """F-130: an open log that nobody else has touched marks its session once in each epoch, as all do."""
     log = backend.log("a")
-    log.append(DRAFT)
+    log.append(NOTE)
     consumer.go_over()
     for _ in range(3):
         with faults.record() as seen:
-            log.append(DRAFT)
-            log.append(DRAFT)
+            log.append(NOTE)
+            log.append(NOTE)
         # The session's record, twice, and one mark.
         assert [call.operation for call in seen.calls].count("write") == 3
         assert consumer.go_over().ids == {"a"}
@@ -126,7 +128,7 @@ def test_a_lone_append_by_the_fast_path_leaves_a_mark(
 
 def test_the_first_pass_looks_at_everything(backend: LocalBackend, path: Path) -> None:
     """F-133: who has never gone over the sessions is told to look at all of them."""
-    backend.log("a").append(DRAFT)
+    backend.log("a").append(NOTE)
     consumer = Consumer(path)
     assert consumer.go_over().every
     assert consumer.is_right()
@@ -137,8 +139,8 @@ def test_a_session_is_marked_once_in_an_epoch(
 ) -> None:
     """F-130: the first append after a pass leaves a mark; those after it leave none."""
     for _ in range(5):
-        backend.log("a").append(DRAFT)
-        backend.log("b").append(DRAFT, key="k")
+        backend.log("a").append(NOTE)
+        backend.log("b").append(KEYED)
     (only,) = mark_files(path)
     assert (path / "marks" / only).read_text().split() == ["a", "b"]
     assert consumer.go_over().ids == {"a", "b"}
@@ -151,7 +153,7 @@ def test_a_session_that_lets_go_of_its_files_is_not_marked_twice(
 ) -> None:
     """F-130: many sessions in turn, each opened anew, leave no more than one mark each."""
     for _ in range(3):
-        backend.log("a").append(DRAFT)
+        backend.log("a").append(NOTE)
         backend.log("a").let_go()  # type: ignore[attr-defined]
     assert (path / "marks" / mark_files(path)[0]).read_text().split() == ["a"]
     assert consumer.go_over().ids == {"a"}
@@ -167,9 +169,9 @@ def test_a_quiet_pass_begins_no_epoch(consumer: Consumer, path: Path) -> None:
 
 def test_what_was_not_kept_is_told_again(backend: LocalBackend, consumer: Consumer) -> None:
     """F-131: marks are removed when what they led to is kept, and not before."""
-    backend.log("a").append(DRAFT)
+    backend.log("a").append(NOTE)
     consumer.look()
-    backend.log("b").append(DRAFT)
+    backend.log("b").append(NOTE)
     consumer.look()
     assert consumer.look().ids == {"a", "b"}
     assert not consumer.look().every
@@ -197,7 +199,7 @@ def repair(backend: LocalBackend, path: Path) -> None:
 
 def read_damage(backend: LocalBackend, path: Path) -> None:
     """Read a session that was damaged without a trace in its times."""
-    backend.log("a").append(DRAFT)
+    backend.log("a").append(NOTE)
     corrupt(path, "a")
     with pytest.raises(hansard.Damaged):
         [chunk.events() for chunk in LocalBackend(str(path)).log("a").read()]
@@ -211,9 +213,11 @@ def restore(backend: LocalBackend, path: Path) -> None:
 
 
 CHANGES: dict[str, Callable[[LocalBackend, Path], Any]] = {
-    "append": lambda backend, _: backend.log("a").append(DRAFT),
-    "append under a condition": lambda backend, _: backend.log("a").append(DRAFT, expected_seq=1),
-    "append all": lambda backend, _: backend.log("a").append_all([]) or backend.log("a").sync(),
+    "append": lambda backend, _: backend.log("a").append(NOTE),
+    "append under a condition": lambda backend, _: backend.log("a").append(
+        msgspec.structs.replace(NOTE, expected_seq=1)
+    ),
+    "append many": lambda backend, _: backend.log("a").append_many([]) or backend.log("a").sync(),
     "delete": lambda backend, _: backend.delete("a"),
     "restore": restore,
     "repair": repair,
@@ -234,7 +238,7 @@ def test_whatever_changes_a_session_marks_it(
 
 def test_a_new_session_is_marked(backend: LocalBackend, consumer: Consumer) -> None:
     """F-130: the append that makes a session marks it before there is anything to read."""
-    backend.log("new").append(DRAFT)
+    backend.log("new").append(NOTE)
     assert consumer.go_over().ids == {"new"}
     assert consumer.is_right()
 
@@ -270,7 +274,7 @@ def test_a_hashed_name_that_is_gone_makes_names_be_compared(
 ) -> None:
     """F-11, F-133: whose id nobody can tell any more is found missing by its name."""
     long = "Z" * 300
-    backend.log(long).append(DRAFT)
+    backend.log(long).append(NOTE)
     assert long in consumer.go_over().ids
     backend.delete(long)
     backend.purge(long)
@@ -292,7 +296,7 @@ def test_a_pass_waits_for_a_writer_that_saw_the_old_epoch(
     backend: LocalBackend, consumer: Consumer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-131: an append that bears a mark of the old epoch is written before the pass reads."""
-    backend.log("a").append(DRAFT)
+    backend.log("a").append(NOTE)
     numbers = marks.Table(disk.open_root(str(path))).numbers
     threads: list[threading.Thread] = []
     real = disk.write
@@ -309,7 +313,7 @@ def test_a_pass_waits_for_a_writer_that_saw_the_old_epoch(
         return real(descriptor, data)
 
     monkeypatch.setattr(disk, "write", write)
-    backend.log("a").append(DRAFT)
+    backend.log("a").append(NOTE)
     threads[0].join(60)
     consumer.go_over()
     assert consumer.is_right()
@@ -319,7 +323,7 @@ def test_a_mark_that_comes_too_late_for_a_pass_is_left_again(
     backend: LocalBackend, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-130: who finds the epoch changed after marking marks in the new one: the old file may be gone."""
-    backend.log("b").append(DRAFT)
+    backend.log("b").append(NOTE)
     passes: list[Changed] = []
     real = disk.write
 
@@ -331,7 +335,7 @@ def test_a_mark_that_comes_too_late_for_a_pass_is_left_again(
         return real(descriptor, data)
 
     monkeypatch.setattr(disk, "write", write)
-    backend.log("a").append(DRAFT)
+    backend.log("a").append(NOTE)
     assert passes[0].ids == {"b"}
     assert consumer.go_over().ids == {"a"}
     assert consumer.is_right()
@@ -339,9 +343,9 @@ def test_a_mark_that_comes_too_late_for_a_pass_is_left_again(
 
 def use(backend: LocalBackend) -> None:
     """Change sessions in all ways that write."""
-    backend.log("a").append(DRAFT)
-    backend.log("new").append(DRAFT)
-    backend.log("b").append(DRAFT, key="k")
+    backend.log("a").append(NOTE)
+    backend.log("new").append(NOTE)
+    backend.log("b").append(KEYED)
     backend.delete("c")
     backend.restore("c")
 
@@ -373,13 +377,13 @@ def test_a_consumer_that_is_refused_any_call_is_right_all_the_same(
 ) -> None:
     """F-133: what goes wrong with the marks makes a pass look at everything, never miss something."""
     for at in range(1, 100):
-        backend.log("a").append(DRAFT)
-        backend.log("b").append(DRAFT)
+        backend.log("a").append(NOTE)
+        backend.log("b").append(NOTE)
         consumer.fault = fault = faults.fail(errno.EIO, at=at, only=only)
         assert consumer.go_over().every == fault.fired
         assert consumer.is_right(), at
         consumer.fault = contextlib.nullcontext()
-        backend.log("b").append(DRAFT)
+        backend.log("b").append(NOTE)
         consumer.go_over()
         assert consumer.is_right(), at
         if not fault.fired:
@@ -400,8 +404,8 @@ def test_no_append_fails_for_want_of_a_mark(
         return real(directory, name, **options)
 
     monkeypatch.setattr(disk, "open_file", open_file)
-    backend.log("a").append(DRAFT)
-    backend.log("b").append(DRAFT)
+    backend.log("a").append(NOTE)
+    backend.log("b").append(NOTE)
     monkeypatch.undo()
     assert consumer.go_over().every
     assert consumer.is_right()
@@ -418,8 +422,8 @@ def test_half_a_mark_hides_no_other(
         return real(descriptor, data[:2] if data == b"\na\n" else data)
 
     monkeypatch.setattr(disk, "write", write)
-    backend.log("a").append(DRAFT)
-    backend.log("b").append(DRAFT)
+    backend.log("a").append(NOTE)
+    backend.log("b").append(NOTE)
     changed = consumer.go_over()
     assert changed.every
     assert "b" in changed.ids
@@ -432,7 +436,7 @@ def test_marks_that_nobody_reads_do_not_grow_for_ever(
     """F-132: beyond a size a file of marks is not added to; the next pass looks at everything."""
     monkeypatch.setattr(marks, "MOST", 100)
     for n in range(200):
-        backend.log(f"session-{n:03}").append(DRAFT)
+        backend.log(f"session-{n:03}").append(NOTE)
     assert sum((path / "marks" / name).stat().st_size for name in mark_files(path)) < 200
     assert consumer.go_over().every
     assert consumer.is_right()
@@ -445,13 +449,13 @@ def test_marks_can_be_removed_at_any_time(
     backend: LocalBackend, consumer: Consumer, path: Path
 ) -> None:
     """F-128, F-132: the directory is derived; the next pass looks at everything, and writers find it."""
-    backend.log("a").append(DRAFT)
+    backend.log("a").append(NOTE)
     shutil.rmtree(path / "marks")
-    backend.log("b").append(DRAFT)
+    backend.log("b").append(NOTE)
     assert consumer.go_over().every
     assert consumer.is_right()
     backend.log("b").let_go()  # type: ignore[attr-defined]
-    backend.log("b").append(DRAFT)
+    backend.log("b").append(NOTE)
     assert consumer.go_over().ids == {"b"}
     assert consumer.is_right()
 
@@ -466,8 +470,8 @@ def test_a_store_without_marks_works(shape: str, path: Path) -> None:
         (path / "marks").symlink_to(path / "trash", target_is_directory=True)
     consumer = Consumer(path)
     for _ in range(3):
-        backend.log("a").append(DRAFT)
-        backend.log("b").append(DRAFT, key="k")
+        backend.log("a").append(NOTE)
+        backend.log("b").append(KEYED)
         assert consumer.go_over().every
         assert consumer.is_right()
     assert os.listdir(path / "trash") == []
@@ -493,7 +497,7 @@ def test_a_copied_store_is_looked_at_whole(
     backend: LocalBackend, consumer: Consumer, path: Path, tmp_path: Path
 ) -> None:
     """F-133: a copy has the marks of the moment at which they were copied, which says nothing of it."""
-    backend.log("a").append(DRAFT)
+    backend.log("a").append(NOTE)
     shutil.copytree(path, tmp_path / "copy")
     copy = Consumer(tmp_path / "copy")
     copy.known = consumer.known
@@ -507,7 +511,7 @@ def test_marks_that_another_has_read_are_missed(
     """F-133: of two who read the marks, each looks at everything where the other was before."""
     other = Consumer(path)
     for one in (other, consumer, other, consumer):
-        backend.log("a").append(DRAFT)
+        backend.log("a").append(NOTE)
         assert one.go_over().every
         assert one.is_right()
 
@@ -516,7 +520,7 @@ def test_another_run_of_the_machine_is_looked_at_whole(
     backend: LocalBackend, consumer: Consumer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-133: a power cut may have taken marks that were never synced; where nobody can tell, too."""
-    backend.log("a").append(DRAFT)
+    backend.log("a").append(NOTE)
     shutil.copytree(path / "marks", path.parent / "aside")
     for boot in ("another", "", ""):
         monkeypatch.setattr(disk, "boot", lambda boot=boot: boot)
@@ -525,7 +529,7 @@ def test_another_run_of_the_machine_is_looked_at_whole(
         consumer.watch = consumer.backend.watch()
         assert consumer.go_over().every
         assert consumer.is_right()
-        backend.log("a").append(DRAFT)
+        backend.log("a").append(NOTE)
 
 
 @pytest.mark.parametrize("left", [0, 5])
@@ -538,7 +542,7 @@ def test_numbers_that_a_power_cut_has_taken_are_made_again(
     writer = LocalBackend(str(path), durability="os")
     consumer = Consumer(path)
     for _ in range(2):
-        writer.log("a").append(DRAFT)
+        writer.log("a").append(NOTE)
         consumer.go_over()
         assert consumer.is_right()
     assert (path / "marks/epoch").stat().st_size == 24
@@ -578,7 +582,7 @@ def test_a_session_whose_lock_cannot_be_had_is_told_again(
     """F-131: a writer that holds its lock for long holds up nobody, and is looked at until it is free."""
     monkeypatch.setattr(watch, "PATIENCE", 0.01)
     log = backend.log("a")
-    log.append(DRAFT)
+    log.append(NOTE)
     lock = log._handle.lock  # type: ignore[attr-defined]
     lock.acquire(0.0)
     assert consumer.go_over().ids == {"a"}
@@ -613,14 +617,14 @@ def test_a_forked_child_goes_on_with_what_is_marked(
     backend: LocalBackend, consumer: Consumer, path: Path
 ) -> None:
     """F-130: what a parent has marked is marked; what a child changes in a new epoch it marks itself."""
-    backend.log("a").append(DRAFT)
+    backend.log("a").append(NOTE)
 
     def in_child(*session_ids: str) -> None:
         pid = os.fork()
         if pid == 0:
             try:
                 for session_id in session_ids:
-                    backend.log(session_id).append(DRAFT)
+                    backend.log(session_id).append(NOTE)
             finally:
                 os._exit(0)
         os.waitpid(pid, 0)
@@ -631,6 +635,6 @@ def test_a_forked_child_goes_on_with_what_is_marked(
     assert consumer.is_right()
     in_child("a", "b")
     assert consumer.go_over().ids == {"a", "b"}
-    backend.log("a").append(DRAFT)
+    backend.log("a").append(NOTE)
     assert consumer.go_over().ids == {"a"}
     assert consumer.is_right()

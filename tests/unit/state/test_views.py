@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hansard.backend.contract import AppendRequest
 from hansard.backend.memory import MemoryBackend, MemoryLog
 from hansard.event import codec
 from hansard.event.envelope import NewEvent
@@ -23,9 +24,9 @@ def filled(messages: int = 3_500) -> MemoryLog:
     """Return a log of several chunks: messages, with others between."""
     log = MemoryBackend().log("s")
     assert isinstance(log, MemoryLog)
-    log.append(drafts(10, kind="x.before"))
-    log.append(drafts(messages))
-    log.append(drafts(2_500, kind="x.after"))
+    log.append(AppendRequest(drafts(10, kind="x.before")))
+    log.append(AppendRequest(drafts(messages)))
+    log.append(AppendRequest(drafts(2_500, kind="x.after")))
     return log
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import hansard
 from hansard import InUse, PruneReport, Session, Store
+from hansard.backend.contract import AppendRequest
 from hansard.event.envelope import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from tests.crashlab import faults
@@ -39,7 +40,7 @@ def say(store: Store, session_id: str, *, days: float = 0.0, content: str = "hi"
     """Say something in a session, so many days ago."""
     raw = json.dumps({"message": {"role": "user", "content": content}}).encode()
     draft = NewEvent(MESSAGE_ADDED, raw, control=False, time=ago(days))
-    store._backend.log(session_id).append([draft])
+    store._backend.log(session_id).append(AppendRequest([draft]))
     return store.session(session_id)
 
 
@@ -399,7 +400,9 @@ def chain(store: Store, length: int, *, days: float) -> list[str]:
     for number in range(1, length):
         data = {"parent": names[number - 1], "seq": number, "created": created}
         draft = NewEvent(SESSION_FORKED, codec.encode(data), control=True, time=ago(days))
-        (event,) = store._backend.log(names[number]).append([draft], new_only=True, before=number)
+        (event,) = store._backend.log(names[number]).append(
+            AppendRequest([draft], new_only=True, before=number)
+        )
         created = event.stamp
     return names
 
@@ -443,7 +446,7 @@ def test_a_circle_is_reported_and_stays(path: Path) -> None:
         for name, parent in (("a", "b"), ("b", "a")):
             raw = codec.encode({"parent": parent, "seq": 1})
             draft = NewEvent(SESSION_FORKED, raw, control=True, time=ago(9))
-            store._backend.log(name).append([draft], new_only=True, before=1)
+            store._backend.log(name).append(AppendRequest([draft], new_only=True, before=1))
         report = prune(store, older_than=DAY)
         assert report.pruned == []
         assert all("circle" in reason for reason in report.kept.values())
@@ -456,7 +459,7 @@ def test_an_unfinished_stream_is_activity(store: Store) -> None:
     store.session("live").stream().write("so far")
     say(store, "dead", days=9)
     draft = NewEvent(MESSAGE_PART, b'{"stream":"a","text":"so"}', control=False, time=ago(8))
-    store._backend.log("dead").append([draft])
+    store._backend.log("dead").append(AppendRequest([draft]))
     report = prune(store, older_than=DAY)
     assert report.pruned == ["dead"]
     assert set(report.kept) == {"live"}

@@ -64,6 +64,7 @@ def test_no_key_gets_out(key: str) -> None:
 
 def test_no_key_gets_out_of_old_metadata(store: Store) -> None:
     """N-67: titles and metadata stored before they were refused, or by others, are redacted too."""
+    from hansard.backend.contract import AppendRequest
     from hansard.event import codec
     from hansard.event.envelope import NewEvent
     from hansard.event.kinds import METADATA_SET, SESSION_CREATED
@@ -74,7 +75,7 @@ def test_no_key_gets_out_of_old_metadata(store: Store) -> None:
         NewEvent(kind, codec.encode(data), control=True) for kind in (SESSION_CREATED, METADATA_SET)
     ]
     session = store.session("s")
-    session._log.append(drafts)
+    session._log.append(AppendRequest(drafts))
     for line in shared(session)[1:]:
         assert line["data"]["metadata"] == {
             "title": "Use [redacted: Anthropic key]",
@@ -110,6 +111,7 @@ def test_a_key_that_was_streamed_in_parts_does_not_get_out(store: Store) -> None
 
 def test_parts_of_every_length_hide_nothing(store: Store) -> None:
     """N-67: wherever a stream breaks a key into parts, no part of the key is shared."""
+    from hansard.backend.contract import AppendRequest
     from hansard.event import codec
     from hansard.event.envelope import NewEvent
     from hansard.event.kinds import MESSAGE_PART
@@ -121,7 +123,9 @@ def test_parts_of_every_length_hide_nothing(store: Store) -> None:
         pieces = [said[at : at + size] for at in range(0, len(said), size)]
         parts = [{"stream": f"s{size}", "text": piece} for piece in pieces]
         session._log.append(
-            [NewEvent(MESSAGE_PART, codec.encode(part), control=False) for part in parts]
+            AppendRequest(
+                [NewEvent(MESSAGE_PART, codec.encode(part), control=False) for part in parts]
+            )
         )
     texts: dict[str, str] = {}
     for line in shared(session)[1:]:

@@ -25,8 +25,8 @@ DURABILITY = (
     Mutant(
         "a group is acknowledged before it is synced",
         "log/writer.py",
-        "        elif any(order.durable for order in orders):\n",
-        "        elif not any(order.durable for order in orders):\n",
+        "        elif any(append.request.durable for append in appends):\n",
+        "        elif not any(append.request.durable for append in appends):\n",
         (f"{_POWER_CUT}[whole life]",),
     ),
     Mutant(
@@ -102,10 +102,10 @@ DURABILITY = (
         "a torn tail is cut off",
         "log/writer.py",
         "            batch.end_torn_tail(handle.reader.segment, tail)\n"
-        "        if any(order.key is not None for order in orders):\n",
+        "        if any(append.request.key is not None for append in appends):\n",
         "            import os\n\n"
         "            os.ftruncate(handle.reader.segment.descriptor, tail.mark.offset)\n"
-        "        if any(order.key is not None for order in orders):\n",
+        "        if any(append.request.key is not None for append in appends):\n",
         ("tests/faults/test_torn_tails.py::test_nul_bytes_at_the_end_are_a_torn_tail",),
     ),
     Mutant(

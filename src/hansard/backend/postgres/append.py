@@ -17,22 +17,21 @@ from typing import Any, Final
 
 import psycopg
 
-from hansard.backend.contract import Append
+from hansard.backend.contract import AppendRequest
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.connections import Connections
 from hansard.backend.postgres.direct import Direct, Value, direct
 from hansard.backend.postgres.faults import Lost
-from hansard.backend.postgres.order import Order, session_number
+from hansard.backend.postgres.pending import PendingInsert, session_number
 from hansard.backend.postgres.reads import Reads, Standing
 from hansard.backend.postgres.statements import Shape
 from hansard.errors import (
     BackendUnavailable,
-    SeqConflict,
     SessionDeleted,
-    SessionExists,
 )
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.envelope import Event
 from hansard.log import format
+from hansard.log.append_request import Entry
 from hansard.log.turns import Turns
 
 #: So many events, and so many bytes, share one statement at the most.
@@ -93,38 +92,38 @@ class Writer:
         #: Somebody has appended to it. It may have been purged since, which the next append then finds out.
         self._exists = False
         self._tell = tell
-        self._turns: Turns[list[Order]] = Turns(
+        self._turns: Turns[list[PendingInsert]] = Turns(
             self._lead, where=f"{connections.address.where}: session {session_id!r}"
         )
 
-    def append(self, orders: list[Order]) -> None:
+    def append(self, appends: list[PendingInsert]) -> None:
         """Do appends, in order; how each went stands in it afterwards."""
         turns = self._turns
         if not turns.claim():
-            turns.ask(orders)
+            turns.ask(appends)
             return
         # Nobody else is at it, so there is no queue to look into: half of the time that `ask` takes.
         try:
-            self._lead([orders])
+            self._lead([appends])
             turns.free()
         except BaseException:
             turns.free()
             raise
 
-    def _lead(self, asked: list[list[Order]]) -> None:
+    def _lead(self, asked: list[list[PendingInsert]]) -> None:
         """Do what this thread and others want appended, in the order in which they came."""
-        waiting = [order for orders in asked for order in orders]
+        waiting = [append for appends in asked for append in appends]
         for group in _grouped(waiting) if len(waiting) > 1 else (waiting,):
             try:
                 self._commit(group)
             except Exception as error:  # noqa: BLE001 - for each of those whose appends these are
-                for order in group:
-                    if order.events is None and order.error is None:
-                        order.error = error
-        if any(order.events for order in waiting):
+                for append in group:
+                    if append.events is None and append.error is None:
+                        append.error = error
+        if any(append.events for append in waiting):
             self._tell(self.session)
 
-    def _commit(self, group: list[Order]) -> None:
+    def _commit(self, group: list[PendingInsert]) -> None:
         """Append a group, however often it takes."""
         deadline = time.monotonic() + self._connections.patience
         pause = 0.01
@@ -154,7 +153,7 @@ class Writer:
         )
 
     def _attempt(
-        self, group: list[Order], stamps: list[str | None], deadline: float
+        self, group: list[PendingInsert], stamps: list[str | None], deadline: float
     ) -> tuple[int, str] | None:
         """Try once; return the last seq and its time, or None if the session was not as it should be."""
         if len(group) == 1 and group[0].single:
@@ -169,67 +168,67 @@ class Writer:
         rows = self._connections.attempt(query, params, deadline=deadline)
         return (rows[0][0], rows[0][1]) if rows else None
 
-    def _shape(self, group: list[Order], *, timed: bool, one: bool = False) -> Shape:
+    def _shape(self, group: list[PendingInsert], *, timed: bool, one: bool = False) -> Shape:
         """Return which form of the statement a group needs."""
-        alone = group[0].append
+        alone = group[0].request
         new = alone.new_only or alone.expected_seq == 0
         expected = bool(alone.expected_seq)
         return Shape(
             one=one,
-            control=one and group[0].drafts[0].control,
+            control=one and group[0].request.events[0].control,
             timed=timed,
             exists=expected or (self._exists and not new),
             expected=expected,
             new=new,
             placed=alone.before > 0,
-            keyed=any(order.append.key is not None for order in group),
-            light=self._light or not any(order.append.durable for order in group),
+            keyed=any(append.request.key is not None for append in group),
+            light=self._light or not any(append.request.durable for append in group),
         )
 
-    def _one(self, order: Order, stamp: str | None) -> tuple[Direct, list[Value]]:
+    def _one(self, append: PendingInsert, stamp: str | None) -> tuple[Direct, list[Value]]:
         """Return the statement for a single event, and what goes into it."""
-        append = order.append
-        draft = order.drafts[0]
-        given = (append.expected_seq, append.new_only, append.before, append.key, stamp)
+        request = append.request
+        new = request.events[0]
+        given = (request.expected_seq, request.new_only, request.before, request.key, stamp)
         values: dict[str, Value] = {
             "session": self._number,
-            "bytes": b"%d" % order.size,
-            "append_id": order.id.encode(),
-            "kind": draft.kind.encode(),
-            "data": draft.data,
+            "bytes": b"%d" % append.size,
+            "append_id": append.id.encode(),
+            "kind": new.kind.encode(),
+            "data": new.data,
         }
-        if self._exists and given == _NOTHING and append.durable and not draft.control:
+        if self._exists and given == _NOTHING and request.durable and not new.control:
             # As nearly all of them are.
             plain = self._plain
             if plain is None:
-                plain = self._plain = self._direct(order, stamp)
+                plain = self._plain = self._direct(append, stamp)
             return plain, [values[name] for name in plain.names]
         values["id"] = self.shown_id.encode()
-        values["before"] = b"%d" % append.before
-        values["expected"] = b"%d" % (append.expected_seq or 0)
-        values["key"] = None if append.key is None else append.key.encode()
+        values["before"] = b"%d" % request.before
+        values["expected"] = b"%d" % (request.expected_seq or 0)
+        values["key"] = None if request.key is None else request.key.encode()
         values["first"] = values["last"] = None if stamp is None else stamp.encode()
-        statement = self._direct(order, stamp)
+        statement = self._direct(append, stamp)
         return statement, [values[name] for name in statement.names]
 
-    def _direct(self, order: Order, stamp: str | None) -> Direct:
-        shape = self._shape([order], timed=stamp is not None, one=True)
+    def _direct(self, append: PendingInsert, stamp: str | None) -> Direct:
+        shape = self._shape([append], timed=stamp is not None, one=True)
         return direct(statements.append(self._schema, shape))
 
     def _several(
-        self, group: list[Order], stamps: list[str | None]
+        self, group: list[PendingInsert], stamps: list[str | None]
     ) -> tuple[bytes, dict[str, Any]]:
         """Return the statement for a group of several events, and what goes into it."""
-        alone = group[0].append
-        drafts = [draft for order in group for draft in order.drafts]
+        alone = group[0].request
+        new = [one for append in group for one in append.request.events]
         shape = self._shape(group, timed=stamps[0] is not None)
         # Numbers as texts: a driver sends small ones and large ones as other types, and each type is another
         # statement to prepare.
         params: dict[str, Any] = {
             "session": self.session,
-            "bytes": str(sum(order.size for order in group)),
-            "count": str(len(drafts)),
-            **_columns(group, drafts, stamps),
+            "bytes": str(sum(append.size for append in group)),
+            "count": str(len(new)),
+            **_columns(group, new, stamps),
         }
         if shape.expected:
             params["expected"] = str(alone.expected_seq)
@@ -240,76 +239,72 @@ class Writer:
         if shape.timed:
             params["first"], params["last"] = stamps[0], stamps[-1]
         if shape.keyed:
-            params["keys"] = [order.id for order in group if order.append.key is not None]
+            params["keys"] = [append.id for append in group if append.request.key is not None]
         return statements.append(self._schema, shape), params
 
-    def _explain(self, group: list[Order], *, uncertain: bool) -> list[Order]:
+    def _explain(self, group: list[PendingInsert], *, uncertain: bool) -> list[PendingInsert]:
         """Find out why nothing was appended; return the appends that are to be tried again."""
         standing = self._reads.standing(self.session)
         self._exists = standing is not None
         known = self._known(group)
         left = []
-        for order in group:
-            found = known.get(order.id)
+        for append in group:
+            found = known.get(append.id)
             deleted = standing is not None and standing.deleted
             if found is not None and (not deleted or uncertain):
                 first, count = found
                 events = self._reads.events(self.session, first, count)
-                order.events = events
+                append.events = events
             else:
-                order.error = self._refusal(order.append, standing)
-                if order.error is None:
-                    left.append(order)
+                append.error = self._refusal(append.request, standing)
+                if append.error is None:
+                    left.append(append)
         return left
 
-    def _known(self, group: list[Order]) -> dict[str, tuple[int, int]]:
+    def _known(self, group: list[PendingInsert]) -> dict[str, tuple[int, int]]:
         """Return which of some appends are there: their first seqs, and how many events they have."""
         query = statements.statement(self._schema, statements.KNOWN)
-        params = {"session": self.session, "keys": [order.id for order in group]}
+        params = {"session": self.session, "keys": [append.id for append in group]}
         return {found: (seq, count) for found, seq, count in self._connections.run(query, params)}
 
-    def _refusal(self, append: Append, standing: Standing | None) -> Exception | None:
+    def _refusal(self, request: AppendRequest, standing: Standing | None) -> Exception | None:
         """Return why an append cannot be; None if it can."""
         if standing is not None and standing.deleted:
             return deleted(self.session_id)
-        stands = 0 if standing is None else standing.head.seq
-        if append.new_only and stands:
-            return SessionExists(f"session {self.session_id!r} exists already, at seq {stands}")
-        if append.expected_seq is not None and append.expected_seq != stands:
-            return conflict(self.session_id, append.expected_seq, stands)
-        return None
+        seq = 0 if standing is None else standing.head.seq
+        return request.refusal(self.session_id, seq, exists=seq > 0)
 
 
-def _grouped(orders: list[Order]) -> list[list[Order]]:
+def _grouped(appends: list[PendingInsert]) -> list[list[PendingInsert]]:
     """Divide appends, in order, into those that go together."""
-    groups: list[list[Order]] = []
+    groups: list[list[PendingInsert]] = []
     ids: set[str] = set()
     events = size = 0
     joins = False
-    for order in orders:
-        more = len(order.drafts)
+    for append in appends:
+        more = len(append.request.events)
         joins = (
             joins
-            and not order.alone
-            and order.id not in ids
+            and not append.alone
+            and append.id not in ids
             and events + more <= _MOST_EVENTS
-            and size + order.size <= _MOST_BYTES
+            and size + append.size <= _MOST_BYTES
         )
         if joins:
-            groups[-1].append(order)
+            groups[-1].append(append)
         else:
-            groups.append([order])
+            groups.append([append])
             ids, events, size = set(), 0, 0
-            joins = not order.alone
-        ids.add(order.id)
+            joins = not append.alone
+        ids.add(append.id)
         events += more
-        size += order.size
+        size += append.size
     return groups
 
 
-def _stamps(group: list[Order]) -> list[str | None]:
+def _stamps(group: list[PendingInsert]) -> list[str | None]:
     """Return the times of events: the server's (None) for all that have none, or this machine's."""
-    stamps = [draft.time for order in group for draft in order.drafts]
+    stamps = [one.time for append in group for one in append.request.events]
     if any(stamps) and not all(stamps):
         now = format.now().decode()
         return [stamp or now for stamp in stamps]
@@ -317,50 +312,40 @@ def _stamps(group: list[Order]) -> list[str | None]:
 
 
 def _columns(
-    group: list[Order], drafts: Sequence[NewEvent], stamps: list[str | None]
+    group: list[PendingInsert], new: Sequence[Entry], stamps: list[str | None]
 ) -> dict[str, Any]:
     """Return the columns of several events."""
     ids: list[str | None] = []
     counts: list[int | None] = []
     keys: list[str | None] = []
-    for order in group:
-        rest = len(order.drafts) - 1
-        ids += [order.id, *[None] * rest]
+    for append in group:
+        rest = len(append.request.events) - 1
+        ids += [append.id, *[None] * rest]
         counts += [rest + 1, *[None] * rest]
-        keys += [order.append.key, *[None] * rest]
+        keys += [append.request.key, *[None] * rest]
     return {
         "append_ids": ids,
         "append_counts": counts,
         "keys_given": keys,
-        "controls": [draft.control for draft in drafts],
+        "controls": [one.control for one in new],
         "stamps": stamps,
-        "kinds": [draft.kind for draft in drafts],
-        "datas": [draft.data.decode() for draft in drafts],
+        "kinds": [one.kind for one in new],
+        "datas": [one.data.decode() for one in new],
     }
 
 
-def _settle(group: list[Order], stamps: list[str | None], last: int, updated: str) -> None:
+def _settle(group: list[PendingInsert], stamps: list[str | None], last: int, updated: str) -> None:
     """Tell each append which events it has become."""
     seq = last - len(stamps)
     place = 0
-    for order in group:
+    for append in group:
         events: list[Event] = []
-        for draft in order.append.drafts:
-            key = order.append.key if not events else None
+        for new in append.request.events:
+            key = append.request.key if not events else None
             stamp = stamps[place] or updated
             place += 1
-            events.append(Event(seq + place, stamp, draft.kind, draft.data, key))
-        order.events = events
-
-
-def conflict(session_id: str, expected: int, actual: int) -> SeqConflict:
-    """Return the error for a session that is at another seq."""
-    return SeqConflict(
-        f"session {session_id!r} is at seq {actual}, not at the expected {expected}; "
-        "nothing was appended: read what is new and decide again",
-        expected=expected,
-        actual=actual,
-    )
+            events.append(Event(seq + place, stamp, new.kind, new.data, key))
+        append.events = events
 
 
 def deleted(session_id: str) -> SessionDeleted:

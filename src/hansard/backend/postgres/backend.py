@@ -26,13 +26,13 @@ from hansard.backend.contract import (
 from hansard.backend.postgres import condition, schema, statements
 from hansard.backend.postgres.address import Address
 from hansard.backend.postgres.ahead import Ahead
-from hansard.backend.postgres.append import Writer, conflict, deleted
+from hansard.backend.postgres.append import Writer, deleted
 from hansard.backend.postgres.connections import Connections
 from hansard.backend.postgres.cursors import PostgresCursors
 from hansard.backend.postgres.faults import Lost
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.marks import Marks
-from hansard.backend.postgres.order import session_number
+from hansard.backend.postgres.pending import session_number
 from hansard.backend.postgres.reads import Reads
 from hansard.backend.postgres.sizes import Sizes
 from hansard.backend.postgres.staging import PostgresStage
@@ -40,6 +40,7 @@ from hansard.backend.postgres.tables import PostgresTables
 from hansard.backend.postgres.watch import News
 from hansard.errors import LockTimeout, ReadOnly, SessionNotFound
 from hansard.log import names
+from hansard.log.append_request import seq_conflict
 
 #: So many sessions are asked for at a time.
 _PAGE: Final = 5000
@@ -249,7 +250,7 @@ class PostgresBackend(Backend):
                     return  # by the try of which nothing was heard
                 raise deleted(session_id)
             if expected_seq is not None and standing.head.seq != expected_seq:
-                raise conflict(session_id, expected_seq, standing.head.seq)
+                raise seq_conflict(session_id, expected_seq, standing.head.seq)
             raise LockTimeout(f"{self.where}: session {session_id!r} changed while it was deleted")
         self.news.tell(session)
 

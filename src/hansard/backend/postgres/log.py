@@ -12,21 +12,22 @@ import msgspec
 
 from hansard.backend.contract import (
     DUPLICATE,
-    Append,
+    AppendRequest,
     Chunk,
     CompactionFilter,
     CompactionResult,
     Finding,
     Head,
     Log,
+    attempt,
 )
 from hansard.backend.postgres import compaction, statements
 from hansard.backend.postgres.append import Writer, deleted
-from hansard.backend.postgres.order import Order, session_number
+from hansard.backend.postgres.pending import PendingInsert, session_number
 from hansard.backend.postgres.reads import Purged, Standing
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.envelope import Event
 
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
@@ -58,41 +59,22 @@ class PostgresLog(Log):
 
     # -- writing --------------------------------------------------------------------------------
 
-    def append(
-        self,
-        drafts: Sequence[NewEvent],
-        *,
-        key: str | None = None,
-        expected_seq: int | None = None,
-        new_only: bool = False,
-        before: int = 0,
-        durable: bool = True,
-    ) -> list[Event]:
-        append = Append(drafts, key, expected_seq, new_only, before, durable)
-        (order,) = self._do([append])
-        return order.outcome()
+    def append(self, request: AppendRequest) -> list[Event]:
+        (append,) = self._do((request,))
+        return append.outcome()
 
-    def append_all(self, appends: Sequence[Append]) -> list[list[Event] | Exception]:
-        answers: list[list[Event] | Exception] = []
-        for order in self._do(appends):
-            try:
-                answers.append(order.outcome())
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
-                answers.append(error)
-        return answers
+    def append_many(self, requests: Sequence[AppendRequest]) -> list[list[Event] | Exception]:
+        return [attempt(PendingInsert.outcome, append) for append in self._do(requests)]
 
-    def _do(self, appends: Sequence[Append]) -> list[Order]:
+    def _do(self, requests: Sequence[AppendRequest]) -> list[PendingInsert]:
         self._backend.check_writable()
-        orders = [Order(append) for append in appends]
-        for order in orders:
-            if not order.drafts:
-                order.events = []
-        wanted = [order for order in orders if order.events is None]
+        appends = [PendingInsert(request) for request in requests]
+        wanted = [append for append in appends if append.events is None]
         if wanted:
             if self._writer is None or self._writer.pid != os.getpid():
                 self._writer = self._backend.writer(self.session_id)
             self._writer.append(wanted)
-        return orders
+        return appends
 
     def sync(self) -> None:
         self._standing()

@@ -12,11 +12,11 @@ from uuid import uuid4
 import psycopg
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import Append, Stage, key_used, nothing_staged
+from hansard.backend.contract import AppendRequest, Stage, key_used, nothing_staged
 from hansard.backend.postgres import faults, statements
 from hansard.backend.postgres.append import deleted
 from hansard.backend.postgres.faults import Lost
-from hansard.backend.postgres.order import Order, session_number
+from hansard.backend.postgres.pending import PendingInsert, session_number
 from hansard.backend.postgres.pooled import Connection
 from hansard.errors import BackendUnavailable, SessionExists
 from hansard.event.envelope import NewEvent
@@ -80,33 +80,33 @@ class PostgresStage(Stage):
         self._keys: set[str] = set()
         self._rows: list[tuple[object, ...]] = []
 
-    def append(self, drafts: Sequence[NewEvent], *, key: str | None = None) -> None:
+    def append(self, events: Sequence[NewEvent], *, key: str | None = None) -> None:
         self._backend.check_open()
         if key is not None:
             if key in self._keys:
                 raise key_used(self.session_id, key)
             self._keys.add(key)
-        order = Order(Append(drafts, key))
-        for place, draft in enumerate(order.drafts):
+        append = PendingInsert(AppendRequest(events, key))
+        for place, new in enumerate(events):
             self._seq += 1
             first = place == 0
-            self._updated = draft.time or format.now().decode()
+            self._updated = new.time or format.now().decode()
             self._created = self._created or self._updated
             self._rows.append(
                 (
                     self._session,
                     self._seq,
-                    order.id if first else None,
-                    len(order.drafts) if first else None,
-                    draft.control,
+                    append.id if first else None,
+                    len(events) if first else None,
+                    new.control,
                     self._updated,
-                    draft.kind,
+                    new.kind,
                     key if first else None,
-                    draft.data.decode(),
+                    new.data.decode(),
                 )
             )
-        self._bytes += order.size
-        self._waiting += order.size
+        self._bytes += append.size
+        self._waiting += append.size
         if len(self._rows) >= _MOST_EVENTS or self._waiting >= _MOST_BYTES:
             self._hand_over()
 

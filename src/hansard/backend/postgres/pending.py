@@ -9,7 +9,7 @@ import time
 from itertools import count
 from typing import Final
 
-from hansard.backend.contract import Append
+from hansard.backend.contract import AppendRequest
 from hansard.errors import BackendUnavailable
 from hansard.event.envelope import Event
 
@@ -54,33 +54,31 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_drawn.forget)
 
 
-class Order:
-    """An append on its way."""
+class PendingInsert:
+    """An append on its way; whoever does it sets `events` or `error`."""
 
-    __slots__ = ("append", "drafts", "error", "events", "id", "size")
+    __slots__ = ("error", "events", "id", "request", "size")
 
-    def __init__(self, append: Append) -> None:
-        self.append = append
-        self.drafts = append.drafts
-        if len(self.drafts) == 1:
-            self.size = len(self.drafts[0].data)
-        else:
-            self.size = sum(len(draft.data) for draft in self.drafts)
-        key = append.key
+    def __init__(self, request: AppendRequest) -> None:
+        self.request = request
+        new = request.events
+        self.size = len(new[0].data) if len(new) == 1 else sum(len(one.data) for one in new)
+        key = request.key
         self.id = _drawn.next() if key is None else _number(b"key\0" + key.encode())
-        self.events: list[Event] | None = None
+        #: What it has become; of nothing, nothing.
+        self.events: list[Event] | None = None if new else []
         self.error: Exception | None = None
 
     @property
     def alone(self) -> bool:
         """Whether it goes without others."""
-        append = self.append
-        return append.expected_seq is not None or append.new_only or append.before != 0
+        request = self.request
+        return request.expected_seq is not None or request.new_only or request.before != 0
 
     @property
     def single(self) -> bool:
         """Whether it is one event, and nothing beside it."""
-        return len(self.drafts) == 1
+        return len(self.request.events) == 1
 
     def outcome(self) -> list[Event]:
         """Return its events, or raise."""
