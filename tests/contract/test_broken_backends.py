@@ -494,6 +494,9 @@ broken(MemoryBackend, "stage", test_staging)(without_option("before"))
 # -- compaction -------------------------------------------------------------------------------------
 
 
+broken(MemoryLog, "compact", test_compaction)(without_option("dry_run"))
+
+
 def masked(mask: Callable[[Any, Event], Event]) -> Bug:
     """Return a bug of `compact` that takes other events out than it should."""
 

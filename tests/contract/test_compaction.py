@@ -98,8 +98,11 @@ def test_what_is_to_be_forgotten_is_gone(context: Context) -> None:
     (secret,) = append(log, [message("secret")], key="k")
     append(log, [message("kept")])
     log.compact(NOTHING, level=_LEVEL)
+    before = _everything_said(log)
+    planned = log.compact(_without(secret.seq), level=_LEVEL, dry_run=True)
+    assert _everything_said(log) == before, "the session after a dry run"
     done = log.compact(_without(secret.seq), level=_LEVEL)
-    assert done.blanked == 1, "the number of events whose data went"
+    assert planned.blanked == done.blanked == 1, "the number of events whose data went"
     (found, other) = everything(log)
     assert found == msgspec.structs.replace(secret, raw=_INSTEAD), "the event whose data went"
     assert other.raw == message("kept").data, "the data of another event"

@@ -335,21 +335,17 @@ class Log(ABC):
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
+        dry_run: bool = False,
     ) -> CompactionResult:
         """Rewrite what is stored, smaller, and without what is to be forgotten; events stay as they are.
 
         Safe beside writers, readers and other compactors, of which the second may wait for the first before
         it raises `LockTimeout`; not if `wait` is false. `state` is called with a seq, and returns what
         `checkpoint` is to give back for it.
-        """
 
-    def pending(self, filter: CompactionFilter) -> CompactionResult:
-        """Say what `compact` would rewrite, and write nothing: `after` is not known, and as `before`.
-
+        `dry_run`: write nothing, and return what would be rewritten; `after` is not known, and as `before`.
         Not counted: sealed segments with which others are joined, and parts of messages that are whole.
         """
-        del filter
-        return CompactionResult(0, 0, 0, 0)
 
     @abstractmethod
     def verify(self) -> list[Finding]:

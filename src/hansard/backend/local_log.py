@@ -44,6 +44,7 @@ from hansard.log.write_batch import PendingAppend
 from hansard.log.writer import Writer, last_time
 
 if TYPE_CHECKING:
+    from hansard.backend.compaction import Compaction
     from hansard.backend.local import LocalBackend
 
 #: An active segment of more bytes is sealed and compressed when somebody gets to it.
@@ -318,8 +319,11 @@ class LocalLog(Log):
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
+        dry_run: bool = False,
     ) -> CompactionResult:
         self._backend.used(self)
+        if dry_run:
+            return self._plan(filter)
         self._writer.seal()
         with self.marked():
             return self._compact(filter, level=level, progress=progress, state=state, wait=wait)
@@ -339,7 +343,7 @@ class LocalLog(Log):
         chain = self._handle.chain(found[0])
         if chain is None:
             return CompactionResult(0, 0, 0, 0)
-        from hansard.backend.compaction import Compaction, locked
+        from hansard.backend.compaction import locked
 
         directory = chain.open_directory()
         try:
@@ -349,16 +353,7 @@ class LocalLog(Log):
                 # The compactor that was waited for may have sealed more.
                 found = self._look() or found
                 chain = self._handle.chain(found[0]) or chain
-                done = Compaction(
-                    directory,
-                    chain.again(),
-                    session_id=self.session_id,
-                    created=found[0].segment.time,
-                    path=self._handle.root.path_of(self._handle.name),
-                    filter=filter,
-                    level=level,
-                    progress=progress,
-                ).run()
+                done = self._compaction(directory, found[0], chain, filter, level, progress).run()
                 if done.segments:
                     self._save_checkpoint(directory, found[0], chain.again(), state)
                 return done
@@ -367,7 +362,8 @@ class LocalLog(Log):
         finally:
             disk.close(directory)
 
-    def pending(self, filter: CompactionFilter) -> CompactionResult:
+    def _plan(self, filter: CompactionFilter) -> CompactionResult:
+        """Return what a compaction would rewrite."""
         found = self._look()
         if found is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
@@ -381,20 +377,9 @@ class LocalLog(Log):
             blank += sum(is_said(event.kind) and event.seq not in filter.seqs for event in dropped)
         chain = self._handle.chain(reader)
         if chain is not None:
-            from hansard.backend.compaction import Compaction
-
             directory = chain.open_directory()
             try:
-                sealed = Compaction(
-                    directory,
-                    chain.again(),
-                    session_id=self.session_id,
-                    created=reader.segment.time,
-                    path=self._handle.root.path_of(self._handle.name),
-                    filter=filter,
-                    level=0,
-                    progress=None,
-                ).plan()
+                sealed = self._compaction(directory, reader, chain, filter).plan()
             finally:
                 disk.close(directory)
             size = active + sealed.before
@@ -402,6 +387,28 @@ class LocalLog(Log):
                 size, size, sealed.segments + bool(active), blank + sealed.blanked
             )
         return CompactionResult(active, active, int(active > 0), blank)
+
+    def _compaction(
+        self,
+        directory: int,
+        reader: Reader,
+        chain: Chain,
+        filter: CompactionFilter,
+        level: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> "Compaction":
+        from hansard.backend.compaction import Compaction
+
+        return Compaction(
+            directory,
+            chain.again(),
+            session_id=self.session_id,
+            created=reader.segment.time,
+            path=self._handle.root.path_of(self._handle.name),
+            filter=filter,
+            level=level,
+            progress=progress,
+        )
 
     def _save_checkpoint(
         self, directory: int, reader: Reader, chain: Chain, state: Callable[[int], bytes] | None

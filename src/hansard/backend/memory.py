@@ -278,6 +278,7 @@ class MemoryLog(Log):
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
+        dry_run: bool = False,
     ) -> CompactionResult:
         del level, progress, state, wait
         record = self._record
@@ -292,9 +293,10 @@ class MemoryLog(Log):
                 new is not old and new.raw != old.raw
                 for new, old in zip(masked, record.events, strict=True)
             )
-            record.events = masked
-            record.controls = [filter.mask(event) for event in record.controls]
-            record.rewritten += 1
+            if not dry_run:
+                record.events = masked
+                record.controls = [filter.mask(event) for event in record.controls]
+                record.rewritten += 1
             return CompactionResult(0, 0, 0, blanked)
 
     def verify(self) -> list[Finding]:

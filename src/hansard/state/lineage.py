@@ -8,7 +8,7 @@ redactions.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hansard.backend.contract import (
     AppendRequest,
@@ -165,17 +165,9 @@ class Lineage(Log):
                     yield found
         yield from self.own.salvage()
 
-    def compact(
-        self,
-        filter: CompactionFilter,
-        *,
-        level: int,
-        progress: Callable[[int, int], None] | None = None,
-        state: Callable[[int], bytes] | None = None,
-        wait: bool = True,
-    ) -> CompactionResult:
+    def compact(self, filter: CompactionFilter, **options: Any) -> CompactionResult:
         """Compact the session itself."""
-        return self.own.compact(filter, level=level, progress=progress, state=state, wait=wait)
+        return self.own.compact(filter, **options)
 
     def checkpoint_file(self) -> str:
         """Return where the session's own is."""

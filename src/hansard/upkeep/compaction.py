@@ -164,7 +164,7 @@ def _compact(
 def _pending(backend: Backend, session_id: str) -> CompactReport:
     """Say what a compaction of a session would rewrite."""
     log = backend.log(session_id)
-    found = log.pending(compaction_filter(log, set))
+    found = log.compact(compaction_filter(log, set), level=0, dry_run=True)
     return CompactReport(
         int(found.segments > 0), found.before, found.after, found.blanked, dry_run=True
     )

@@ -201,26 +201,19 @@ class PostgresLog(Log):
         progress: Callable[[int, int], None] | None = None,
         state: Callable[[int], bytes] | None = None,
         wait: bool = True,
+        dry_run: bool = False,
     ) -> CompactionResult:
         # PostgreSQL compresses what is large by itself, and nothing compacts in the background.
         del level, wait
-        self._backend.check_writable()
+        if not dry_run:
+            self._backend.check_writable()
         standing = self._standing()
         if standing is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         found = compaction.Compaction(
             self._backend, self.session_id, self._session, standing, filter
         )
-        return found.run(progress, state)
-
-    def pending(self, filter: CompactionFilter) -> CompactionResult:
-        standing = self._standing()
-        if standing is None:
-            raise SessionNotFound(f"no session {self.session_id!r} in this store")
-        found = compaction.Compaction(
-            self._backend, self.session_id, self._session, standing, filter
-        )
-        return found.plan()
+        return found.plan() if dry_run else found.run(progress, state)
 
     def _run(self, text: str) -> list[tuple[object, ...]]:
         query = statements.statement(self._backend.schema, text)
