@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from hansard.follow import Follower
     from hansard.index.entry import StoreStats
     from hansard.index.finder import Index
-    from hansard.index.listing import SessionFilter
     from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.examination import Examination
     from hansard.upkeep.periodic import Keeper
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.resume import Ranking
+    from hansard.upkeep.survey import SessionFilter
     from hansard.upkeep.transfer_copy import CopyReport
     from hansard.upkeep.transfer_file import Source
     from hansard.upkeep.transfer_import import ImportReport
@@ -249,6 +249,15 @@ class _Caretaker:
             self._keeper.stop()
 
 
+def _ranking(index: "Index", filters: "SessionFilter") -> "Ranking":
+    """Return what the index says about which session is the newest."""
+    from hansard.upkeep.resume import Ranking
+
+    damaged = filters._replace(workspace=None, archived=None, damaged=True)
+    doubtful = index.sessions(damaged, order="id", limit=None, cursor=None).items
+    return Ranking(_newest(index, filters._replace(damaged=False)), [info.id for info in doubtful])
+
+
 def _newest(index: "Index", filters: "SessionFilter") -> Iterator[tuple[str, str]]:
     """Yield ids and times of sessions, the newest first: nearly always, the first one will do."""
     cursor = None
@@ -381,37 +390,17 @@ class Store:
         """
         from hansard.upkeep.resume import latest
 
-        search = partial(
-            latest,
-            self._backend,
-            workspace=workspace,
-            prefix=prefix,
-            archived=archived,
-            skip_damaged=skip_damaged,
+        filters = self._filters(
+            prefix=prefix, workspace=workspace, archived=None if archived else False
         )
+        search = partial(latest, self._backend, filters, skip_damaged=skip_damaged)
         index = existing(self._backend)
         try:
-            found = search(
-                ranking=None
-                if index is None
-                else self._ranking(index, prefix, workspace, archived=archived)
-            )
+            found = search(ranking=None if index is None else _ranking(index, filters))
         except BackendUnavailable:
             # Whatever is wrong with an index, the logs are there.
             found = search()
         return None if found is None else Session(self._backend, found)
-
-    def _ranking(
-        self, index: "Index", prefix: str, workspace: "Folder | None", *, archived: bool
-    ) -> "Ranking":
-        """Return what the index says about which session is the newest."""
-        from hansard.upkeep.resume import Ranking
-
-        filters = self._filters(prefix=prefix, where=None, workspace=workspace)
-        damaged = filters._replace(workspace=None, damaged=True)
-        doubtful = index.sessions(damaged, order="id", limit=None, cursor=None).items
-        filters = filters._replace(archived=None if archived else False, damaged=False)
-        return Ranking(_newest(index, filters), [info.id for info in doubtful])
 
     def sessions(
         self,
@@ -544,10 +533,9 @@ class Store:
         from hansard.index.listing import stamp
         from hansard.index.search import Sought
 
-        self._backend.check_open()
         sought = Sought(
             query.expression(text),
-            (self._backend.prefix, prefix),
+            self._filters(prefix=prefix),
             session,
             None if since is None else stamp(since),
             None if until is None else stamp(until),
@@ -579,20 +567,18 @@ class Store:
                 changed. Not by a scoped store.
         """
         from hansard.index import finder
-        from hansard.index.listing import SessionFilter
 
-        self._backend.check_open()
-        filters = SessionFilter(self._backend.prefix, prefix)
+        filters = self._filters(prefix=prefix)
         return finder.of(self._backend).stats(filters, progress=self._told(progress))
 
     def _filters(
         self,
         *,
-        where: "Mapping[str, Any] | None",
-        workspace: "Folder | None",
+        where: "Mapping[str, Any] | None" = None,
+        workspace: "Folder | None" = None,
         **others: Any,
     ) -> "SessionFilter":
-        from hansard.index.listing import SessionFilter
+        from hansard.upkeep.survey import SessionFilter
         from hansard.workspace import Match
 
         # Of a part of a store, nothing outside of it, whatever is asked for.
@@ -768,10 +754,9 @@ class Store:
 
         return prune(
             self._backend,
+            self._filters(prefix=prefix, workspace=workspace),
             older_than=older_than,
             keep_last=keep_last,
-            workspace=workspace,
-            prefix=prefix,
             dry_run=dry_run,
             all_workspaces=all_workspaces,
         )

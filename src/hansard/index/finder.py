@@ -29,9 +29,9 @@ from hansard.index.database import (
     release_all,
 )
 from hansard.index.entry import Hit, Page, StoreStats
-from hansard.index.listing import SessionFilter
 from hansard.index.search import Sought
 from hansard.log import disk
+from hansard.upkeep.survey import SessionFilter
 
 #: How often a question is asked of an index that has turned out to be damaged, and was made anew.
 _TRIES: Final = 3

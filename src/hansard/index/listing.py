@@ -11,7 +11,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from hansard.index.catalogue import label
 from hansard.index.database import Database
 from hansard.index.entry import Page, SessionInfo
 from hansard.state.collector import quiet_collector
+from hansard.upkeep.survey import SessionFilter
 from hansard.workspace import Match, Workspace
 
 #: What a listing can be sorted by, and the columns for it.
@@ -50,26 +51,6 @@ _SURROGATES: Final = 0xD800
 _BEHIND_SURROGATES: Final = 0xE000
 
 decode_infos = msgspec.json.Decoder(SessionInfo).decode_lines
-
-
-class SessionFilter(NamedTuple):
-    """Which sessions are wanted; a field that is not set matches all."""
-
-    #: Only sessions of this part of a store; others are not counted among the children either.
-    scope: str = ""
-    #: Only ids that begin so.
-    prefix: str = ""
-    #: The metadata that they have, or, where it is None, have not.
-    where: Mapping[str, Any] = {}
-    #: Something happened in it last at this time or later, and before this time.
-    since: datetime | None = None
-    until: datetime | None = None
-    #: The title has this in it, whatever the case.
-    title: str = ""
-    workspace: Match | None = None
-    parent: str | None = None
-    archived: bool | None = None
-    damaged: bool | None = None
 
 
 class _Cursor(msgspec.Struct, array_like=True):
@@ -240,11 +221,9 @@ def _simple(filters: SessionFilter) -> _Conditions:
 
 
 def _add_simple(found: _Conditions, filters: SessionFilter) -> None:
-    for prefix in filter(None, (filters.scope, filters.prefix)):
-        found.add("s.id >= ?", prefix)
-        end = behind(prefix)
-        if end is not None:
-            found.add("s.id < ?", end)
+    inside, values = within("s", filters)
+    if values:
+        found.add(inside, *values)
     for key, value in filters.where.items():
         if value is None:
             found.add("s.n NOT IN (SELECT n FROM label WHERE key = ?)", key)
@@ -271,6 +250,20 @@ def _add_workspace(database: Database, match: Match, found: _Conditions) -> None
     pairs = [pair for pair in named if match(Workspace(*pair))]
     either = " OR ".join(["(s.workspace = ? AND s.workspace_id IS ?)"] * len(pairs)) or "FALSE"
     found.add(f"({either})", *(value for pair in pairs for value in pair))
+
+
+def within(table: str, filters: SessionFilter) -> tuple[str, list[str]]:
+    """Return the condition that ids begin with scope and prefix, and its values."""
+    parts: list[str] = []
+    values: list[str] = []
+    for prefix in filter(None, (filters.scope, filters.prefix)):
+        parts.append(f"{table}.id >= ?")
+        values.append(prefix)
+        end = behind(prefix)
+        if end is not None:
+            parts.append(f"{table}.id < ?")
+            values.append(end)
+    return " AND ".join(parts) or "TRUE", values
 
 
 def behind(prefix: str) -> str | None:

@@ -17,9 +17,10 @@ from typing import Any, Final, NamedTuple
 
 from hansard.index.database import Database
 from hansard.index.entry import Hit
-from hansard.index.listing import behind
+from hansard.index.listing import within
 from hansard.index.text import CLOSE, OPEN, PART
 from hansard.index.words import Row
+from hansard.upkeep.survey import SessionFilter
 
 #: Behind every seq.
 _ALL: Final = 1 << 62
@@ -44,8 +45,8 @@ class Sought(NamedTuple):
 
     #: As FTS5 takes it: `query.expression`.
     expression: str
-    #: Only sessions whose ids begin so: all of these.
-    prefixes: tuple[str, ...] = ()
+    #: Only sessions with this scope and prefix.
+    filters: SessionFilter = SessionFilter()
     #: Only what this session shows.
     session: str | None = None
     #: Said at this time or later, and before this time: as events have it.
@@ -105,7 +106,7 @@ class _Shown:
     def __init__(self, database: Database, sought: Sought) -> None:
         self._database = database
         self._sought = sought
-        self._inside, self._range = _between("k", sought.prefixes)
+        self._inside, self._range = within("k", sought.filters)
         self._hidden: set[tuple[int, int]] | None = None
         self._talks: dict[str, _Talk | None] = {}
         #: By log, how what was said there is shown by others; of one session, how it is shown by that.
@@ -130,8 +131,8 @@ class _Shown:
     def _heirs(self) -> list[_Talk]:
         """Return the sessions that were forked from one that is not searched itself."""
         columns = ", ".join(f"k.{column}" for column in _Talk._fields)
-        if any(self._sought.prefixes):
-            outside = f"NOT p.living OR NOT ({_between('p', self._sought.prefixes)[0]})"
+        if self._range:
+            outside = f"NOT p.living OR NOT ({within('p', self._sought.filters)[0]})"
             rows = self._database.all(
                 f"SELECT {columns} FROM talk k JOIN talk p ON p.id = k.parent "  # noqa: S608 - our own names
                 f"WHERE k.living AND {self._inside} AND ({outside})",
@@ -164,7 +165,7 @@ class _Shown:
             at = None if at.parent is None else self._talk(at.parent)
 
     def _is_searched(self, talk: _Talk) -> bool:
-        return talk.living and all(talk.id.startswith(p) for p in self._sought.prefixes)
+        return talk.living and self._sought.filters.matches_id(talk.id)
 
     def _talk(self, session_id: str) -> _Talk | None:
         if session_id not in self._talks:
@@ -300,20 +301,6 @@ def rank(marked: str) -> float:
     length = len(marked) / _USUAL
     norm = _SATURATION * (1 - _BY_LENGTH + _BY_LENGTH * length)
     return sum(count * (_SATURATION + 1) / (count + norm) for count in counts.values())
-
-
-def _between(table: str, prefixes: tuple[str, ...]) -> tuple[str, list[str]]:
-    """Return the condition that ids begin so, and its values."""
-    parts: list[str] = []
-    values: list[str] = []
-    for prefix in filter(None, prefixes):
-        parts.append(f"{table}.id >= ?")
-        values.append(prefix)
-        end = behind(prefix)
-        if end is not None:
-            parts.append(f"{table}.id < ?")
-            values.append(end)
-    return " AND ".join(parts) or "TRUE", values
 
 
 def _marked(raw: str) -> tuple[str, tuple[tuple[int, int], ...]]:

@@ -23,8 +23,8 @@ from hansard.errors import (
 from hansard.event.kinds import SESSION_PRUNED
 from hansard.state.activity import latest_activity
 from hansard.upkeep.retention import announce, refusals_recorded
-from hansard.upkeep.survey import DAMAGED, UNREADABLE, Claims, Own, Survey, origin_of
-from hansard.workspace import Folder, Match
+from hansard.upkeep.survey import DAMAGED, UNREADABLE, Claims, Own, SessionFilter, Survey, origin_of
+from hansard.workspace import Match
 
 
 class PruneReport(msgspec.Struct, frozen=True):
@@ -43,11 +43,10 @@ class PruneReport(msgspec.Struct, frozen=True):
 
 def prune(
     backend: Backend,
+    filters: SessionFilter,
     *,
     older_than: timedelta | float,
     keep_last: int = 0,
-    workspace: Folder | None = None,
-    prefix: str = "",
     dry_run: bool = False,
     all_workspaces: bool = False,
 ) -> PruneReport:
@@ -55,12 +54,11 @@ def prune(
     seconds = _check_age(older_than)
     if type(keep_last) is not int or keep_last < 0:
         raise ValueError(f"keep_last must be a number of sessions, 0 or more, not {keep_last!r}")
-    if workspace is not None and all_workspaces:
+    if filters.workspace is not None and all_workspaces:
         raise ValueError("give one workspace, or all_workspaces=True, not both")
     if not dry_run and backend.read_only:
         raise ReadOnly(f"{backend.where}: opened read-only; only a dry run works here")
-    match = None if workspace is None else Match(workspace)
-    plan = _Plan(backend, prefix, match, all_workspaces=all_workspaces)
+    plan = _Plan(backend, filters, all_workspaces=all_workspaces)
     plan.keep_young(_cutoff(seconds))
     plan.keep_newest(keep_last)
     plan.keep_busy()
@@ -69,8 +67,8 @@ def prune(
         facts = {
             "older_than": seconds,
             "keep_last": keep_last,
-            "prefix": prefix,
-            "workspace": None if match is None else match.path,
+            "prefix": filters.prefix,
+            "workspace": None if filters.workspace is None else filters.workspace.path,
             "all_workspaces": all_workspaces,
         }
         for session_id in order:
@@ -105,9 +103,7 @@ class _Plan:
         kept: those that stay, each with its reason.
     """
 
-    def __init__(
-        self, backend: Backend, prefix: str, match: Match | None, *, all_workspaces: bool
-    ) -> None:
+    def __init__(self, backend: Backend, filters: SessionFilter, *, all_workspaces: bool) -> None:
         self.doomed: dict[str, Own] = {}
         self.kept: dict[str, str] = {}
         self._backend = backend
@@ -116,8 +112,7 @@ class _Plan:
         self._children: dict[str, list[str]] = {}
         self._parents: dict[str, str] = {}
         survey = Survey(backend)
-        found = [found for found in backend.ids() if found.startswith(prefix)]
-        for session_id in found:
+        for session_id in list(filter(filters.matches_id, backend.ids())):
             try:
                 own = survey.own(session_id)
                 if own is not None:
@@ -125,7 +120,7 @@ class _Plan:
                         session_id,
                         own,
                         survey.claims(session_id),
-                        match,
+                        filters.workspace,
                         anywhere=all_workspaces,
                     )
             except SessionDeleted:

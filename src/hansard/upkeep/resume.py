@@ -14,8 +14,7 @@ from hansard.event.envelope import Event
 from hansard.event.kinds import CONTROL
 from hansard.state import fold, lineage
 from hansard.state.activity import HOUSEKEEPING
-from hansard.upkeep.survey import UNREADABLE, Claims, Survey
-from hansard.workspace import Folder, Match
+from hansard.upkeep.survey import UNREADABLE, Claims, SessionFilter, Survey
 
 
 class Ranking(NamedTuple):
@@ -29,10 +28,8 @@ class Ranking(NamedTuple):
 
 def latest(
     backend: Backend,
+    filters: SessionFilter,
     *,
-    workspace: Folder | None = None,
-    prefix: str = "",
-    archived: bool = False,
     skip_damaged: bool = False,
     ranking: Ranking | None = None,
 ) -> str | None:
@@ -40,13 +37,13 @@ def latest(
 
     `ranking`: where to look first, instead of at all sessions.
     """
-    search = _Search(backend, None if workspace is None else Match(workspace), archived=archived)
+    search = _Search(backend, filters)
     try:
         best = None if ranking is None else search.best_of(ranking)
     except _Untrue:
         ranking = None
     if ranking is None:
-        best = search.best(found for found in backend.ids() if found.startswith(prefix))
+        best = search.best(filter(filters.matches_id, backend.ids()))
     if not skip_damaged:
         search.report("" if best is None else best[0])
     return None if best is None else best[1]
@@ -59,10 +56,10 @@ class _Untrue(Exception):
 class _Search:
     """One search; remembers what could not be read on the way."""
 
-    def __init__(self, backend: Backend, match: Match | None, *, archived: bool) -> None:
+    def __init__(self, backend: Backend, filters: SessionFilter) -> None:
         self._backend = backend
-        self._match = match
-        self._archived = archived
+        self._match = filters.workspace
+        self._archived = filters.archived is None
         self._survey = Survey(backend)
         self._unreadable: dict[str, HansardError] = {}
 

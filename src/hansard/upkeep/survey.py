@@ -1,12 +1,13 @@
-"""Look at sessions from outside: where each stands, where it belongs, and what it was forked from.
+"""Look at sessions from outside: which are wanted, where each is, and what it was forked from.
 
-Above: `resume`, `retention`.  Below: `workspace`, `state`, `backend.contract`.
+Above: `resume`, `retention`, `index`.  Below: `workspace`, `state`, `backend.contract`.
 What a fork says about itself, it says through those it was forked from. Each session is read once for all its
 descendants, without recursion, so a chain of thousands costs thousands and not their square.
 """
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from hansard import workspace as workspaces
 from hansard.backend.contract import Backend, Finding, Log
@@ -15,7 +16,7 @@ from hansard.event.envelope import Event
 from hansard.event.kinds import SESSION_FORKED, SessionForked
 from hansard.state import fold, lineage, redaction
 from hansard.state.activity import last_activity
-from hansard.workspace import Workspace
+from hansard.workspace import Match, Workspace
 
 #: What it means that a session cannot be read: it is damaged, or the system refuses it, now or for good.
 DAMAGED: Final = (Damaged, UnknownFormat, UnsafePath)
@@ -23,6 +24,30 @@ UNREADABLE: Final = (*DAMAGED, DiskFailed)
 
 #: The metadata that keep a session from being pruned.
 PINNED: Final = "pinned"
+
+
+class SessionFilter(NamedTuple):
+    """Which sessions are wanted; a field that is not set matches all."""
+
+    #: Only sessions of this part of a store; others are not counted among the children either.
+    scope: str = ""
+    #: Only ids that begin so.
+    prefix: str = ""
+    #: The metadata that they have, or, where it is None, have not.
+    where: Mapping[str, Any] = {}
+    #: Something happened in it last at this time or later, and before this time.
+    since: datetime | None = None
+    until: datetime | None = None
+    #: The title has this in it, whatever the case.
+    title: str = ""
+    workspace: Match | None = None
+    parent: str | None = None
+    archived: bool | None = None
+    damaged: bool | None = None
+
+    def matches_id(self, session_id: str) -> bool:
+        """Return whether an id begins with scope and prefix."""
+        return session_id.startswith(self.scope) and session_id.startswith(self.prefix)
 
 
 class Own(NamedTuple):
