@@ -26,13 +26,12 @@ from hansard.backend.contract import (
 from hansard.backend.postgres import condition, schema, statements
 from hansard.backend.postgres.address import Address
 from hansard.backend.postgres.ahead import Ahead
-from hansard.backend.postgres.append import Writer, deleted
+from hansard.backend.postgres.append import Writer, deleted, session_number
 from hansard.backend.postgres.connections import Connections
 from hansard.backend.postgres.cursors import PostgresCursors
 from hansard.backend.postgres.faults import Lost
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.marks import Marks
-from hansard.backend.postgres.pending import session_number
 from hansard.backend.postgres.reads import Reads
 from hansard.backend.postgres.sizes import Sizes
 from hansard.backend.postgres.staging import PostgresStage

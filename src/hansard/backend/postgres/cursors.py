@@ -22,9 +22,9 @@ from psycopg.types.numeric import Int8
 from hansard.backend.contract import Cursor
 from hansard.backend.cursors import OpenCursor, closed
 from hansard.backend.postgres import faults, statements
+from hansard.backend.postgres.append import session_number
 from hansard.backend.postgres.connections import unlock_all
 from hansard.backend.postgres.faults import Lost
-from hansard.backend.postgres.pending import session_number
 from hansard.backend.postgres.pooled import Connection
 from hansard.backend.postgres.schema import lock_number
 from hansard.errors import HansardError, LockTimeout

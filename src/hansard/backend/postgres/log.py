@@ -22,8 +22,7 @@ from hansard.backend.contract import (
     attempt,
 )
 from hansard.backend.postgres import compaction, statements
-from hansard.backend.postgres.append import Writer, deleted
-from hansard.backend.postgres.pending import PendingInsert, session_number
+from hansard.backend.postgres.append import PendingInsert, Writer, deleted, session_number
 from hansard.backend.postgres.reads import Purged, Standing
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec

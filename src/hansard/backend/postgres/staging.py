@@ -14,9 +14,8 @@ from psycopg.types.numeric import Int8
 
 from hansard.backend.contract import AppendRequest, Stage, key_used, nothing_staged
 from hansard.backend.postgres import faults, statements
-from hansard.backend.postgres.append import deleted
+from hansard.backend.postgres.append import PendingInsert, deleted, session_number
 from hansard.backend.postgres.faults import Lost
-from hansard.backend.postgres.pending import PendingInsert, session_number
 from hansard.backend.postgres.pooled import Connection
 from hansard.errors import BackendUnavailable, SessionExists
 from hansard.event.envelope import NewEvent
