@@ -7,7 +7,7 @@ place has one number in all of them. What an ancestor did after the fork does no
 redactions.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from hansard.backend.contract import (
