@@ -129,7 +129,7 @@ class NothingToImport(HansardError, ValueError):
     """There is nothing at the path that can be imported as this kind: nothing was changed.
 
     Attributes:
-        report: what was found wrong: a `hansard.importers.Report`.
+        report: what is wrong: a `hansard.importers.Report`.
     """
 
     def __init__(self, message: str, *, report: Any) -> None:

@@ -13,7 +13,7 @@ from hansard.errors import InvalidEvent
 from hansard.event import codec
 from tests.attack.forging import Forged, plant, with_a_good_session
 from tests.cli.running import hansard as command
-from tests.importers.trees import KEY
+from tests.importers.sources import KEY
 
 #: An object in which the first of two values is one that redaction would find.
 HIDING = f'{{"message":{{"role":"user","content":"{KEY}","content":"hi"}}}}'
@@ -154,7 +154,7 @@ def test_importers_report_a_duplicate_key_and_import_the_rest(tmp_path: Path) ->
     wanted = {"claude-code": 2, "workspace": 1, "openai-agents": 1}
     for kind, path in sources.items():
         with hansard.open("memory:") as store:
-            report = importers.bring(store, kind, path)
+            report = importers.import_sessions(store, kind, path)
             (one,) = report.imported
             assert len(store.session(one.session).messages(view="history")) == wanted[kind]
             (problem,) = report.skipped

@@ -65,7 +65,7 @@ def reimported(
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
     other = hansard.open("memory:")
-    report = importers.bring(other, READERS[kind], path)
+    report = importers.import_sessions(other, READERS[kind], path)
     assert report.skipped == []
     (only,) = report.sessions
     return other.session(only.session)

@@ -14,9 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from tests.importers.sources import FIXTURES, entry
 from tests.importers.test_a3s_code import data as a3s_data
 from tests.importers.test_codex import head, line, path_of, rollout
-from tests.importers.trees import FIXTURES, entry
 
 #: By the name of a file: JSON, lines of JSON, or tables with their columns and rows.
 Sample = dict[str, Any]

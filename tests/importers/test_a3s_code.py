@@ -8,14 +8,7 @@ import pytest
 
 import hansard
 from hansard import importers
-from tests.importers.trees import KEY, contents, write
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    """Return an empty store."""
-    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as opened:
-        yield opened
+from tests.importers.sources import KEY, contents, problems, write
 
 
 def data(session_id: str = "session-1", **more: Any) -> dict[str, Any]:
@@ -86,7 +79,7 @@ def test_a_session_comes_in_with_its_settings_and_no_key(
     root = tmp_path / "source"
     write(root / "session-1.json", data())
     before = contents(root)
-    report = importers.bring(store, "a3s-code", root)
+    report = importers.import_sessions(store, "a3s-code", root)
     assert report.skipped == []
     session = store.session("session-1")
     assert session.messages(view="history") == data()["messages"]
@@ -104,7 +97,7 @@ def test_a_session_comes_in_with_its_settings_and_no_key(
     assert state.updated == "2026-01-02T03:05:00.000000Z"
     assert contents(root) == before
     store.close()
-    kept = b"".join(one[2] for one in contents(tmp_path / "store").values())
+    kept = b"".join(one[-1] for one in contents(tmp_path / "store").values())
     assert KEY.encode() not in kept
     assert b"system_prompt" in kept
 
@@ -126,16 +119,16 @@ def test_an_envelope_is_opened(store: hansard.Store, tmp_path: Path) -> None:
     write(root / "sessions" / "id_new.json", {**envelope, "schema_version": 2})
     write(root / "loop_checkpoints" / "id_x.json", {"step": 1})
     write(root / "writer_lease.json", {"epoch": 1})
-    report = importers.bring(store, "a3s-code", tmp_path / "source")
+    report = importers.import_sessions(store, "a3s-code", tmp_path / "source")
     assert [one.session for one in report.imported] == ["s/1"]
-    assert [problem.where for problem in report.skipped] == ["v1/sessions/id_new.json"]
+    assert problems(report) == ["v1/sessions/id_new.json"]
     assert "version 2" in report.skipped[0].what
     beside = [
         event for event in store.session("s/1").events() if event.kind == "x.a3s-code.artifacts"
     ]
     assert beside[0].data == {"records": [{"uri": "a", "content": "kept"}]}
     store.close()
-    assert KEY.encode() not in b"".join(one[2] for one in contents(tmp_path / "store").values())
+    assert KEY.encode() not in b"".join(one[-1] for one in contents(tmp_path / "store").values())
 
 
 def test_a_session_that_grew_is_continued_and_counted_once(
@@ -149,15 +142,15 @@ def test_a_session_that_grew_is_continued_and_counted_once(
     whole = data()
     short = {**whole, "messages": whole["messages"][:2], "cost_records": whole["cost_records"][:1]}
     path = write(root / "session-1.json", short)
-    importers.bring(store, "a3s-code", root)
+    importers.import_sessions(store, "a3s-code", root)
     write(path, whole)
-    report = importers.bring(store, "a3s-code", root)
+    report = importers.import_sessions(store, "a3s-code", root)
     assert [(one.outcome, one.new) for one in report.sessions] == [("continued", 3)]
     session = store.session("session-1")
     assert session.messages(view="history") == whole["messages"]
     assert session.state().usage["m-1"].cost == 0.75
     write(path, {**whole, "messages": whole["messages"][2:]})
-    again = importers.bring(store, "a3s-code", root)
+    again = importers.import_sessions(store, "a3s-code", root)
     assert "has changed since" in again.skipped[0].what
     assert session.messages(view="history") == whole["messages"]
 
@@ -173,9 +166,9 @@ def test_what_is_no_session_is_reported(
     root = tmp_path / "source"
     write(root / "good.json", data("good", messages=[None, *data()["messages"]], cost_records=[7]))
     write(root / "wrong.json", data(**wrong))
-    report = importers.bring(store, "a3s-code", root)
+    report = importers.import_sessions(store, "a3s-code", root)
     assert [one.session for one in report.imported] == ["good"]
-    assert [problem.where for problem in report.skipped] == [
+    assert problems(report) == [
         "good.json:cost_records[0]",
         "good.json:messages[0]",
         "wrong.json",

@@ -15,7 +15,7 @@ from claude_agent_sdk import get_session_messages, get_subagent_messages, list_s
 import hansard
 from hansard import exporters, importers
 from hansard.adapters.claude_agent import HansardSessionStore
-from tests.importers.evidence import bring, problems, texts, write_lines
+from tests.importers.sources import import_new, problems, texts, write_lines
 
 Entry = dict[str, Any]
 
@@ -77,7 +77,7 @@ class Transcript:
     def write(self, folder: Path, *more: Any) -> Path:
         """Write the transcript where Claude Code has it, and more lines behind it."""
         path = folder / "projects" / PROJECT / f"{self.id}.jsonl"
-        return write_lines(path, [*self.entries, *more])
+        return write_lines(path, *self.entries, *more)
 
 
 def call(name: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def test_a_transcript_is_read_natively_and_entry_for_entry(home: Path) -> None:
     made.add("system", subtype="turn_duration", durationMs=12)
     made.answer("No.")
     path = made.write(home, {"type": "custom-title", "customTitle": "Rain", "sessionId": made.id})
-    store, report = bring("claude-code", path)
+    store, report = import_new("claude-code", path)
     session = store.session(f"claude/{PROJECT}/{made.id}")
     assert [one.session for one in report.imported] == [session.id]
     assert report.skipped == []
@@ -140,7 +140,7 @@ def test_an_answer_in_several_entries_counts_once(home: Path) -> None:
     made.answer("a", answer="msg_1")
     made.answer("b", answer="msg_1")
     made.entries[-1]["message"]["usage"]["output_tokens"] = 9
-    store, _ = bring("claude-code", made.write(home))
+    store, _ = import_new("claude-code", made.write(home))
     usage = store.session(f"claude/{PROJECT}/{made.id}").usage
     assert [(one.input_tokens, one.output_tokens) for one in usage.values()] == [(15, 9)]
 
@@ -154,11 +154,11 @@ def test_going_back_is_a_revert_that_loses_nothing(home: Path) -> None:
     made.answer("second")
     made.ask("two, but better", parent=place)
     made.answer("third")
-    store, report = bring("claude-code", made.write(home))
+    store, report = import_new("claude-code", made.write(home))
     session = store.session(f"claude/{PROJECT}/{made.id}")
-    assert texts(session.messages()) == ["one", "first", "two, but better", "third"]
+    assert texts(store, session.id, "model") == ["one", "first", "two, but better", "third"]
     assert contents(session) == seen(made)
-    assert texts(session.messages(view="history")) == [
+    assert texts(store, session.id) == [
         *("one", "first", "two", "second"),
         *("two, but better", "third"),
     ]
@@ -176,7 +176,7 @@ def test_a_turn_with_parallel_calls_is_one_piece(home: Path) -> None:
     made.result("c2", "wet", parent=second)
     made.answer("Ulm is dry.")
     made.ask("thanks")
-    store, _ = bring("claude-code", made.write(home))
+    store, _ = import_new("claude-code", made.write(home))
     session = store.session(f"claude/{PROJECT}/{made.id}")
     assert "session.reverted" not in {event.kind for event in session.events()}
     assert sorted(map(str, contents(session))) == sorted(map(str, seen(made)))
@@ -193,11 +193,11 @@ def test_a_compaction_is_a_summary_and_the_history_stays(home: Path) -> None:
     made.ask("They said one and first.", isCompactSummary=True)
     made.ask("two")
     made.answer("second")
-    store, _ = bring("claude-code", made.write(home))
+    store, _ = import_new("claude-code", made.write(home))
     session = store.session(f"claude/{PROJECT}/{made.id}")
-    assert texts(session.messages()) == ["They said one and first.", "two", "second"]
+    assert texts(store, session.id, "model") == ["They said one and first.", "two", "second"]
     assert contents(session) == seen(made)
-    assert texts(session.messages(view="history"))[:2] == ["one", "first"]
+    assert texts(store, session.id)[:2] == ["one", "first"]
     assert loaded(store, made.id) == made.entries
 
 
@@ -211,13 +211,13 @@ def test_sidechains_and_subagents_are_kept_apart(home: Path) -> None:
     agent = Transcript(sidechain=True)
     agent.ask("go and look")
     agent.answer("I looked")
-    write_lines(path.with_suffix("") / "subagents" / "agent-a1.jsonl", agent.entries)
+    write_lines(path.with_suffix("") / "subagents" / "agent-a1.jsonl", *agent.entries)
     sidecar = path.with_suffix("") / "subagents" / "agent-a1.meta.json"
     sidecar.write_text('{"agentType": "scout", "toolUseId": "c1"}')
-    store, report = bring("claude-code", home / "projects")
+    store, report = import_new("claude-code", home / "projects")
     assert (len(report.imported), report.skipped) == (2, [])
     session = store.session(f"claude/{PROJECT}/{made.id}")
-    assert texts(session.messages()) == ["one", "first"]
+    assert texts(store, session.id, "model") == ["one", "first"]
     assert loaded(store, made.id) == made.entries
     assert list_subagents(made.id) == ["a1"]
     child = store.session(f"{session.id}/subagents/agent-a1")
@@ -234,9 +234,9 @@ def test_links_are_not_followed_and_secrets_in_entries_stay(home: Path, tmp_path
     made.ask("one")
     made.ask(f"my key is {KEY}", isSidechain=True, parent=None)
     path = made.write(home)
-    outside = write_lines(tmp_path / "outside.jsonl", made.entries)
+    outside = write_lines(tmp_path / "outside.jsonl", *made.entries)
     (path.parent / f"{uuid.uuid4()}.jsonl").symlink_to(outside)
-    store, report = bring("claude-code", home / "projects")
+    store, report = import_new("claude-code", home / "projects")
     assert len(report.imported) == len(report.skipped) == 1
     assert "symbolic link" in report.skipped[0].what
     assert loaded(store, made.id) == made.entries
@@ -249,7 +249,7 @@ def test_damaged_lines_are_reported_and_the_others_come(home: Path) -> None:
     made.answer("first")
     other = {**made.entries[0], "message": {"role": "user", "content": "something else"}}
     path = made.write(home, made.entries[1], other, "[]", {"no": "type"}, '{"type": "user", "mess')
-    store, report = bring("claude-code", path)
+    store, report = import_new("claude-code", path)
     name = path.name
     assert sorted(problems(report)) == sorted(f"{name}:{line}" for line in (4, 5, 6, 7))
     assert loaded(store, made.id) == made.entries
@@ -262,21 +262,21 @@ def test_a_transcript_that_grew_is_continued(home: Path) -> None:
     place = made.answer("first")
     made.ask("two")
     path = made.write(home)
-    store, _ = bring("claude-code", path)
-    assert importers.bring(store, "claude-code", path).present
+    store, _ = import_new("claude-code", path)
+    assert importers.import_sessions(store, "claude-code", path).present
     made.ask("two, but better", parent=place)
     made.write(home)
-    assert len(importers.bring(store, "claude-code", path).continued) == 1
+    assert len(importers.import_sessions(store, "claude-code", path).continued) == 1
     session = store.session(f"claude/{PROJECT}/{made.id}")
-    assert texts(session.messages()) == ["one", "first", "two, but better"]
+    assert texts(store, session.id, "model") == ["one", "first", "two, but better"]
     assert contents(session) == seen(made)
 
 
 def test_nothing_valid_is_an_error(home: Path) -> None:
     """N-80: a source of nothing, of nulls or of empty objects is refused, and untouched."""
-    path = write_lines(home / "projects" / PROJECT / "x.jsonl", ["null", "{}", "[]", '{"k": null}'])
+    path = write_lines(home / "projects" / PROJECT / "x.jsonl", "null", "{}", "[]", '{"k": null}')
     with pytest.raises(importers.NothingToImport) as caught:
-        bring("claude-code", path)
+        import_new("claude-code", path)
     assert len(caught.value.report.skipped) >= 4
 
 
@@ -317,7 +317,7 @@ def test_random_transcripts_are_what_the_sdk_sees(home: Path, rng: random.Random
         made = grown(rng)
         path = made.write(home)
         store = hansard.open("memory:")
-        importers.bring(store, "claude-code", path)
+        importers.import_sessions(store, "claude-code", path)
         session = store.session(f"claude/{PROJECT}/{made.id}")
         # Results of calls that ran side by side stand in the order in which they came.
         assert sorted(map(str, contents(session))) == sorted(map(str, seen(made)))

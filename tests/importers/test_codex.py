@@ -15,7 +15,7 @@ from zstandard import ZstdCompressor
 import hansard
 from hansard import exporters, importers
 from hansard.adapters.openai_agents import HansardSession
-from tests.importers.evidence import bring, problems, texts, write_lines
+from tests.importers.sources import import_new, problems, texts, write_lines
 
 Line = dict[str, Any]
 
@@ -101,13 +101,13 @@ def test_a_rollout_comes_in_and_goes_out_line_for_line(
 ) -> None:
     """N-60, N-64: items are read by the OpenAI adapter as they are, and the export has every line again."""
     made = rollout(name)
-    path = write_lines(path_of(tmp_path, name), made)
+    path = write_lines(path_of(tmp_path, name), *made)
     if compressed:
         content = ZstdCompressor().compress(path.read_bytes())
         path.unlink()
         path = path.with_name(path.name + ".zst")
         path.write_bytes(content)
-    store, report = bring("codex", tmp_path / "sessions")
+    store, report = import_new("codex", tmp_path / "sessions")
     assert [one.session for one in report.imported] == [name]
     assert report.skipped == []
     assert native(store, name) == [one["payload"] for one in made if one["type"] == "response_item"]
@@ -119,8 +119,8 @@ def test_a_rollout_comes_in_and_goes_out_line_for_line(
     assert [{**one, "timestamp": one["timestamp"].replace("000Z", "Z")} for one in told] == made
     # What was exported is imported again as the same.
     other = hansard.open("memory:")
-    again = write_lines(tmp_path / "again" / f"{name}.jsonl", told)
-    importers.bring(other, "codex", again)
+    again = write_lines(tmp_path / "again" / f"{name}.jsonl", *told)
+    importers.import_sessions(other, "codex", again)
     assert other.session(name).messages() == session.messages()
 
 
@@ -140,10 +140,10 @@ def test_a_compaction_is_a_summary_and_the_history_stays(tmp_path: Path, name: s
         line("compacted", 12, message="", replacement_history=replaced),
         said(13, "user", "Go on."),
     ]
-    store, _ = bring("codex", write_lines(path_of(tmp_path, name), made))
+    store, _ = import_new("codex", write_lines(path_of(tmp_path, name), *made))
     session = store.session(name)
-    assert texts(session.messages()) == ["They looked.", "Go on."]
-    assert "What is here?" in texts(session.messages(view="history"))
+    assert texts(store, session.id, "model") == ["They looked.", "Go on."]
+    assert "What is here?" in texts(store, session.id)
     out = b"".join(exporters.export(session, "codex", redacted=False)).splitlines()
     assert [json.loads(one)["type"] for one in out] == [one["type"] for one in made]
 
@@ -154,9 +154,9 @@ def test_a_copied_fork_shares_what_it_was_forked_from(tmp_path: Path, name: str)
     child = str(uuid.uuid4())
     copied = [{**one, "timestamp": "2026-03-01T00:00:00.000Z"} for one in made[:7]]
     forked = [head(child, forked_from_id=name), *copied, said(20, "user", "Another way.")]
-    write_lines(path_of(tmp_path, name), made)
-    write_lines(path_of(tmp_path, child), forked)
-    store, report = bring("codex", tmp_path / "sessions")
+    write_lines(path_of(tmp_path, name), *made)
+    write_lines(path_of(tmp_path, child), *forked)
+    store, report = import_new("codex", tmp_path / "sessions")
     assert report.skipped == []
     fork = store.session(child)
     assert fork.parent == name
@@ -174,22 +174,22 @@ def test_a_rollout_may_go_on_from_another(tmp_path: Path, name: str) -> None:
     child = str(uuid.uuid4())
     base = {"thread_id": name, "end_ordinal_exclusive": 4}
     own = [head(child, history_base=base), said(20, "user", "Another way.")]
-    write_lines(path_of(tmp_path, name), made)
-    alone = write_lines(path_of(tmp_path, child), own)
-    store, report = bring("codex", tmp_path / "sessions")
+    write_lines(path_of(tmp_path, name), *made)
+    alone = write_lines(path_of(tmp_path, child), *own)
+    store, report = import_new("codex", tmp_path / "sessions")
     assert report.skipped == []
-    assert texts(store.session(child).messages()) == ["What is here?", "Another way."]
+    assert texts(store, child, "model") == ["What is here?", "Another way."]
     assert store.session(child).parent == name
-    other, report = bring("codex", alone)
-    assert texts(other.session(child).messages()) == ["Another way."]
+    other, report = import_new("codex", alone)
+    assert texts(other, child, "model") == ["Another way."]
     assert len(report.skipped) == 1
 
 
 def test_damaged_lines_are_reported_and_the_others_come(tmp_path: Path, name: str) -> None:
     """N-33, N-81: a torn line and a line without a payload are named by their numbers."""
     made = rollout(name)
-    path = write_lines(path_of(tmp_path, name), [*made[:3], {"type": "x"}, *made[3:], '{"timesta'])
-    store, report = bring("codex", path)
+    path = write_lines(path_of(tmp_path, name), *made[:3], {"type": "x"}, *made[3:], '{"timesta')
+    store, report = import_new("codex", path)
     assert [place.rpartition(":")[2] for place in problems(report)] in (["4", "12"], ["12", "4"])
     assert len(native(store, name)) == 5
 
@@ -205,15 +205,15 @@ def test_nothing_valid_is_an_error(tmp_path: Path, name: str, content: bytes) ->
     path = path.with_name(path.name + ".zst") if content.startswith(b"\x28") else path
     path.write_bytes(content)
     with pytest.raises(importers.NothingToImport):
-        bring("codex", path)
+        import_new("codex", path)
 
 
 def test_a_rollout_that_grew_is_continued(tmp_path: Path, name: str) -> None:
     """N-84, N-88: a second import changes nothing; what was added since is appended."""
     made = rollout(name)
-    path = write_lines(path_of(tmp_path, name), made[:5])
-    store, _ = bring("codex", path)
-    assert importers.bring(store, "codex", path).present
-    write_lines(path, made)
-    assert len(importers.bring(store, "codex", path).continued) == 1
+    path = write_lines(path_of(tmp_path, name), *made[:5])
+    store, _ = import_new("codex", path)
+    assert importers.import_sessions(store, "codex", path).present
+    write_lines(path, *made)
+    assert len(importers.import_sessions(store, "codex", path).continued) == 1
     assert native(store, name) == [one["payload"] for one in made if one["type"] == "response_item"]

@@ -7,7 +7,7 @@ import pytest
 from hansard.importers import KINDS
 from tests.cli.running import hansard
 from tests.cli.terminal import Terminal
-from tests.importers.trees import session_file
+from tests.importers.sources import session_file
 
 FIRST = "0a1b2c3d_20260102_030405"
 
@@ -38,7 +38,7 @@ def test_the_command_imports_and_says_what_it_did(tmp_path: Path) -> None:
     third = hansard(*words, store=tmp_path / "store")
     assert third.code == 1
     assert third.out == "1 session there already\n"
-    assert "0a1b2c3d_20260303_030405.json: no JSON" in third.err
+    assert "0a1b2c3d_20260303_030405.json: not JSON" in third.err
 
 
 def test_nothing_to_import_is_a_failure(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_nothing_to_import_is_a_failure(tmp_path: Path) -> None:
     path.write_text('{"k": null}')
     done = hansard("import", "workspace", path, store=tmp_path / "store")
     assert (done.code, done.out) == (1, "")
-    assert f"{FIRST}.json: no session" in done.err
-    assert "nothing in it can be imported as workspace" in done.err
+    assert f"{FIRST}.json: not a session" in done.err
+    assert "nothing can be imported as workspace" in done.err
     assert path.read_text() == '{"k": null}'
 
 

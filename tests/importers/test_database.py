@@ -13,7 +13,7 @@ import pytest
 from hansard.importers import database
 from hansard.importers.source import Files, Unreadable
 from tests.attack.forging import confined
-from tests.importers.evidence import untouched
+from tests.importers.sources import untouched
 
 
 def rows_of(path: Path) -> list[tuple[object, ...]]:
@@ -222,7 +222,7 @@ def test_a_log_that_is_begun_anew_each_time_is_an_error(tmp_path: Path) -> None:
     with closing(full(path)) as writer:
         files = Overtaken(path, writer, "TRUNCATE", 10**9)
         with (
-            pytest.raises(Unreadable, match="when its program rests"),
+            pytest.raises(Unreadable, match="when its program is idle"),
             database.opened(files, path),
         ):
             pass
@@ -231,9 +231,9 @@ def test_a_log_that_is_begun_anew_each_time_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("beside", "content", "why"),
     [
-        ("", b"no database at all", "no SQLite database"),
-        ("", b"SQLite format 3\0" + b"\xff" * 4096, "no SQLite database that can be read"),
-        ("-journal", b"\xd9\xd5\x05\xf9 hot", "in the middle of that"),
+        ("", b"no database at all", "not a SQLite database"),
+        ("", b"SQLite format 3\0" + b"\xff" * 4096, "not a readable SQLite database"),
+        ("-journal", b"\xd9\xd5\x05\xf9 hot", "an unfinished change"),
     ],
 )
 def test_what_cannot_be_trusted_is_refused(
@@ -269,7 +269,7 @@ def test_only_plain_tables_are_read(tmp_path: Path, name: str) -> None:
             connection.execute("INSERT INTO t (a) VALUES (40000000)")
         connection.commit()
     with database.opened(Files(tmp_path), path) as connection:
-        found = database.columns(connection)
+        found = connection.tables
     assert found["u"] == {"a"}
     assert "t" not in found
 
@@ -284,10 +284,10 @@ def test_a_view_is_refused_and_reported(tmp_path: Path) -> None:
         connection.commit()
     files = Files(tmp_path)
     with database.opened(files, path) as connection:
-        assert list(database.rows(files, "t", connection, "SELECT a FROM t")) == []
-        assert list(database.rows(files, "u", connection, "SELECT a FROM u")) == [(1,)]
+        assert list(connection.rows("t", "SELECT a FROM t")) == []
+        assert list(connection.rows("u", "SELECT a FROM u")) == [(1,)]
     (problem,) = files.problems
-    assert problem.where == "t"
+    assert problem.where == "x.db:t"
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ from hansard.importers import database, source
 tempfile.tempdir = sys.argv[2]
 files = source.Files(sys.argv[1])
 with database.opened(files, pathlib.Path(sys.argv[1], "x.db")) as connection:
-    print(database.columns(connection))
+    print(connection.tables)
     print(sum(p.stat().st_blocks * 512 for p in pathlib.Path(sys.argv[2]).rglob("*")) < 200_000)
 """
     (tmp_path / "private").mkdir()
@@ -386,7 +386,7 @@ def test_pages_that_are_listed_many_times_end(
     files = Files(tmp_path)
     monkeypatch.setattr(database, "AGAIN", 0)
     with database.opened(files, path) as connection:
-        found = sum(1 for _ in database.rows(files, "t", connection, "SELECT a FROM t"))
+        found = sum(1 for _ in connection.rows("t", "SELECT a FROM t"))
     assert 0 < found < 1_000
     assert "more than it can hold" in files.problems[0].what
 

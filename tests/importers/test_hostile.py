@@ -12,11 +12,10 @@ import pytest
 
 import hansard
 from hansard import importers
-from hansard.importers import claude_tree, source
+from hansard.importers import claude_code, source
 from tests.importers import hostile
 from tests.importers import test_codex as codex
-from tests.importers.evidence import write_lines
-from tests.importers.trees import entry
+from tests.importers.sources import entry, write_lines
 
 #: Cases of each kind, and each way of changing it.
 CASES = 40
@@ -31,7 +30,7 @@ def test_a_source_with_something_wrong_in_it_stops_nothing_else(
     with hansard.open("memory:") as store:
         root = tmp_path / "good"
         hostile.written(root, make(hostile.GOOD))
-        report = importers.bring(store, kind, root)
+        report = importers.import_sessions(store, kind, root)
         assert not report.skipped
         wanted = {one.session: one.items for one in report.imported}
     for number in range(CASES):
@@ -44,7 +43,7 @@ def test_a_source_with_something_wrong_in_it_stops_nothing_else(
         else:
             hostile.written(root, hostile.changed(evil, rng))
         with hansard.open("memory:") as store:
-            report = importers.bring(store, kind, root)
+            report = importers.import_sessions(store, kind, root)
             found = {one.session: one.items for one in report.imported}
             assert wanted.items() <= found.items(), (number, report.skipped)
 
@@ -66,7 +65,7 @@ def test_folders_and_values_that_are_nested_without_end_stop_nothing(
     text = '{"messages": [{"role": "user", "content": %s}, {"role": "user"}], "more": %s}'
     (root / "abcd_1700000008.json").write_text(text % (deep, deep))
     with hansard.open("memory:") as store:
-        report = importers.bring(store, "workspace", root)
+        report = importers.import_sessions(store, "workspace", root)
         assert len(report.imported) == 3
         assert store.session("abcd_1700000008").messages() == [{"role": "user"}]
         assert {problem.where for problem in report.skipped} == {
@@ -80,7 +79,7 @@ def rollouts(root: Path, names: list[str], parent_of: Callable[[int], int]) -> P
     for number, name in enumerate(names):
         base = {"thread_id": names[parent_of(number)]}
         lines = [codex.head(name, history_base=base), codex.said(1, "user", f"said by {number}")]
-        write_lines(codex.path_of(root, name), lines)
+        write_lines(codex.path_of(root, name), *lines)
     return root
 
 
@@ -89,7 +88,7 @@ def test_rollouts_that_go_on_from_each_other_are_sessions(tmp_path: Path) -> Non
     names = [f"{n:08x}-0000-0000-0000-000000000000" for n in range(3)]
     root = rollouts(tmp_path / "source", names, lambda number: (1, 0, 2)[number])
     with hansard.open("memory:") as store:
-        report = importers.bring(store, "codex", root)
+        report = importers.import_sessions(store, "codex", root)
         assert {one.session for one in report.imported} == set(names)
         for number, name in enumerate(names):
             assert f"said by {number}" in str(store.session(name).messages(view="history"))
@@ -123,10 +122,10 @@ def test_forks_that_stand_before_their_parents_are_read_twice(
         if number:
             lines[0]["parentSession"] = f"{count - number:03}.jsonl"
         lines += [entry(str(n), None, message={"role": "user"}) for n in range(number + 1)]
-        write_lines(tmp_path / "source" / f"{count - number - 1:03}.jsonl", lines)
+        write_lines(tmp_path / "source" / f"{count - number - 1:03}.jsonl", *lines)
     counted = Counted(monkeypatch)
     with hansard.open("memory:") as store:
-        report = importers.bring(store, "openclaw", tmp_path / "source")
+        report = importers.import_sessions(store, "openclaw", tmp_path / "source")
         assert len(report.imported) == count
         assert sum(one.parent is not None for one in report.imported) == count - 1
     # Each is read when it is found, and when its parent is there; and its parent with it, both times.
@@ -140,13 +139,15 @@ def test_a_parent_of_many_forks_is_read_once_for_all(
     message = {"role": "user", "content": "x" * 500}
     lines = [entry(str(n), None, message=message) for n in range(500)]
     first = {"type": "session", "id": "p"}
-    size = write_lines(tmp_path / "source" / "0.jsonl", [first, *lines]).stat().st_size
+    size = write_lines(tmp_path / "source" / "0.jsonl", first, *lines).stat().st_size
     for number in range(200):
         told = [{**first, "parentSession": "0.jsonl"}, lines[0]]
-        size += write_lines(tmp_path / "source" / f"{number + 1}.jsonl", told).stat().st_size
+        size += write_lines(tmp_path / "source" / f"{number + 1}.jsonl", *told).stat().st_size
     counted = Counted(monkeypatch)
     with hansard.open("memory:") as store:
-        assert len(importers.bring(store, "openclaw", tmp_path / "source").imported) == 201
+        assert (
+            len(importers.import_sessions(store, "openclaw", tmp_path / "source").imported) == 201
+        )
     assert counted.bytes <= 3 * size
 
 
@@ -158,63 +159,63 @@ def test_a_source_is_not_read_over_and_over(
     monkeypatch.setattr(source, "AGAIN", 4)
     lines = [entry(str(n), None, message={"role": "user"}) for n in range(200)]
     for name in ("a", "b"):
-        write_lines(tmp_path / "source" / f"0{name}.jsonl", [{"type": "session"}, *lines])
+        write_lines(tmp_path / "source" / f"0{name}.jsonl", {"type": "session"}, *lines)
     for number in range(100):
         head = {"type": "session", "parentSession": f"0{'ab'[number % 2]}.jsonl"}
-        write_lines(tmp_path / "source" / f"{number + 1:03}.jsonl", [head, lines[0]])
+        write_lines(tmp_path / "source" / f"{number + 1:03}.jsonl", head, lines[0])
     counted = Counted(monkeypatch)
     with hansard.open("memory:") as store:
-        report = importers.bring(store, "openclaw", tmp_path / "source")
+        report = importers.import_sessions(store, "openclaw", tmp_path / "source")
     size = sum(path.stat().st_size for path in (tmp_path / "source").iterdir())
     assert counted.bytes <= 5 * size + 10_000
     assert len(report.imported) >= 2
 
 
-def steps(make: Callable[[int], Iterator[claude_tree.Entry]], count: int) -> int:
+def steps(make: Callable[[int], Iterator[claude_code.Entry]], count: int) -> int:
     """Return how many lines of Python a tree takes for so many entries."""
     taken = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal taken
-        if frame.f_code.co_filename != claude_tree.__file__:
+        if frame.f_code.co_filename != claude_code.__file__:
             return None
         taken += event == "line"
         return trace
 
-    tree = claude_tree.Tree()
+    tree = claude_code.Tree()
     before = sys.gettrace()
     sys.settrace(trace)
     try:
         for place, one in enumerate(make(count)):
             if "message" in one:
-                tree.branches(one)
-                tree.say(one, place)
+                tree.branch(one)
+                tree.add(one, place)
             else:
-                tree.pass_by(one)
+                tree.skip(one)
     finally:
         sys.settrace(before)
     return taken
 
 
-def said(name: int, parent: int | None, message: dict[str, Any]) -> claude_tree.Entry:
+def said(name: int, parent: int | None, message: dict[str, Any]) -> claude_code.Entry:
     """Return an entry that is said."""
     above = None if parent is None else str(parent)
     return {"type": "assistant", "uuid": str(name), "parentUuid": above, "message": message}
 
 
-def one_answer(count: int) -> Iterator[claude_tree.Entry]:
+def one_answer(count: int) -> Iterator[claude_code.Entry]:
     """Yield an answer of many blocks, all of which go on from the first."""
     for number in range(count):
         yield said(number, 0 if number else None, {"id": "a"})
 
 
-def another_answer(count: int) -> Iterator[claude_tree.Entry]:
+def another_answer(count: int) -> Iterator[claude_code.Entry]:
     """Yield a prompt, and an answer of many blocks, all of which go on from the prompt."""
     for number in range(count):
         yield said(number, 0 if number else None, {"id": "a"} if number else {})
 
 
-def passed_by(count: int) -> Iterator[claude_tree.Entry]:
+def passed_by(count: int) -> Iterator[claude_code.Entry]:
     """Yield many entries that are not said, and then many that go on from the last of them."""
     yield said(0, None, {})
     for number in range(1, count // 2):
@@ -223,7 +224,7 @@ def passed_by(count: int) -> Iterator[claude_tree.Entry]:
         yield said(number, count // 2 - 1, {})
 
 
-def back_and_forth(count: int) -> Iterator[claude_tree.Entry]:
+def back_and_forth(count: int) -> Iterator[claude_code.Entry]:
     """Yield a long branch, and then go on from its beginning and its end by turns."""
     for number in range(count):
         far = 0 if number % 2 else count // 2 - 1
@@ -232,7 +233,7 @@ def back_and_forth(count: int) -> Iterator[claude_tree.Entry]:
 
 @pytest.mark.parametrize("make", [one_answer, another_answer, passed_by, back_and_forth])
 def test_the_branches_of_a_transcript_are_found_in_linear_time(
-    make: Callable[[int], Iterator[claude_tree.Entry]],
+    make: Callable[[int], Iterator[claude_code.Entry]],
 ) -> None:
     """N-73: a transcript of twice the length takes twice the steps, whatever its shape."""
     assert steps(make, 2_000) < 2.5 * steps(make, 1_000)

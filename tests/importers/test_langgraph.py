@@ -13,7 +13,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 from hansard import importers
 from hansard.adapters.langgraph import HansardSaver
-from tests.importers.evidence import bring, problems, texts
+from tests.importers.sources import import_new, problems, texts
 
 #: Whose form no scanner takes for a real one.
 KEY = "sk-ant-" + "api03-" + "x7Kd9mQ2vB5nR8tY1wZ4" * 3
@@ -63,16 +63,16 @@ def test_the_saver_has_every_checkpoint_and_the_graph_goes_on(tmp_path: Path) ->
     path = tmp_path / "graph.db"
     with written(path) as (saver, _):
         wanted = list(saver.list(None))
-        store, report = bring("langgraph", path)
+        store, report = import_new("langgraph", path)
     assert report.skipped == []
     ours = HansardSaver(store)
     assert list(ours.list(None)) == wanted
     session = store.session("t1")
-    assert texts(session.messages())[:3] == ["ask 0", "I look.", "dry"]
+    assert texts(store, session.id, "model")[:3] == ["ask 0", "I look.", "dry"]
     assert session.messages()[1]["tool_calls"][0]["function"]["arguments"] == '{"city": "Ulm"}'
     answer = graph(ours).invoke({"messages": [HumanMessage("more")]}, THREAD)
     # The adapter has found the marks of what was mirrored: it adds what is new, and nothing twice.
-    assert [one.content for one in answer["messages"]] == texts(session.messages())
+    assert [one.content for one in answer["messages"]] == texts(store, session.id, "model")
     assert len(session.messages()) == len(session.messages(view="history")) == 12
 
 
@@ -84,11 +84,11 @@ def test_going_on_from_an_earlier_checkpoint_is_a_revert(tmp_path: Path) -> None
         made.invoke({"messages": [HumanMessage("branch")]}, earlier[0].config)
         wanted = list(saver.list(None))
         state = made.get_state(THREAD).values["messages"]
-        store, _ = bring("langgraph", path)
+        store, _ = import_new("langgraph", path)
     assert list(HansardSaver(store).list(None)) == wanted
     session = store.session("t1")
-    assert texts(session.messages()) == [one.content for one in state]
-    assert "ask 2" in texts(session.messages(view="history"))
+    assert texts(store, session.id, "model") == [one.content for one in state]
+    assert "ask 2" in texts(store, session.id)
 
 
 def test_what_cannot_be_decoded_is_kept_and_reported(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_what_cannot_be_decoded_is_kept_and_reported(tmp_path: Path) -> None:
         connection.execute(update, ("msgpack", b"\x81\xa1", broken))
         connection.execute(update, ("msgpack+aes", b"cipher", sealed))
         connection.commit()
-    store, report = bring("langgraph", path)
+    store, report = import_new("langgraph", path)
     where = {place.rpartition(":")[2] for place in problems(report)}
     assert {broken, sealed} == where
     kept = {
@@ -122,13 +122,13 @@ def test_a_thread_that_grew_is_continued(tmp_path: Path) -> None:
     """N-66, N-84, N-88: a second import changes nothing; after another turn, it appends that as it is."""
     path = tmp_path / "graph.db"
     with written(path) as (saver, made):
-        store, _ = bring("langgraph", path)
-        assert importers.bring(store, "langgraph", path).present
+        store, _ = import_new("langgraph", path)
+        assert importers.import_sessions(store, "langgraph", path).present
         # What looks like a credential was said, and is what the graph holds.
         made.invoke({"messages": [HumanMessage(KEY)]}, THREAD)
-        assert len(importers.bring(store, "langgraph", path).continued) == 1
+        assert len(importers.import_sessions(store, "langgraph", path).continued) == 1
         assert list(HansardSaver(store).list(None)) == list(saver.list(None))
-        assert texts(store.session("t1").messages())[-3:] == [KEY, "I look.", "dry"]
+        assert texts(store, "t1", "model")[-3:] == [KEY, "I look.", "dry"]
 
 
 def test_another_database_is_an_error(tmp_path: Path) -> None:
@@ -136,5 +136,5 @@ def test_another_database_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE t (a)")
-    with pytest.raises(importers.NothingToImport, match="no table of checkpoints"):
-        bring("langgraph", path)
+    with pytest.raises(importers.NothingToImport, match="no table of LangGraph checkpoints"):
+        import_new("langgraph", path)

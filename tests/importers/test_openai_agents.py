@@ -16,7 +16,7 @@ import hansard
 from hansard import importers
 from hansard.adapters.openai_agents import HansardSession
 from tests.adapters.test_openai_agents import ITEMS
-from tests.importers.evidence import bring, problems, texts
+from tests.importers.sources import import_new, problems, texts
 
 
 @contextmanager
@@ -42,12 +42,12 @@ def test_the_adapter_goes_on_with_what_was_imported(tmp_path: Path) -> None:
     path = tmp_path / "agents.db"
     with written(path, a=ITEMS, b=[{"role": "user", "content": "hi"}]):
         assert (tmp_path / "agents.db-wal").stat().st_size > 0
-        store, report = bring("openai-agents", path)
+        store, report = import_new("openai-agents", path)
     assert [one.session for one in report.imported] == ["a", "b"]
     assert report.skipped == []
     assert items(store, "a") == ITEMS
     asyncio.run(HansardSession("b", store).add_items([{"role": "assistant", "content": "ho"}]))
-    assert texts(store.session("b").messages()) == ["hi", "ho"]
+    assert texts(store, "b", "model") == ["hi", "ho"]
 
 
 def test_damaged_rows_are_reported_and_the_others_come(tmp_path: Path) -> None:
@@ -61,9 +61,9 @@ def test_damaged_rows_are_reported_and_the_others_come(tmp_path: Path) -> None:
                 "UPDATE agent_messages SET message_data = ? WHERE id = ?", (data, number)
             )
         connection.commit()
-    store, report = bring("openai-agents", path)
+    store, report = import_new("openai-agents", path)
     assert problems(report) == [f"agents.db:agent_messages:{number}" for number in (2, 3, 4)]
-    assert texts(store.session("a").messages()) == ["0", "4"]
+    assert texts(store, "a", "model") == ["0", "4"]
 
 
 def test_a_damaged_page_costs_no_more_than_it_must(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_damaged_page_costs_no_more_than_it_must(tmp_path: Path) -> None:
     )
     content[page : page + 64] = b"\xff" * 64
     path.write_bytes(content)
-    store, report = bring("openai-agents", path)
+    store, report = import_new("openai-agents", path)
     assert any("damaged" in problem.what for problem in report.skipped)
     assert 0 < len(store.session("a").messages()) < 60
 
@@ -96,7 +96,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (folder / "linked.db").symlink_to(outside)
     (folder / "own.db").write_bytes(outside.read_bytes())
     (folder / "own.db-wal").symlink_to(outside)
-    store, report = bring("openai-agents", folder)
+    store, report = import_new("openai-agents", folder)
     assert sorted(problems(report)) == ["linked.db", "own.db-wal"]
     assert [one.session for one in report.imported] == ["own/a"]
     assert items(store, "own/a") == ITEMS[:2]
@@ -117,10 +117,10 @@ def test_branches_are_forks(tmp_path: Path) -> None:
         return session
 
     session = asyncio.run(make())
-    store, report = bring("openai-agents", path)
+    store, report = import_new("openai-agents", path)
     session.close()
     assert report.skipped == []
-    assert texts(store.session("a").messages()) == [
+    assert texts(store, "a", "model") == [
         "one",
         "re one",
         "two",
@@ -129,7 +129,13 @@ def test_branches_are_forks(tmp_path: Path) -> None:
         "re three",
     ]
     branch = store.session("a@other")
-    assert texts(branch.messages()) == ["one", "re one", "two", "re two", "three, but better"]
+    assert texts(store, branch.id, "model") == [
+        "one",
+        "re one",
+        "two",
+        "re two",
+        "three, but better",
+    ]
     assert branch.parent == "a"
 
 
@@ -137,12 +143,12 @@ def test_a_session_that_grew_is_continued(tmp_path: Path) -> None:
     """N-84, N-88: a second import changes nothing; after more was said, it appends just that."""
     path = tmp_path / "agents.db"
     with written(path, a=ITEMS[:3]):
-        store, _ = bring("openai-agents", path)
+        store, _ = import_new("openai-agents", path)
         before = list(store.session("a").events())
-        assert importers.bring(store, "openai-agents", path).present
+        assert importers.import_sessions(store, "openai-agents", path).present
         assert list(store.session("a").events()) == before
     with written(path, a=ITEMS[3:]):
-        assert len(importers.bring(store, "openai-agents", path).continued) == 1
+        assert len(importers.import_sessions(store, "openai-agents", path).continued) == 1
     assert items(store, "a") == ITEMS
 
 
@@ -151,7 +157,7 @@ def test_a_list_of_items_is_a_session(tmp_path: Path) -> None:
     path = tmp_path / "refund.json"
     named = [item for item in ITEMS if "role" in item or "type" in item]
     path.write_text(json.dumps([*named, 7, {"neither": 1}]))
-    store, report = bring("openai-agents", path)
+    store, report = import_new("openai-agents", path)
     assert items(store, "refund") == named
     assert len(problems(report)) == 2
 
@@ -162,4 +168,4 @@ def test_nothing_valid_is_an_error(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(content)
     with pytest.raises(importers.NothingToImport):
-        bring("openai-agents", path)
+        import_new("openai-agents", path)

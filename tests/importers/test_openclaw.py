@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,14 +9,16 @@ import hansard
 from hansard import importers
 from hansard.adapters import common
 from hansard.importers import openclaw
-from tests.importers.trees import contents, entry, header, lines, spoken, texts, write
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    """Return an empty store."""
-    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as opened:
-        yield opened
+from tests.importers.sources import (
+    contents,
+    entry,
+    header,
+    problems,
+    spoken,
+    texts,
+    write,
+    write_lines,
+)
 
 
 def agent(root: Path, name: str) -> Path:
@@ -36,16 +37,16 @@ def test_all_agents_are_found_and_nothing_is_touched(store: hansard.Store, tmp_p
             agent(root, name) / "sessions.json",
             {f"agent:{name}:main": {"sessionId": "s1", "updatedAt": 1, "label": f"of {name}"}},
         )
-        lines(agent(root, name) / "s1.jsonl", header("s1"), spoken("a", None, f"to {name}"))
-    lines(agent(root, "main") / "s0.jsonl", header("s0"), spoken("a", None, "earlier"))
-    lines(
+        write_lines(agent(root, name) / "s1.jsonl", header("s1"), spoken("a", None, f"to {name}"))
+    write_lines(agent(root, "main") / "s0.jsonl", header("s0"), spoken("a", None, "earlier"))
+    write_lines(
         agent(root, "main") / "s9.jsonl.deleted.2026-01-01", header("s9"), spoken("a", None, "gone")
     )
     (agent(root, "main") / "sessions.json.lock").write_text("1")
-    lines(agent(root, "main") / "s1.trajectory.jsonl", {"type": "run"})
-    lines(root / "cron" / "runs" / "job.jsonl", {"ts": 1, "action": "finished"})
+    write_lines(agent(root, "main") / "s1.trajectory.jsonl", {"type": "run"})
+    write_lines(root / "cron" / "runs" / "job.jsonl", {"ts": 1, "action": "finished"})
     before = contents(root)
-    report = importers.bring(store, "openclaw", root)
+    report = importers.import_sessions(store, "openclaw", root)
     assert report.skipped == []
     assert sorted(one.session for one in report.imported) == [
         "Helper/s1",
@@ -66,11 +67,11 @@ def test_a_reset_makes_another_session(store: hansard.Store, tmp_path: Path) -> 
     """N-84: when a key has got a new transcript, that one is imported, and the old one is known again."""
     folder = agent(tmp_path / "source", "main")
     index = write(folder / "sessions.json", {"agent:main:main": {"sessionId": "s1"}})
-    lines(folder / "s1.jsonl", header("s1"), spoken("a", None, "old"))
-    importers.bring(store, "openclaw", tmp_path / "source")
+    write_lines(folder / "s1.jsonl", header("s1"), spoken("a", None, "old"))
+    importers.import_sessions(store, "openclaw", tmp_path / "source")
     write(index, {"agent:main:main": {"sessionId": "s2"}})
-    lines(folder / "s2.jsonl", header("s2"), spoken("a", None, "new"))
-    report = importers.bring(store, "openclaw", tmp_path / "source")
+    write_lines(folder / "s2.jsonl", header("s2"), spoken("a", None, "new"))
+    report = importers.import_sessions(store, "openclaw", tmp_path / "source")
     assert {one.session: one.outcome for one in report.sessions} == {
         "main/s1": "present",
         "main/s2": "imported",
@@ -92,9 +93,9 @@ def test_keys_that_differ_by_case_are_both_kept(store: hansard.Store, tmp_path: 
             "AGENT:main:telegram": {"sessionId": "b"},
         },
     )
-    lines(folder / "A.jsonl", header("A"), spoken("a", None, "upper"))
-    lines(folder / "b.jsonl", header("b"), spoken("a", None, "lower"))
-    report = importers.bring(store, "openclaw", tmp_path / "source")
+    write_lines(folder / "A.jsonl", header("A"), spoken("a", None, "upper"))
+    write_lines(folder / "b.jsonl", header("b"), spoken("a", None, "lower"))
+    report = importers.import_sessions(store, "openclaw", tmp_path / "source")
     assert report.skipped == []
     assert texts(store, "main/A") == ["upper"]
     assert texts(store, "main/b") == ["lower"]
@@ -112,13 +113,13 @@ def test_the_folder_layout_is_read(store: hansard.Store, tmp_path: Path) -> None
     write(folder / "sessions.d" / "agent%3Amain%3Aa.json", {"sessionId": "s1", "label": "fresh"})
     write(folder / "sessions.d" / "agent--main--b" / "meta.json", {"sessionId": "s2"})
     for name in ("s1", "s2"):
-        lines(folder / f"{name}.jsonl", header(name), spoken("a", None, name))
+        write_lines(folder / f"{name}.jsonl", header(name), spoken("a", None, name))
     (folder / "sessions.d" / "empty").mkdir()
     write(folder / "sessions.d" / "null.json", None)
-    report = importers.bring(store, "openclaw", tmp_path / "source")
+    report = importers.import_sessions(store, "openclaw", tmp_path / "source")
     assert store.session("main/s1").title == "fresh"
     assert store.session("main/s2").metadata["openclaw"]["keys"] == ["agent:main:b"]
-    assert sorted(problem.where for problem in report.skipped) == [
+    assert sorted(problems(report)) == [
         "agents/main/sessions/sessions.d/empty",
         "agents/main/sessions/sessions.d/null.json",
     ]
@@ -131,7 +132,7 @@ def test_what_is_wrong_with_an_index_is_reported(store: hansard.Store, tmp_path:
     """
     root = tmp_path / "source"
     folder = agent(root, "main")
-    secret = lines(tmp_path / "secret.jsonl", header("x"), spoken("a", None, "secret"))
+    secret = write_lines(tmp_path / "secret.jsonl", header("x"), spoken("a", None, "secret"))
     write(
         folder / "sessions.json",
         {
@@ -144,9 +145,9 @@ def test_what_is_wrong_with_an_index_is_reported(store: hansard.Store, tmp_path:
             "linked": {"sessionId": "s2"},
         },
     )
-    lines(folder / "s1.jsonl", header("s1"), spoken("a", None, "fine"))
+    write_lines(folder / "s1.jsonl", header("s1"), spoken("a", None, "fine"))
     (folder / "s2.jsonl").symlink_to(secret)
-    report = importers.bring(store, "openclaw", root)
+    report = importers.import_sessions(store, "openclaw", root)
     assert [one.session for one in report.imported] == ["main/s1"]
     assert store.session("main/s1").metadata["openclaw"]["keys"] == ["moved"]
     named = " ".join(problem.what for problem in report.skipped)
@@ -161,7 +162,7 @@ def test_lines_that_cannot_be_read_are_reported(store: hansard.Store, tmp_path: 
 
     A last line that was never finished too.
     """
-    path = lines(
+    path = write_lines(
         tmp_path / "s1.jsonl",
         header("s1"),
         spoken("a", None, "one"),
@@ -171,8 +172,8 @@ def test_lines_that_cannot_be_read_are_reported(store: hansard.Store, tmp_path: 
     )
     with path.open("ab") as file:
         file.write(b'{"type":"mess')
-    report = importers.bring(store, "openclaw", path)
-    assert [problem.where for problem in report.skipped] == [
+    report = importers.import_sessions(store, "openclaw", path)
+    assert problems(report) == [
         "s1.jsonl:3",
         "s1.jsonl:4",
         "s1.jsonl:5",
@@ -188,8 +189,8 @@ def test_a_transcript_without_its_first_line_needs_a_key(
     folder = agent(tmp_path / "source", "main")
     write(folder / "sessions.json", {"k": {"sessionId": "s1"}})
     for name in ("s1", "s2"):
-        lines(folder / f"{name}.jsonl", spoken("a", None, "one"))
-    report = importers.bring(store, "openclaw", tmp_path / "source")
+        write_lines(folder / f"{name}.jsonl", spoken("a", None, "one"))
+    report = importers.import_sessions(store, "openclaw", tmp_path / "source")
     assert [one.session for one in report.imported] == ["main/s1"]
     assert [problem.where[-8:] for problem in report.skipped] == ["s1.jsonl", "s2.jsonl"]
 
@@ -205,19 +206,19 @@ def test_a_tree_is_read_to_its_end(store: hansard.Store, tmp_path: Path) -> None
         spoken("b", "a", "dead end", "assistant"),
         spoken("c", "a", "two", "assistant"),
     ]
-    path = lines(tmp_path / "s1.jsonl", *first)
-    importers.bring(store, "openclaw", path)
+    path = write_lines(tmp_path / "s1.jsonl", *first)
+    importers.import_sessions(store, "openclaw", path)
     assert texts(store, "s1", "model") == ["one", "two"]
     assert texts(store, "s1") == ["one", "dead end", "two"]
-    lines(path, *first, spoken("d", "b", "after all"))
-    report = importers.bring(store, "openclaw", path)
+    write_lines(path, *first, spoken("d", "b", "after all"))
+    report = importers.import_sessions(store, "openclaw", path)
     assert [one.outcome for one in report.sessions] == ["continued"]
     assert texts(store, "s1", "model") == ["one", "dead end", "after all"]
 
 
 def test_a_compaction_is_a_summary(store: hansard.Store, tmp_path: Path) -> None:
     """N-84: the model sees the summary and what was kept; the history, all."""
-    path = lines(
+    path = write_lines(
         tmp_path / "s1.jsonl",
         header("s1"),
         spoken("a", None, "one"),
@@ -233,7 +234,7 @@ def test_a_compaction_is_a_summary(store: hansard.Store, tmp_path: Path) -> None
         },
         spoken("e", "d", "on"),
     )
-    importers.bring(store, "openclaw", path)
+    importers.import_sessions(store, "openclaw", path)
     assert texts(store, "s1", "model") == ["one and two", "kept", "on"]
     assert texts(store, "s1") == ["one", "two", "kept", "on"]
 
@@ -266,7 +267,7 @@ def test_calls_usage_and_other_entries_are_kept(store: hansard.Store, tmp_path: 
         "isError": False,
     }
     run = {"role": "bashExecution", "command": "ls", "output": "a b", "exitCode": 0}
-    path = lines(
+    path = write_lines(
         tmp_path / "s1.jsonl",
         header("s1"),
         {"type": "model_change", "id": "m", "parentId": None, "modelId": "m-1"},
@@ -282,7 +283,7 @@ def test_calls_usage_and_other_entries_are_kept(store: hansard.Store, tmp_path: 
         },
         {"type": "session_info", "id": "e", "parentId": "d", "name": "Weather"},
     )
-    importers.bring(store, "openclaw", path)
+    importers.import_sessions(store, "openclaw", path)
     session = store.session("s1")
     stored = session.messages(view="history")
     assert [common.unpack(message, "openclaw") for message in stored[:3]] == [called, answered, run]
@@ -306,14 +307,14 @@ def test_a_branched_transcript_is_a_fork(store: hansard.Store, tmp_path: Path) -
     """N-84: a transcript that names its parent and begins with the parent's lines is a fork of it."""
     folder = agent(tmp_path / "source", "main")
     shared = [spoken("a", None, "one"), spoken("b", "a", "two", "assistant")]
-    lines(folder / "p.jsonl", header("p"), *shared, spoken("c", "b", "here"))
-    lines(
+    write_lines(folder / "p.jsonl", header("p"), *shared, spoken("c", "b", "here"))
+    write_lines(
         folder / "f.jsonl",
         header("f", parentSession="/home/claw/p.jsonl"),
         *shared,
         spoken("x", "b", "there"),
     )
-    report = importers.bring(store, "openclaw", tmp_path / "source")
+    report = importers.import_sessions(store, "openclaw", tmp_path / "source")
     assert {one.session: (one.parent, one.new) for one in report.sessions} == {
         "main/p": (None, 3),
         "main/f": ("main/p", 1),
@@ -324,7 +325,7 @@ def test_a_branched_transcript_is_a_fork(store: hansard.Store, tmp_path: Path) -
 def test_a_name_of_a_file_is_never_a_way_out(tmp_path: Path) -> None:
     """N-1, N-14: whatever an entry calls its transcript, it is looked for beside the index only."""
     root = tmp_path / "source" / "sessions"
-    lines(tmp_path / "out.jsonl", header("x"), spoken("a", None, "secret"))
+    write_lines(tmp_path / "out.jsonl", header("x"), spoken("a", None, "secret"))
     for number, name in enumerate(
         ("../../out", "..", ".", "a/../../../out", "x\0y", os.sep + "out")
     ):
@@ -333,7 +334,7 @@ def test_a_name_of_a_file_is_never_a_way_out(tmp_path: Path) -> None:
             {f"k{number}": {"sessionId": name, "sessionFile": f"../{name}.jsonl"}},
         )
         with hansard.open("memory:") as store, pytest.raises(importers.NothingToImport):
-            importers.bring(store, "openclaw", root)
+            importers.import_sessions(store, "openclaw", root)
 
 
 def test_any_message_comes_back_as_it_was() -> None:

@@ -3,29 +3,21 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import hansard
 from hansard import importers
 from hansard.adapters import common
-from tests.importers.trees import FIXTURES, contents, texts, write
+from tests.importers.sources import FIXTURES, contents, problems, texts, write
 
 MADE = FIXTURES / "praisonai"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    """Return an empty store."""
-    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as opened:
-        yield opened
 
 
 def test_a_session_with_an_archive_is_whole(store: hansard.Store) -> None:
     """N-84: what was archived comes first, then what is live, with its times; the model sees the summary."""
     before = contents(MADE)
-    report = importers.bring(store, "praisonai", MADE / "default")
+    report = importers.import_sessions(store, "praisonai", MADE / "default")
     assert report.skipped == []
     data = json.loads((MADE / "default" / "chat-1.json").read_text())
     said = [*data["archived_messages"], *data["messages"][1:]]
@@ -48,7 +40,7 @@ def test_calls_of_tools_and_odd_ids_are_kept(store: hansard.Store) -> None:
 
     Calls and results are a chat's.
     """
-    importers.bring(store, "praisonai", MADE / "default")
+    importers.import_sessions(store, "praisonai", MADE / "default")
     messages = store.session("tools/one").messages()
     assert messages[1]["tool_calls"][0]["function"]["name"] == "look"
     assert messages[2]["tool_call_id"] == "c1"
@@ -59,7 +51,7 @@ def test_parents_children_and_snapshots_are_kept(store: hansard.Store) -> None:
 
     And one whose turns were reverted away is a fork of its own, so that nothing is lost.
     """
-    report = importers.bring(store, "praisonai", MADE / "hierarchical")
+    report = importers.import_sessions(store, "praisonai", MADE / "hierarchical")
     assert report.skipped == []
     session = store.session("main")
     assert session.title == "Main conversation"
@@ -82,7 +74,7 @@ def test_a_session_whose_archive_grew_is_continued(store: hansard.Store, tmp_pat
     And the summary that was written anew is the one that counts.
     """
     root = shutil.copytree(MADE / "default", tmp_path / "source")
-    importers.bring(store, "praisonai", root)
+    importers.import_sessions(store, "praisonai", root)
     path = root / "chat-1.json"
     data = json.loads(path.read_text())
     summary, *live = data["messages"]
@@ -90,7 +82,7 @@ def test_a_session_whose_archive_grew_is_continued(store: hansard.Store, tmp_pat
     more = {"role": "user", "content": "question 5", "timestamp": 1.8e9, "metadata": {}}
     data["messages"] = [{**summary, "content": "shorter"}, *live[2:], more]
     write(path, data)
-    report = importers.bring(store, "praisonai", root)
+    report = importers.import_sessions(store, "praisonai", root)
     assert {one.session: (one.outcome, one.new) for one in report.sessions} == {
         "chat-1": ("continued", 1),
         "tools/one": ("present", 0),
@@ -114,10 +106,10 @@ def test_what_is_damaged_is_reported(store: hansard.Store, tmp_path: Path) -> No
     data["snapshots"].append({"id": "good", "message_index": 1, "label": "early"})
     write(root / "main.json", data)
     (root / "x.json.corrupt-1").write_text("{")
-    report = importers.bring(store, "praisonai", root)
+    report = importers.import_sessions(store, "praisonai", root)
     assert texts(store, "main")[-1] == "the way on"
     assert store.session("main").state().snapshots["early"] == 3
-    wheres = [problem.where for problem in report.skipped]
+    wheres = problems(report)
     assert wheres.count("x.json.corrupt-1") == 1
     wrong = ["messages[7]", *(f"snapshot {number}" for number in (1, 2, 3, 4))]
     assert [where for where in wheres if "main" in where] == [f"main.json:{one}" for one in wrong]

@@ -20,7 +20,7 @@ from pydantic_ai_harness.step_persistence.conversations import (
 from hansard import importers
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
 from hansard.adapters.pydantic_items import natives_of
-from tests.importers.evidence import bring, problems, texts
+from tests.importers.sources import import_new, problems, texts
 
 #: Stored apart, for its size, by the harness' stores.
 LONG = "a long result " * 8000
@@ -83,7 +83,7 @@ def test_a_step_store_answers_the_same_after_the_import(tmp_path: Path, kind: st
     """N-14, N-62: runs, steps, snapshots and effects are equal through the adapter; nothing is touched."""
     original, path = made_in(tmp_path, kind)
     history = run(original)
-    store, report = bring("pydantic-ai", path)
+    store, report = import_new("pydantic-ai", path)
     assert report.skipped == []
     wanted = answers(original)
     assert len(wanted) == 3
@@ -97,11 +97,11 @@ def test_a_step_store_that_grew_is_continued(tmp_path: Path, kind: str) -> None:
     """N-84, N-88: a second import changes nothing; after another run, that one is added to the list."""
     original, path = made_in(tmp_path, kind)
     run(original, turns=1)
-    store, _ = bring("pydantic-ai", path)
-    again = importers.bring(store, "pydantic-ai", path)
+    store, _ = import_new("pydantic-ai", path)
+    again = importers.import_sessions(store, "pydantic-ai", path)
     assert len(again.present) == len(again.sessions) == 2
     run(original, turns=1)
-    more = importers.bring(store, "pydantic-ai", path)
+    more = importers.import_sessions(store, "pydantic-ai", path)
     assert (len(more.imported), len(more.continued)) == (1, 1)
     assert answers(HansardStepStore(store)) == answers(original)
 
@@ -117,10 +117,10 @@ def test_damage_in_a_step_store_is_reported(tmp_path: Path) -> None:
     first.write_text("{")
     for blob in (path / "media").iterdir():
         blob.unlink()
-    _, report = bring("pydantic-ai", path)
+    _, report = import_new("pydantic-ai", path)
     assert any("events.jsonl:" in place for place in problems(report))
     assert any(place.endswith(first.name) for place in problems(report))
-    assert any("is missing" in problem.what for problem in report.skipped)
+    assert any("are missing" in problem.what for problem in report.skipped)
 
 
 def test_damaged_rows_are_reported(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_damaged_rows_are_reported(tmp_path: Path) -> None:
         connection.execute("UPDATE snapshots SET messages = '{' WHERE seq = 1")
         connection.execute("UPDATE events SET timestamp = 'never' WHERE seq = 2")
         connection.commit()
-    store, report = bring("pydantic-ai", path)
+    store, report = import_new("pydantic-ai", path)
     assert sorted(problems(report)) == ["steps.db:events:2", "steps.db:snapshots:1"]
     assert len(store.sessions(prefix="steps/").items) == 2
 
@@ -142,11 +142,11 @@ def test_messages_are_a_session_with_which_an_agent_goes_on(tmp_path: Path) -> N
     history = asyncio.run(plain.run("Will it rain?")).all_messages()
     path = tmp_path / "c1.json"
     path.write_bytes(ModelMessagesTypeAdapter.dump_json(history))
-    store, report = bring("pydantic-ai", path)
+    store, report = import_new("pydantic-ai", path)
     assert report.skipped == []
     session = store.session("c1")
     assert [native for _, native in natives_of(session.messages())] == json.loads(path.read_text())
-    assert texts(session.messages())[-1] == "It is dry."
+    assert texts(store, session.id, "model")[-1] == "It is dry."
     goes_on = agent(SessionPersistence(store))
     result = asyncio.run(goes_on.run("And now?", conversation_id="c1"))
     assert result.all_messages()[: len(history)] == history
@@ -173,7 +173,7 @@ def test_conversations_are_sessions_with_which_an_agent_goes_on(tmp_path: Path) 
         return history
 
     history = asyncio.run(fill())
-    store, report = bring("pydantic-ai", path)
+    store, report = import_new("pydantic-ai", path)
     assert report.skipped == []
     first, second = store.session("c1"), store.session("c/2")
     saved = json.loads(ModelMessagesTypeAdapter.dump_json(history))
@@ -202,7 +202,7 @@ def test_a_damaged_conversation_is_reported(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE conversations SET messages = '{' WHERE id = 'a'")
         connection.commit()
-    store, report = bring("pydantic-ai", path)
+    store, report = import_new("pydantic-ai", path)
     assert problems(report) == ["conversations.db:conversations:a"]
     assert [one.id for one in store.sessions().items] == ["b"]
 
@@ -213,4 +213,4 @@ def test_nothing_valid_is_an_error(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(content)
     with pytest.raises(importers.NothingToImport):
-        bring("pydantic-ai", path)
+        import_new("pydantic-ai", path)

@@ -1,20 +1,12 @@
-"""Claims about importing workspace session files; what holds for all kinds is in test_bringing."""
+"""Claims about importing workspace session files; what holds for all kinds is in test_run."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import hansard
 from hansard import importers
-from tests.importers.trees import chat, session_file, write
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    """Return an empty store."""
-    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as opened:
-        yield opened
+from tests.importers.sources import chat, session_file, write
 
 
 @pytest.mark.parametrize(
@@ -32,7 +24,7 @@ def test_the_name_says_when_it_began(
 ) -> None:
     """N-84: the time in a file's name is the session's, unless the file itself says another."""
     session_file(tmp_path / "source", name, "one")
-    importers.bring(store, "workspace", tmp_path / "source")
+    importers.import_sessions(store, "workspace", tmp_path / "source")
     assert store.session(name).state().created == created
     assert store.session(name).metadata["workspace_file"] == {"hash": "0a1b2c3d"}
 
@@ -43,12 +35,12 @@ def test_only_session_files_are_read(store: hansard.Store, tmp_path: Path) -> No
     session_file(root, "0a1b2c3d_20260102_030405", "one")
     other = session_file(root, "settings", "two")
     (root / "notes.txt").write_text("hello")
-    report = importers.bring(store, "workspace", root)
+    report = importers.import_sessions(store, "workspace", root)
     assert [one.session for one in report.imported] == ["0a1b2c3d_20260102_030405"]
     assert report.skipped == []
-    assert [one.session for one in importers.bring(store, "workspace", other).imported] == [
-        "settings"
-    ]
+    assert [
+        one.session for one in importers.import_sessions(store, "workspace", other).imported
+    ] == ["settings"]
 
 
 def test_a_list_and_an_object_are_read(store: hansard.Store, tmp_path: Path) -> None:
@@ -57,7 +49,7 @@ def test_a_list_and_an_object_are_read(store: hansard.Store, tmp_path: Path) -> 
     write(root / "aaaa_20260102_030405.json", chat("one"))
     told = [{**chat("two")[0], "timestamp": "2026-05-06T07:08:09+02:00"}]
     write(root / "bbbb_20260102_030405.json", {"history": told, "project_path": "/w", "name": "N"})
-    importers.bring(store, "workspace", root)
+    importers.import_sessions(store, "workspace", root)
     assert store.session("aaaa_20260102_030405").messages() == chat("one")
     session = store.session("bbbb_20260102_030405")
     assert session.messages() == told

@@ -205,7 +205,7 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
             "export the session again",
         ),
         "NothingToImport": (
-            lambda: importers.bring(store, "codex", path / "nobody"),
+            lambda: importers.import_sessions(store, "codex", path / "nobody"),
             "nobody",
             "the path and the kind",
         ),

@@ -1,7 +1,4 @@
-"""Bring in what another program wrote, and show what became of it.
-
-Above: `commands.importing`.  Below: `hansard.importers`, `screen`, `stores`.
-"""
+"""Import sessions that another program wrote, and show what was done."""
 
 from typing import TYPE_CHECKING
 
@@ -12,17 +9,17 @@ from hansard.cli.screen import many
 
 if TYPE_CHECKING:
     from hansard import Store
-    from hansard.importers import Brought, Report
+    from hansard.importers import ImportedSession, Report
 
 
 def is_kind(word: str) -> bool:
-    """Say whether a word is the name of a foreign format."""
+    """Return whether an argument is the name of a foreign format."""
     from hansard.importers import KINDS
 
     return word in KINDS
 
 
-def bring(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) -> int | None:
+def import_sessions(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) -> int | None:
     """Import a foreign source, show what was done, and return the exit code."""
     from hansard import importers
 
@@ -31,7 +28,7 @@ def bring(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) -> in
         call.screen.progress(f"importing {kind}", unit="files") as progress,
     ):
         try:
-            report = importers.bring(
+            report = importers.import_sessions(
                 store, kind, path, prefix=prefix, progress=progress.update, dry_run=dry_run
             )
         except importers.NothingToImport as error:
@@ -49,7 +46,7 @@ def _opened(call: Call, *, dry_run: bool) -> "Store":
     try:
         return stores.reading(call)
     except hansard.StoreNotFound:
-        return hansard.open("memory:")  # what is not there is as empty as this
+        return hansard.open("memory:")  # a missing store is empty
 
 
 def _show(call: Call, report: "Report", *, reason: str = "") -> None:
@@ -87,7 +84,7 @@ def _done(outcome: str, *, dry_run: bool) -> str:
     return f"would be {outcome}" if dry_run else outcome
 
 
-def _described(one: "Brought") -> dict[str, object]:
+def _described(one: "ImportedSession") -> dict[str, object]:
     return {
         "session": one.session,
         "where": one.where,

@@ -1,45 +1,44 @@
-"""Read the sessions of a3s-code: a JSON document for each, `SessionData`, alone or in an envelope.
+"""Import a3s-code sessions: a JSON document each, `SessionData`, alone or in an envelope.
 
-Above: `bringing`.  Below: `source`.
-    sessions/<id>.json                        SessionData, as older versions wrote it
+    sessions/<id>.json                            SessionData, as older versions wrote it
     sessions/v1/sessions/id_<base64 of id>.json   {"schema_version": 1, "session": SessionData, ...}
 
-Messages have no times of their own. What a call of the model took stands in a list beside them, and is put
-behind the answers, the first behind the first. Settings, tasks and totals are metadata; a key is left out,
-wherever it stands.
+Messages have no times. Cost records are in a separate list: the first follows the first answer, and so on.
+Settings, tasks and totals become metadata; API keys are removed everywhere.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from hansard.importers.source import (
     Files,
-    Foreign,
-    Found,
+    ForeignSession,
     Item,
+    SourceEntry,
     Unreadable,
-    moment,
-    named,
-    said,
+    count_of,
+    json_type,
+    list_of,
+    message_item,
+    parse_time,
     text_of,
+    usage_item,
 )
 
 FORMAT: Final = "a3s-code"
 
-#: The version of the envelope that is known here.
+#: The supported version of the envelope.
 _VERSION: Final = 1
 
-#: Folders of a store that hold no sessions.
+#: Directories and files of a store that are not sessions.
 _OTHERS: Final = frozenset(
     {"artifacts", "loop_checkpoints", "runs", "subagent_tasks", "traces", "verification", "wal"}
+    | {"writer_lease.json"}
 )
-#: Files of a store that are no sessions.
-_NO_SESSIONS: Final = frozenset({"writer_lease.json"})
 
-#: What an envelope has beside the session.
-_BESIDE: Final = (
+#: Lists that an envelope holds next to the session.
+_LISTS: Final = (
     "artifacts",
     "run_records",
     "subagent_tasks",
@@ -47,107 +46,98 @@ _BESIDE: Final = (
     "verification_reports",
 )
 
-#: What of a session is not metadata.
+#: Members of a session that are not metadata.
 _READ: Final = frozenset({"id", "messages", "cost_records", "created_at", "updated_at"})
 
-#: Never kept, not even as `[redacted]`.
+#: Removed, not even stored as `[redacted]`.
 _KEYS: Final = frozenset({"api_key", "apiKey"})
 
 
-def find(files: Files) -> Iterator[Found]:
-    """Find the documents of sessions below a path."""
+def find(files: Files) -> Iterator[SourceEntry]:
+    """Yield the documents of sessions."""
     for path in files.walk(".json"):
-        inside = path.relative_to(files.root).parts[:-1] if files.is_folder else ()
-        if path.name in _NO_SESSIONS or not _OTHERS.isdisjoint(inside):
-            continue
-        yield Found(files.name(path), partial(_read, files, path))
+        parts = path.relative_to(files.root).parts if files.is_folder else (path.name,)
+        if _OTHERS.isdisjoint(parts):
+            yield files.entry(_read, path)
 
 
-def _read(files: Files, path: Path) -> Iterator[Foreign]:
-    document = files.json(path)
+def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
+    document: Any = files.json(path)
     if not isinstance(document, dict):
-        raise Unreadable(f"no session of a3s-code's: a JSON {named(document)}")
-    beside: dict[str, Any] = {}
+        raise Unreadable(f"not an a3s-code session: a JSON {json_type(document)}")
+    envelope: dict[str, Any] = {}
     data: Any = document
     if "schema_version" in document:
         version = document["schema_version"]
         if version != _VERSION:
-            raise Unreadable(f"a snapshot of version {version!r:.20}, and {_VERSION} is known here")
-        data, beside = document.get("session"), document
+            raise Unreadable(
+                f"unsupported snapshot version {version!r:.20} (supported: {_VERSION})"
+            )
+        data, envelope = document.get("session"), document
     if (
         not isinstance(data, dict)
         or not isinstance(data.get("messages"), list)
         or not isinstance(data.get("config"), dict)
     ):
-        raise Unreadable("no session of a3s-code's: it has no config and messages")
+        raise Unreadable("not an a3s-code session: it has no config or no messages")
     session_id = text_of(data.get("id"))
     if session_id is None:
-        raise Unreadable("no session of a3s-code's: it has no id")
+        raise Unreadable("not an a3s-code session: it has no id")
     where = files.name(path)
-    config = data["config"]
     about = {}
     for name, value in data.items():
         if name not in _READ and value:
             with files.item(f"{where}:{name}"):
-                about[name] = _keyless(value)
+                about[name] = _without_keys(value)
     metadata = {
-        "title": text_of(config.get("name")),
-        "workspace": text_of(config.get("workspace")),
+        "title": text_of(data["config"].get("name")),
+        "workspace": text_of(data["config"].get("workspace")),
         FORMAT: about,
     }
-    saved = moment(data.get("updated_at"))
+    saved = parse_time(data.get("updated_at"))
     closing = [
-        Item(f"x.{FORMAT}.{name}", {"records": _keyless(beside[name])}, saved)
-        for name in _BESIDE
-        if isinstance(beside.get(name), list) and beside[name]
+        Item(f"x.{FORMAT}.{name}", {"records": _without_keys(records)}, saved)
+        for name in _LISTS
+        if (records := list_of(envelope.get(name)))
     ]
     state = {name: about[name] for name in ("state", "total_usage", "total_cost") if name in about}
     closing.append(Item(f"x.{FORMAT}.saved", state, saved))
+    created = parse_time(data.get("created_at"))
     items = _items(files, where, data)
-    created = moment(data.get("created_at"))
-    yield Foreign(session_id, items, where, metadata, created, closing=closing)
+    yield ForeignSession(session_id, items, where, metadata, created, closing=closing)
 
 
 def _items(files: Files, where: str, data: dict[str, Any]) -> list[Item]:
-    records = data.get("cost_records")
     costs = []
-    for number, record in enumerate(records if isinstance(records, list) else ()):
+    for number, record in enumerate(list_of(data.get("cost_records"))):
         with files.item(f"{where}:cost_records[{number}]"):
             if not isinstance(record, dict):
-                raise Unreadable(f"a {named(record)}, no record")
+                raise Unreadable(f"a {json_type(record)}, not a record")
             costs.append(_usage(record))
     items: list[Item] = []
-    # From the end, where a list gives up its items without moving the others.
-    costs.reverse()
+    costs.reverse()  # `pop` takes from the end
     for number, message in enumerate(data["messages"]):
         if not isinstance(message, dict):
-            files.report(f"{where}:messages[{number}]", f"a {named(message)}, no message")
+            files.report(f"{where}:messages[{number}]", f"a {json_type(message)}, not a message")
             continue
-        items.append(said(message))
+        items.append(message_item(message))
         if message.get("role") == "assistant" and costs:
             items.append(costs.pop())
     return [*items, *reversed(costs)]
 
 
 def _usage(record: dict[str, Any]) -> Item:
-    found: dict[str, Any] = {
-        "model": text_of(record.get("model")) or "unknown",
-        "input_tokens": _whole(record.get("prompt_tokens")),
-        "output_tokens": _whole(record.get("completion_tokens")),
-    }
-    cost = record.get("cost_usd")
-    if isinstance(cost, int | float) and not isinstance(cost, bool):
-        found["cost"] = float(cost)
-    if text_of(record.get("provider")):
-        found["provider"] = record["provider"]
-    return Item("usage.recorded", found, moment(record.get("timestamp")))
+    return usage_item(
+        record.get("model"),
+        count_of(record.get("prompt_tokens")),
+        count_of(record.get("completion_tokens")),
+        parse_time(record.get("timestamp")),
+        cost=record.get("cost_usd"),
+        provider=text_of(record.get("provider")),
+    )
 
 
-def _keyless(value: Any) -> Any:
+def _without_keys(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _keyless(one) for name, one in value.items() if name not in _KEYS}
-    return [_keyless(one) for one in value] if isinstance(value, list) else value
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+        return {name: _without_keys(one) for name, one in value.items() if name not in _KEYS}
+    return [_without_keys(one) for one in value] if isinstance(value, list) else value

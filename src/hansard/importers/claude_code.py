@@ -1,81 +1,86 @@
-"""Transcripts of Claude Code: `projects/<project>/<session>.jsonl`, and those of subagents beside them.
+"""Import Claude Code transcripts: `projects/<project>/<session>.jsonl`, and those of subagents.
 
-Above: `bringing`.  Below: `source`, `claude_tree` (where an entry goes on from), `adapters.claude_entries`.
-Every entry is kept, as `adapters.claude_agent` would have stored it, and under the id by which that adapter
+Every entry is stored as `adapters.claude_agent` would have stored it, under the id by which that adapter
 finds it: `claude/<project>/<session>`, and `…/subagents/agent-<id>` for a subagent.
 
-    a prompt or an answer             a message
-    one that goes on from further up  before it, the conversation is reverted to there; nothing is lost
-    a summary after a compaction      a summary, up to there; what was said before stays in the history
-    a sidechain, a teammate's         an event `x.claude.entry`: it is not part of the conversation
-    all else                          an event `x.claude.entry`
+    a prompt or an answer                 a message
+    one whose parent is further up        after a revert to that parent; the other branch stays in the history
+    a summary after a compaction          a summary; earlier messages stay in the history
+    a sidechain or teammate, other        an event `x.claude.entry`
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from hansard.adapters import claude_entries
-from hansard.importers.claude_tree import Tree
-from hansard.importers.source import Files, Foreign, Found, Item, Unreadable, moment, text_of
+from hansard.importers.source import (
+    Files,
+    ForeignSession,
+    Item,
+    SourceEntry,
+    Unreadable,
+    count_of,
+    list_of,
+    parse_time,
+    text_of,
+    usage_item,
+)
 
 _SUBAGENTS: Final = "subagents"
-#: What Claude Code keeps beside its transcripts, and is none.
+#: Other files next to the transcripts.
 _OTHERS: Final = frozenset({"history.jsonl"})
 
-#: What one answer took, of which Claude Code says in parts how it was read.
-_READ: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+#: The input tokens of an answer are the sum of these.
+_INPUT: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+#: How many entries of a group are searched for the last one on the current branch. Claude Code writes no
+#: group on more branches than that.
+_RECENT: Final = 64
 
 Entry = dict[str, Any]
 
 
-def find(files: Files) -> Iterator[Found]:
-    """Yield the transcripts below the root: a transcript, a project, or the folder of all projects."""
+def find(files: Files) -> Iterator[SourceEntry]:
+    """Yield the transcripts; the root is a transcript, a project, or the directory of all projects."""
     for path in files.walk(".jsonl"):
         if path.name not in _OTHERS:
-            yield Found(files.name(path), lambda path=path: _read(files, path))  # type: ignore[misc]
+            yield files.entry(_read, path)
 
 
-def _read(files: Files, path: Path) -> Iterator[Foreign]:
+def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
     alone = _SUBAGENTS in path.parts[:-1]
-    reading = _Reading(alone=alone)
-    about = _sidecar(files, path) if alone else None
+    transcript = _Transcript(alone=alone)
     for number, entry in files.lines(path):
         with files.item(files.name(path, number)):
             if not text_of(entry.get("type")):
-                raise Unreadable("no entry of a transcript: it has no type")
-            reading.add(entry)
-    if not reading.items:
-        raise Unreadable("no transcript: it has no entries")
-    if about is not None:
-        reading.begin(about)
-    yield Foreign(
-        _id_of(path),
-        reading.items,
-        files.name(path),
-        metadata=reading.metadata(),
-        created=next((item.time for item in reading.items if item.time), None),
-    )
+                raise Unreadable("not an entry of a transcript: it has no type")
+            transcript.add(entry)
+    if not transcript.items:
+        raise Unreadable("not a transcript: it has no entries")
+    sidecar = _sidecar(files, path) if alone else None
+    if sidecar is not None:
+        transcript.prepend(sidecar)
+    items = transcript.items
+    created = next((item.time for item in items if item.time), None)
+    yield ForeignSession(_id_of(path), items, files.name(path), transcript.metadata(), created)
 
 
 def _sidecar(files: Files, path: Path) -> Entry | None:
-    """Return what stands beside a subagent's transcript about it, as the entry that the SDK makes of it."""
-    beside = path.with_suffix(".meta.json")
-    if not files.exists(beside):
-        return None
-    try:
-        found = files.json(beside)
-    except Unreadable as error:
-        files.report(beside, str(error))
-        return None
-    if not isinstance(found, dict):
-        files.report(beside, "no JSON object about a subagent")
-        return None
-    return {**found, "type": "agent_metadata"}
+    """Return the description of a subagent, as the entry that the SDK makes of it."""
+    sidecar = path.with_suffix(".meta.json")
+    if files.exists(sidecar):
+        with files.item(sidecar):
+            found = files.json(sidecar)
+            if not isinstance(found, dict):
+                raise Unreadable("not a JSON object about a subagent")
+            return {**found, "type": "agent_metadata"}
+    return None
 
 
 def _id_of(path: Path) -> str:
-    """Return the id under which the adapter has this transcript."""
+    """Return the id of a transcript in the adapter."""
     parts = path.with_suffix("").parts
     own = [parts[-1]]
     if _SUBAGENTS in parts[:-1]:
@@ -87,78 +92,69 @@ def _id_of(path: Path) -> str:
     return "/".join(["claude", project.replace("%", "%25"), first, *own[1:]])
 
 
-class _Reading:
-    """A transcript as it is read, entry by entry.
-
-    Attributes:
-        items: what it comes to.
-    """
+class _Transcript:
+    """The items of a transcript's entries."""
 
     def __init__(self, *, alone: bool) -> None:
-        """`alone`: the transcript is a subagent's own: what is a sidechain elsewhere is the conversation."""
+        """`alone`: the transcript is a subagent's: its sidechain is the conversation."""
         self.items: list[Item] = []
         self._alone = alone
         self._tree = Tree()
         self._known: dict[str, Entry] = {}
+        #: The tokens of each answer that were counted so far.
         self._counted: dict[str, tuple[int, int]] = {}
         self._about: dict[str, Any] = {}
         self._titles = claude_entries.Titles()
 
     def metadata(self) -> dict[str, Any]:
-        """Return what is known about the session."""
+        """Return what the entries say about the session."""
         title = self._titles.given or self._titles.made_up
         return {**self._about, **({"title": title} if title else {})}
 
     def add(self, entry: Entry) -> None:
-        """Take an entry."""
+        """Add an entry."""
         name = entry.get("uuid")
         if isinstance(name, str):
             if name in self._known:
-                # Written again when the session went on; which is no second entry.
+                # Claude Code repeats entries when it resumes a session.
                 if self._known[name] == entry:
                     return
                 raise Unreadable(f"another entry has the same uuid, {name}; the first is kept")
             self._known[name] = entry
         self._note(entry)
-        time = moment(entry.get("timestamp"))
+        time = parse_time(entry.get("timestamp"))
         kind, data = claude_entries.draft(entry).event
-        spoken = kind == "message.added" and self._is_spoken(entry)
-        if kind == "message.added" and not spoken:
-            kind, data = claude_entries.ENTRY, {"entry": entry}
-        if spoken and entry.get("isCompactSummary"):
-            self._summarize(entry, data["message"], time)
+        if kind != "message.added" or not self._is_message(entry):
+            self._tree.skip(entry)
+            self.items.append(
+                _kept(entry, time) if kind == "message.added" else Item(kind, data, time)
+            )
+        elif entry.get("isCompactSummary"):
+            place = len(self.items)
+            self._tree.add(entry, place + 1)
+            message = {name: data["message"][name] for name in ("role", "content")}
+            self.items += [
+                _kept(entry, time),
+                Item("summary.added", {"message": message}, time, place),
+            ]
         else:
-            if spoken:
-                back = self._tree.branches(entry)
-                if back is not None:
-                    # Where it goes on is where the item before it stands.
-                    self.items.append(Item("session.reverted", {}, time, at=back))
-                self._tree.say(entry, len(self.items))
-            else:
-                self._tree.pass_by(entry)
+            back = self._tree.branch(entry)
+            if back is not None:
+                self.items.append(Item("session.reverted", {}, time, back))
+            self._tree.add(entry, len(self.items))
             self.items.append(Item(kind, data, time))
         self.items += self._usage(entry, time)
 
-    def begin(self, entry: Entry) -> None:
-        """Put an entry before all others."""
-        first = Item(claude_entries.ENTRY, {"entry": entry}, self.items[0].time)
+    def prepend(self, entry: Entry) -> None:
+        """Add an entry before all others."""
         moved = [
             item._replace(at=item.at + 1) if isinstance(item.at, int) else item
             for item in self.items
         ]
-        self.items = [first, *moved]
+        self.items = [_kept(entry, self.items[0].time), *moved]
 
-    def _is_spoken(self, entry: Entry) -> bool:
-        if entry.get("teamName"):
-            return False
-        return self._alone or not entry.get("isSidechain")
-
-    def _summarize(self, entry: Entry, message: dict[str, Any], time: str | None) -> None:
-        place = len(self.items)
-        self._tree.say(entry, place + 1)  # it stands where its summary does
-        self.items.append(Item(claude_entries.ENTRY, {"entry": entry}, time))
-        told = {"role": message["role"], "content": message["content"]}
-        self.items.append(Item("summary.added", {"message": told}, time, at=place))
+    def _is_message(self, entry: Entry) -> bool:
+        return not entry.get("teamName") and (self._alone or not entry.get("isSidechain"))
 
     def _note(self, entry: Entry) -> None:
         new = claude_entries.titles([entry])
@@ -170,31 +166,162 @@ class _Reading:
         forked = entry.get("forkedFrom")
         if isinstance(forked, dict) and text_of(forked.get("sessionId")):
             self._about.setdefault("forked_from", forked["sessionId"])
-        message = entry.get("message")
-        model = message.get("model") if isinstance(message, dict) else None
-        if isinstance(model, str) and model and not model.startswith("<"):
+        model = text_of(_message(entry).get("model"))
+        if model and not model.startswith("<"):
             self._about["model"] = model
 
     def _usage(self, entry: Entry, time: str | None) -> list[Item]:
-        """Return what an answer took, but for what its earlier entries have said of it already."""
-        message = entry.get("message")
-        usage = message.get("usage") if isinstance(message, dict) else None
-        model = message.get("model") if isinstance(message, dict) else None
-        if entry.get("type") != "assistant" or not isinstance(usage, dict) or not text_of(model):
+        """Return the usage of an answer that its earlier entries have not reported."""
+        message = _message(entry)
+        usage, model = message.get("usage"), text_of(message.get("model"))
+        if entry.get("type") != "assistant" or not isinstance(usage, dict) or model is None:
             return []
-        given = sum(_number(usage.get(name)) for name in _READ)
-        made = _number(usage.get("output_tokens"))
-        name = str(message.get("id") or entry.get("uuid")) if isinstance(message, dict) else ""
+        name = str(message.get("id") or entry.get("uuid"))
         before = self._counted.get(name, (0, 0))
-        self._counted[name] = (max(given, before[0]), max(made, before[1]))
-        more = {
-            "input_tokens": self._counted[name][0] - before[0],
-            "output_tokens": self._counted[name][1] - before[1],
-        }
-        return (
-            [Item("usage.recorded", {"model": model, **more}, time)] if any(more.values()) else []
-        )
+        given = sum(max(count_of(usage.get(one)), 0) for one in _INPUT)
+        now = max(given, before[0]), max(count_of(usage.get("output_tokens")), before[1])
+        self._counted[name] = now
+        if now == before:
+            return []
+        return [usage_item(model, now[0] - before[0], now[1] - before[1], time)]
 
 
-def _number(value: object) -> int:
-    return value if type(value) is int and value > 0 else 0
+def _kept(entry: Entry, time: str | None) -> Item:
+    return Item(claude_entries.ENTRY, {"entry": entry}, time)
+
+
+def _message(entry: Entry) -> dict[str, Any]:
+    message = entry.get("message")
+    return message if isinstance(message, dict) else {}
+
+
+# -- branches -----------------------------------------------------------------------------------
+
+
+class _Node:
+    """An entry that is a message.
+
+    Attributes:
+        place: the number of items before it.
+        group: the group that it belongs to.
+        before: the message before it.
+        depth: the number of messages before it.
+        run: the depth of the first of the consecutive entries of its group that end with it.
+        jump: an earlier message, so that any earlier message is found in few steps.
+    """
+
+    __slots__ = ("before", "depth", "group", "jump", "place", "run")
+
+    def __init__(self, place: int, group: str, before: "_Node | None") -> None:
+        self.place = place
+        self.group = group
+        self.before = before
+        self.depth = self.run = 0
+        self.jump: _Node = self
+        if before is not None:
+            self.depth = before.depth + 1
+            self.run = before.run if before.group == group else self.depth
+            # Join two jumps of equal length, so that lengths grow like powers of two.
+            far = before.jump
+            equal = before.depth - far.depth == far.depth - far.jump.depth
+            self.jump = far.jump if equal else before
+
+    def follows(self, other: "_Node") -> bool:
+        """Return whether it is another node, or a descendant of it."""
+        at = self
+        while at.depth > other.depth:
+            assert at.before is not None  # or its depth would be 0
+            at = at.jump if at.jump.depth >= other.depth else at.before
+        return at is other
+
+
+class Tree:
+    """Finds the entries at which Claude Code went back: those whose parent is further up.
+
+    One answer is several entries, one for each block, and the results of parallel calls each name their own
+    call as parent: such a turn forks as well, and is not a branch. So the entries of one answer form a
+    group, and an entry is a branch only if it leaves other messages after a complete group.
+    """
+
+    def __init__(self) -> None:
+        self._tip: _Node | None = None
+        self._nodes: dict[str, _Node] = {}
+        #: The parents of entries that are not messages.
+        self._skipped: dict[str, object] = {}
+        #: The group of each tool call.
+        self._callers: dict[str, str] = {}
+        self._groups: dict[str, list[_Node]] = {}
+
+    def skip(self, entry: Entry) -> None:
+        """Add an entry that is not a message; it may be a parent."""
+        name = entry.get("uuid")
+        if isinstance(name, str):
+            # The boundary of a compaction has only a logical parent.
+            self._skipped[name] = entry.get("parentUuid") or entry.get("logicalParentUuid")
+
+    def add(self, entry: Entry, place: int) -> None:
+        """Add a message, which follows `place` items."""
+        group = self._group(entry)
+        self._tip = _Node(place, group, self._tip)
+        name = entry.get("uuid")
+        self._groups.setdefault(group, []).append(self._tip)
+        if isinstance(name, str):
+            self._nodes[name] = self._tip
+        for call in _ids(entry, "tool_use", "id"):
+            self._callers.setdefault(call, group)
+
+    def branch(self, entry: Entry) -> int | None:
+        """Return the number of items before the point that an entry continues; None for the last one."""
+        parent = entry.get("parentUuid")
+        if self._tip is None:
+            return None
+        if parent is None:
+            self._tip = None  # a beginning: earlier messages are not part of this conversation
+            return 0
+        node = self._nearest(parent)
+        if node is None:
+            return None  # unknown: assume that it continues
+        own = self._group(entry)
+        if not self._tip.follows(node):
+            # The parent is on a branch that was left.
+            self._tip = node
+            return node.place + 1
+        # Messages after the parent's complete group are left, unless they are of the entry's own group.
+        recent = islice(reversed(self._groups[node.group]), _RECENT)
+        last = next((one for one in recent if self._tip.follows(one)), node)
+        if self._tip is last or (self._tip.group == own and self._tip.run <= last.depth + 1):
+            return None
+        self._tip = last
+        return last.place + 1
+
+    def _nearest(self, name: object) -> _Node | None:
+        """Return the nearest message, from an entry upwards."""
+        seen: dict[str, None] = {}
+        while isinstance(name, str) and name not in self._nodes and name not in seen:
+            seen[name] = None
+            if name not in self._skipped:
+                break  # it may follow later
+            name = self._skipped[name]
+        # The next search takes one step.
+        self._skipped.update(dict.fromkeys(seen.keys() & self._skipped.keys(), name))
+        return self._nodes.get(name) if isinstance(name, str) else None
+
+    def _group(self, entry: Entry) -> str:
+        answer = _message(entry).get("id")
+        if entry.get("type") == "assistant" and isinstance(answer, str):
+            return f"answer {answer}"
+        for call in _ids(entry, "tool_result", "tool_use_id"):
+            if call in self._callers:
+                return self._callers[call]
+        return f"entry {entry.get('uuid')}"
+
+
+def _ids(entry: Entry, kind: str, member: str) -> list[str]:
+    """Return a member of the blocks of a kind in an entry."""
+    return [
+        block[member]
+        for block in list_of(_message(entry).get("content"))
+        if isinstance(block, dict)
+        and block.get("type") == kind
+        and isinstance(block.get(member), str)
+    ]

@@ -1,9 +1,9 @@
-"""Read SQLite files that other programs wrote, without changing them and without trusting them.
+"""Read SQLite files that other programs wrote, without changing or trusting them.
 
-SQLite writes next to a file that it opens, and a hostile file can make it do more than that. So it opens a
-private copy of the database and of its write-ahead log, never of a journal, and may only read plain tables:
-an authorizer refuses views, functions, virtual tables and everything else, and a budget in proportion to
-the file's size ends what would not end otherwise.
+SQLite writes next to a file that it opens, and a hostile file can make it do more. So it opens a private copy
+of the database and of its write-ahead log, never of a journal. An authorizer refuses everything but reading
+plain tables: no views, functions or virtual tables. A budget in proportion to the file's size ends reads
+that would not end otherwise.
 """
 
 import sqlite3
@@ -16,15 +16,18 @@ from typing import Any, Final
 
 from hansard.importers.source import AGAIN, LONGEST, SMALL, Files, Unreadable
 
+#: What the names of databases end in.
+ENDINGS: Final = (".db", ".sqlite", ".sqlite3")
+
 MAGIC: Final = b"SQLite format 3\0"
 
-#: Length of a write-ahead log's header. It changes whenever SQLite begins the log from its start again.
+#: Length of a write-ahead log's header, which changes whenever SQLite starts the log again.
 _LOG_HEADER: Final = 32
 
-#: How often a file is read again that changed while it was being read.
+#: Maximum attempts to read a file that changes while it is read.
 _ATTEMPTS: Final = 20
 
-#: Instructions of SQLite's virtual machine between two looks at the budget.
+#: Instructions of SQLite's virtual machine between two checks of the budget.
 _STEP: Final = 10_000
 
 _LIMITS: Final = {
@@ -43,23 +46,55 @@ _READING: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
 
 
 class Database(sqlite3.Connection):
-    """A connection that reads plain tables, and as much of them as there can be.
+    """A connection that reads plain tables, within a budget.
 
     Attributes:
+        files: where problems are reported.
+        name: the database's name in reports.
+        tables: the columns of each plain table; not of views, virtual tables and tables with generated
+            columns, which compute what they return.
         left: how many instructions and bytes may still be read.
     """
 
+    files: Files
+    name: str
+    tables: dict[str, set[str]]
     left: int = 0
 
+    def has(self, table: str, columns: frozenset[str]) -> bool:
+        """Return whether there is a plain table with these columns."""
+        return self.tables.get(table, set()) >= columns
+
+    def rows(self, table: str, query: str, *given: Any) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query that can be read; report damage as the table's."""
+        try:
+            for row in self.execute(query, given):
+                # Damaged pages can repeat a row, or a long value, without end.
+                if self.spend(sum(len(cell) for cell in row if isinstance(cell, str | bytes))):
+                    break
+                yield row
+            else:
+                return
+            why = "it yields more than it can hold"
+        except sqlite3.Error as error:
+            why = "it takes too long to read" if self.left < 0 else str(error)
+        what = f"the database is damaged: {why}; the rest of this table is missing"
+        self.files.report(f"{self.name}:{table}", what)
+
     def spend(self, count: int = _STEP) -> bool:
-        """Take from what is left; return whether nothing is."""
+        """Subtract from the budget; return whether it is exceeded."""
         self.left -= count
         return self.left < 0
 
 
+def paths(files: Files, *endings: str) -> list[Path]:
+    """Return the files below the root that may be databases, or end so; a root that is a file always is."""
+    return list(files.walk(*ENDINGS, *endings)) if files.is_folder else [files.root]
+
+
 @contextmanager
 def opened(files: Files, path: Path) -> Iterator[Database]:
-    """Open a private copy of a SQLite file; raise `Unreadable` if that cannot be."""
+    """Open a private copy of a SQLite file, or raise `Unreadable`."""
     content, log = _content(files, path)
     with tempfile.TemporaryDirectory(prefix="hansard-import-") as folder:
         copy = Path(folder, "copy.db")
@@ -69,11 +104,12 @@ def opened(files: Files, path: Path) -> Iterator[Database]:
         del content, log
         address = f"{copy.as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, factory=Database)) as connection:
+            connection.files, connection.name = files, files.name(path)
             try:
                 _confine(connection, size)
-                connection.execute("SELECT name FROM sqlite_master").fetchone()
+                connection.tables = dict(_tables(connection))
             except (sqlite3.Error, OverflowError) as error:
-                raise Unreadable(f"no SQLite database that can be read: {error}") from None
+                raise Unreadable(f"not a readable SQLite database: {error}") from None
             yield connection
 
 
@@ -91,96 +127,67 @@ def _confine(connection: Database, size: int) -> None:
 
 
 def _allowed(action: int, one: str | None, _two: object, _schema: object, view: object) -> int:
-    """Authorize what reads a table directly, and nothing else."""
+    """Authorize direct reads of tables, and nothing else."""
     fine = action in _READING or (action == sqlite3.SQLITE_PRAGMA and one == "table_xinfo")
     return sqlite3.SQLITE_OK if fine and view is None else sqlite3.SQLITE_DENY
 
 
 def _text(content: bytes) -> str | bytes:
-    """Return what is stored as text; bytes, if it is not UTF-8."""
+    """Return a stored text; its bytes if it is not UTF-8."""
     try:
         return content.decode()
     except UnicodeDecodeError:
         return content
 
 
-def columns(connection: Database) -> dict[str, set[str]]:
-    """Return the plain tables of a database, with their columns.
-
-    Views, virtual tables and tables with generated columns compute what they show: they are left out.
-    """
+def _tables(connection: Database) -> Iterator[tuple[str, set[str]]]:
     query = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
-    found = {}
-    try:
-        for name, sql in connection.execute(query).fetchall():
-            # As SQLite itself writes it, and reads it again to know what the table is.
-            if isinstance(name, str) and isinstance(sql, str) and sql.startswith("CREATE TABLE "):
-                told = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
-                if not any(row[6] for row in told):
-                    found[name] = {row[1] for row in told}
-    except sqlite3.Error as error:
-        raise Unreadable(f"the tables of the database cannot be read: {error}") from None
-    return found
+    for name, sql in connection.execute(query).fetchall():
+        # SQLite stores the statement in this form, and reads it to know what the table is.
+        if isinstance(name, str) and isinstance(sql, str) and sql.startswith("CREATE TABLE "):
+            told = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
+            if not any(row[6] for row in told):
+                yield name, {row[1] for row in told}
 
 
 def quoted(name: str) -> str:
-    """Return a name as it stands in SQL."""
+    """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def rows(
-    files: Files, where: str, connection: Database, query: str, *given: Any
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query, as many as can be had; what is damaged is reported."""
-    try:
-        for row in connection.execute(query, given):
-            # Damaged pages can show one row, or one long value, any number of times.
-            if connection.spend(sum(len(cell) for cell in row if isinstance(cell, str | bytes))):
-                break
-            yield row
-        else:
-            return
-        why = "it yields more than it can hold"
-    except sqlite3.Error as error:
-        why = "it takes too long to read" if connection.left < 0 else str(error)
-    files.report(where, f"the database is damaged: {why}; what follows in this table is missing")
-
-
 def _content(files: Files, path: Path) -> tuple[bytes, bytes]:
-    """Return a database and its write-ahead log, as they were at one moment."""
+    """Return a database and its write-ahead log, as of one moment."""
     journal = path.with_name(path.name + "-journal")
-    beside = path.with_name(path.name + "-wal")
+    log_path = path.with_name(path.name + "-wal")
     for _ in range(_ATTEMPTS):
-        before = _log(files, beside)
+        before = _log(files, log_path)
         count = len(files.problems)
         content = files.read(path)
         if content is None:
             problem = files.problems.pop() if len(files.problems) > count else None
             raise Unreadable(problem.what if problem else "cannot be read")
-        # With a log, a database is changed only out of it. As long as that was not begun anew, all that was
-        # changed while the database was being read stands in the log, and covers it. Without one, it is
-        # read a second time, and must be the same; and in between there must have been no journal, or both
-        # may be of the same moment in the middle of a change.
+        # With a log, SQLite changes a database only from the log. Unless the log was started again, every
+        # change made during the read is still in it. Without a log, two reads must be equal, and no journal
+        # may exist between them: both could see the same moment in the middle of a change.
         changing = _is_changing(files, journal)
-        log = _log(files, beside)
+        log = _log(files, log_path)
         if log[:_LOG_HEADER] == before[:_LOG_HEADER] and (log or files.read(path) == content):
             if _is_changing(files, journal):
                 raise Unreadable(
-                    "its program writes to it, or stopped in the middle of that, as the file *-journal "
-                    "says; let it finish, or open it once with that program, which puts it right, and "
-                    "import it then"
+                    "its *-journal file shows an unfinished change; wait until its program has finished, or "
+                    "open it once with that program, and import it then"
                 )
             if not changing:
                 break
     else:
-        raise Unreadable("it is being written to all the time; import it when its program rests")
+        raise Unreadable("it is written to all the time; import it when its program is idle")
     if not content.startswith(MAGIC):
-        raise Unreadable("no SQLite database")
+        raise Unreadable("not a SQLite database")
     return content, log
 
 
 def _is_changing(files: Files, journal: Path) -> bool:
-    """Return whether a journal says how to undo a change, as SQLite knows it: by its first byte."""
+    """Return whether a journal is hot; SQLite decides this by its first byte, too."""
     return files.exists(journal) and (files.read(journal, upto=1) or b"\0") != b"\0"
 
 

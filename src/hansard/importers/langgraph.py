@@ -1,40 +1,43 @@
-"""Threads of LangGraph: the SQLite files of its `SqliteSaver` and `AsyncSqliteSaver`.
+"""Import LangGraph threads: the SQLite files of its `SqliteSaver` and `AsyncSqliteSaver`.
 
-Above: `bringing`.  Below: `source`, `database`, `langgraph_mirror` (the conversation in it),
-`adapters.langgraph_events` and `adapters.langgraph_values` (how a thread is stored).
-A thread becomes the session in which `adapters.langgraph.HansardSaver` would have kept it, so the graph goes
-on with it. Values are taken over as LangGraph serialized them, and decoded only as far as they are looked
-into. Of a checkpoint that cannot be decoded, such as one that is encrypted, the bytes are kept in an event
-`x.langgraph.opaque`, and it is reported: the saver does not see it.
+A thread becomes the session in which `adapters.langgraph.HansardSaver` would have stored it, so a graph
+continues it. Values stay as LangGraph serialized them. A checkpoint that cannot be decoded, for example
+because it is encrypted, is reported and kept as an event `x.langgraph.opaque`, which the saver ignores.
 """
 
 import base64
 from collections.abc import Iterator
+from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from hansard.adapters import langgraph_values as values
 from hansard.adapters.langgraph_events import CHECKPOINT, FORMAT, MARK, WRITES
 from hansard.adapters.langgraph_threads import Threads
+from hansard.adapters.values import as_json, as_text
 from hansard.importers import database
-from hansard.importers.langgraph_mirror import MIRRORED, Mirror
 from hansard.importers.source import (
     Files,
-    Foreign,
-    Found,
+    ForeignSession,
     Item,
+    SourceEntry,
     Unreadable,
-    decoded,
-    moment,
+    common_prefix,
+    decode_json,
+    list_of,
+    message_item,
+    parse_time,
     text_of,
 )
 
 OPAQUE: Final = "x.langgraph.opaque"
 
-_ENDINGS: Final = (".db", ".sqlite", ".sqlite3")
+#: The channel whose messages become the conversation.
+_MIRRORED: Final = "messages"
+
 _CHECKPOINTS: Final = frozenset(
     {"thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "type", "checkpoint"}
 )
@@ -42,113 +45,118 @@ _WRITES: Final = frozenset(
     {"thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel"}
 )
 
-#: What a serializer of LangGraph's makes bytes of, and how to read and to write that.
+#: LangGraph's serializations, and how to read and write each.
 _FORMATS: Final[dict[str, Any]] = {
     "msgpack": (msgspec.msgpack.decode, msgspec.msgpack.encode),
-    "json": (decoded, msgspec.json.encode),
+    "json": (decode_json, msgspec.json.encode),
 }
+
+#: Codes of LangGraph's MessagePack extensions: pydantic models (1 and 2), and a list stored as its changes.
+_MODELS: Final = frozenset({4, 5})
+_SNAPSHOT: Final = 7
+#: A model is its module, its class, and at this index its members.
+_MEMBERS: Final = 2
+
+_ROLES: Final = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
 
 #: A namespace, and the id of a checkpoint in it.
 Place = tuple[str, str]
+#: A row of the table `writes`: task, path, index, channel, type, value.
+Write = tuple[Any, ...]
 
 
-def find(files: Files) -> Iterator[Found]:
-    """Yield the databases below the root; a root that is a file may have any name."""
-    for path in list(files.walk(*_ENDINGS)) if files.is_folder else [files.root]:
-        yield Found(files.name(path), lambda path=path: _read(files, path))  # type: ignore[misc]
+def find(files: Files) -> Iterator[SourceEntry]:
+    """Yield the databases."""
+    for path in database.paths(files):
+        yield files.entry(_read, path)
 
 
-def _read(files: Files, path: Path) -> Iterator[Foreign]:
+def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
     with database.opened(files, path) as connection:
-        tables = database.columns(connection)
-        if not tables.get("checkpoints", set()) >= _CHECKPOINTS:
-            raise Unreadable("no table of checkpoints as LangGraph has it")
-        where = files.name(path)
+        if not connection.has("checkpoints", _CHECKPOINTS):
+            raise Unreadable("no table of LangGraph checkpoints")
+        where = connection.name
         query = "SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id"
-        threads = [row[0] for row in database.rows(files, where, connection, query)]
-        names = Threads("unopened", "")  # for the names that it gives
-        for thread_id in threads:
+        names = Threads("unopened", "")  # for `session_id` only
+        for (thread_id,) in list(connection.rows("checkpoints", query)):
             if not isinstance(thread_id, str):
-                files.report(
-                    f"{where}:checkpoints", f"the id of a thread is no text: {thread_id!r:.80}"
-                )
+                what = f"the id of a thread is not a text: {thread_id!r:.80}"
+                files.report(f"{where}:checkpoints", what)
                 continue
             items: list[Item] = []
             with files.item(f"{where}:checkpoints:{thread_id!s:.80}"):
-                items = _Thread(files, where, connection, tables, thread_id).items()
+                items = _Thread(connection, thread_id).items()
             name = names.session_id(thread_id)
             if files.is_folder:
-                name = f"{path.relative_to(files.root).with_suffix('')}/{name}"
+                name = f"{files.stem(path)}/{name}"
             metadata: dict[str, Any] = {MARK: FORMAT}
             if name.startswith("~~"):
                 metadata["langgraph_thread"] = thread_id.encode(errors="surrogatepass").hex()
             if items:
                 created = next((item.time for item in items if item.time), None)
-                yield Foreign(name, items, where, metadata=metadata, created=created)
+                yield ForeignSession(name, items, where, metadata, created)
 
 
 class _Thread:
     """One thread of a database."""
 
-    def __init__(
-        self,
-        files: Files,
-        where: str,
-        connection: database.Database,
-        tables: dict[str, set[str]],
-        thread_id: str,
-    ) -> None:
-        self._files = files
-        self._where = where
+    def __init__(self, connection: database.Database, thread_id: str) -> None:
         self._connection = connection
-        self._tables = tables
         self._thread_id = thread_id
         self._versions: dict[Place, dict[str, Any]] = {}
         self._items: list[Item] = []
 
     def items(self) -> list[Item]:
-        """Return what the thread comes to: checkpoints as they were made, and behind each its writes."""
+        """Return the checkpoints, oldest first, each followed by its messages and writes."""
         query = (
             "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata "
             "FROM checkpoints WHERE thread_id = ? ORDER BY checkpoint_id, checkpoint_ns"
         )
         writes = self._writes()
-        mirror = Mirror()
+        mirror = _Mirror()
         for ns, name, parent, kind, blob, about in self._rows("checkpoints", query):
-            where = f"{self._where}:checkpoints:{self._thread_id}:{name}"
-            data = self._put(where, (ns, name), parent, kind, blob, about)
+            data = self._checkpoint((ns, name), parent, kind, blob, about)
             if data is None:
                 continue
-            time = moment(data.pop("time"))
+            time = parse_time(data.pop("time"))
             held = data.pop("held")
-            said = None
-            if not ns and MIRRORED in data["values"]:
-                said = mirror.said(held.get(MIRRORED), writes.get((ns, parent or ""), []))
-            if said is not None:
-                if said.back is not None:
-                    self._items.append(Item("session.reverted", {}, time, at=said.back))
-                data["mirrored"] = {"channel": MIRRORED, "kept": said.kept, "marks": said.marks}
+            added = None
+            if not ns and _MIRRORED in data["values"]:
+                added = mirror.compare(held.get(_MIRRORED), writes.get((ns, parent or ""), []))
+            if added is not None:
+                if added.back is not None:
+                    self._items.append(Item("session.reverted", {}, time, added.back))
+                data["mirrored"] = {"channel": _MIRRORED, "kept": added.kept, "marks": added.marks}
             self._items.append(Item(CHECKPOINT, data, time))
-            if said is not None:
-                mirror.placed(said, len(self._items))
-                self._items += [Item("message.added", {"message": m}, time) for m in said.messages]
+            if added is not None:
+                mirror.add(added, len(self._items))
+                self._items += [message_item(message, time) for message in added.messages]
             self._items += _grouped(ns, name, writes.get((ns, name), []), time)
-        self._strays(writes)
+        for ns, name in writes.keys() - self._versions.keys():
+            count = len(writes[ns, name])
+            self._report("writes", name, f"{count} writes for a checkpoint that was not imported")
         return self._items
 
-    def _put(
-        self, where: str, place: Place, parent: Any, kind: Any, blob: Any, about: Any
+    def _checkpoint(
+        self, place: Place, parent: Any, kind: Any, blob: Any, about: Any
     ) -> dict[str, Any] | None:
-        """Return the data of a checkpoint's event, and beside them its time and values."""
+        """Return the data of a checkpoint's event, and in addition its time and values."""
         try:
             read, write = _FORMATS[kind]
             checkpoint = read(blob)
             held, versions = checkpoint.pop("channel_values"), checkpoint.pop("channel_versions")
-            told = decoded(about) if about else {}
-            if not all(isinstance(one, dict) for one in (held, versions, told)):
-                raise TypeError("no objects where they should be")  # noqa: TRY301 - like what is not even that
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with bytes that others wrote
-            self._opaque(where, place, kind, blob, error)
+            metadata = decode_json(about) if about else {}
+            if not all(isinstance(one, dict) for one in (held, versions, metadata)):
+                raise TypeError("not objects")  # noqa: TRY301 - handled like other malformed bytes
+        except Exception as error:  # noqa: BLE001 - anything may be wrong with foreign bytes
+            # Not `bytes`, which makes as many zeros of a number.
+            kept = blob if isinstance(blob, bytes) else str(blob).encode(errors="surrogatepass")
+            opaque = {"ns": place[0], "id": place[1], "type": str(kind)}
+            opaque["base64"] = base64.b64encode(kept).decode()
+            self._items.append(Item(OPAQUE, opaque))
+            why = f"unknown serializer {kind!r}" if kind not in _FORMATS else f"{error}"
+            what = f"cannot be decoded: {why:.200}; the bytes are kept, but no graph reads them"
+            self._report("checkpoints", place[1], what)
             return None
         known = self._versions.get((place[0], parent or ""), {})
         self._versions[place] = versions
@@ -156,85 +164,175 @@ class _Thread:
         data: dict[str, Any] = {"ns": place[0], "id": place[1]}
         if parent:
             data["parent"] = parent
-        if text_of(told.get("run_id")):
-            data["run"] = told["run_id"]
+        if text_of(metadata.get("run_id")):
+            data["run"] = metadata["run_id"]
         data["versions"] = versions
         data["checkpoint"] = values.pack((kind, write(checkpoint)))
-        data["metadata"] = values.pack(("msgpack", msgspec.msgpack.encode(told)))
+        data["metadata"] = values.pack(("msgpack", msgspec.msgpack.encode(metadata)))
         data["values"] = {
             channel: _packed(kind, write, held[channel]) if channel in held else None
             for channel in sorted(new)
         }
         return {**data, "held": held, "time": checkpoint.get("ts")}
 
-    def _opaque(self, where: str, place: Place, kind: Any, blob: Any, error: Exception) -> None:
-        # Not `bytes`, which makes as many zeros of a number.
-        kept = blob if isinstance(blob, bytes) else str(blob).encode(errors="surrogatepass")
-        data = {"ns": place[0], "id": place[1], "type": str(kind)}
-        data["base64"] = base64.b64encode(kept).decode()
-        self._items.append(Item(OPAQUE, data))
-        why = f"no serializer {kind!r} is known" if kind not in _FORMATS else f"{error}"
-        self._files.report(
-            where,
-            f"the checkpoint cannot be decoded, and is kept as bytes that no graph sees: {why:.200}",
-        )
-
-    # -- writes ---------------------------------------------------------------------------------
-
-    def _writes(self) -> dict[Place, list[tuple[Any, ...]]]:
-        """Return the writes of the thread by checkpoint, in the order in which they were made."""
-        found: dict[Place, list[tuple[Any, ...]]] = {}
-        if not self._tables.get("writes", set()) >= _WRITES:
+    def _writes(self) -> dict[Place, list[Write]]:
+        """Return the writes of the thread by checkpoint, oldest first."""
+        found: dict[Place, list[Write]] = {}
+        if not self._connection.has("writes", _WRITES):
             return found
-        path = "task_path" if "task_path" in self._tables["writes"] else "''"
+        path = "task_path" if "task_path" in self._connection.tables["writes"] else "''"
         query = (
             f"SELECT checkpoint_ns, checkpoint_id, task_id, {path}, idx, channel, type, value "  # noqa: S608 - one of two
             "FROM writes WHERE thread_id = ? ORDER BY rowid"
         )
         for ns, name, *write in self._rows("writes", query):
             task, _, index, channel, kind, value = write
-            if not (
-                isinstance(task, str)
-                and isinstance(channel, str)
-                and isinstance(kind, str)
+            if (
+                all(isinstance(one, str) for one in (task, channel, kind))
                 and isinstance(index, int)
                 and isinstance(value, bytes | type(None))
             ):
-                where = f"{self._where}:writes:{self._thread_id}:{name}"
-                self._files.report(
-                    where, f"a write of the task {task!r:.60} cannot be read: skipped"
-                )
-                continue
-            found.setdefault((ns, name), []).append(tuple(write))
+                found.setdefault((ns, name), []).append(tuple(write))
+            else:
+                self._report("writes", name, f"a write of task {task!r:.60} cannot be read")
         return found
 
-    def _strays(self, writes: dict[Place, list[tuple[Any, ...]]]) -> None:
-        """Report writes whose checkpoint is not there: nobody can apply them."""
-        for ns, name in writes.keys() - self._versions.keys():
-            where = f"{self._where}:writes:{self._thread_id}:{name}"
-            count = len(writes[ns, name])
-            self._files.report(
-                where, f"{count} writes for a checkpoint that was not imported: skipped"
-            )
-
     def _rows(self, table: str, query: str) -> Iterator[tuple[Any, ...]]:
-        where = f"{self._where}:{table}"
-        return database.rows(self._files, where, self._connection, query, self._thread_id)
+        return self._connection.rows(table, query, self._thread_id)
+
+    def _report(self, table: str, checkpoint: str, what: str) -> None:
+        where = f"{self._connection.name}:{table}:{self._thread_id}:{checkpoint}"
+        self._connection.files.report(where, what)
 
 
 def _packed(kind: str, write: Any, value: Any) -> dict[str, Any]:
-    """Return a channel's value as it is stored: the items of a list one by one."""
+    """Return a channel's value as stored: the items of a list separately."""
     if isinstance(value, list) and value:
         return {"list": [values.pack((kind, write(item))) for item in value]}
     return values.pack((kind, write(value)))
 
 
-def _grouped(ns: str, name: str, writes: list[tuple[Any, ...]], time: str | None) -> Iterator[Item]:
-    """Yield one item for what a task wrote in a row."""
+def _grouped(ns: str, name: str, writes: list[Write], time: str | None) -> Iterator[Item]:
+    """Yield one item for consecutive writes of a task."""
     for (task, path), rows in groupby(writes, key=lambda row: (row[0], row[1])):
-        told = [
+        packed = [
             [index, channel, values.pack((kind, value or b""))]
             for _, _, index, channel, kind, value in rows
         ]
-        data = {"ns": ns, "checkpoint": name, "task": task, "path": path, "writes": told}
+        data = {"ns": ns, "checkpoint": name, "task": task, "path": path, "writes": packed}
         yield Item(WRITES, data, time)
+
+
+# -- the conversation, without LangChain --------------------------------------------------------
+
+
+class _Added(NamedTuple):
+    """What a checkpoint adds to the conversation.
+
+    Attributes:
+        kept: the number of messages that stay.
+        messages: the new ones.
+        marks: the checksums of these.
+        back: the number of items before the point that the session is reverted to, if it is.
+    """
+
+    kept: int
+    messages: list[dict[str, Any]]
+    marks: list[str]
+    back: int | None
+
+
+class _Mirror:
+    """The messages of a thread so far.
+
+    Marks are those of the adapter, which adds the same messages to a session and continues it.
+    """
+
+    def __init__(self) -> None:
+        #: The mark of each message, and the number of items up to it.
+        self._known: list[tuple[str, int]] = []
+
+    def compare(self, value: Any, written: list[Write]) -> _Added | None:
+        """Return what a new value of the channel adds; None if nothing.
+
+        Args:
+            value: the value; None if only what was written to the channel is stored.
+            written: the writes of the parent checkpoint.
+        """
+        if value is None:
+            mine = [row for row in written if row[3] == _MIRRORED]
+            rows = sorted(mine, key=lambda row: (row[1], row[0], row[2]))
+            natives = [one for row in rows for one in _listed(_decoded(row[4], row[5]))]
+        else:
+            natives = _listed(value)
+        messages = [message for native in natives if (message := _message(native)) is not None]
+        encode = msgspec.json.Encoder(order="sorted").encode
+        marks = [blake2b(encode(one), digest_size=16).hexdigest() for one in messages]
+        if value is None:
+            kept, common = len(self._known), 0
+        else:
+            kept = common = common_prefix(marks, [mark for mark, _ in self._known])
+        back = None
+        if kept < len(self._known):
+            back = self._known[kept - 1][1] if kept else self._known[0][1] - 1
+        new = messages[common:]
+        return _Added(kept, new, marks[common:], back) if new or back is not None else None
+
+    def add(self, added: _Added, items: int) -> None:
+        """Add messages, which follow this number of items."""
+        del self._known[added.kept :]
+        self._known += [(mark, items + place) for place, mark in enumerate(added.marks, start=1)]
+
+
+def _decoded(kind: object, content: bytes | None) -> Any:
+    try:
+        return (msgspec.json if kind == "json" else msgspec.msgpack).decode(content or b"")
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, msgspec.msgpack.Ext) and value.code == _SNAPSHOT:
+        value = _decoded("msgpack", bytes(value.data))
+    return value if isinstance(value, list) else [value]
+
+
+def _message(native: Any) -> dict[str, Any] | None:
+    """Return a message in the shape that all frameworks share; None if it is not a message."""
+    given = _model(native)
+    if given is None:
+        if isinstance(native, dict) and isinstance(native.get("role"), str) and "content" in native:
+            return dict(as_json(native))
+        return None
+    kind, content = given.get("type"), given.get("content")
+    if not isinstance(kind, str) or kind == "remove":
+        return None
+    message: dict[str, Any] = {"role": _ROLES.get(kind, kind), "content": content}
+    calls = list_of(given.get("tool_calls"))
+    if calls:
+        message["tool_calls"] = [_call(call) for call in calls if isinstance(call, dict)]
+    for name in ("tool_call_id", "name"):
+        if isinstance(given.get(name), str):
+            message[name] = given[name]
+    return dict(as_json(message))
+
+
+def _model(native: Any) -> dict[str, Any] | None:
+    """Return the members of a LangChain message; None if it is not one."""
+    given: Any = None
+    if isinstance(native, msgspec.msgpack.Ext) and native.code in _MODELS:
+        model = _decoded("msgpack", bytes(native.data))
+        if (
+            isinstance(model, list)
+            and len(model) > _MEMBERS
+            and str(model[0]).startswith("langchain_core.messages")
+        ):
+            given = model[_MEMBERS]
+    elif isinstance(native, dict) and native.get("lc") and isinstance(native.get("id"), list):
+        given = native.get("kwargs")
+    return given if isinstance(given, dict) else None
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": call.get("name"), "arguments": as_text(call.get("args"))}
+    return {"id": call.get("id") or "", "type": "function", "function": function}

@@ -1,19 +1,16 @@
-"""Read OpenClaw's sessions: `sessions.json` or `sessions.d`, and the transcripts beside them.
+"""Import OpenClaw sessions: `sessions.json` or `sessions.d`, and the transcripts next to them.
 
-Above: `bringing`.  Below: `source`, `adapters.common`.
-Each agent has a folder, `agents/<agent>/sessions`, with an index from session keys to entries, and a JSONL
-transcript for each session id. A key gets a new session id with every reset, and the old transcript stays: so
-it is transcripts that become sessions here, `<agent>/<session id>`, and the keys that lead to one are in its
-metadata. All agents' folders below the path are found, whatever they are called.
+Each agent has a directory `agents/<agent>/sessions` with an index from session keys to entries, and a JSONL
+transcript per session id. A reset gives a key a new session id and keeps the old transcript. So transcripts
+become sessions, `<agent>/<session id>`, and their keys are metadata. All agents below the path are found.
 
-A transcript is a tree, of which the last line is the end: where a line's parent is not the line before it,
-the session went back to that parent, and so does ours. A compaction is a summary up to the first entry that
-was kept.
+A transcript is a tree whose last line is the current end. Where a line's parent is not the line before it,
+the session is reverted to that parent. A compaction becomes a summary up to the first entry that was kept.
 """
 
+import json
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -21,15 +18,19 @@ from urllib.parse import unquote
 from hansard.adapters import common
 from hansard.importers.source import (
     Files,
-    Foreign,
+    ForeignSession,
     Fork,
-    Found,
     Item,
+    SourceEntry,
     Unreadable,
-    moment,
-    named,
-    said,
+    common_prefix,
+    count_of,
+    json_type,
+    list_of,
+    message_item,
+    parse_time,
     text_of,
+    usage_item,
 )
 
 FORMAT: Final = "openclaw"
@@ -37,10 +38,10 @@ FORMAT: Final = "openclaw"
 _INDEX: Final = "sessions.json"
 _FOLDER: Final = "sessions.d"
 _TRANSCRIPT: Final = ".jsonl"
-#: Beside a transcript: how its runs went, for those who mend OpenClaw.
+#: OpenClaw's own debugging output.
 _TRAJECTORY: Final = ".trajectory.jsonl"
 
-#: Made anew by OpenClaw whenever it starts, and larger than all else of an entry.
+#: Members of an entry that OpenClaw rebuilds when it starts, and that are larger than all others.
 _DERIVED: Final = frozenset({"skillsSnapshot", "systemPromptReport"})
 
 _NAME: Final = re.compile(r"[a-z0-9_.-]{1,40}")
@@ -48,33 +49,32 @@ _NAME: Final = re.compile(r"[a-z0-9_.-]{1,40}")
 Entry = dict[str, Any]
 
 
-def find(files: Files) -> Iterator[Found]:
-    """Find the transcripts of all agents below a path."""
+def find(files: Files) -> Iterator[SourceEntry]:
+    """Yield the transcripts of all agents."""
     if not files.is_folder:
-        folder = files.root.parent
         if files.root.name == _INDEX:
-            yield from _folder(files, folder, _listed(files, files.root), orphans=False)
+            entries = _listed(files, files.root)
+            yield from _transcripts(files, files.root.parent, entries, orphans=False)
         else:
-            yield Found(files.name(files.root), partial(_read, files, files.root, [], {}))
+            yield files.entry(_read, files.root, [], {})
         return
     for folder in _folders(files):
-        entries: dict[str, Entry] = {}
-        for path in files.children(folder):
-            if path.name == _INDEX and path.is_file():
-                entries |= _listed(files, path)
-        # Where both are, `sessions.d` was made from the other, and is what OpenClaw reads.
-        for path in files.children(folder):
-            if path.name == _FOLDER and path.is_dir():
-                entries |= _entries_of(files, path)
-        yield from _folder(files, folder, entries, orphans=True)
+        children = {path.name: path for path in files.children(folder)}
+        entries = {}
+        if _INDEX in children and children[_INDEX].is_file():
+            entries |= _listed(files, children[_INDEX])
+        # OpenClaw made `sessions.d` from `sessions.json`, and reads it if both exist.
+        if _FOLDER in children and children[_FOLDER].is_dir():
+            entries |= _entries_of(files, children[_FOLDER])
+        yield from _transcripts(files, folder, entries, orphans=True)
 
 
 def _folders(files: Files) -> Iterator[Path]:
-    """Yield the folders that hold an index or transcripts."""
-    for folder, is_folder in files.everything():
+    """Yield the directories that hold an index or transcripts."""
+    for folder, is_folder in files.tree():
         if not is_folder or _FOLDER in folder.relative_to(files.root).parts:
             continue
-        # Lines of JSON are elsewhere, too: what jobs have done, what the gateway has logged.
+        # Jobs and the gateway write other JSONL files elsewhere.
         likely = folder == files.root or folder.name == "sessions"
         if any(
             path.name in {_INDEX, _FOLDER} or (likely and _is_transcript(path))
@@ -84,12 +84,12 @@ def _folders(files: Files) -> Iterator[Path]:
 
 
 def _listed(files: Files, path: Path) -> dict[str, Entry]:
-    """Return the entries of an index, by their keys."""
+    """Return the entries of an index by key."""
     entries: dict[str, Entry] = {}
     with files.item(path):
         index = files.json(path)
         if not isinstance(index, dict):
-            raise Unreadable(f"a JSON {named(index)} where the index of sessions should be")
+            raise Unreadable(f"a JSON {json_type(index)}, not an index of sessions")
         if not index:
             raise Unreadable("an index without sessions")
         entries |= {key: one for key, one in index.items() if _is_entry(files, path, key, one)}
@@ -97,13 +97,13 @@ def _listed(files: Files, path: Path) -> dict[str, Entry]:
 
 
 def _entries_of(files: Files, folder: Path) -> dict[str, Entry]:
-    """Return the entries of a `sessions.d`: a file for each, or a folder with a `meta.json`."""
+    """Return the entries of a `sessions.d`: a file each, or a directory with a `meta.json`."""
     found: dict[str, Entry] = {}
     for path in files.children(folder):
         if path.is_dir():
             place, key = path / "meta.json", path.name.replace("--", ":")
             if not files.exists(place):
-                files.report(path, "no meta.json in it")
+                files.report(path, "it has no meta.json")
                 continue
         elif path.suffix == ".json":
             place, key = path, unquote(path.stem)
@@ -120,7 +120,7 @@ def _entries_of(files: Files, folder: Path) -> dict[str, Entry]:
 
 def _is_entry(files: Files, path: Path, key: str, entry: object) -> bool:
     if not isinstance(entry, dict):
-        files.report(path, f"{key!r:.200}: a {named(entry)} where the entry of a session should be")
+        files.report(path, f"{key!r:.200}: a {json_type(entry)}, not an entry")
     elif not text_of(entry.get("sessionId")):
         files.report(path, f"{key!r:.200}: an entry without a session id")
     else:
@@ -128,18 +128,16 @@ def _is_entry(files: Files, path: Path, key: str, entry: object) -> bool:
     return False
 
 
-def _folder(
+def _transcripts(
     files: Files, folder: Path, entries: dict[str, Entry], *, orphans: bool
-) -> Iterator[Found]:
-    """Yield the transcripts of one folder: those that are in the index, and those of earlier sessions."""
+) -> Iterator[SourceEntry]:
+    """Yield the transcripts of a directory: those in the index, and those of earlier sessions."""
     keys: dict[Path, list[str]] = {}
     for key, entry in entries.items():
         path = _transcript(files, folder, entry)
         if path is None:
-            files.report(
-                files.name(folder / _INDEX),
-                f"{key!r:.200}: the transcript of session {entry['sessionId']!r:.100} is not there",
-            )
+            missing = f"the transcript of session {entry['sessionId']!r:.100} is missing"
+            files.report(folder / _INDEX, f"{key!r:.200}: {missing}")
         else:
             keys.setdefault(path, []).append(key)
     if orphans:
@@ -147,8 +145,7 @@ def _folder(
             if _is_transcript(path):
                 keys.setdefault(path, [])
     for path, names in sorted(keys.items()):
-        entry = entries[names[-1]] if names else {}
-        yield Found(files.name(path), partial(_read, files, path, names, entry))
+        yield files.entry(_read, path, names, entries[names[-1]] if names else {})
 
 
 def _is_transcript(path: Path) -> bool:
@@ -160,7 +157,7 @@ def _transcript(files: Files, folder: Path, entry: Entry) -> Path | None:
     given = text_of(entry.get("sessionFile"))
     names = [f"{entry['sessionId']}{_TRANSCRIPT}"]
     if given is not None:
-        # Usually an absolute path, of wherever the folder was when it was written.
+        # Usually an absolute path, perhaps of another machine.
         names.insert(0, re.split(r"[\\/]", given)[-1])
     for name in names:
         if name in {"", ".", ".."} or "/" in name or "\0" in name:
@@ -173,36 +170,37 @@ def _transcript(files: Files, folder: Path, entry: Entry) -> Path | None:
 # -- a transcript -------------------------------------------------------------------------------
 
 
-def _read(files: Files, path: Path, keys: list[str], entry: Entry) -> Iterator[Foreign]:
+def _read(files: Files, path: Path, keys: list[str], entry: Entry) -> Iterator[ForeignSession]:
     transcript = _Transcript(files, path)
     if not transcript.lines:
-        raise Unreadable("nothing of a transcript in it")
+        raise Unreadable("not a transcript: it has no lines")
     header = transcript.header
     if header is None and not keys:
-        raise Unreadable("no transcript: there is no line that says so, and no key leads to it")
+        raise Unreadable("not a transcript: it has no header, and no key refers to it")
     if header is None:
-        files.report(path, "the first line, which says what it is, is missing")
+        files.report(path, "the header in the first line is missing")
         header = {}
     known = {name: value for name, value in entry.items() if name not in _DERIVED}
     own = {name: value for name, value in header.items() if name not in {"type", "timestamp"}}
+    names = (text_of(entry.get(name)) for name in ("label", "displayName", "subject"))
     metadata: dict[str, Any] = {
-        "title": transcript.title or _title(entry),
+        "title": transcript.title or next(filter(None, names), None),
         "workspace": text_of(header.get("cwd")),
         FORMAT: {"keys": keys, "entry": known, "header": own, "agent": _agent(path)},
     }
-    yield Foreign(
+    yield ForeignSession(
         _id_of(path),
         transcript.items,
         files.name(path),
         metadata,
-        moment(header.get("timestamp")) or moment(entry.get("sessionStartedAt")),
+        parse_time(header.get("timestamp")) or parse_time(entry.get("sessionStartedAt")),
         _fork(files, path, header, transcript),
-        archived=moment(entry.get("archivedAt")) is not None,
+        archived=parse_time(entry.get("archivedAt")) is not None,
     )
 
 
 def _agent(path: Path) -> str | None:
-    """Return whose transcript it is: `agents/<agent>/sessions/<file>`."""
+    """Return the agent of a transcript, `agents/<agent>/sessions/<file>`."""
     folder = path.parent
     return folder.parent.name if folder.name == "sessions" and folder.parent.name else None
 
@@ -210,13 +208,6 @@ def _agent(path: Path) -> str | None:
 def _id_of(path: Path) -> str:
     agent = _agent(path)
     return path.stem if agent is None else f"{agent}/{path.stem}"
-
-
-def _title(entry: Entry) -> str | None:
-    for name in ("label", "displayName", "subject"):
-        if text_of(entry.get(name)):
-            return str(entry[name])
-    return None
 
 
 def _fork(files: Files, path: Path, header: Entry, transcript: "_Transcript") -> Fork | None:
@@ -227,24 +218,20 @@ def _fork(files: Files, path: Path, header: Entry, transcript: "_Transcript") ->
     parent = path.parent / (name if name.endswith(_TRANSCRIPT) else f"{name}{_TRANSCRIPT}")
     if parent == path or "\0" in name or not files.exists(parent):
         return Fork(parent.stem, 0)
-    lines = files.once(parent, lambda: _Transcript(files, parent).lines)
-    count = 0
-    for ours, theirs in zip(transcript.lines, lines, strict=False):
-        if ours != theirs:
-            break
-        count += 1
+    lines = files.cached(parent, lambda: _Transcript(files, parent).lines)
+    count = common_prefix(transcript.lines, lines)
     return Fork(_id_of(parent), transcript.ends[count - 1] if count else 0)
 
 
 class _Transcript:
-    """What the lines of a transcript say.
+    """The lines of a transcript.
 
     Attributes:
         header: the first line; None if it is missing.
         lines: the others.
-        items: what they are as items.
-        ends: how many items there are after each line.
-        title: the name that the session was given last.
+        items: the items of these.
+        ends: the number of items up to each line.
+        title: the last name of the session.
     """
 
     def __init__(self, files: Files, path: Path) -> None:
@@ -253,26 +240,25 @@ class _Transcript:
         self.items: list[Item] = []
         self.ends: list[int] = []
         self.title: str | None = None
-        #: Where in the items each entry begins and ends, by its id.
+        #: The number of items before and up to each entry, by id.
         self._places: dict[str, tuple[int, int]] = {}
         self._last: str | None = None
         for number, line in files.lines(path):
             with files.item(files.name(path, number)):
                 kind = text_of(line.get("type"))
                 if kind is None:
-                    raise Unreadable("an entry that does not say what it is")
+                    raise Unreadable("an entry without a type")
                 if kind == "session":
                     self.header = self.header or line
                 else:
                     self._add(line, kind)
 
     def _add(self, line: Entry, kind: str) -> None:
-        time = moment(line.get("timestamp"))
+        time = parse_time(line.get("timestamp"))
         before = len(self.items)
         made = list(self._items(line, kind, time))
         parent = line.get("parentId")
         if isinstance(parent, str) and parent != self._last and parent in self._places:
-            # The session went back, and on from there.
             self.items.append(Item("session.reverted", {}, time, self._places[parent][1]))
         self.items += made
         identity = text_of(line.get("id"))
@@ -286,15 +272,14 @@ class _Transcript:
         if kind == "message":
             message = line.get("message")
             if not isinstance(message, dict):
-                raise Unreadable(f"a {named(message)} where a message should be")
-            time = time or moment(message.get("timestamp"))
-            yield said(packed(message), time)
-            usage = _usage(message)
-            if usage is not None:
-                yield Item("usage.recorded", usage, time)
+                raise Unreadable(f"a {json_type(message)}, not a message")
+            time = time or parse_time(message.get("timestamp"))
+            yield message_item(packed(message), time)
+            yield from _usage(message, time)
         elif kind in {"custom_message", "branch_summary"}:
             content = line.get("summary") if kind == "branch_summary" else line.get("content")
-            yield said(common.pack(FORMAT, line, role="user", content=_content(content)), time)
+            message = common.pack(FORMAT, line, role="user", content=_content(content))
+            yield message_item(message, time)
         elif kind == "compaction" and text_of(line.get("summary")) is not None:
             kept = line.get("firstKeptEntryId")
             begun = self._places.get(kept) if isinstance(kept, str) else None
@@ -312,7 +297,7 @@ class _Transcript:
 
 
 def packed(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message of OpenClaw's as every framework can read it."""
+    """Return an OpenClaw message in the shape that all frameworks share."""
     role = text_of(message.get("role")) or "user"
     content = message.get("content")
     if role == "toolResult":
@@ -336,7 +321,7 @@ def packed(message: dict[str, Any]) -> dict[str, Any]:
                 "arguments": _arguments(block.get("arguments")),
             },
         }
-        for block in (content if isinstance(content, list) else ())
+        for block in list_of(content)
         if isinstance(block, dict) and block.get("type") == "toolCall"
     ]
     shown = role if role in {"user", "assistant", "system", "tool"} else "user"
@@ -346,13 +331,11 @@ def packed(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(given: object) -> str:
-    import json
-
     return given if isinstance(given, str) else json.dumps(given or {}, ensure_ascii=False)
 
 
 def _content(content: object) -> Any:
-    """Return what is said: a text, or blocks, without what was thought and called."""
+    """Return the text or the blocks of a message, without thinking and tool calls."""
     if not isinstance(content, list):
         return content if isinstance(content, str) else common.content_text(content)
     blocks = [
@@ -368,26 +351,19 @@ def _content(content: object) -> Any:
     return blocks
 
 
-def _usage(message: dict[str, Any]) -> dict[str, Any] | None:
+def _usage(message: dict[str, Any], time: str | None) -> Iterator[Item]:
     usage = message.get("usage")
     if not isinstance(usage, dict) or not any(
         isinstance(value, int | float) and value for value in usage.values()
     ):
-        return None
-    found: dict[str, Any] = {
-        "model": text_of(message.get("model")) or "unknown",
-        "input_tokens": _whole(usage.get("input")),
-        "output_tokens": _whole(usage.get("output")),
-    }
+        return
     cost = usage.get("cost")
-    total = cost.get("total") if isinstance(cost, dict) else cost
-    if isinstance(total, int | float) and not isinstance(total, bool):
-        found["cost"] = float(total)
-    for name, theirs in (("cache_read_tokens", "cacheRead"), ("cache_write_tokens", "cacheWrite")):
-        if _whole(usage.get(theirs)):
-            found[name] = _whole(usage.get(theirs))
-    return found
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    yield usage_item(
+        message.get("model"),
+        count_of(usage.get("input")),
+        count_of(usage.get("output")),
+        time,
+        cost=cost.get("total") if isinstance(cost, dict) else cost,
+        cache_read_tokens=count_of(usage.get("cacheRead")) or None,
+        cache_write_tokens=count_of(usage.get("cacheWrite")) or None,
+    )

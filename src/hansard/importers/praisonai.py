@@ -1,12 +1,11 @@
-"""Read PraisonAI's sessions: a JSON file for each, of the default store or of the hierarchical one.
+"""Import PraisonAI sessions: a JSON file each, of the default or the hierarchical store.
 
-Above: `bringing`.  Below: `source`, `adapters.common`.
-A file has the turns that are live, and those that were archived when they became too many; together they are
-what was said. The summary that stands for the archived ones is made anew each time, and so is ours.
+A file holds the live turns, and those that were archived when they became too many: together they are the
+conversation. PraisonAI rewrites the summary of the archived ones each time, so it is a closing event.
 
-A fork copies what it inherits. A snapshot keeps all that was said until then: one whose turns are all still
-there becomes a label, and one that has others (the session was reverted since) becomes a fork of its own,
-`<session>@<label>`: nothing of it is lost.
+A fork copies what it inherits. A snapshot holds the complete conversation at its time: if all its turns are
+still in the session, it becomes a snapshot name; otherwise (the session was reverted) a fork,
+`<session>@<label>`.
 """
 
 from collections.abc import Iterator
@@ -17,20 +16,22 @@ from typing import Any, Final
 from hansard.adapters import common
 from hansard.importers.source import (
     Files,
-    Foreign,
+    ForeignSession,
     Fork,
-    Found,
     Item,
+    SourceEntry,
     Unreadable,
-    moment,
-    named,
-    said,
+    common_prefix,
+    json_type,
+    list_of,
+    message_item,
+    parse_time,
     text_of,
 )
 
 FORMAT: Final = "praisonai"
 
-#: What is not metadata: the turns, and what is read otherwise.
+#: Members of a session that are not metadata.
 _READ: Final = frozenset(
     {
         "archived_messages",
@@ -46,112 +47,98 @@ _READ: Final = frozenset(
 )
 
 
-def find(files: Files) -> Iterator[Found]:
-    """Find the files of sessions below a path."""
+def find(files: Files) -> Iterator[SourceEntry]:
+    """Yield the files of sessions."""
     for path in files.walk(""):
         if path.suffix == ".json":
-            yield Found(files.name(path), partial(_read, files, path))
+            yield files.entry(_read, path)
         elif ".json.corrupt-" in path.name:
-            files.report(path, "PraisonAI put this aside as damaged: not read")
+            files.report(path, "PraisonAI has marked it as damaged: not read")
 
 
-def _read(files: Files, path: Path) -> Iterator[Foreign]:
+def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
     data = files.json(path)
     if not isinstance(data, dict) or not isinstance(data.get("messages"), list):
-        raise Unreadable(f"no session of PraisonAI's: a JSON {named(data)} without messages")
+        raise Unreadable(f"not a PraisonAI session: a JSON {json_type(data)} without messages")
     session_id = text_of(data.get("session_id"))
     if session_id is None:
-        raise Unreadable("no session of PraisonAI's: it has no session_id")
+        raise Unreadable("not a PraisonAI session: it has no session_id")
     where = files.name(path)
     turns = _Turns(files, where, data)
     closing = [] if turns.summary is None else [turns.summary]
-    others: list[Foreign] = []
-    for number, snapshot in enumerate(_list(data.get("snapshots")), start=1):
+    others: list[ForeignSession] = []
+    for number, snapshot in enumerate(list_of(data.get("snapshots")), start=1):
         with files.item(f"{where}:snapshot {number}"):
             label, at, found = _snapshot(files, where, data, snapshot, turns)
-            time = moment(snapshot.get("created_at"))
+            time = parse_time(snapshot.get("created_at"))
             if found is None:
                 closing.append(Item("session.snapshotted", {"label": label}, time, at))
             else:
                 metadata = {"title": label, FORMAT: {"snapshot": _kept(snapshot)}}
                 name = f"{session_id}@{label}"
-                others.append(Foreign(name, found, where, metadata, time, Fork(session_id, at)))
+                others.append(
+                    ForeignSession(name, found, where, metadata, time, Fork(session_id, at))
+                )
     about = {name: value for name, value in data.items() if name not in _READ and value}
     described: dict[str, Any] = {"title": text_of(data.get("title")), FORMAT: about}
     parent = text_of(data.get("parent_id"))
     fork = None if parent is None else _fork(files, path, parent, turns.items)
-    yield Foreign(
-        session_id,
-        turns.items,
-        where,
-        described,
-        moment(data.get("created_at")),
-        fork,
-        closing=closing,
-    )
+    created = parse_time(data.get("created_at"))
+    yield ForeignSession(session_id, turns.items, where, described, created, fork, closing=closing)
     yield from others
 
 
 def _fork(files: Files, path: Path, parent: str, items: list[Item]) -> Fork:
-    """Return which of a session's turns are its parent's."""
+    """Return how many of a session's turns are its parent's."""
     name = "".join(c if c.isalnum() or c in "-_" else "_" for c in parent)
     place = path.parent / f"{name}.json"
     count = 0
     if place != path and files.exists(place):
-        count = _alike(items, files.once(place, partial(_items, files, place)))
+        count = common_prefix(items, files.cached(place, partial(_items, files, place)))
     return Fork(parent, count)
 
 
 def _items(files: Files, path: Path) -> list[Item]:
-    """Return the turns of another session."""
-    try:
+    """Return the turns of another session; its problems are reported when it is imported."""
+    data = None
+    with files.item(path):
         data = files.json(path)
-    except Unreadable:
-        return []  # which is reported when it is its turn
     return _Turns(files, "", data).items if isinstance(data, dict) else []
 
 
-def _alike(ours: list[Item], theirs: list[Item]) -> int:
-    count = 0
-    for one, other in zip(ours, theirs, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
-
-
 class _Turns:
-    """What was said in a session, or in a snapshot of one.
+    """The turns of a session or of a snapshot.
 
     Attributes:
         items: all turns, the archived ones first.
-        summary: what stands for the first of them, if anything does.
+        summary: the summary of the first of them, if there is one.
     """
 
     def __init__(self, files: Files, where: str, data: dict[str, Any]) -> None:
         self.items: list[Item] = []
         self.summary: Item | None = None
         for name in ("archived_messages", "messages"):
-            for number, message in enumerate(_list(data.get(name))):
+            for number, message in enumerate(list_of(data.get(name))):
                 with files.item(f"{where}:{name}[{number}]"):
                     if not isinstance(message, dict):
-                        raise Unreadable(f"a {named(message)}, no message")
+                        raise Unreadable(f"a {json_type(message)}, not a message")
                     if name == "messages" and _is_summary(message):
-                        self._summed(message, _count(data.get("archived_messages")))
+                        self._summarize(message, _count(data.get("archived_messages")))
                     else:
-                        self.items.append(said(packed(message), moment(message.get("timestamp"))))
+                        time = parse_time(message.get("timestamp"))
+                        self.items.append(message_item(packed(message), time))
         last = data.get("last_compaction")
         if isinstance(last, dict) and text_of(last.get("summary")):
-            # Made by a model: it stands for the first of the live messages, and all before them.
+            # Made by a model: it replaces the first of the live messages, and all before them.
             index = last.get("message_index")
-            live = _list(data.get("messages"))[: index if isinstance(index, int) else 0]
+            live = list_of(data.get("messages"))[: index if isinstance(index, int) else 0]
             shown = {**last, "content": last["summary"]}
-            self._summed(shown, _count(data.get("archived_messages")) + _count(live))
+            self._summarize(shown, _count(data.get("archived_messages")) + _count(live))
 
-    def _summed(self, message: dict[str, Any], upto: int) -> None:
+    def _summarize(self, message: dict[str, Any], upto: int) -> None:
         role = text_of(message.get("role")) or "system"
         shown = common.pack(FORMAT, message, role=role, content=message.get("content"))
-        time = moment(message.get("timestamp"))
+        time = parse_time(message.get("timestamp"))
         self.summary = Item("summary.added", {"message": shown}, time, min(upto, len(self.items)))
 
 
@@ -161,7 +148,7 @@ def _is_summary(message: dict[str, Any]) -> bool:
 
 
 def packed(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message of PraisonAI's as every framework can read it."""
+    """Return a PraisonAI message in the shape that all frameworks share."""
     calls = message.get("tool_calls")
     call = message.get("tool_call_id")
     return common.pack(
@@ -180,29 +167,29 @@ def packed(message: dict[str, Any]) -> dict[str, Any]:
 def _snapshot(
     files: Files, where: str, data: dict[str, Any], snapshot: Any, turns: _Turns
 ) -> tuple[str, int, list[Item] | None]:
-    """Return label and place of a snapshot; and its turns, if they are others than the session's."""
+    """Return label and place of a snapshot, and its turns, unless they are the session's."""
     if not isinstance(snapshot, dict):
-        raise Unreadable(f"a {named(snapshot)}, no snapshot")
+        raise Unreadable(f"a {json_type(snapshot)}, not a snapshot")
     label = text_of(snapshot.get("label")) or text_of(snapshot.get("id"))
     if label is None:
         raise Unreadable("it has no label and no id")
     transcript = _transcript(data, snapshot)
     if transcript is None:
         index = snapshot.get("message_index")
-        live = _list(data.get("messages"))
+        live = list_of(data.get("messages"))
         if snapshot.get("invalidated") or not isinstance(index, int):
-            raise Unreadable(f"{label!r:.100}: PraisonAI says that its place is no longer known")
+            raise Unreadable(f"{label!r:.100}: PraisonAI has invalidated its place")
         at = _count(data.get("archived_messages")) + _count(live[: index + 1])
         if not -1 <= index < len(live):
-            raise Unreadable(f"{label!r:.100}: it is at message {index}, which is not there")
+            raise Unreadable(f"{label!r:.100}: it is at message {index}, which is missing")
         return label, at, None
     found = _Turns(files, where, transcript).items
-    at = _alike(found, turns.items)
+    at = common_prefix(found, turns.items)
     return label, at, None if at == len(found) else found
 
 
 def _transcript(data: dict[str, Any], snapshot: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what a snapshot keeps: in it, or in the pool that all snapshots of a session share."""
+    """Return the transcript of a snapshot: in it, or in the pool that a session's snapshots share."""
     refs = snapshot.get("transcript_refs")
     if refs is None:
         kept = snapshot.get("transcript")
@@ -210,9 +197,11 @@ def _transcript(data: dict[str, Any], snapshot: dict[str, Any]) -> dict[str, Any
     storage = data.get("snapshot_storage")
     records = storage.get("records") if isinstance(storage, dict) else None
     if not isinstance(refs, dict) or not isinstance(records, dict):
-        raise Unreadable("it refers to a pool of messages that is not there")
+        raise Unreadable("it refers to a pool of messages that is missing")
     if isinstance(storage, dict) and storage.get("version") != 1:
-        raise Unreadable(f"a pool of messages of version {storage.get('version')!r:.20}")
+        raise Unreadable(
+            f"unsupported version {storage.get('version')!r:.20} of its pool of messages"
+        )
     found: dict[str, Any] = {}
     try:
         for name, ref in refs.items():
@@ -220,7 +209,7 @@ def _transcript(data: dict[str, Any], snapshot: dict[str, Any]) -> dict[str, Any
                 [records[key] for key in ref["items"]] if "items" in ref else records[ref["value"]]
             )
     except (KeyError, TypeError):
-        raise Unreadable("it refers to a message that is not there") from None
+        raise Unreadable("it refers to a message that is missing") from None
     return found
 
 
@@ -233,9 +222,5 @@ def _kept(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count(messages: object) -> int:
-    """Return how many turns there are among messages."""
-    return sum(isinstance(one, dict) and not _is_summary(one) for one in _list(messages))
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+    """Return the number of turns among messages."""
+    return sum(isinstance(one, dict) and not _is_summary(one) for one in list_of(messages))

@@ -1,142 +1,163 @@
-"""Conversations of Pydantic AI: messages as JSON, and the stores of its harness, in files or SQLite.
+"""Import Pydantic AI conversations: messages as JSON, and the stores of its harness, in files or SQLite.
 
-Above: `bringing`.  Below: `source`, `database`, `pydantic_steps`, `pydantic_media`; of `adapters`,
-`pydantic_items`. A message becomes the one that `adapters.pydantic_ai` would have stored, and stands where
-that looks for it:
+A message becomes the one that `adapters.pydantic_ai` would have stored, where that looks for it:
 
-    a JSON file with a list of messages   a session with the name of the file, for `SessionPersistence`
-    a database of conversations           a session for each, likewise
-    a folder of runs, `<run>/run.json`    `steps/run/<run>` for each and `steps/runs`, for `HansardStepStore`
-    a database of runs                    likewise
+    a JSON file with a list of messages     a session with the name of the file, for `SessionPersistence`
+    a database of conversations             a session each, likewise
+    a directory of runs, `<run>/run.json`   `steps/run/<run>` each and `steps/runs`, for `HansardStepStore`
+    a database of runs                      likewise
+
+The session of a run holds its steps, its snapshots, whose messages are stored once each, and the effects of
+its tools, by time. The harness stores long texts and pictures separately; they are put back into the
+messages.
 """
 
-from collections.abc import Iterator
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from hansard.adapters.pydantic_items import message_of
-from hansard.importers import database, pydantic_steps
-from hansard.importers.pydantic_media import Media, restored
+from hansard.importers import database
 from hansard.importers.source import (
     Files,
-    Foreign,
-    Found,
+    ForeignSession,
     Item,
+    SourceEntry,
     Unreadable,
-    decoded,
-    moment,
-    said,
+    decode_json,
+    message_item,
+    parse_time,
     text_of,
 )
 
-_DATABASES: Final = (".db", ".sqlite", ".sqlite3")
+FORMAT: Final = "pydantic-ai"
+
 _KINDS: Final = frozenset({"request", "response"})
 _CONVERSATIONS: Final = frozenset({"id", "revision", "metadata", "messages", "updated_at"})
 
-FORMAT: Final = "pydantic-ai"
-
-#: What of a conversation's summary has its own place here, follows from the messages, or was a process's.
+#: Members of a summary that are stored elsewhere, follow from the messages, or describe a process.
 _READ: Final = frozenset(
-    {
-        "archived_at",
-        "id",
-        "message_count",
-        "owner_pid",
-        "revision",
-        "schema_version",
-        "title",
-        "total_tokens",
-        "updated_at",
-        "workspace",
-    }
+    {"archived_at", "id", "message_count", "owner_pid", "revision", "schema_version", "title"}
+    | {"total_tokens", "updated_at", "workspace"}
 )
 
+#: The file that describes a run.
+_RECORD: Final = "run.json"
 
-def find(files: Files) -> Iterator[Found]:
-    """Yield folders of runs, databases, and files of messages."""
+#: The kinds of events, and the prefix of the sessions, of the adapter.
+_RUN: Final = "x.pydantic-ai.run"
+_STEP: Final = "x.pydantic-ai.step"
+_SNAPSHOT: Final = "x.pydantic-ai.snapshot"
+_EFFECT: Final = "x.pydantic-ai.effect"
+_PREFIX: Final = "steps/"
+
+#: The members that an event of each kind has; stores may know others.
+_OF_RUN: Final = ("run_id", "conversation_id", "parent_run_id", "agent_name")
+_MEMBERS: Final = {
+    _RUN: (*_OF_RUN, "metadata", "started_at", "registration_id"),
+    _STEP: (
+        *("run_id", "kind", "step_index", "timestamp", "conversation_id", "parent_run_id"),
+        *("agent_name", "tool_call_id", "tool_name", "error", "metadata", "idempotency_key"),
+    ),
+    _SNAPSHOT: (
+        *("run_id", "step_index", "conversation_id", "parent_run_id", "agent_name"),
+        *("timestamp", "state", "idempotency_key"),
+    ),
+    _EFFECT: (
+        *("tool_call_id", "tool_name", "run_id", "status", "started_at", "ended_at"),
+        *("idempotency_key", "effect_summary"),
+    ),
+}
+#: The required columns of each table; later versions added others.
+_TABLES: Final = {
+    "runs": frozenset({"run_id", "started_at"}),
+    "events": frozenset({"run_id", "kind", "step_index", "timestamp"}),
+    "snapshots": frozenset({"seq", "run_id", "step_index", "timestamp", "messages"}),
+    "tool_effects": frozenset({"run_id", "tool_call_id", "tool_name", "status", "started_at"}),
+}
+
+Record = dict[str, Any]
+
+
+def find(files: Files) -> Iterator[SourceEntry]:
+    """Yield directories of runs, databases, and files of messages."""
     if not files.is_folder:
         yield _file(files, files.root)
         return
-    # A folder with runs in it is one store, and everything in it belongs to that.
-    record = pydantic_steps.RECORD
-    runs = [path.parent for path in files.walk(record) if path.name == record]
+    # A directory with runs is one store, and everything in it belongs to that.
+    runs = [path.parent for path in files.walk(_RECORD) if path.name == _RECORD]
     for folder in sorted({run.parent for run in runs}):
-        yield Found(files.name(folder), lambda folder=folder: _folder(files, folder))  # type: ignore[misc]
+        yield files.entry(_folder, folder)
     inside = {*runs, *(run.parent / "media" for run in runs)}
-    for path in files.walk(".json", *_DATABASES):
+    for path in files.walk(".json", *database.ENDINGS):
         if inside.isdisjoint(path.parents):
             yield _file(files, path)
 
 
-def _file(files: Files, path: Path) -> Found:
-    read = _list if path.suffix == ".json" else _database
-    return Found(files.name(path), lambda: read(files, path))
-
-
-def _stem(files: Files, path: Path) -> str:
-    name = path.relative_to(files.root) if files.is_folder else Path(path.name)
-    return str(name.with_suffix(""))
-
-
-def _folder(files: Files, folder: Path) -> Iterator[Foreign]:
-    before = "" if folder == files.root else f"{folder.relative_to(files.root)}/"
-    return pydantic_steps.of_folder(files, folder, before)
+def _file(files: Files, path: Path) -> SourceEntry:
+    return files.entry(_list if path.suffix == ".json" else _database, path)
 
 
 # -- messages -----------------------------------------------------------------------------------
 
 
-def _list(files: Files, path: Path) -> Iterator[Foreign]:
+def _list(files: Files, path: Path) -> Iterator[ForeignSession]:
     where = files.name(path)
-    items = _items(files, where, files.json(path), Media())
+    items = _conversation(files, where, files.json(path), Media())
     if items:
-        yield Foreign(_stem(files, path), items, where)
+        yield ForeignSession(files.stem(path), items, where)
 
 
-def _items(files: Files, where: str, messages: Any, media: Media) -> list[Item]:
-    """Return the items of a list of messages; what is no message is reported."""
+def _conversation(files: Files, where: str, messages: Any, media: "Media") -> list[Item]:
+    """Return the items of a list of messages."""
     if not isinstance(messages, list):
-        raise Unreadable("no list of messages of Pydantic AI")
+        raise Unreadable("not a list of Pydantic AI messages")
     items = []
     for place, native in enumerate(messages):
         with files.item(f"{where}[{place}]"):
-            if (
-                not isinstance(native, dict)
-                or text_of(native.get("kind")) not in _KINDS
-                or not isinstance(native.get("parts"), list)
-            ):
-                raise Unreadable("no message of Pydantic AI: it has no kind or no parts")
-            whole = native
-            with files.item(f"{where}[{place}]"):
-                whole = restored(native, media)
-            items.append(said(message_of(whole), _time(whole)))
+            if not isinstance(native, dict) or text_of(native.get("kind")) not in _KINDS:
+                raise Unreadable("not a Pydantic AI message: it has no kind")
+            complete = _restored(files, f"{where}[{place}]", native, media)
+            times = [complete.get("timestamp")]
+            times += [one.get("timestamp") for one in complete["parts"] if isinstance(one, dict)]
+            time = next((time for one in times if (time := parse_time(one))), None)
+            items.append(message_item(message_of(complete), time))
     return items
 
 
-def _time(native: dict[str, Any]) -> str | None:
-    times = [native.get("timestamp")]
-    times += [part.get("timestamp") for part in native["parts"] if isinstance(part, dict)]
-    return next((time for one in times if (time := moment(one))), None)
+def _restored(files: Files, where: str, native: Any, media: "Media") -> Record:
+    """Return a message with its media, as far as they are there."""
+    if not isinstance(native, dict) or not isinstance(native.get("parts"), list):
+        raise Unreadable("not a Pydantic AI message: it has no parts")
+    complete: Record = native
+    with files.item(where):
+        complete = restored(native, media)
+    return complete  # noqa: RET504 - unless `item` has reported an error
 
 
 # -- databases ----------------------------------------------------------------------------------
 
 
-def _database(files: Files, path: Path) -> Iterator[Foreign]:
-    before = f"{_stem(files, path)}/" if files.is_folder else ""
+def _database(files: Files, path: Path) -> Iterator[ForeignSession]:
+    prefix = f"{files.stem(path)}/" if files.is_folder else ""
     with database.opened(files, path) as connection:
-        tables = database.columns(connection)
-        stored = tables.get("conversations", set()) >= _CONVERSATIONS
-        steps = pydantic_steps.are_in(tables)
-        if not stored and not steps:
-            raise Unreadable("no tables as Pydantic AI's harness has them")
+        conversations = connection.has("conversations", _CONVERSATIONS)
+        steps = all(connection.has(name, columns) for name, columns in _TABLES.items())
+        if not conversations and not steps:
+            raise Unreadable("no tables of Pydantic AI's harness")
         media = Media()
-        if tables.get("media", set()) >= {"sha256", "bytes"}:
-            media = Media(blobs=lambda digest: _blob(connection, digest))
-        if stored:
-            yield from _stored(files, path, connection, media, before)
+        if connection.has("media", frozenset({"sha256", "bytes"})):
+            media = Media(lambda digest: _blob(connection, digest))
+        if conversations:
+            yield from _conversations(connection, media, prefix)
         if steps:
-            yield from pydantic_steps.of_database(files, path, connection, tables, media, before)
+            yield from _stored_runs(connection, media, prefix)
 
 
 def _blob(connection: database.Database, digest: str) -> bytes | None:
@@ -144,30 +165,290 @@ def _blob(connection: database.Database, digest: str) -> bytes | None:
     return row[0] if row is not None and isinstance(row[0], bytes) else None
 
 
-def _stored(
-    files: Files, path: Path, connection: database.Database, media: Media, before: str
-) -> Iterator[Foreign]:
+def _conversations(
+    connection: database.Database, media: "Media", prefix: str
+) -> Iterator[ForeignSession]:
     """Read a `SqliteConversationStore`."""
     query = "SELECT id, metadata, messages, updated_at FROM conversations ORDER BY id"
-    for name, about, messages, updated in database.rows(files, files.name(path), connection, query):
-        where = f"{files.name(path)}:conversations:{name}"
+    for name, about, messages, updated in connection.rows("conversations", query):
+        where = f"{connection.name}:conversations:{name}"
         items: list[Item] = []
-        with files.item(where):
-            told = decoded(about) if isinstance(about, str) else None
-            items = _items(files, where, decoded(messages), media)
+        with connection.files.item(where):
+            summary = decode_json(about) if isinstance(about, str) else None
+            items = _conversation(connection.files, where, decode_json(messages), media)
         if items:
-            items = [one if one.time else one._replace(time=moment(updated)) for one in items]
-            summary = told if isinstance(told, dict) else {}
+            items = [one if one.time else one._replace(time=parse_time(updated)) for one in items]
+            summary = summary if isinstance(summary, dict) else {}
+            # The harness gives a fallback title until a user sets one.
+            titled = summary.get("title_source") != "fallback"
+            metadata = {
+                "title": text_of(summary.get("title")) if titled else None,
+                "workspace": text_of(summary.get("workspace")),
+                FORMAT: {
+                    key: value for key, value in summary.items() if key not in _READ and value
+                },
+            }
             archived = summary.get("archived_at") is not None
-            yield Foreign(before + str(name), items, where, _described(summary), archived=archived)
+            yield ForeignSession(prefix + str(name), items, where, metadata, archived=archived)
 
 
-def _described(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return what a conversation's summary says of it, and its messages do not."""
-    # Until somebody gives it a name, the harness calls it a new one.
-    named = summary.get("title_source") != "fallback"
-    return {
-        "title": text_of(summary.get("title")) if named else None,
-        "workspace": text_of(summary.get("workspace")),
-        FORMAT: {name: value for name, value in summary.items() if name not in _READ and value},
-    }
+# -- runs ---------------------------------------------------------------------------------------
+
+
+class Step(msgspec.Struct):
+    """A step of a run, an effect of a tool, or a snapshot with its messages."""
+
+    kind: str
+    data: Record
+    where: str
+    time: str
+    messages: list[Any] = []
+
+
+def _step(kind: str, record: Any, where: str) -> Step:
+    """Return a record as a step; raise `Unreadable` if it is not one."""
+    data = _only(record, kind) if isinstance(record, dict) else {}
+    names = ("ended_at", "started_at") if kind == _EFFECT else ("timestamp",)
+    time = next((found for name in names if (found := parse_time(data.get(name)))), None)
+    if time is None or not text_of(data.get("run_id")):
+        raise Unreadable("not a step: it has no run or no time")
+    messages = record.get("messages") if kind == _SNAPSHOT else []
+    if not isinstance(messages, list):
+        raise Unreadable("not a snapshot: it has no list of messages")
+    return Step(kind, data, where, time, messages)
+
+
+def _only(record: Record, kind: str) -> Record:
+    found = {name: record.get(name) for name in _MEMBERS[kind]}
+    if "metadata" in found:
+        found["metadata"] = found["metadata"] or {}
+    if "state" in found:
+        found["state"] = found["state"] or "complete"
+    return found
+
+
+def _runs(
+    files: Files, runs: list[tuple[Record, list[Step]]], media: "Media", prefix: str, where: str
+) -> Iterator[ForeignSession]:
+    """Yield a session with the list of runs, and one for each run."""
+    runs.sort(key=lambda run: parse_time(run[0].get("started_at")) or "")
+    listed = [Item(_RUN, _only(run, _RUN), parse_time(run.get("started_at"))) for run, _ in runs]
+    if listed:
+        yield ForeignSession(f"{prefix}{_PREFIX}runs", listed, where)
+    for run, steps in runs:
+        # Steps of one time stay in their order.
+        items = _items(files, sorted(steps, key=lambda step: step.time), media)
+        if items:
+            about = {"agent": run.get("agent_name"), "conversation": run.get("conversation_id")}
+            metadata = {name: text for name, value in about.items() if (text := text_of(value))}
+            created = parse_time(run.get("started_at"))
+            name = f"{prefix}{_PREFIX}run/{run['run_id']}"
+            yield ForeignSession(name, items, where, metadata, created)
+
+
+def _items(files: Files, steps: list[Step], media: "Media") -> list[Item]:
+    items: list[Item] = []
+    #: The number of items up to each message.
+    places: dict[str, int] = {}
+    for step in steps:
+        if step.kind != _SNAPSHOT:
+            items.append(Item(step.kind, step.data, step.time))
+            continue
+        held = []
+        for number, native in enumerate(step.messages):
+            where = f"{step.where}[{number}]"
+            with files.item(where):
+                complete = _restored(files, where, native, media)
+                text = json.dumps(complete, sort_keys=True)
+                if text not in places:
+                    items.append(message_item(message_of(complete), step.time))
+                    places[text] = len(items)
+                held.append(places[text])
+        data = {"snapshot": step.data, "keep": None}
+        items.append(Item(_SNAPSHOT, data, step.time, tuple(held)))
+    return items
+
+
+def _folder(files: Files, folder: Path) -> Iterator[ForeignSession]:
+    """Read a `FileStepStore`."""
+    runs = []
+    for child in files.children(folder):
+        record_path = child / _RECORD
+        if not child.is_dir() or not files.exists(record_path):
+            continue
+        with files.item(record_path):
+            record = files.json(record_path)
+            if not isinstance(record, dict) or not text_of(record.get("run_id")):
+                raise Unreadable("not a record of a run")
+            runs.append((record, list(_steps_of_run(files, child))))
+
+    def blob(digest: str) -> bytes | None:
+        path = folder / "media" / f"{digest}.bin"
+        return files.read(path) if files.exists(path) else None
+
+    prefix = "" if folder == files.root else f"{folder.relative_to(files.root)}/"
+    yield from _runs(files, runs, Media(blob), prefix, files.name(folder))
+
+
+def _steps_of_run(files: Files, child: Path) -> Iterator[Step]:
+    for name, kind in (("events.jsonl", _STEP), ("tool_effects.jsonl", _EFFECT)):
+        path = child / name
+        for number, record in files.lines(path) if files.exists(path) else ():
+            where = files.name(path, number)
+            with files.item(where):
+                yield _step(kind, record, where)
+    snapshots = child / "snapshots"
+    found = files.children(snapshots) if files.exists(snapshots) else []
+    for path in sorted((one for one in found if one.stem.isdigit()), key=lambda one: int(one.stem)):
+        with files.item(path):
+            yield _step(_SNAPSHOT, files.json(path), files.name(path))
+
+
+def _stored_runs(
+    connection: database.Database, media: "Media", prefix: str
+) -> Iterator[ForeignSession]:
+    """Read a `SqliteStepStore`."""
+    steps: dict[str, list[Step]] = {}
+    for step in _stored_steps(connection):
+        steps.setdefault(step.data["run_id"], []).append(step)
+    runs = []
+    for record, where in _records(connection, "runs", _MEMBERS[_RUN], "started_at, rowid"):
+        if text_of(record["run_id"]):
+            runs.append((record, steps.get(record["run_id"], [])))
+        else:
+            connection.files.report(where, "not a record of a run")
+    for run_id in steps.keys() - {record["run_id"] for record, _ in runs}:
+        where = f"{connection.name}:runs:{run_id}"
+        connection.files.report(where, "steps of a run that is not registered: skipped")
+    yield from _runs(connection.files, runs, media, prefix, connection.name)
+
+
+def _stored_steps(connection: database.Database) -> Iterator[Step]:
+    for record, where in _records(connection, "events", _MEMBERS[_STEP], "rowid"):
+        with connection.files.item(where):
+            yield _step(_STEP, record, where)
+    for record, where in _records(connection, "tool_effects", _MEMBERS[_EFFECT], "rowid"):
+        # The end of a call has overwritten its start.
+        begun = {**record, "status": "started", "ended_at": None, "effect_summary": None}
+        for one in (record,) if record["status"] == "started" else (begun, record):
+            with connection.files.item(where):
+                yield _step(_EFFECT, one, where)
+    members = (*_MEMBERS[_SNAPSHOT], "seq", "messages")
+    for record, where in _records(connection, "snapshots", members, "seq"):
+        with connection.files.item(where):
+            if isinstance(record["messages"], dict):
+                record["messages"] = _shared_messages(connection, record, where)
+            yield _step(_SNAPSHOT, record, where)
+
+
+def _records(
+    connection: database.Database, table: str, members: Iterable[str], order: str
+) -> Iterator[tuple[Record, str]]:
+    """Yield the rows of a table, with their JSON decoded, and where each is."""
+    own = [name for name in members if name in connection.tables[table]]
+    query = f"SELECT rowid, {', '.join(own)} FROM {table} ORDER BY {order}"  # noqa: S608 - our own names
+    for number, *row in list(connection.rows(table, query)):
+        where = f"{connection.name}:{table}:{number}"
+        record: Record = dict.fromkeys(members) | dict(zip(own, row, strict=True))
+        with connection.files.item(where):
+            for name in {"metadata", "messages"} & set(own):
+                value = record[name]
+                record[name] = decode_json(value) if isinstance(value, str | bytes) else value
+            yield record, where
+
+
+def _shared_messages(connection: database.Database, record: Record, where: str) -> list[Any] | None:
+    """Return the messages of a snapshot that are stored separately, because snapshots share them."""
+    if "snapshot_message_refs" not in connection.tables:
+        return None
+    query = (
+        "SELECT message FROM snapshot_message_refs JOIN snapshot_messages USING (sha256) "
+        "WHERE snapshot_seq = ? ORDER BY position"
+    )
+    found = []
+    rows = connection.rows("snapshot_message_refs", query, record["seq"])
+    for place, (text,) in enumerate(rows):
+        with connection.files.item(f"{where}[{place}]"):
+            found.append(decode_json(text))
+    wanted = record["messages"].get("stored_messages")
+    if len(found) != wanted:
+        what = f"{len(found)} of the {wanted} messages of a snapshot were found"
+        connection.files.report(where, what)
+    return found
+
+
+# -- media --------------------------------------------------------------------------------------
+
+#: A marker replaces a long text or a picture, which is stored by its SHA-256. A part of a message that
+#: looks like a marker is wrapped, as a literal.
+_MARK: Final = "__harness_external_media__"
+_TEXT: Final = "__harness_external_text__"
+_URI: Final = "__harness_external_uri__"
+_ESCAPED: Final = "__harness_external_escaped_keys__"
+_MARKER_FORMAT: Final = "__harness_external_marker_format__"
+_URLSAFE: Final = "__harness_external_urlsafe__"
+_LITERAL: Final = "__harness_external_literal__"
+#: The known values of `_MARKER_FORMAT` and of `_URLSAFE`.
+_ESCAPED_FORMAT: Final = "escaped-keys-v1"
+_LITERAL_FORMAT: Final = "literal-v1"
+_URLSAFE_STAMP: Final = "base64-urlsafe-v1"
+
+_ADDRESS: Final = re.compile(r"media\+sha256://([0-9a-f]{64})")
+
+
+class Media:
+    """The separately stored media of a store."""
+
+    def __init__(self, blob: Callable[[str], bytes | None] = lambda _: None) -> None:
+        """`blob` returns the bytes of a SHA-256, or None."""
+        self._blob = blob
+
+    def get(self, uri: object) -> bytes:
+        """Return the bytes of an address; raise `Unreadable` if they are missing or damaged."""
+        found = _ADDRESS.fullmatch(uri) if isinstance(uri, str) else None
+        if found is None:
+            raise Unreadable(f"unknown address of media: {uri!r:.80}")
+        content = self._blob(found[1])
+        if content is None:
+            raise Unreadable(f"media {found[1]} are missing: the marker was imported instead")
+        if hashlib.sha256(content).hexdigest() != found[1]:
+            raise Unreadable(f"media {found[1]} are damaged: the marker was imported instead")
+        return content
+
+
+def restored(node: Any, media: Media) -> Any:
+    """Return a part of a message with its media."""
+    if isinstance(node, list):
+        return [restored(inner, media) for inner in node]
+    if not isinstance(node, dict):
+        return node
+    if node.keys() == {_LITERAL, _MARKER_FORMAT} and node[_MARKER_FORMAT] == _LITERAL_FORMAT:
+        node = node[_LITERAL]
+    elif node.get(_MARK) is True:
+        return _put_back(node, media)
+    return {name: restored(inner, media) for name, inner in node.items()}
+
+
+def _put_back(node: Record, media: Media) -> Record:
+    taken = {_MARK, _TEXT}
+    urlsafe = node.get(_URLSAFE) == _URLSAFE_STAMP
+    if urlsafe:
+        taken.add(_URLSAFE)
+    escaped = node.get(_ESCAPED)
+    own: Record = {}
+    if isinstance(escaped, dict) and node.get(_MARKER_FORMAT) == _ESCAPED_FORMAT:
+        # The message's own members that are named like a marker's.
+        taken |= {_ESCAPED, _MARKER_FORMAT}
+        own = escaped
+    uri = node.get(_URI, node.get("uri"))
+    taken.add(_URI)
+    if node.get("uri") == uri:
+        taken.add("uri")
+    content = media.get(uri)
+    rest = {name: restored(inner, media) for name, inner in node.items() if name not in taken}
+    rest |= {name: restored(inner, media) for name, inner in own.items()}
+    if node.get(_TEXT) is True:
+        rest["content"] = content.decode(errors="surrogatepass")
+    else:
+        rest["data"] = base64.b64encode(content, altchars=b"-_" if urlsafe else None).decode()
+    return rest

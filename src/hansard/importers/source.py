@@ -1,32 +1,28 @@
-"""What an importer hands over, and how it reads files that others wrote.
-
-Above: `bringing`, and one module for each foreign format.  Below: nothing of hansard.
+"""The interface of an importer, and safe reading of files that other programs wrote.
 
 An importer is a module with one function:
 
-    def find(files: Files) -> Iterator[Found]:
+    def find(files: Files) -> Iterator[SourceEntry]:
 
-which looks at what is below a path (`files.root`, a folder or a file), and yields a `Found` for each thing
-that is to be read: cheaply, so that a progress bar knows how many there are. `Found.read` then yields the
-`Foreign` sessions in it: usually one. What is a session in two places is yielded in one of them.
+It yields an entry for each file or directory to read below `files.root`, without reading it, so that a
+progress bar knows the total. `SourceEntry.read` then yields the `ForeignSession`s in it, usually one.
 
-**Whatever cannot be read is reported and never passed over in silence**: `files.report(where, what)`, where
-`where` is what `files.name(path)` returns, with `:line` behind it if there is one. A file that is plainly
-something else (a lock, a picture) is no session and no problem. `read` may raise `Unreadable` for a session
-of which nothing can be had. Items are read `with files.item(where):`, which reports what is wrong with one
-and goes on with the next.
+**Report everything that cannot be read**: `files.report(where, what)`, where `where` is `files.name(path)`,
+followed by `:line` if there is one. `read` raises `Unreadable` if it finds no session. Read each item `with
+files.item(where):`, which reports what is wrong with one item and continues with the next. A file that
+plainly is something else (a lock, a picture) is not a problem.
 
-A session's `items` are its events in the order in which they happened: `said(message)` for a message, or any
-kind of hansard's own: `("usage.recorded", {...})`, `("summary.added", {...}, at=n)`, `("x.claude-code.hook",
-{...})`. Items that stand for a place in the session say it as the number of items before it (`at`), and
-`bringing` makes a seq of it. **All items are given, the inherited ones of a fork too**: `fork=Fork(parent,
-n)` says that the first `n` are the parent's, and if the parent's are really equal, they are stored once.
+A session's `items` are its events, oldest first: `message_item(message)`, `usage_item(…)`, or any `Item` of
+a kind that applications or importers may append. An item that refers to a point in the session gives the
+number of items before that point (`at`); `session_writer` turns it into a seq. **Include the inherited
+items of a fork**: `fork=Fork(parent, n)` says that the first `n` are the parent's. If they are equal, they
+are stored once.
 
 An importer must be a function of its source: the same files give the same items, and a source that has
-grown gives the same items and more behind them. So no time of now, no random id, and nothing that changes
-while the conversation goes on (a count, a state) among the items: that is `metadata`.
+grown gives the same items and more after them. So items contain no current time, no random id and no value
+that changes as the conversation continues (a count, a state): put those into `metadata` or `closing`.
 
-Importers import no framework, and write nothing.
+Importers import no framework and write no file.
 """
 
 import json
@@ -34,57 +30,55 @@ import math
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from hansard.errors import InvalidEvent
 from hansard.event import codec
 
-#: A file that is read whole must not be larger. A record of a log is at most 64 MiB.
+#: Maximum bytes of a file, also after decompression. A record of a log has at most 64 MiB.
 LARGEST: Final = 1024 * 1024 * 1024
-#: A line of a transcript must not be longer.
+#: Maximum bytes of a line.
 LONGEST: Final = 72 * 1024 * 1024
-#: A source may be read so many times over, and a small one a little more: a fork is compared with its parent,
-#: and one parent may have many. More than that is a source made to keep its reader busy.
+#: A source may be read `AGAIN` times, plus `SMALL` bytes: a fork is compared with its parent, and a parent
+#: may have many forks. A source that needs more was made to keep its reader busy.
 AGAIN: Final = 64
 SMALL: Final = 256 * 1024 * 1024
-#: Folders are not looked into that are further down.
+#: Maximum depth of directories.
 _DEEPEST: Final = 100
-#: More problems of one source are not listed.
+#: Maximum problems listed per source.
 _PROBLEMS: Final = 10_000
 
-#: Seconds until 5138, and milliseconds since 1973: a number above it is of milliseconds.
-_MILLISECONDS: Final = 1e11
-_MICROSECONDS: Final = 1e14
-_NANOSECONDS: Final = 1e17
+#: Numbers from these on are nanoseconds, microseconds, milliseconds; smaller ones are seconds (until 5138).
+_UNITS: Final = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 
-#: Which member of an event's data says the place that `Item.at` means.
+#: The member of an event's data that holds the point `Item.at` refers to.
 PLACES: Final = {
-    "message.redacted": "seq",
     "session.reverted": "seq",
     "session.snapshotted": "seq",
     "summary.added": "upto",
     "x.pydantic-ai.snapshot": "messages",
 }
 
-#: Events of importers' own in which stands what was said, or what a graph holds: kept word for word.
+#: Kinds of importers' events that hold messages or the values of a graph: stored without redaction.
 VERBATIM: Final = frozenset(
     {"x.claude.entry", "x.codex.line", "x.langgraph.checkpoint", "x.langgraph.writes"}
 )
 
-
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
 class Unreadable(Exception):
-    """Nothing can be had of a session, or of a file; the text says why, and is empty if that is reported."""
+    """A file, session or item cannot be read; the text says why, and is empty if that was reported."""
 
 
-#: What code raises that takes data for something else than they are, in whatever way.
+#: What code raises when data does not have the expected shape.
 MALFORMED: Final = (
     ArithmeticError,
     AttributeError,
@@ -97,24 +91,25 @@ MALFORMED: Final = (
 )
 
 
-def explained(error: BaseException) -> str:
-    """Return why something malformed cannot be read, for a report."""
+def explain(error: BaseException) -> str:
+    """Return why malformed data cannot be read or stored, for a report."""
+    if isinstance(error, InvalidEvent):
+        return str(error)
     if isinstance(error, RecursionError):
         return "nested too deep"
     if isinstance(error, MemoryError):
-        return "it takes more memory than there is"
-    return f"it is not as its program writes it ({type(error).__name__}: {error!s:.200})"
+        return "not enough memory"
+    return f"unexpected format ({type(error).__name__}: {error!s:.200})"
 
 
 class Item(NamedTuple):
-    """What happened: an event on its way in.
+    """One event of a foreign session.
 
     Attributes:
-        kind: `message.added`, `x.…` or another kind of hansard's.
+        kind: such as `message.added` or `x.…`.
         data: a JSON object.
-        time: when it happened, as `moment` returns it; None if nobody knows: then that of the item before.
-        at: for a kind of `PLACES`: after how many items of this session the place is that it means; or
-            several of these, for several places.
+        time: as `parse_time` returns it; None if unknown: then that of the item before.
+        at: for the kinds of `PLACES`: the number of items before the point that it refers to, or several.
     """
 
     kind: str
@@ -123,33 +118,44 @@ class Item(NamedTuple):
     at: int | tuple[int, ...] | None = None
 
 
-def said(message: dict[str, Any], time: str | None = None) -> Item:
+def message_item(message: dict[str, Any], time: str | None = None) -> Item:
     """Return the item of a message."""
     return Item("message.added", {"message": message}, time)
 
 
+def usage_item(
+    model: object, given: int, made: int, time: str | None, *, cost: object = None, **more: Any
+) -> Item:
+    """Return the item of a model call with `given` input tokens and `made` output tokens."""
+    data: dict[str, Any] = {"model": text_of(model) or "unknown"}
+    data |= {"input_tokens": given, "output_tokens": made}
+    if isinstance(cost, int | float) and not isinstance(cost, bool):
+        data["cost"] = float(cost)
+    data |= {name: value for name, value in more.items() if value is not None}
+    return Item("usage.recorded", data, time)
+
+
 class Fork(NamedTuple):
-    """Where a session began: in another one of the same source, after so many of its items."""
+    """The session of the same source that another was forked from, and how many items they share."""
 
     parent: str
     items: int
 
 
-class Foreign(msgspec.Struct):
+class ForeignSession(msgspec.Struct):
     """A session as an importer found it.
 
     Attributes:
-        id: its id: what its own program calls it, made unique within the source (`agent/…`).
-        items: what happened in it, all of it.
-        where: the file, as `Files.name` returns it: for the report.
-        metadata: what is known about it; `title` and `workspace` mean here what they mean in hansard.
-            Credentials are taken out by `bringing`.
-        created: when it began, as `moment` returns it; that of the first item if nobody knows.
+        id: its id in its own program, made unique within the source (`agent/…`).
+        items: all its events.
+        where: its file, as `Files.name` returns it, for the report.
+        metadata: `title` and `workspace` mean what they mean in hansard; credentials are redacted later.
+        created: as `parse_time` returns it; None: the time of the first item.
         fork: what it was forked from.
-        archived: whether it was put out of the way.
-        closing: what holds at the end, as the source is now, and may be otherwise when it has grown: a
-            summary that its program writes anew each time, labels, the state of its tasks. Written behind the
-            items, and again behind those that come later; not compared.
+        archived: whether it is archived.
+        closing: events that describe the source as it is now and may differ when it has grown: a summary that
+            its program rewrites, snapshot names, the state of tasks. Appended after the new items of each
+            import, and never compared.
     """
 
     id: str
@@ -162,19 +168,19 @@ class Foreign(msgspec.Struct):
     closing: list[Item] = []
 
 
-class Found(NamedTuple):
-    """Something to read: where it is, and how."""
+class SourceEntry(NamedTuple):
+    """A file or directory to read."""
 
     where: str
-    read: Callable[[], Iterable[Foreign]]
+    read: Callable[[], Iterable[ForeignSession]]
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """Something that was not imported: where it stands, and why.
+    """Something that was not imported, or not unchanged.
 
     Attributes:
-        where: the file below the path that was given, with `:line` if there is one.
-        what: what is the matter, and what to do about it.
+        where: the file below the given path, followed by `:line` if there is one.
+        what: what is wrong, and what to do about it.
     """
 
     where: str
@@ -182,10 +188,10 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class Files:
-    """The files of a source. Reads them, follows no link, leaves its root never, and writes nothing.
+    """The files of a source: read, never written; links are not followed, and no path leads out of the root.
 
     Attributes:
-        root: the path that was given: a folder, or one file.
+        root: the given path: a directory or one file.
         problems: what was reported so far.
     """
 
@@ -194,10 +200,10 @@ class Files:
         self.problems: list[Skipped] = []
         self._noted: set[Skipped] = set()
         self._muted = False
-        #: The files that were read, and how much may be read of them again.
+        #: The files that were read, and how many bytes may be read again.
         self._known: set[Path] = set()
         self._budget = SMALL
-        #: The file that `once` was last asked for, and what was made of it.
+        #: The last file that `cached` was called for, and its result.
         self._last: tuple[Path, Any] | None = None
         try:
             mode = os.lstat(self.root).st_mode
@@ -205,23 +211,32 @@ class Files:
             raise Unreadable(f"{self.root}: {error.strerror}") from None
         if stat.S_ISLNK(mode):
             raise Unreadable(
-                f"{self.root}: a symbolic link; give the path that it leads to: {os.readlink(self.root)}"
+                f"{self.root}: a symbolic link; pass its target instead: {os.readlink(self.root)}"
             )
         self.is_folder = stat.S_ISDIR(mode)
 
-    # -- telling --------------------------------------------------------------------------------
+    # -- names and reports ----------------------------------------------------------------------
 
     def name(self, path: Path, line: int | None = None) -> str:
-        """Return what a report calls a file, and perhaps a line of it."""
+        """Return the name of a file, or of one of its lines, for a report."""
         shown = path.name if path == self.root else os.path.relpath(path, self.root)
         return shown if line is None else f"{shown}:{line}"
 
-    def report(self, where: str | Path, what: str) -> None:
-        """Say that something is not imported, and why."""
-        self._note(Skipped(self.name(where) if isinstance(where, Path) else where, what))
+    def stem(self, path: Path) -> str:
+        """Return the path of a file below the root, without its suffix: a session's id."""
+        name = path.relative_to(self.root) if self.is_folder else Path(path.name)
+        return str(name.with_suffix(""))
 
-    def _note(self, problem: Skipped) -> None:
-        # What is read twice, such as a fork that waits for its parent, is reported once.
+    def entry(
+        self, read: Callable[..., Iterable[ForeignSession]], path: Path, *more: Any
+    ) -> SourceEntry:
+        """Return the entry that calls `read(files, path, *more)`."""
+        return SourceEntry(self.name(path), partial(read, self, path, *more))
+
+    def report(self, where: str | Path, what: str) -> None:
+        """Report something that is not imported, and why."""
+        problem = Skipped(self.name(where) if isinstance(where, Path) else where, what)
+        # A fork that waits for its parent is read twice; its problems are reported once.
         if self._muted or problem in self._noted or len(self._noted) > _PROBLEMS:
             return
         self._noted.add(problem)
@@ -231,19 +246,19 @@ class Files:
 
     @contextmanager
     def item(self, where: str | Path) -> Iterator[None]:
-        """Report whatever is wrong with an item, and let its reader go on with the next."""
+        """Report what is wrong with an item, so that its reader continues with the next."""
         try:
             yield
         except Unreadable as error:
             if str(error):
                 self.report(where, str(error))
         except MALFORMED as error:
-            self.report(where, f"cannot be read: {explained(error)}")
+            self.report(where, f"cannot be read: {explain(error)}")
 
-    def once(self, path: Path, read: Callable[[], Made]) -> Made:
-        """Return what `read` makes of a file that others refer to; its problems are reported elsewhere.
+    def cached(self, path: Path, read: Callable[[], T]) -> T:
+        """Return what `read` makes of a file that others refer to, without reporting its problems again.
 
-        It is kept until another file is asked for: many forks in a row have one parent.
+        The result is kept until another file is requested: many forks in a row have one parent.
         """
         if self._last is None or self._last[0] != path:
             muted, self._muted, self._last = self._muted, True, None
@@ -251,36 +266,32 @@ class Files:
                 self._last = (path, read())
             finally:
                 self._muted = muted
-        found: Made = self._last[1]
+        found: T = self._last[1]
         return found
 
     # -- finding --------------------------------------------------------------------------------
 
     def walk(self, *endings: str) -> Iterator[Path]:
-        """Yield the regular files below the root whose names end so, sorted; links are reported."""
-        if not self.is_folder:
-            if self.root.name.endswith(endings):
-                yield self.root
-            return
-        for path, is_folder in self.everything():
+        """Yield the regular files whose names end in one of `endings`, sorted; report links."""
+        for path, is_folder in self.tree():
             if not is_folder and path.name.endswith(endings):
                 yield path
 
-    def everything(self) -> Iterator[tuple[Path, bool]]:
-        """Yield the root and what is below it, sorted, and whether each is a folder."""
+    def tree(self) -> Iterator[tuple[Path, bool]]:
+        """Yield the root and everything below it, sorted, and whether each is a directory."""
         waiting = [(self.root, 0)]
         while waiting:
             path, depth = waiting.pop()
             is_folder = path.is_dir()
             if is_folder and depth > _DEEPEST:
-                self.report(path, f"more than {_DEEPEST} folders deep: not read")
+                self.report(path, f"more than {_DEEPEST} directories deep: not read")
                 continue
             yield path, is_folder
             if is_folder:
                 waiting += [(child, depth + 1) for child in reversed(self.children(path))]
 
     def children(self, folder: Path) -> list[Path]:
-        """Return the folders and regular files in a folder, sorted; links in it are reported."""
+        """Return the directories and regular files in a directory, sorted; report links."""
         if not self._is_inside(folder):
             return []
         try:
@@ -298,23 +309,8 @@ class Files:
                 kept.append(path)
         return kept
 
-    def below(self, folder: Path, given: str) -> Path | None:
-        """Return the path that a foreign file names; None, and a report, if it leads out of the root.
-
-        Many write absolute paths, of another machine or of where the folder was before it was copied: who
-        knows where the file should be looks there first.
-        """
-        path = Path(os.path.normpath(folder / given))
-        base = self.root if self.is_folder else self.root.parent
-        if "\0" in given or not path.is_relative_to(base):
-            self.report(
-                folder, f"names {given!r:.200}, which is outside of what is imported: not read"
-            )
-            return None
-        return path
-
     def exists(self, path: Path) -> bool:
-        """Say whether there is a file or folder, itself and no link; a link is reported."""
+        """Return whether there is a file or directory; report a link, which counts as missing."""
         try:
             mode = os.lstat(path).st_mode
         except (OSError, ValueError):
@@ -328,12 +324,12 @@ class Files:
         self.report(path, "a symbolic link, which an import does not follow")
 
     def _is_inside(self, path: Path) -> bool:
-        """Say whether a path is below the root, with no link on the way; reports why not."""
+        """Return whether a path is below the root, without a link on the way; report why not."""
         if path == self.root:
             return True
         base = self.root if self.is_folder else self.root.parent
         if not path.is_relative_to(base):
-            self.report(path, "outside of what is imported: not read")
+            self.report(path, "outside the given path: not read")
             return False
         at = base
         for part in path.relative_to(base).parts:
@@ -351,19 +347,18 @@ class Files:
     # -- reading --------------------------------------------------------------------------------
 
     def read(self, path: Path, *, upto: int | None = None) -> bytes | None:
-        """Return what is in a file, or its first bytes; None, and a report, if it cannot be read."""
+        """Return the content of a file, or its first `upto` bytes; report why not, and return None."""
         if not self._is_inside(path):
             return None
         try:
-            # Between the look and the opening, a link may have taken the file's place; and opening a pipe
-            # would wait for its other end.
+            # A link may replace the file after the check, and opening a pipe would wait for a writer.
             flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
             with os.fdopen(os.open(path, flags | getattr(os, "O_BINARY", 0)), "rb") as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
-                    self.report(path, "no regular file")
+                    self.report(path, "not a regular file")
                     return None
-                # Not `LARGEST`: that much memory would be taken at once.
+                # Not `LARGEST`: Python would allocate that much at once.
                 content = file.read(min(status.st_size, LARGEST) + 1 if upto is None else upto)
         except OSError as error:
             self.report(path, f"cannot be read: {error.strerror}")
@@ -382,21 +377,18 @@ class Files:
         return content
 
     def json(self, path: Path) -> Any:
-        """Return what a JSON file says, or raise `Unreadable`. A null is a value like another."""
+        """Return the value of a JSON file, or raise `Unreadable`."""
         content = self.read(path)
         if content is None:
-            raise Unreadable("")  # which is reported already, with the reason
-        return decoded(content)
+            raise Unreadable("")  # `read` has reported why
+        return decode_json(content)
 
     def lines(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield number and object of each line of a JSONL file; lines that are no objects are reported."""
-        content = self.read(path)
-        if content is None:
-            return
-        yield from self.objects(path, content)
+        """Yield number and object of each line of a JSONL file; report other lines."""
+        yield from self.objects(path, self.read(path) or b"")
 
     def objects(self, path: Path, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Do as `lines` does with what was read from a file, or came out of a compressed one."""
+        """Do as `lines` does, with the content of a file, perhaps decompressed."""
         for number, line in enumerate(content.split(b"\n"), start=1):
             if not line.strip():
                 continue
@@ -407,62 +399,55 @@ class Files:
                 continue
             yield number, value
 
-    def modified(self, path: Path) -> str:
-        """Return when a file was last written to, as `moment` does: a time for what has none."""
-        return moment(os.lstat(path).st_mtime) or "1970-01-01T00:00:00.000000Z"
-
 
 # -- values -------------------------------------------------------------------------------------
 
 
-def decoded(content: bytes | str) -> Any:
-    """Return what JSON says, or raise `Unreadable`."""
+def decode_json(content: bytes | str) -> Any:
+    """Return the value of a JSON text, or raise `Unreadable`."""
     try:
         return json.loads(content, object_pairs_hook=codec.unique, parse_constant=_refuse_constant)
     except RecursionError:
         raise Unreadable("JSON that is nested too deep") from None
     except UnicodeDecodeError as error:
-        raise Unreadable(f"no UTF-8 text: byte {error.start}") from None
+        raise Unreadable(f"not UTF-8 text: byte {error.start}") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise Unreadable(f"no JSON: {error.msg}: {where}") from None
+        raise Unreadable(f"not JSON: {error.msg}: {where}") from None
     except ValueError as error:
-        raise Unreadable(f"no JSON: {error}") from None
+        raise Unreadable(f"not JSON: {error}") from None
 
 
 def _object(line: bytes) -> dict[str, Any]:
     if len(line) > LONGEST:
         raise Unreadable(f"a line of more than {LONGEST:,} bytes")
-    value = decoded(line)
+    value = decode_json(line)
     if not isinstance(value, dict):
-        raise Unreadable(f"a JSON {named(value)} where an object should be")
+        raise Unreadable(f"a JSON {json_type(value)}, not an object")
     return value
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number that JSON can hold")
+    raise ValueError(f"{name} is not a JSON number")
 
 
-def moment(value: object) -> str | None:
-    """Return a time as hansard writes it, of ISO 8601 text or of a number of seconds, ms, µs or ns.
+def parse_time(value: object) -> str | None:
+    """Return a time as hansard writes it, from ISO 8601 text or a number of seconds, ms, µs or ns.
 
-    None for what is no time. Text without a time zone is taken as UTC.
+    None for anything else. Text without a time zone is UTC.
     """
     try:
         if isinstance(value, str):
             text = value.strip()
             if text.replace(".", "", 1).isdigit():
-                return moment(float(text))
+                return parse_time(float(text))
             when = datetime.fromisoformat(text)
             when = when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             if not math.isfinite(value) or value <= 0:
                 return None
-            for more, divisor in ((_NANOSECONDS, 1e9), (_MICROSECONDS, 1e6), (_MILLISECONDS, 1e3)):
-                if value >= more:
-                    value /= divisor
-                    break
-            when = datetime.fromtimestamp(value, UTC)
+            divisor = next((unit for least, unit in _UNITS if value >= least), 1)
+            when = datetime.fromtimestamp(value / divisor, UTC)
         else:
             return None
     except (ValueError, OverflowError, OSError):
@@ -472,12 +457,28 @@ def moment(value: object) -> str | None:
 
 
 def text_of(value: object) -> str | None:
-    """Return a text that is not empty; None for whatever else."""
+    """Return a string that is not empty; None for anything else."""
     return value if isinstance(value, str) and value else None
 
 
-def named(value: object) -> str:
-    """Return what a JSON value is, for a report."""
-    return {dict: "object", list: "array", str: "text", bool: "boolean"}.get(
+def count_of(value: object) -> int:
+    """Return an integer; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def list_of(value: object) -> list[Any]:
+    """Return a list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def common_prefix(ours: Sequence[object], theirs: Sequence[object]) -> int:
+    """Return how many values at the beginning of two sequences are equal."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    return next((n for n, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
+
+
+def json_type(value: object) -> str:
+    """Return the type of a JSON value, for a report."""
+    return {dict: "object", list: "array", str: "string", bool: "boolean"}.get(
         type(value), "null" if value is None else "number"
     )

@@ -1,31 +1,29 @@
-"""Read workspace session files: `<hash of the workspace>_<time>.json`, a conversation each.
+"""Import workspace session files: `<hash of the workspace>_<time>.json`, a conversation each.
 
-Above: `bringing`.  Below: `source`.
-Many agents for the terminal keep their sessions so. There is no one document that says what is in them; read
-are a list of chat messages, or an object with such a list as `messages` or `history`, and beside it whatever
-else: a workspace under one of its usual names, a title, times. The file's name is the session's id.
+Many agents for the terminal store their sessions like this, without a specification. Supported are a list of
+chat messages, or an object with such a list as `messages` or `history`; a workspace, a title and times are
+found under their usual names. The file's name is the session's id.
 """
 
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from hansard.importers.source import (
     Files,
-    Foreign,
-    Found,
+    ForeignSession,
     Item,
+    SourceEntry,
     Unreadable,
-    moment,
-    named,
-    said,
+    json_type,
+    message_item,
+    parse_time,
     text_of,
 )
 
-#: Under this name, what else the file says.
+#: The name in the metadata for the rest of the file.
 _ABOUT: Final = "workspace_file"
 
 _NAME: Final = re.compile(
@@ -33,10 +31,10 @@ _NAME: Final = re.compile(
     r"\.json"
 )
 
-#: Of a time to the second: 20260131120000.
+#: Digits of a time to the second: 20260131120000.
 _DIGITS: Final = 14
 
-#: Under these names, the first that is there counts.
+#: The usual names; the first that is present counts.
 _MESSAGES: Final = ("messages", "history")
 _WORKSPACE: Final = ("workspace", "workspace_path", "workspace_root", "project_path", "cwd")
 _TITLE: Final = ("title", "name")
@@ -44,14 +42,14 @@ _CREATED: Final = ("created_at", "createdAt", "created", "started_at", "start_ti
 _TIME: Final = ("timestamp", "created_at", "createdAt", "time")
 
 
-def find(files: Files) -> Iterator[Found]:
-    """Find the files whose names are those of workspace sessions; or the one file that was given."""
+def find(files: Files) -> Iterator[SourceEntry]:
+    """Yield the files that are named like workspace sessions, or the given file."""
     for path in files.walk(".json"):
         if path == files.root or _NAME.fullmatch(path.name):
-            yield Found(files.name(path), partial(_read, files, path))
+            yield files.entry(_read, path)
 
 
-def _read(files: Files, path: Path) -> Iterator[Foreign]:
+def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
     data = files.json(path)
     about: dict[str, Any] = {}
     messages: Any = data
@@ -60,40 +58,42 @@ def _read(files: Files, path: Path) -> Iterator[Foreign]:
         messages = None if name is None else data[name]
         about = {key: value for key, value in data.items() if key != name and value is not None}
     if not isinstance(messages, list):
-        raise Unreadable(f"no session: a JSON {named(data)} without messages")
+        raise Unreadable(f"not a session: a JSON {json_type(data)} without messages")
     where = files.name(path)
     items: list[Item] = []
     for number, message in enumerate(messages):
         if isinstance(message, dict) and text_of(message.get("role")):
-            time = next(filter(None, (moment(message.get(one)) for one in _TIME)), None)
-            items.append(said(message, time))
+            items.append(message_item(message, _first_time(message, _TIME)))
         else:
-            files.report(where, f"message {number}: a {named(message)} without a role")
+            files.report(where, f"message {number}: a {json_type(message)} without a role")
     if not items:
-        raise Unreadable("no session: there is no message in it")
+        raise Unreadable("not a session: it has no messages")
     found = _NAME.fullmatch(path.name)
     metadata: dict[str, Any] = {
-        "title": _first(about, _TITLE),
-        "workspace": _first(about, _WORKSPACE),
+        "title": _first_text(about, _TITLE),
+        "workspace": _first_text(about, _WORKSPACE),
         _ABOUT: {**about, **({} if found is None else {"hash": found["hash"]})},
     }
-    created = next(filter(None, (moment(about.get(one)) for one in _CREATED)), None)
+    created = _first_time(about, _CREATED)
     if created is None and found is not None:
-        created = _moment(found["time"])
-    yield Foreign(path.stem, items, where, metadata, created)
+        created = _time_in_name(found["time"])
+    yield ForeignSession(path.stem, items, where, metadata, created)
 
 
-def _first(about: dict[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((about[name] for name in names if text_of(about.get(name))), None)
+def _first_text(data: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((text for name in names if (text := text_of(data.get(name)))), None)
 
 
-def _moment(text: str) -> str | None:
-    """Return the time that is in a file's name."""
+def _first_time(data: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((time for name in names if (time := parse_time(data.get(name)))), None)
+
+
+def _time_in_name(text: str) -> str | None:
     digits = re.sub(r"\D", "", text)
     if text.isdigit() and len(digits) != _DIGITS:
-        return moment(int(digits))
+        return parse_time(int(digits))
     try:
         when = datetime.strptime(digits[:_DIGITS], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
     except ValueError:
         return None
-    return moment(when.isoformat())
+    return parse_time(when.isoformat())

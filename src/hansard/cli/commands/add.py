@@ -145,9 +145,9 @@ def _setting(words: str) -> tuple[str, Any]:
 
 
 def _decoded(text: str, where: str) -> Any:
-    from hansard.importers.source import Unreadable, decoded
+    from hansard.importers.source import Unreadable, decode_json
 
     try:
-        return decoded(text)
+        return decode_json(text)
     except Unreadable as error:
         raise click.UsageError(f"{where}: {error}") from error

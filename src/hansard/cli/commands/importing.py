@@ -60,7 +60,7 @@ def command(
             raise click.UsageError(f"{kind} needs one path: hansard import {kind} PATH")
         if session_id is not None:
             raise click.UsageError("--id is for a file of hansard's own; with a kind, use --prefix")
-        return foreign.bring(call, kind, paths[0], prefix=prefix or "", dry_run=dry_run)
+        return foreign.import_sessions(call, kind, paths[0], prefix=prefix or "", dry_run=dry_run)
     if prefix is not None or dry_run:
         raise click.UsageError("--prefix and --dry-run are for a KIND and its PATH")
     return _own(call, names, session_id)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,18 +14,20 @@ import hansard
 from hansard import importers
 from hansard.importers import source
 from tests.crashlab import faults
-from tests.importers.trees import KEY, chat, contents, session_file, texts, write
+from tests.importers.sources import (
+    KEY,
+    chat,
+    contents,
+    outcomes,
+    problems,
+    session_file,
+    texts,
+    write,
+)
 
 KINDS = ("a3s-code", "openclaw", "praisonai", "workspace")
 FIRST = "0a1b2c3d_20260102_030405"
 SECOND = "0a1b2c3d_20260203_040506"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    """Return an empty store."""
-    with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -36,11 +37,6 @@ def folder(tmp_path: Path) -> Path:
     session_file(root, FIRST, "one", "two", title="First", cwd="/home/me/a")
     session_file(root, SECOND, "three")
     return root
-
-
-def outcomes(report: importers.Report) -> dict[str, tuple[str, int]]:
-    """Return what became of each session, and how much was new."""
-    return {one.session: (one.outcome, one.new) for one in report.sessions}
 
 
 # -- once, and again ----------------------------------------------------------------------------
@@ -53,7 +49,7 @@ def test_an_import_brings_all_once(store: hansard.Store, folder: Path, tmp_path:
     """
     before = contents(folder)
     told: list[tuple[int, int]] = []
-    report = importers.bring(
+    report = importers.import_sessions(
         store, "workspace", folder, progress=lambda done, of: told.append((done, of))
     )
     assert outcomes(report) == {FIRST: ("imported", 2), SECOND: ("imported", 1)}
@@ -65,7 +61,7 @@ def test_an_import_brings_all_once(store: hansard.Store, folder: Path, tmp_path:
     assert first.metadata["workspace"] == "/home/me/a"
     assert first.state().created == "2026-01-02T03:04:05.000000Z"
     stood = contents(tmp_path / "store")
-    again = importers.bring(store, "workspace", folder)
+    again = importers.import_sessions(store, "workspace", folder)
     assert outcomes(again) == {FIRST: ("present", 0), SECOND: ("present", 0)}
     assert not again.imported
     assert contents(tmp_path / "store") == stood
@@ -78,27 +74,30 @@ def test_a_source_that_grew_is_continued(store: hansard.Store, folder: Path) -> 
 
     A title that a person gave here stays; and again nothing is done.
     """
-    importers.bring(store, "workspace", folder)
+    importers.import_sessions(store, "workspace", folder)
     store.session(FIRST).set_title("Mine")
     session_file(folder, FIRST, "one", "two", "three", "four", title="Theirs")
-    report = importers.bring(store, "workspace", folder)
+    report = importers.import_sessions(store, "workspace", folder)
     assert outcomes(report) == {FIRST: ("continued", 2), SECOND: ("present", 0)}
     assert texts(store, FIRST) == ["one", "two", "three", "four"]
     assert store.session(FIRST).title == "Mine"
-    assert outcomes(importers.bring(store, "workspace", folder))[FIRST] == ("present", 0)
+    assert outcomes(importers.import_sessions(store, "workspace", folder))[FIRST] == ("present", 0)
     session_file(folder, FIRST, "one", "two", "three", "four", "five")
-    assert outcomes(importers.bring(store, "workspace", folder))[FIRST] == ("continued", 1)
+    assert outcomes(importers.import_sessions(store, "workspace", folder))[FIRST] == (
+        "continued",
+        1,
+    )
     assert texts(store, FIRST)[-1] == "five"
 
 
 def test_what_went_on_in_both_places_is_reported(store: hansard.Store, folder: Path) -> None:
     """N-88: a session that was continued here is present; if its source goes on too, nothing is mixed."""
-    importers.bring(store, "workspace", folder)
+    importers.import_sessions(store, "workspace", folder)
     store.session(FIRST).add_message({"role": "user", "content": "said here"})
-    assert not importers.bring(store, "workspace", folder).skipped
+    assert not importers.import_sessions(store, "workspace", folder).skipped
     session_file(folder, FIRST, "one", "two", "said there")
-    report = importers.bring(store, "workspace", folder)
-    assert [problem.where for problem in report.skipped] == [f"{FIRST}.json"]
+    report = importers.import_sessions(store, "workspace", folder)
+    assert problems(report) == [f"{FIRST}.json"]
     assert "both here and in its source" in report.skipped[0].what
     assert texts(store, FIRST) == ["one", "two", "said here"]
 
@@ -111,24 +110,24 @@ def test_a_source_that_changed_is_reported(
 
     With a prefix, both can be had.
     """
-    importers.bring(store, "workspace", folder)
+    importers.import_sessions(store, "workspace", folder)
     session_file(folder, FIRST, *changed)
-    report = importers.bring(store, "workspace", folder)
+    report = importers.import_sessions(store, "workspace", folder)
     assert "has changed since" in report.skipped[0].what
     assert texts(store, FIRST) == ["one", "two"]
-    importers.bring(store, "workspace", folder, prefix="new/")
+    importers.import_sessions(store, "workspace", folder, prefix="new/")
     assert texts(store, f"new/{FIRST}") == list(changed)
 
 
 def test_an_existing_session_is_never_overwritten(store: hansard.Store, folder: Path) -> None:
     """N-88: a session that is there and no import, and one that was deleted, are reported and left alone."""
     store.session(FIRST).add_message({"role": "user", "content": "mine"})
-    report = importers.bring(store, "workspace", folder)
+    report = importers.import_sessions(store, "workspace", folder)
     assert outcomes(report) == {SECOND: ("imported", 1)}
     assert "not from this source" in report.skipped[0].what
     assert texts(store, FIRST) == ["mine"]
     store.delete(FIRST)
-    deleted = importers.bring(store, "workspace", folder)
+    deleted = importers.import_sessions(store, "workspace", folder)
     assert FIRST in deleted.skipped[0].what
     assert store.trash() == [FIRST]
     assert not store.exists(FIRST)
@@ -138,8 +137,8 @@ def test_the_same_id_from_another_kind_is_reported(store: hansard.Store, folder:
     """N-88: a session that was imported from another kind of source is another one, and left as it is."""
     other = folder.parent / "other"
     write(other / "x.json", {"session_id": FIRST, "messages": chat("one")})
-    importers.bring(store, "praisonai", other)
-    report = importers.bring(store, "workspace", folder)
+    importers.import_sessions(store, "praisonai", other)
+    report = importers.import_sessions(store, "workspace", folder)
     assert "not from this source" in report.skipped[0].what
     assert texts(store, FIRST) == ["one"]
 
@@ -148,13 +147,16 @@ def test_what_was_redacted_and_compacted_here_is_known_again(
     store: hansard.Store, folder: Path
 ) -> None:
     """N-84: an imported session is known by what the import wrote down, also after its bytes have changed."""
-    importers.bring(store, "workspace", folder)
+    importers.import_sessions(store, "workspace", folder)
     session = store.session(FIRST)
     session.redact(2)
     session.compact()
-    assert outcomes(importers.bring(store, "workspace", folder))[FIRST] == ("present", 0)
+    assert outcomes(importers.import_sessions(store, "workspace", folder))[FIRST] == ("present", 0)
     session_file(folder, FIRST, "one", "two", "three")
-    assert outcomes(importers.bring(store, "workspace", folder))[FIRST] == ("continued", 1)
+    assert outcomes(importers.import_sessions(store, "workspace", folder))[FIRST] == (
+        "continued",
+        1,
+    )
     assert texts(store, FIRST) == ["two", "three"]
 
 
@@ -162,9 +164,9 @@ def test_a_dry_run_says_what_a_run_does(tmp_path: Path) -> None:
     """N-87: a dry run writes nothing, and its report is the real one's, forks and problems included."""
     fixtures = Path(__file__).parent / "fixtures" / "praisonai"
     with hansard.open(tmp_path / "store", durability="os") as store:
-        planned = importers.bring(store, "praisonai", fixtures, dry_run=True)
+        planned = importers.import_sessions(store, "praisonai", fixtures, dry_run=True)
         assert store.count() == 0
-        done = importers.bring(store, "praisonai", fixtures)
+        done = importers.import_sessions(store, "praisonai", fixtures)
     assert planned.sessions == done.sessions
     assert [one.parent for one in done.sessions if one.parent]
 
@@ -187,10 +189,8 @@ def test_a_source_with_nothing_in_it_is_an_error(
     path.write_bytes(content)
     before = contents(root)
     for given in (root, path):
-        with pytest.raises(
-            importers.NothingToImport, match="nothing in it can be imported"
-        ) as caught:
-            importers.bring(store, kind, given)
+        with pytest.raises(importers.NothingToImport, match="nothing can be imported") as caught:
+            importers.import_sessions(store, kind, given)
         assert [problem.where for problem in caught.value.report.skipped] == [path.name]
     assert store.count() == 0
     assert contents(root) == before
@@ -202,7 +202,7 @@ def test_an_empty_folder_is_an_error(store: hansard.Store, tmp_path: Path, kind:
     (tmp_path / "source").mkdir()
     for name in ("source", "nobody"):
         with pytest.raises(importers.NothingToImport):
-            importers.bring(store, kind, tmp_path / name)
+            importers.import_sessions(store, kind, tmp_path / name)
     assert store.count() == 0
 
 
@@ -217,7 +217,7 @@ def test_what_cannot_be_read_is_reported_and_stops_nothing(
     write(folder / "0a1b2c3d_20260404_040506.json", {"messages": [*chat("good"), None, 7, {}]})
     (folder / "0a1b2c3d_20260505_040506.json").write_bytes(b"[" * 100_000)
     (folder / "0a1b2c3d_20260606_040506.json").write_bytes(b'[{"role": "user", "content": NaN}]')
-    report = importers.bring(store, "workspace", folder)
+    report = importers.import_sessions(store, "workspace", folder)
     assert len(report.imported) == 3
     assert [problem.where.split("_")[1][:6] for problem in report.skipped] == [
         "202603",
@@ -240,9 +240,9 @@ def test_links_are_not_followed(store: hansard.Store, folder: Path, tmp_path: Pa
     (folder / "0a1b2c3d_20260707_040506.json").symlink_to(outside / "0a1b2c3d_20260707_040506.json")
     (folder / "linked").symlink_to(outside)
     os.mkfifo(folder / "0a1b2c3d_20260808_040506.json")
-    report = importers.bring(store, "workspace", folder)
+    report = importers.import_sessions(store, "workspace", folder)
     assert len(report.imported) == 2
-    assert sorted(problem.where for problem in report.skipped) == [
+    assert sorted(problems(report)) == [
         "0a1b2c3d_20260707_040506.json",
         "linked",
     ]
@@ -250,7 +250,7 @@ def test_links_are_not_followed(store: hansard.Store, folder: Path, tmp_path: Pa
     assert not store.search("secret")
     (tmp_path / "way").symlink_to(folder)
     with pytest.raises(importers.NothingToImport, match="symbolic link"):
-        importers.bring(store, "workspace", tmp_path / "way")
+        importers.import_sessions(store, "workspace", tmp_path / "way")
 
 
 def test_paths_out_of_the_root_and_large_files_are_not_read(
@@ -264,11 +264,9 @@ def test_paths_out_of_the_root_and_large_files_are_not_read(
     session_file(tmp_path / "root", "inside", "fine")
     (tmp_path / "root" / "up").symlink_to(tmp_path)
     files = source.Files(tmp_path / "root")
-    assert files.below(files.root, "../outside.json") is None
-    assert files.below(files.root, "/etc/passwd") is None
     assert files.read(tmp_path / "outside.json") is None
     assert files.read(tmp_path / "root" / "up" / "outside.json") is None
-    assert len(files.problems) == 4
+    assert len(files.problems) == 2
     assert files.read(tmp_path / "root" / "inside.json")
     monkeypatch.setattr(source, "LARGEST", 10)
     assert files.read(tmp_path / "root" / "inside.json") is None
@@ -285,11 +283,11 @@ def test_credentials_stay_outside_and_what_was_said_is_kept(
     root = tmp_path / "source"
     said = chat(f"my key is {KEY[::-1]}")
     write(root / f"{FIRST}.json", {"messages": said, "config": {"api_key": KEY, "name": "x"}})
-    importers.bring(store, "workspace", root)
+    importers.import_sessions(store, "workspace", root)
     assert store.session(FIRST).messages() == said
     assert "redacted" in store.session(FIRST).metadata["workspace_file"]["config"]["api_key"]
     store.close()
-    assert KEY.encode() not in b"".join(one[2] for one in contents(tmp_path / "store").values())
+    assert KEY.encode() not in b"".join(one[-1] for one in contents(tmp_path / "store").values())
 
 
 def test_what_cannot_be_stored_as_it_is_is_mended_or_noted(
@@ -306,7 +304,7 @@ def test_what_cannot_be_stored_as_it_is_is_mended_or_noted(
         f'[{{"role": "user", "content": "cut \\ud83d"}}, {{"role": "user", "content": {deep}}}, '
         '{"role": "user", "content": "whole"}]'
     )
-    report = importers.bring(store, "workspace", root)
+    report = importers.import_sessions(store, "workspace", root)
     assert [problem.what.split(":")[1] for problem in report.skipped] == [" item 1", " item 2"]
     assert texts(store, FIRST) == ["cut \ufffd", "whole"]
     assert [event.kind for event in store.session(FIRST).events()][2] == "x.import.lost"
@@ -321,9 +319,9 @@ def test_ids_that_are_none_are_reported(store: hansard.Store, tmp_path: Path) ->
     for name, session_id in {"a": "../../x", "b": "x" * 5_000, "c": "same"}.items():
         write(root / f"{name}.json", {"session_id": session_id, "messages": chat(name)})
     write(root / "d.json", {"session_id": "same", "messages": chat("c", "more")})
-    report = importers.bring(store, "praisonai", root)
+    report = importers.import_sessions(store, "praisonai", root)
     assert sorted(outcomes(report)) == ["../../x", "same"]
-    assert [problem.where for problem in report.skipped] == ["b.json", "d.json"]
+    assert problems(report) == ["b.json", "d.json"]
     assert texts(store, "same") == ["c"]
 
 
@@ -349,7 +347,7 @@ def test_forks_share_what_they_inherit(store: hansard.Store, tmp_path: Path) -> 
     fork_of(root, "c", None, "1", "2", "5")
     fork_of(root, "d", "nobody", "1")
     fork_of(root, "e", "c", "other")
-    report = importers.bring(store, "praisonai", root)
+    report = importers.import_sessions(store, "praisonai", root)
     assert report.skipped == []
     assert {one.session: (one.parent, one.new) for one in report.sessions} == {
         "a": ("b", 1),
@@ -364,7 +362,7 @@ def test_forks_share_what_they_inherit(store: hansard.Store, tmp_path: Path) -> 
     assert store.session("a").metadata["imported"]["from"] == "a"
     assert store.verify().ok
     fork_of(root, "a", "b", "1", "2", "3", "x", "y")
-    grown = importers.bring(store, "praisonai", root)
+    grown = importers.import_sessions(store, "praisonai", root)
     assert outcomes(grown)["a"] == ("continued", 1)
     assert texts(store, "a") == ["1", "2", "3", "x", "y"]
 
@@ -374,11 +372,11 @@ def test_a_fork_of_what_is_not_here_as_it_was_is_whole(
 ) -> None:
     """N-88: if the parent that is here says something else, a fork of it has all that it inherits itself."""
     fork_of(tmp_path / "one", "c", None, "1", "2")
-    importers.bring(store, "praisonai", tmp_path / "one")
+    importers.import_sessions(store, "praisonai", tmp_path / "one")
     fork_of(tmp_path / "two", "c", None, "a", "b")
     fork_of(tmp_path / "two", "d", "c", "a", "b", "x")
-    report = importers.bring(store, "praisonai", tmp_path / "two")
-    assert [problem.where for problem in report.skipped] == ["c.json"]
+    report = importers.import_sessions(store, "praisonai", tmp_path / "two")
+    assert problems(report) == ["c.json"]
     assert [(one.session, one.parent, one.new) for one in report.sessions] == [("d", None, 3)]
     assert texts(store, "d") == ["a", "b", "x"]
     assert texts(store, "c") == ["1", "2"]
@@ -390,7 +388,7 @@ def test_a_fork_of_what_is_not_here_as_it_was_is_whole(
 def import_upto(path: Path, root: Path) -> importers.Report:
     """Import with a store of its own, as a process would."""
     with hansard.open(path, durability="os", auto_compact=False, search_index=False) as store:
-        return importers.bring(store, "praisonai", root)
+        return importers.import_sessions(store, "praisonai", root)
 
 
 def seen(path: Path) -> dict[str, list[str]]:
@@ -446,7 +444,7 @@ def told(done, of):
     sys.stdin.readline()
 
 with hansard.open(sys.argv[1], durability="os") as store:
-    importers.bring(store, "workspace", sys.argv[2], progress=told)
+    importers.import_sessions(store, "workspace", sys.argv[2], progress=told)
 """
 
 
@@ -476,7 +474,7 @@ def test_a_killed_import_goes_on(tmp_path: Path) -> None:
         child.communicate(timeout=60)
     with hansard.open(tmp_path / "store") as store:
         assert store.count() == 4
-        report = importers.bring(store, "workspace", root)
+        report = importers.import_sessions(store, "workspace", root)
         assert (len(report.present), len(report.imported), report.skipped) == (4, 6, [])
         found = sorted(len(texts(store, one.id)) for one in store.sessions().items)
         assert found == list(range(1, 11))
@@ -508,7 +506,7 @@ def test_two_imports_at_once_bring_all_once(tmp_path: Path) -> None:
     for name in names[::2]:
         session_file(root, name, "one", "two")
     with hansard.open(tmp_path / "store", durability="os") as store:
-        importers.bring(store, "workspace", root)
+        importers.import_sessions(store, "workspace", root)
     for name in names:
         session_file(root, name, "one", "two", "three")
     became = both_import(tmp_path / "store", root)

@@ -1,0 +1,497 @@
+"""Write one foreign session to a store: complete, and once.
+
+A session is staged and published when it is complete, so a killed import leaves complete sessions or
+nothing. An existing session is never overwritten. The session's metadata record each import under
+`imported`: the kind, the foreign id, the number of items and their checksum. The next import compares the
+source with that record, which compaction, redaction and renaming leave as it is:
+
+    the same items             `present`: nothing is done
+    the same, and more items   `continued`: the new ones are appended in one append. It is an error if the
+                               session was continued here as well
+    other items                an error
+
+A record `{"before": 3, "items": 7, "closing": 1, …}` in the event at seq 9 says that items 4 to 7 are at the
+seqs 10 to 13, followed by one closing event. A fork inherits the records of its parent.
+
+Messages and summaries are stored without redaction, and so are the kinds of `VERBATIM`. Credentials are
+redacted in everything else: settings, usage, importers' own events.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from hansard.backend.contract import AppendRequest, Backend, Log
+from hansard.errors import (
+    Damaged,
+    InvalidEvent,
+    InvalidSessionId,
+    SeqConflict,
+    SessionDeleted,
+    SessionExists,
+    UnknownFormat,
+)
+from hansard.event import codec, kinds, secrets
+from hansard.event.envelope import Event, NewEvent
+from hansard.event.kinds import (
+    CONTROL,
+    MESSAGE_ADDED,
+    METADATA_SET,
+    SESSION_ARCHIVED,
+    SESSION_CLEARED,
+    SESSION_CREATED,
+    SESSION_FORKED,
+    SESSION_REVERTED,
+    SUMMARY_ADDED,
+)
+from hansard.importers.source import MALFORMED, PLACES, VERBATIM, ForeignSession, Item, explain
+from hansard.state import fold, lineage
+
+#: The name in a session's metadata under which its import is recorded.
+IMPORTED: Final = "imported"
+
+#: Replaces an item that cannot be stored, so that the others keep their seqs.
+_LOST: Final = "x.import.lost"
+
+#: Maximum events and bytes that are staged in one append.
+_MANY: Final = 256
+_LARGE: Final = 256 * 1024
+
+#: How often a session is compared again that other processes append to.
+_ATTEMPTS: Final = 8
+
+
+class ImportedSession(msgspec.Struct, frozen=True):
+    """A session of the source, and what the import did with it.
+
+    Attributes:
+        session: its id in the store.
+        where: the file that it is from.
+        outcome: `imported`; `continued`: new items were appended to an earlier import; `present`: there
+            was nothing to do.
+        items: the number of its items.
+        new: how many of them this import wrote.
+        parent: the session that it was stored as a fork of, by this import.
+    """
+
+    session: str
+    where: str
+    outcome: str
+    items: int
+    new: int
+    parent: str | None = None
+
+
+# -- items as events ----------------------------------------------------------------------------
+
+
+class _Entry(NamedTuple):
+    """An item that can be stored; its data lack the point that `at` refers to."""
+
+    kind: str
+    data: bytes
+    time: str | None
+    at: int | tuple[int, ...] | None
+
+    def draft(self, seq_of: Callable[[int], int]) -> NewEvent:
+        """Return the event to append; `seq_of` returns the seq of an item."""
+        data = self.data
+        if self.at is not None:
+            seqs = [seq_of(item) for item in _several(self.at)]
+            place = {PLACES[self.kind]: seqs if isinstance(self.at, tuple) else seqs[0]}
+            data = codec.encode({**codec.decode(data), **place})
+        return NewEvent(self.kind, data, self.kind in CONTROL, self.time)
+
+
+def _several(at: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    return at if isinstance(at, tuple) else () if at is None else (at,)
+
+
+def _digest(entries: Iterable[_Entry]) -> str:
+    """Return a checksum of entries, without their times."""
+    found = hashlib.sha256()
+    for entry in entries:
+        place = ",".join(map(str, _several(entry.at))).encode()
+        found.update(b"%b\0%b\0%b\0" % (entry.kind.encode(), place, entry.data))
+    return found.hexdigest()
+
+
+class _Session:
+    """A foreign session as it can be stored; what cannot be stored is reported, and replaced by an event."""
+
+    def __init__(self, foreign: ForeignSession, report: Callable[[str], None]) -> None:
+        self.foreign = foreign
+        self._report = report
+        self.begun = foreign.created or next((one.time for one in foreign.items if one.time), None)
+        self.items = self._entries(foreign.items, self.begun, 1)
+        latest = self.items[-1].time if self.items else self.begun
+        self.closing = self._entries(foreign.closing, latest, len(self.items) + 1)
+        self.metadata = self._metadata(foreign.metadata)
+
+    def shared(self) -> int:
+        """Return how many items may be a parent's."""
+        fork = self.foreign.fork
+        return fork.items if fork is not None and 0 < fork.items <= len(self.items) else 0
+
+    def record(self, kind: str, before: int) -> dict[str, Any]:
+        """Return the record of an import of the items after `before`."""
+        return {
+            "kind": kind,
+            "from": self.foreign.id,
+            "items": len(self.items),
+            "before": before,
+            "closing": len(self.closing),
+            "sha256": _digest(self.items),
+        }
+
+    def _entries(self, items: Iterable[Item], time: str | None, first: int) -> list[_Entry]:
+        found: list[_Entry] = []
+        for number, item in enumerate(items, first):
+            time = item.time or time
+            found.append(self._entry(item, time, number))
+        return found
+
+    def _entry(self, item: Item, time: str | None, number: int) -> _Entry:
+        assert (item.at is not None) == (item.kind in PLACES)
+        assert all(0 <= one < number for one in _several(item.at))
+        try:
+            raw, unchanged = _stored(item)
+        except (InvalidEvent, *MALFORMED) as error:
+            why = explain(error)
+            self._report(f"item {number}: cannot be stored: {why}")
+            return _Entry(_LOST, codec.encode({"kind": item.kind, "reason": why[:500]}), time, None)
+        if not unchanged:
+            self._report(f"item {number}: lone surrogates were replaced by \ufffd")
+        return _Entry(item.kind, raw, time, item.at)
+
+    def _metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Return metadata without credentials, and without what cannot be stored."""
+        kept: dict[str, Any] = {}
+        for name, value in metadata.items():
+            if value is None or name == IMPORTED:
+                continue
+            try:
+                shown, _ = secrets.redact({name: value})
+                stored = _without_surrogates(shown)
+                codec.encode(stored, "metadata", wrapped=True)
+            except (InvalidEvent, *MALFORMED) as error:
+                self._report(f"metadata {name!r:.60} cannot be stored: {explain(error)}")
+            else:
+                kept.update(stored)
+        return kept
+
+
+def _stored(item: Item) -> tuple[bytes, bool]:
+    """Return the data of an item as stored, and whether they are unchanged."""
+    data = item.data
+    if item.kind not in {MESSAGE_ADDED, SUMMARY_ADDED} and item.kind not in VERBATIM:
+        data, _ = secrets.redact(data)
+    try:
+        return _encoded(item.kind, data), True
+    except InvalidEvent as error:
+        try:
+            return _encoded(item.kind, _without_surrogates(data)), False
+        except InvalidEvent:
+            raise error from None
+
+
+def _encoded(kind: str, data: dict[str, Any]) -> bytes:
+    kinds.check_kind(kind)
+    raw = codec.encode(data)
+    complete = codec.encode({**data, PLACES[kind]: 0}) if kind in PLACES else raw
+    if kind in kinds.KINDS and kinds.read(kind, complete) is None:
+        raise InvalidEvent(f"{kind}: {data!r:.100} does not have the shape of such an event")
+    return raw
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_surrogates(one) for one in value]
+    return value
+
+
+# -- seqs of items ------------------------------------------------------------------------------
+
+
+class _Places:
+    """The records of a session's imports, oldest first, each with the seq of its event."""
+
+    def __init__(self, records: list[tuple[int, dict[str, Any]]]) -> None:
+        self.records = records
+
+    @classmethod
+    def of(cls, log: Log) -> "_Places":
+        """Return the records in a log, which includes what the session inherits."""
+        found = ((event.seq, _record(event)) for event in log.controls())
+        return cls([(seq, record) for seq, record in found if record is not None])
+
+    def plus(self, seq: int, record: dict[str, Any]) -> "_Places":
+        """Return the records with one more, in an event at a seq."""
+        return _Places([*self.records, (seq, record)])
+
+    def seq(self, item: int) -> int:
+        """Return the seq of an item, counted from 1; 0 for the point before the first."""
+        for seq, record in reversed(self.records):
+            if record["before"] < item <= record["items"]:
+                return int(seq + item - record["before"])
+        return 0
+
+    def end(self) -> int:
+        """Return the seq of the last event that the last import wrote."""
+        seq, record = self.records[-1]
+        return int(seq + record["items"] - record["before"] + record["closing"])
+
+    def hold(self, log: Log, items: list[_Entry]) -> bool:
+        """Return whether a session begins with exactly these items."""
+        wanted = {self.seq(number): item for number, item in enumerate(items, start=1)}
+        if len(wanted) != len(items) or 0 in wanted:
+            return False
+        for chunk in log.read(min(wanted) - 1, max(wanted)):
+            for event in chunk.events():
+                item = wanted.pop(event.seq, None)
+                if item is not None:
+                    draft = item.draft(self.seq)
+                    if (event.kind, event.raw) != (draft.kind, draft.data):
+                        return False
+        return not wanted
+
+
+def _record(event: Event) -> dict[str, Any] | None:
+    if event.kind not in {METADATA_SET, SESSION_CREATED}:
+        return None
+    metadata = event.data.get("metadata")
+    found = metadata.get(IMPORTED) if isinstance(metadata, dict) else None
+    if not isinstance(found, dict):
+        return None
+    if not all(type(found.get(name)) is int for name in ("before", "items", "closing")):
+        return None
+    return found
+
+
+class _Parent(NamedTuple):
+    """Where a session forks off."""
+
+    id: str
+    seq: int
+    created: str
+    places: _Places
+    metadata: dict[str, Any]
+    depth: int
+
+
+# -- sessions -----------------------------------------------------------------------------------
+
+
+class _Moved(Exception):
+    """Another process has appended to a session while it was compared."""
+
+
+class SessionWriter:
+    """Writes the sessions of one source to a store."""
+
+    def __init__(self, backend: Backend, kind: str, prefix: str, *, dry_run: bool) -> None:
+        self._backend = backend
+        self._kind = kind
+        self._prefix = prefix
+        self._dry_run = dry_run
+        #: The items of sessions that a dry run would have imported, by id.
+        self._planned: dict[str, list[_Entry]] = {}
+
+    def write(
+        self, session_id: str, foreign: ForeignSession, report: Callable[[str], None]
+    ) -> ImportedSession:
+        """Write a session, or what is new in it, and return what was done."""
+        session = _Session(foreign, report)
+        log = self._backend.log(session_id)
+        if log.head() is None:
+            try:
+                return self._create(session_id, session)
+            except SessionExists:
+                if log.head() is None:
+                    raise
+                # Another process was faster, perhaps with the same source.
+        for _ in range(_ATTEMPTS):
+            with suppress(SeqConflict, _Moved):
+                return self._compare(session_id, log, session)
+            # The session has grown, perhaps by another import: compare it again.
+        raise SessionExists(
+            f"session {session_id!r} is appended to all the time: left unchanged; import it again when it "
+            "is idle"
+        )
+
+    # -- a new session --------------------------------------------------------------------------
+
+    def _create(self, session_id: str, session: _Session) -> ImportedSession:
+        fork = session.foreign.fork
+        shared, parent = session.shared(), None
+        if fork is not None and shared:
+            items = session.items[:shared]
+            planned = self._planned.get(self._prefix + fork.parent, [])[:shared]
+            if not planned or _digest(planned) != _digest(items):
+                parent = self._parent(self._prefix + fork.parent, items)
+                shared = 0 if parent is None else shared
+        if self._dry_run:
+            self._planned[session_id] = session.items
+        else:
+            self._stage(session_id, session, parent, shared)
+        parent_id = self._prefix + fork.parent if fork is not None and shared else None
+        return self._done(session_id, session, "imported", shared, parent_id)
+
+    def _stage(
+        self, session_id: str, session: _Session, parent: _Parent | None, shared: int
+    ) -> None:
+        record = session.record(self._kind, shared)
+        before, places = (0, _Places([])) if parent is None else (parent.seq, parent.places)
+        drafts = _first_drafts(session, record, parent)
+        places = places.plus(before + len(drafts), record)
+        drafts += (one.draft(places.seq) for one in (*session.items[shared:], *session.closing))
+        if session.foreign.archived:
+            drafts.append(_control(SESSION_ARCHIVED, {}, drafts[-1].time))
+        with self._backend.stage(session_id, before=before) as stage:
+            for piece in _pieces(drafts):
+                stage.append(piece)
+            stage.publish()
+        self._verify(session_id, before, drafts)
+        if parent is not None:
+            try:
+                lineage.whole(self._backend, self._backend.log(session_id))
+            except Damaged:  # the parent was purged concurrently
+                self._backend.delete(session_id)
+                self._backend.purge(session_id)
+                raise
+
+    def _parent(self, parent_id: str, items: list[_Entry]) -> _Parent | None:
+        """Return where a session forks off; None if its parent is not stored with these items."""
+        try:
+            own = self._backend.log(parent_id)
+            head = own.head()
+            if head is None:
+                return None
+            depth = lineage.next_depth(own)
+            log = lineage.whole(self._backend, own)
+            places = _Places.of(log)
+            if not places.hold(log, items):
+                return None
+        except (Damaged, InvalidEvent, InvalidSessionId, SessionDeleted, UnknownFormat):
+            return None
+        seq = places.seq(len(items))
+        metadata = fold.metadata_of(log.controls(seq))
+        return _Parent(parent_id, seq, head.created, places, metadata, depth)
+
+    # -- an existing session --------------------------------------------------------------------
+
+    def _compare(self, session_id: str, log: Log, session: _Session) -> ImportedSession:
+        # First of all: an append after this is noticed below.
+        head = log.head()
+        if head is None:
+            raise SessionExists(
+                f"session {session_id!r} was deleted concurrently: nothing was done"
+            )
+        places = _Places.of(lineage.whole(self._backend, log))
+        known = places.records[-1][1] if places.records else {}
+        if (known.get("kind"), known.get("from")) != (self._kind, session.foreign.id):
+            raise _exists(session_id, "exists already, and is not from this source")
+        count: int = known["items"]
+        if count > len(session.items) or _digest(session.items[:count]) != known.get("sha256"):
+            raise _exists(
+                session_id,
+                "was imported before, and its source has changed since in what was imported",
+            )
+        if count == len(session.items):
+            return self._done(session_id, session, "present", count)
+        if _has_grown(log, places.end()):
+            if log.head() != head:
+                raise _Moved  # perhaps by another import, which is not a conflict
+            raise _exists(
+                session_id, "was imported before, and was continued both here and in its source"
+            )
+        record = session.record(self._kind, count)
+        places = places.plus(head.seq + 1, record)
+        # Automatic: a title that a person has set here stays.
+        data = {"metadata": {**session.metadata, IMPORTED: record}, "automatic": True}
+        drafts = [_control(METADATA_SET, data, session.items[count].time)]
+        drafts += (one.draft(places.seq) for one in (*session.items[count:], *session.closing))
+        if not self._dry_run:
+            # In one append, so that a kill leaves all of them or none.
+            log.append(AppendRequest(drafts, expected_seq=head.seq))
+            self._verify(session_id, head.seq, drafts)
+        return self._done(session_id, session, "continued", count)
+
+    def _done(
+        self, session_id: str, session: _Session, outcome: str, old: int, parent: str | None = None
+    ) -> ImportedSession:
+        count = len(session.items)
+        where = session.foreign.where
+        return ImportedSession(session_id, where, outcome, count, count - old, parent)
+
+    def _verify(self, session_id: str, before: int, drafts: list[NewEvent]) -> None:
+        """Read back what was written, and count it, before it is reported as done."""
+        chunks = self._backend.log(session_id).read(before, before + len(drafts))
+        found = Counter(event.kind for chunk in chunks for event in chunk.events())
+        if found != Counter(draft.kind for draft in drafts):
+            raise SessionExists(
+                f"session {session_id!r}: {len(drafts)} events were written, but others were read back. Run "
+                f"`hansard verify {session_id}`"
+            )
+
+
+def _exists(session_id: str, why: str) -> SessionExists:
+    return SessionExists(
+        f"session {session_id!r} {why}: left unchanged; import with a prefix to have both"
+    )
+
+
+def _has_grown(log: Log, after: int) -> bool:
+    """Return whether messages were added, or the view was changed, after a seq."""
+    return any(
+        kinds.is_said(event.kind) or event.kind in {SESSION_REVERTED, SESSION_CLEARED}
+        for chunk in log.read(after)
+        for event in chunk.events()
+    )
+
+
+def _first_drafts(
+    session: _Session, record: dict[str, Any], parent: _Parent | None
+) -> list[NewEvent]:
+    """Return the events before the items; the last of them holds the record."""
+    foreign, metadata = session.foreign, {**session.metadata, IMPORTED: record}
+    if parent is None:
+        if foreign.fork is not None:
+            metadata = {"forked_from": foreign.fork.parent, **metadata}
+        return [_control(SESSION_CREATED, {"metadata": metadata}, session.begun)]
+    own = next((item.time for item in session.items[record["before"] :] if item.time), None)
+    begun = foreign.created or own or session.begun
+    # The parent's metadata are inherited, and may not be true of the fork.
+    others = dict.fromkeys(parent.metadata.keys() - metadata.keys())
+    forked = {"parent": parent.id, "seq": parent.seq, "created": parent.created}
+    if parent.depth > 1:
+        forked["depth"] = parent.depth
+    return [
+        _control(SESSION_FORKED, forked, begun),
+        _control(METADATA_SET, {"metadata": {**others, **metadata}}, begun),
+    ]
+
+
+def _control(kind: str, data: dict[str, Any], time: str | None) -> NewEvent:
+    return NewEvent(kind, codec.encode(data), kind in CONTROL, time)
+
+
+def _pieces(drafts: list[NewEvent]) -> Iterator[list[NewEvent]]:
+    piece: list[NewEvent] = []
+    size = 0
+    for draft in drafts:
+        piece.append(draft)
+        size += len(draft.data)
+        if len(piece) >= _MANY or size >= _LARGE:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

@@ -1,0 +1,115 @@
+"""Helpers of the importers' tests: write foreign files, import them, and check that they stay unchanged."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import hansard
+from hansard import importers
+from hansard.adapters import common
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+#: Not a real one, and no scanner takes it for one.
+KEY = "sk-proj-" + "A1b2C3d4E5f6G7h8" * 3
+
+
+def contents(root: Path) -> dict[str, tuple[int, int, int, bytes]]:
+    """Return mode, time of change, inode and bytes of everything below a path, links as links."""
+    found = {}
+    for path in [root, *sorted(root.rglob("*"))]:
+        status = os.lstat(path)
+        content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        name = str(path.relative_to(root))
+        found[name] = (status.st_mode, status.st_mtime_ns, status.st_ino, content)
+    return found
+
+
+@contextmanager
+def untouched(folder: Path) -> Iterator[None]:
+    """Assert that everything below a directory is unchanged afterwards."""
+    before = contents(folder)
+    yield
+    assert contents(folder) == before
+
+
+def import_new(kind: str, path: Path, **options: Any) -> tuple[hansard.Store, importers.Report]:
+    """Import a source into a new store, and check that the source is unchanged."""
+    store = hansard.open("memory:")
+    with untouched(path.parent):
+        return store, importers.import_sessions(store, kind, path, **options)
+
+
+def outcomes(report: importers.Report) -> dict[str, tuple[str, int]]:
+    """Return the outcome of each session, and how many of its items were new."""
+    return {one.session: (one.outcome, one.new) for one in report.sessions}
+
+
+def problems(report: importers.Report) -> list[str]:
+    """Return the places of what was reported."""
+    return [problem.where for problem in report.skipped]
+
+
+def write(path: Path, value: object) -> Path:
+    """Write a JSON file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+    return path
+
+
+def write_lines(path: Path, *values: object) -> Path:
+    """Write a JSONL file; a string is written as it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def chat(*texts: str) -> list[dict[str, Any]]:
+    """Return messages of a user and an assistant, alternating."""
+    return [
+        {"role": ("user", "assistant")[number % 2], "content": text}
+        for number, text in enumerate(texts)
+    ]
+
+
+def session_file(folder: Path, name: str, *texts: str, **more: Any) -> Path:
+    """Write a workspace session file."""
+    return write(folder / f"{name}.json", {"messages": chat(*texts), **more})
+
+
+def texts(store: hansard.Store, session_id: str, view: Any = "history") -> list[str]:
+    """Return the texts of a session's messages."""
+    messages = store.session(session_id).messages(view=view)
+    return [common.plain(message)["content"] for message in messages]
+
+
+def entry(id: str, parent: str | None, **more: Any) -> dict[str, Any]:
+    """Return a line of an OpenClaw transcript."""
+    return {
+        "type": "message",
+        "id": id,
+        "parentId": parent,
+        "timestamp": "2026-01-02T03:04:05.678Z",
+        **more,
+    }
+
+
+def spoken(id: str, parent: str | None, text: str, role: str = "user") -> dict[str, Any]:
+    """Return a line of an OpenClaw transcript with a message."""
+    return entry(id, parent, message={"role": role, "content": [{"type": "text", "text": text}]})
+
+
+def header(id: str, **more: Any) -> dict[str, Any]:
+    """Return the first line of an OpenClaw transcript."""
+    return {
+        "type": "session",
+        "version": 3,
+        "id": id,
+        "timestamp": "2026-01-02T03:04:05.000Z",
+        "cwd": "/home/claw",
+        **more,
+    }
