@@ -11,20 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.source import (
-    Files,
-    ForeignSession,
-    Item,
-    SourceEntry,
-    Unreadable,
-    count_of,
-    json_type,
-    list_of,
-    message_item,
-    parse_time,
-    text_of,
-    usage_item,
-)
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
+from hansard.importers.values import count_of, json_type, list_of, parse_time, text_of
 
 FORMAT: Final = "a3s-code"
 
@@ -120,14 +108,14 @@ def _items(files: Files, where: str, data: dict[str, Any]) -> list[Item]:
         if not isinstance(message, dict):
             files.report(f"{where}:messages[{number}]", f"a {json_type(message)}, not a message")
             continue
-        items.append(message_item(message))
+        items.append(Item.message(message))
         if message.get("role") == "assistant" and costs:
             items.append(costs.pop())
     return [*items, *reversed(costs)]
 
 
 def _usage(record: dict[str, Any]) -> Item:
-    return usage_item(
+    return Item.usage(
         record.get("model"),
         count_of(record.get("prompt_tokens")),
         count_of(record.get("completion_tokens")),

@@ -15,18 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hansard.adapters import claude_entries
-from hansard.importers.source import (
-    Files,
-    ForeignSession,
-    Item,
-    SourceEntry,
-    Unreadable,
-    count_of,
-    list_of,
-    parse_time,
-    text_of,
-    usage_item,
-)
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
+from hansard.importers.values import count_of, list_of, parse_time, text_of
 
 _SUBAGENTS: Final = "subagents"
 #: Other files next to the transcripts.
@@ -183,7 +173,7 @@ class _Transcript:
         self._counted[name] = now
         if now == before:
             return []
-        return [usage_item(model, now[0] - before[0], now[1] - before[1], time)]
+        return [Item.usage(model, now[0] - before[0], now[1] - before[1], time)]
 
 
 def _kept(entry: Entry, time: str | None) -> Item:

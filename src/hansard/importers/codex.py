@@ -21,12 +21,8 @@ from hansard.importers.source import (
     Item,
     SourceEntry,
     Unreadable,
-    list_of,
-    message_item,
-    parse_time,
-    text_of,
-    usage_item,
 )
+from hansard.importers.values import list_of, parse_time, text_of
 
 #: The kind of the events that hold a line which is not an item.
 LINE: Final = "x.codex.line"
@@ -236,7 +232,7 @@ class _Items:
         time = parse_time(line.get("timestamp"))
         rest = {name: value for name, value in line.items() if name != "timestamp"}
         if kind == "response_item":
-            self.items.append(message_item(_message(rest), time))
+            self.items.append(Item.message(_message(rest), time))
             return
         place = len(self.items)
         self.items.append(Item(LINE, {"line": rest}, time))
@@ -281,4 +277,4 @@ def _usage(counted: object, model: str, time: str | None) -> list[Item]:
     given, made = counted.get("input_tokens"), counted.get("output_tokens")
     if not isinstance(given, int) or not isinstance(made, int) or given < 0 or made < 0:
         return []
-    return [usage_item(model, given, made, time)]
+    return [Item.usage(model, given, made, time)]

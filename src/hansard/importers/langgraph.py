@@ -19,19 +19,8 @@ from hansard.adapters.langgraph_events import CHECKPOINT, FORMAT, MARK, WRITES
 from hansard.adapters.langgraph_threads import Threads
 from hansard.adapters.values import as_json, as_text
 from hansard.importers import database
-from hansard.importers.source import (
-    Files,
-    ForeignSession,
-    Item,
-    SourceEntry,
-    Unreadable,
-    common_prefix,
-    decode_json,
-    list_of,
-    message_item,
-    parse_time,
-    text_of,
-)
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
+from hansard.importers.values import common_prefix, list_of, parse_time, text_of
 
 OPAQUE: Final = "x.langgraph.opaque"
 
@@ -48,7 +37,7 @@ _WRITES: Final = frozenset(
 #: LangGraph's serializations, and how to read and write each.
 _FORMATS: Final[dict[str, Any]] = {
     "msgpack": (msgspec.msgpack.decode, msgspec.msgpack.encode),
-    "json": (decode_json, msgspec.json.encode),
+    "json": (Files.decode, msgspec.json.encode),
 }
 
 #: Codes of LangGraph's MessagePack extensions: pydantic models (1 and 2), and a list stored as its changes.
@@ -130,7 +119,7 @@ class _Thread:
             self._items.append(Item(CHECKPOINT, data, time))
             if added is not None:
                 mirror.add(added, len(self._items))
-                self._items += [message_item(message, time) for message in added.messages]
+                self._items += [Item.message(message, time) for message in added.messages]
             self._items += _grouped(ns, name, writes.get((ns, name), []), time)
         for ns, name in writes.keys() - self._versions.keys():
             count = len(writes[ns, name])
@@ -145,7 +134,7 @@ class _Thread:
             read, write = _FORMATS[kind]
             checkpoint = read(blob)
             held, versions = checkpoint.pop("channel_values"), checkpoint.pop("channel_versions")
-            metadata = decode_json(about) if about else {}
+            metadata = Files.decode(about) if about else {}
             if not all(isinstance(one, dict) for one in (held, versions, metadata)):
                 raise TypeError("not objects")  # noqa: TRY301 - handled like other malformed bytes
         except Exception as error:  # noqa: BLE001 - anything may be wrong with foreign bytes

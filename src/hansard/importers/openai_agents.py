@@ -11,19 +11,8 @@ from typing import Any, Final
 from hansard.adapters.openai_items import message_of
 from hansard.importers import database
 from hansard.importers.database import quoted
-from hansard.importers.source import (
-    Files,
-    ForeignSession,
-    Fork,
-    Item,
-    SourceEntry,
-    Unreadable,
-    common_prefix,
-    decode_json,
-    message_item,
-    parse_time,
-    text_of,
-)
+from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry, Unreadable
+from hansard.importers.values import common_prefix, parse_time, text_of
 
 _LISTS: Final = (".json", ".jsonl")
 
@@ -80,10 +69,10 @@ class _Table:
             with self._connection.files.item(f"{self._where}:{number!s:.40}"):
                 if not isinstance(session_id, str) or not session_id or not isinstance(number, int):
                     raise Unreadable("a message without a number or without a session id")
-                value = decode_json(data) if isinstance(data, str) else None
+                value = Files.decode(data) if isinstance(data, str) else None
                 if not isinstance(value, dict):
                     raise Unreadable("the message is not a JSON object")
-                item = message_item(message_of(value), parse_time(created))
+                item = Item.message(message_of(value), parse_time(created))
                 items.setdefault(session_id, {})[number] = item
         for session_id, held in items.items():
             yield from self._branches(session_id, held)
@@ -138,6 +127,6 @@ def _list(files: Files, path: Path) -> Iterator[ForeignSession]:
             known = isinstance(one, dict) and (text_of(one.get("role")) or text_of(one.get("type")))
             if not known:
                 raise Unreadable("not an item: it has neither a role nor a type")
-            items.append(message_item(message_of(one)))
+            items.append(Item.message(message_of(one)))
     if items:
         yield ForeignSession(files.stem(path), items, where)

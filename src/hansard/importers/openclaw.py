@@ -16,21 +16,14 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from hansard.adapters import common
-from hansard.importers.source import (
-    Files,
-    ForeignSession,
-    Fork,
-    Item,
-    SourceEntry,
-    Unreadable,
+from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry, Unreadable
+from hansard.importers.values import (
     common_prefix,
     count_of,
     json_type,
     list_of,
-    message_item,
     parse_time,
     text_of,
-    usage_item,
 )
 
 FORMAT: Final = "openclaw"
@@ -274,12 +267,12 @@ class _Transcript:
             if not isinstance(message, dict):
                 raise Unreadable(f"a {json_type(message)}, not a message")
             time = time or parse_time(message.get("timestamp"))
-            yield message_item(packed(message), time)
+            yield Item.message(packed(message), time)
             yield from _usage(message, time)
         elif kind in {"custom_message", "branch_summary"}:
             content = line.get("summary") if kind == "branch_summary" else line.get("content")
             message = common.pack(FORMAT, line, role="user", content=_content(content))
-            yield message_item(message, time)
+            yield Item.message(message, time)
         elif kind == "compaction" and text_of(line.get("summary")) is not None:
             kept = line.get("firstKeptEntryId")
             begun = self._places.get(kept) if isinstance(kept, str) else None
@@ -358,7 +351,7 @@ def _usage(message: dict[str, Any], time: str | None) -> Iterator[Item]:
     ):
         return
     cost = usage.get("cost")
-    yield usage_item(
+    yield Item.usage(
         message.get("model"),
         count_of(usage.get("input")),
         count_of(usage.get("output")),

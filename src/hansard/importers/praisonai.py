@@ -14,20 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hansard.adapters import common
-from hansard.importers.source import (
-    Files,
-    ForeignSession,
-    Fork,
-    Item,
-    SourceEntry,
-    Unreadable,
-    common_prefix,
-    json_type,
-    list_of,
-    message_item,
-    parse_time,
-    text_of,
-)
+from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry, Unreadable
+from hansard.importers.values import common_prefix, json_type, list_of, parse_time, text_of
 
 FORMAT: Final = "praisonai"
 
@@ -126,7 +114,7 @@ class _Turns:
                         self._summarize(message, _count(data.get("archived_messages")))
                     else:
                         time = parse_time(message.get("timestamp"))
-                        self.items.append(message_item(packed(message), time))
+                        self.items.append(Item.message(packed(message), time))
         last = data.get("last_compaction")
         if isinstance(last, dict) and text_of(last.get("summary")):
             # Made by a model: it replaces the first of the live messages, and all before them.

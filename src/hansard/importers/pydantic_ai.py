@@ -24,17 +24,8 @@ import msgspec
 
 from hansard.adapters.pydantic_items import message_of
 from hansard.importers import database
-from hansard.importers.source import (
-    Files,
-    ForeignSession,
-    Item,
-    SourceEntry,
-    Unreadable,
-    decode_json,
-    message_item,
-    parse_time,
-    text_of,
-)
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
+from hansard.importers.values import parse_time, text_of
 
 FORMAT: Final = "pydantic-ai"
 
@@ -127,7 +118,7 @@ def _conversation(files: Files, where: str, messages: Any, media: "Media") -> li
             times = [complete.get("timestamp")]
             times += [one.get("timestamp") for one in complete["parts"] if isinstance(one, dict)]
             time = next((time for one in times if (time := parse_time(one))), None)
-            items.append(message_item(message_of(complete), time))
+            items.append(Item.message(message_of(complete), time))
     return items
 
 
@@ -174,8 +165,8 @@ def _conversations(
         where = f"{connection.name}:conversations:{name}"
         items: list[Item] = []
         with connection.files.item(where):
-            summary = decode_json(about) if isinstance(about, str) else None
-            items = _conversation(connection.files, where, decode_json(messages), media)
+            summary = Files.decode(about) if isinstance(about, str) else None
+            items = _conversation(connection.files, where, Files.decode(messages), media)
         if items:
             items = [one if one.time else one._replace(time=parse_time(updated)) for one in items]
             summary = summary if isinstance(summary, dict) else {}
@@ -261,7 +252,7 @@ def _items(files: Files, steps: list[Step], media: "Media") -> list[Item]:
                 complete = _restored(files, where, native, media)
                 text = json.dumps(complete, sort_keys=True)
                 if text not in places:
-                    items.append(message_item(message_of(complete), step.time))
+                    items.append(Item.message(message_of(complete), step.time))
                     places[text] = len(items)
                 held.append(places[text])
         data = {"snapshot": step.data, "keep": None}
@@ -353,7 +344,7 @@ def _records(
         with connection.files.item(where):
             for name in {"metadata", "messages"} & set(own):
                 value = record[name]
-                record[name] = decode_json(value) if isinstance(value, str | bytes) else value
+                record[name] = Files.decode(value) if isinstance(value, str | bytes) else value
             yield record, where
 
 
@@ -369,7 +360,7 @@ def _shared_messages(connection: database.Database, record: Record, where: str) 
     rows = connection.rows("snapshot_message_refs", query, record["seq"])
     for place, (text,) in enumerate(rows):
         with connection.files.item(f"{where}[{place}]"):
-            found.append(decode_json(text))
+            found.append(Files.decode(text))
     wanted = record["messages"].get("stored_messages")
     if len(found) != wanted:
         what = f"{len(found)} of the {wanted} messages of a snapshot were found"

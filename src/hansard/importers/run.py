@@ -11,44 +11,35 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from hansard.errors import (
-    Damaged,
-    InvalidEvent,
-    InvalidSessionId,
-    NothingToImport,
-    SeqConflict,
-    SessionDeleted,
-    SessionExists,
-    UnknownFormat,
-)
+from hansard import errors
 from hansard.importers.session_writer import ImportedSession, SessionWriter
 from hansard.importers.source import Files, ForeignSession, Skipped, SourceEntry, T, Unreadable
 
 if TYPE_CHECKING:
     from hansard import Store
 
-#: The kinds, the module of each, and a description.
-KINDS: Final[dict[str, tuple[str, str]]] = {
-    "a3s-code": ("a3s_code", "a3s-code sessions (SessionData JSON)"),
-    "claude-code": ("claude_code", "Claude Code transcripts"),
-    "codex": ("codex", "Codex rollouts, also .zst"),
-    "langgraph": ("langgraph", "LangGraph checkpoints in SQLite"),
-    "openai-agents": ("openai_agents", "OpenAI Agents sessions in SQLite"),
-    "openclaw": ("openclaw", "OpenClaw sessions.json or sessions.d, with transcripts"),
-    "praisonai": ("praisonai", "PraisonAI sessions, default and hierarchical"),
-    "pydantic-ai": ("pydantic_ai", "Pydantic AI messages and step stores"),
-    "workspace": ("workspace", "workspace session files, <hash>_<time>.json"),
+#: The kinds, and a description of each.
+KINDS: Final[dict[str, str]] = {
+    "a3s-code": "a3s-code sessions (SessionData JSON)",
+    "claude-code": "Claude Code transcripts",
+    "codex": "Codex rollouts, also .zst",
+    "langgraph": "LangGraph checkpoints in SQLite",
+    "openai-agents": "OpenAI Agents sessions in SQLite",
+    "openclaw": "OpenClaw sessions.json or sessions.d, with transcripts",
+    "praisonai": "PraisonAI sessions, default and hierarchical",
+    "pydantic-ai": "Pydantic AI messages and step stores",
+    "workspace": "workspace session files, <hash>_<time>.json",
 }
 
 #: Errors of one session, which stop no other.
 _SESSION_ERRORS: Final = (
-    Damaged,
-    InvalidEvent,
-    InvalidSessionId,
-    SeqConflict,
-    SessionDeleted,
-    SessionExists,
-    UnknownFormat,
+    errors.Damaged,
+    errors.InvalidEvent,
+    errors.InvalidSessionId,
+    errors.SeqConflict,
+    errors.SessionDeleted,
+    errors.SessionExists,
+    errors.UnknownFormat,
 )
 
 #: Called with the number of files read, and their total.
@@ -121,7 +112,7 @@ def import_sessions(
         report.skipped.append(Skipped(os.fsdecode(path), str(error)))
         raise _nothing(str(error), report) from None
     report.skipped = files.problems
-    find = import_module(f"hansard.importers.{KINDS[kind][0]}").find
+    find = import_module(f"hansard.importers.{kind.replace('-', '_')}").find
     writer = SessionWriter(store._backend, kind, prefix, dry_run=dry_run)  # noqa: SLF001 - a store's own
     run = _Run(writer, report, files, prefix)
     run.all(find(files), progress)
@@ -131,8 +122,8 @@ def import_sessions(
     return report
 
 
-def _nothing(what: str, report: Report) -> NothingToImport:
-    return NothingToImport(f"{what}; check the path and the kind", report=report)
+def _nothing(what: str, report: Report) -> errors.NothingToImport:
+    return errors.NothingToImport(f"{what}; check the path and the kind", report=report)
 
 
 class _Run:

@@ -25,29 +25,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from hansard import errors
 from hansard.backend.contract import AppendRequest, Backend, Log
-from hansard.errors import (
-    Damaged,
-    InvalidEvent,
-    InvalidSessionId,
-    SeqConflict,
-    SessionDeleted,
-    SessionExists,
-    UnknownFormat,
-)
+from hansard.errors import Damaged, InvalidEvent, SeqConflict, SessionExists
 from hansard.event import codec, kinds, secrets
 from hansard.event.envelope import Event, NewEvent
-from hansard.event.kinds import (
-    CONTROL,
-    MESSAGE_ADDED,
-    METADATA_SET,
-    SESSION_ARCHIVED,
-    SESSION_CLEARED,
-    SESSION_CREATED,
-    SESSION_FORKED,
-    SESSION_REVERTED,
-    SUMMARY_ADDED,
-)
 from hansard.importers.source import MALFORMED, PLACES, VERBATIM, ForeignSession, Item, explain
 from hansard.state import fold, lineage
 
@@ -104,7 +86,7 @@ class _Entry(NamedTuple):
             seqs = [seq_of(item) for item in _several(self.at)]
             place = {PLACES[self.kind]: seqs if isinstance(self.at, tuple) else seqs[0]}
             data = codec.encode({**codec.decode(data), **place})
-        return NewEvent(self.kind, data, self.kind in CONTROL, self.time)
+        return NewEvent(self.kind, data, self.kind in kinds.CONTROL, self.time)
 
 
 def _several(at: int | tuple[int, ...] | None) -> tuple[int, ...]:
@@ -188,7 +170,7 @@ class _Session:
 def _stored(item: Item) -> tuple[bytes, bool]:
     """Return the data of an item as stored, and whether they are unchanged."""
     data = item.data
-    if item.kind not in {MESSAGE_ADDED, SUMMARY_ADDED} and item.kind not in VERBATIM:
+    if item.kind not in {kinds.MESSAGE_ADDED, kinds.SUMMARY_ADDED} and item.kind not in VERBATIM:
         data, _ = secrets.redact(data)
     try:
         return _encoded(item.kind, data), True
@@ -265,7 +247,7 @@ class _Places:
 
 
 def _record(event: Event) -> dict[str, Any] | None:
-    if event.kind not in {METADATA_SET, SESSION_CREATED}:
+    if event.kind not in {kinds.METADATA_SET, kinds.SESSION_CREATED}:
         return None
     metadata = event.data.get("metadata")
     found = metadata.get(IMPORTED) if isinstance(metadata, dict) else None
@@ -354,7 +336,7 @@ class SessionWriter:
         places = places.plus(before + len(drafts), record)
         drafts += (one.draft(places.seq) for one in (*session.items[shared:], *session.closing))
         if session.foreign.archived:
-            drafts.append(_control(SESSION_ARCHIVED, {}, drafts[-1].time))
+            drafts.append(_control(kinds.SESSION_ARCHIVED, {}, drafts[-1].time))
         with self._backend.stage(session_id, before=before) as stage:
             for piece in _pieces(drafts):
                 stage.append(piece)
@@ -380,7 +362,13 @@ class SessionWriter:
             places = _Places.of(log)
             if not places.hold(log, items):
                 return None
-        except (Damaged, InvalidEvent, InvalidSessionId, SessionDeleted, UnknownFormat):
+        except (
+            Damaged,
+            InvalidEvent,
+            errors.InvalidSessionId,
+            errors.SessionDeleted,
+            errors.UnknownFormat,
+        ):
             return None
         seq = places.seq(len(items))
         metadata = fold.metadata_of(log.controls(seq))
@@ -417,7 +405,7 @@ class SessionWriter:
         places = places.plus(head.seq + 1, record)
         # Automatic: a title that a person has set here stays.
         data = {"metadata": {**session.metadata, IMPORTED: record}, "automatic": True}
-        drafts = [_control(METADATA_SET, data, session.items[count].time)]
+        drafts = [_control(kinds.METADATA_SET, data, session.items[count].time)]
         drafts += (one.draft(places.seq) for one in (*session.items[count:], *session.closing))
         if not self._dry_run:
             # In one append, so that a kill leaves all of them or none.
@@ -452,7 +440,7 @@ def _exists(session_id: str, why: str) -> SessionExists:
 def _has_grown(log: Log, after: int) -> bool:
     """Return whether messages were added, or the view was changed, after a seq."""
     return any(
-        kinds.is_said(event.kind) or event.kind in {SESSION_REVERTED, SESSION_CLEARED}
+        kinds.is_said(event.kind) or event.kind in {kinds.SESSION_REVERTED, kinds.SESSION_CLEARED}
         for chunk in log.read(after)
         for event in chunk.events()
     )
@@ -466,7 +454,7 @@ def _first_drafts(
     if parent is None:
         if foreign.fork is not None:
             metadata = {"forked_from": foreign.fork.parent, **metadata}
-        return [_control(SESSION_CREATED, {"metadata": metadata}, session.begun)]
+        return [_control(kinds.SESSION_CREATED, {"metadata": metadata}, session.begun)]
     own = next((item.time for item in session.items[record["before"] :] if item.time), None)
     begun = foreign.created or own or session.begun
     # The parent's metadata are inherited, and may not be true of the fork.
@@ -475,13 +463,13 @@ def _first_drafts(
     if parent.depth > 1:
         forked["depth"] = parent.depth
     return [
-        _control(SESSION_FORKED, forked, begun),
-        _control(METADATA_SET, {"metadata": {**others, **metadata}}, begun),
+        _control(kinds.SESSION_FORKED, forked, begun),
+        _control(kinds.METADATA_SET, {"metadata": {**others, **metadata}}, begun),
     ]
 
 
 def _control(kind: str, data: dict[str, Any], time: str | None) -> NewEvent:
-    return NewEvent(kind, codec.encode(data), kind in CONTROL, time)
+    return NewEvent(kind, codec.encode(data), kind in kinds.CONTROL, time)
 
 
 def _pieces(drafts: list[NewEvent]) -> Iterator[list[NewEvent]]:

@@ -12,7 +12,7 @@ followed by `:line` if there is one. `read` raises `Unreadable` if it finds no s
 files.item(where):`, which reports what is wrong with one item and continues with the next. A file that
 plainly is something else (a lock, a picture) is not a problem.
 
-A session's `items` are its events, oldest first: `message_item(message)`, `usage_item(…)`, or any `Item` of
+A session's `items` are its events, oldest first: `Item.message(…)`, `Item.usage(…)`, or any `Item` of
 a kind that applications or importers may append. An item that refers to a point in the session gives the
 number of items before that point (`at`); `session_writer` turns it into a seq. **Include the inherited
 items of a fork**: `fork=Fork(parent, n)` says that the first `n` are the parent's. If they are equal, they
@@ -26,21 +26,20 @@ Importers import no framework and write no file.
 """
 
 import json
-import math
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from hansard.errors import InvalidEvent
 from hansard.event import codec
+from hansard.importers.values import json_type, text_of
 
 #: Maximum bytes of a file, also after decompression. A record of a log has at most 64 MiB.
 LARGEST: Final = 1024 * 1024 * 1024
@@ -54,9 +53,6 @@ SMALL: Final = 256 * 1024 * 1024
 _DEEPEST: Final = 100
 #: Maximum problems listed per source.
 _PROBLEMS: Final = 10_000
-
-#: Numbers from these on are nanoseconds, microseconds, milliseconds; smaller ones are seconds (until 5138).
-_UNITS: Final = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 
 #: The member of an event's data that holds the point `Item.at` refers to.
 PLACES: Final = {
@@ -117,22 +113,29 @@ class Item(NamedTuple):
     time: str | None = None
     at: int | tuple[int, ...] | None = None
 
+    @classmethod
+    def message(cls, message: dict[str, Any], time: str | None = None) -> Self:
+        """Return the item of a message."""
+        return cls("message.added", {"message": message}, time)
 
-def message_item(message: dict[str, Any], time: str | None = None) -> Item:
-    """Return the item of a message."""
-    return Item("message.added", {"message": message}, time)
-
-
-def usage_item(
-    model: object, given: int, made: int, time: str | None, *, cost: object = None, **more: Any
-) -> Item:
-    """Return the item of a model call with `given` input tokens and `made` output tokens."""
-    data: dict[str, Any] = {"model": text_of(model) or "unknown"}
-    data |= {"input_tokens": given, "output_tokens": made}
-    if isinstance(cost, int | float) and not isinstance(cost, bool):
-        data["cost"] = float(cost)
-    data |= {name: value for name, value in more.items() if value is not None}
-    return Item("usage.recorded", data, time)
+    @classmethod
+    def usage(
+        cls,
+        model: object,
+        given: int,
+        made: int,
+        time: str | None,
+        *,
+        cost: object = None,
+        **more: Any,
+    ) -> Self:
+        """Return the item of a model call with `given` input tokens and `made` output tokens."""
+        data: dict[str, Any] = {"model": text_of(model) or "unknown"}
+        data |= {"input_tokens": given, "output_tokens": made}
+        if isinstance(cost, int | float) and not isinstance(cost, bool):
+            data["cost"] = float(cost)
+        data |= {name: value for name, value in more.items() if value is not None}
+        return cls("usage.recorded", data, time)
 
 
 class Fork(NamedTuple):
@@ -381,7 +384,22 @@ class Files:
         content = self.read(path)
         if content is None:
             raise Unreadable("")  # `read` has reported why
-        return decode_json(content)
+        return self.decode(content)
+
+    @staticmethod
+    def decode(content: bytes | str) -> Any:
+        """Return the value of a JSON text, or raise `Unreadable`."""
+        try:
+            return json.loads(content, object_pairs_hook=codec.unique, parse_constant=_refuse)
+        except RecursionError:
+            raise Unreadable("JSON that is nested too deep") from None
+        except UnicodeDecodeError as error:
+            raise Unreadable(f"not UTF-8 text: byte {error.start}") from None
+        except json.JSONDecodeError as error:
+            where = f"line {error.lineno}, column {error.colno}"
+            raise Unreadable(f"not JSON: {error.msg}: {where}") from None
+        except ValueError as error:
+            raise Unreadable(f"not JSON: {error}") from None
 
     def lines(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield number and object of each line of a JSONL file; report other lines."""
@@ -392,93 +410,14 @@ class Files:
         for number, line in enumerate(content.split(b"\n"), start=1):
             if not line.strip():
                 continue
-            try:
-                value = _object(line)
-            except Unreadable as error:
-                self.report(self.name(path, number), str(error))
-                continue
-            yield number, value
+            with self.item(self.name(path, number)):
+                if len(line) > LONGEST:
+                    raise Unreadable(f"a line of more than {LONGEST:,} bytes")
+                value = self.decode(line)
+                if not isinstance(value, dict):
+                    raise Unreadable(f"a JSON {json_type(value)}, not an object")
+                yield number, value
 
 
-# -- values -------------------------------------------------------------------------------------
-
-
-def decode_json(content: bytes | str) -> Any:
-    """Return the value of a JSON text, or raise `Unreadable`."""
-    try:
-        return json.loads(content, object_pairs_hook=codec.unique, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise Unreadable("JSON that is nested too deep") from None
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"not UTF-8 text: byte {error.start}") from None
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise Unreadable(f"not JSON: {error.msg}: {where}") from None
-    except ValueError as error:
-        raise Unreadable(f"not JSON: {error}") from None
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    if len(line) > LONGEST:
-        raise Unreadable(f"a line of more than {LONGEST:,} bytes")
-    value = decode_json(line)
-    if not isinstance(value, dict):
-        raise Unreadable(f"a JSON {json_type(value)}, not an object")
-    return value
-
-
-def _refuse_constant(name: str) -> Any:
+def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
-
-
-def parse_time(value: object) -> str | None:
-    """Return a time as hansard writes it, from ISO 8601 text or a number of seconds, ms, µs or ns.
-
-    None for anything else. Text without a time zone is UTC.
-    """
-    try:
-        if isinstance(value, str):
-            text = value.strip()
-            if text.replace(".", "", 1).isdigit():
-                return parse_time(float(text))
-            when = datetime.fromisoformat(text)
-            when = when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            if not math.isfinite(value) or value <= 0:
-                return None
-            divisor = next((unit for least, unit in _UNITS if value >= least), 1)
-            when = datetime.fromtimestamp(value / divisor, UTC)
-        else:
-            return None
-    except (ValueError, OverflowError, OSError):
-        return None
-    # Not by `strftime`, which writes the year 24 with two digits on some systems.
-    return f"{when.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
-
-
-def text_of(value: object) -> str | None:
-    """Return a string that is not empty; None for anything else."""
-    return value if isinstance(value, str) and value else None
-
-
-def count_of(value: object) -> int:
-    """Return an integer; 0 for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def list_of(value: object) -> list[Any]:
-    """Return a list; an empty one for anything else."""
-    return value if isinstance(value, list) else []
-
-
-def common_prefix(ours: Sequence[object], theirs: Sequence[object]) -> int:
-    """Return how many values at the beginning of two sequences are equal."""
-    pairs = enumerate(zip(ours, theirs, strict=False))
-    return next((n for n, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
-
-
-def json_type(value: object) -> str:
-    """Return the type of a JSON value, for a report."""
-    return {dict: "object", list: "array", str: "string", bool: "boolean"}.get(
-        type(value), "null" if value is None else "number"
-    )

@@ -11,17 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.source import (
-    Files,
-    ForeignSession,
-    Item,
-    SourceEntry,
-    Unreadable,
-    json_type,
-    message_item,
-    parse_time,
-    text_of,
-)
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
+from hansard.importers.values import json_type, parse_time, text_of
 
 #: The name in the metadata for the rest of the file.
 _ABOUT: Final = "workspace_file"
@@ -63,7 +54,7 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
     items: list[Item] = []
     for number, message in enumerate(messages):
         if isinstance(message, dict) and text_of(message.get("role")):
-            items.append(message_item(message, _first_time(message, _TIME)))
+            items.append(Item.message(message, _first_time(message, _TIME)))
         else:
             files.report(where, f"message {number}: a {json_type(message)} without a role")
     if not items:

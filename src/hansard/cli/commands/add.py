@@ -145,9 +145,9 @@ def _setting(words: str) -> tuple[str, Any]:
 
 
 def _decoded(text: str, where: str) -> Any:
-    from hansard.importers.source import Unreadable, decode_json
+    from hansard.importers.source import Files, Unreadable
 
     try:
-        return decode_json(text)
+        return Files.decode(text)
     except Unreadable as error:
         raise click.UsageError(f"{where}: {error}") from error
