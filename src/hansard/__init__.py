@@ -105,7 +105,7 @@ _LATER = {
     "LockTimeout": "errors",
     "NothingToImport": "errors",
     "Page": "index.entry",
-    "Problem": "state.pairing",
+    "Problem": "message.tool_calls",
     "PruneReport": "upkeep.pruning",
     "ReadOnly": "errors",
     "Record": "backend.contract",
@@ -167,9 +167,9 @@ if TYPE_CHECKING:
     from hansard.event.envelope import Event
     from hansard.follow import Followed, Follower
     from hansard.index.entry import DayStats, Hit, Page, SessionInfo, StoreStats
+    from hansard.message.tool_calls import Problem
     from hansard.session import Session
     from hansard.state.fold import State, Usage
-    from hansard.state.pairing import Problem
     from hansard.store import Store, migrate, open
     from hansard.stream import Stream
     from hansard.upkeep.compaction import CompactReport

@@ -23,8 +23,8 @@ from hansard.errors import (
 from hansard.event import codec
 from hansard.event.envelope import Event
 from hansard.index.existing import existing
+from hansard.message import window as windows
 from hansard.state import fold, lineage, redaction, replay, views
-from hansard.state import window as windows
 from hansard.state.fold import State, Usage
 from hansard.state.lineage import Lineage
 from hansard.state.path import Path
@@ -33,7 +33,7 @@ from hansard.state.redaction import Redactions
 from hansard.state.views import View
 
 if TYPE_CHECKING:
-    from hansard.state.pairing import Problem
+    from hansard.message.tool_calls import Problem
     from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.repair import RepairReport
     from hansard.upkeep.verify import SessionReport
@@ -207,9 +207,9 @@ class Reading:
 
     def pairing(self) -> "list[Problem]":
         """Return the tool calls without a result, and results without a call, of the model view."""
-        from hansard.state import pairing
+        from hansard.message import tool_calls
 
-        return pairing.problems(self.messages())
+        return tool_calls.problems(self.messages())
 
     def restore_into(self, history: list[dict[str, Any]]) -> int:
         """Fill a list with the session's messages, unless it has them already; return how many were added.
@@ -429,7 +429,7 @@ class Reading:
 
 
 def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    from hansard.state.repair import repair
+    from hansard.message.tool_calls import repair
 
     return repair(messages)
 

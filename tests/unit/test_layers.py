@@ -31,6 +31,8 @@ LAYERS = (
     ("state",),
     # contract, and where a store lives; the folder that a session belongs to
     ("backend", "workspace"),
+    # messages of any framework: pure, and open to the edges
+    ("message",),
     # facts as values, and bytes on disk: neither knows the other
     ("event", "log"),
     # the whole tree, in one file
@@ -70,8 +72,12 @@ ONLY = {
         for edge in ("cli", "adapters")
         for row in LAYERS[3:-1]
         for room in row
+        if room != "message"
     },
     ("adapters", "aio"): {"hansard.aio"},
+    # Messages are plain JSON: no event and no file is needed to read one.
+    ("message", "event"): set[str](),
+    ("message", "log"): set[str](),
 }
 
 EDGES = LAYERS[0]
@@ -354,6 +360,7 @@ def test_only_disk_touches_files(module: Module) -> None:
         ("hansard.event.codec", "import importlib\nimportlib.import_module('hansard.aio')", "aio"),
         ("hansard.state.fold", "if TYPE_CHECKING:\n    from hansard import log", "imports nothing"),
         ("hansard.state.fold", "from hansard.backend import local", "hansard.backend.contract"),
+        ("hansard.message.parse", "from hansard.event import codec", "message imports nothing"),
         ("hansard.store", "from hansard import Session", "hansard is above store"),
         ("hansard.store", "import hansard.aio", "aio is above store"),
         ("hansard.viewer.page", "import hansard.cli", "cli is beside viewer"),
@@ -389,6 +396,7 @@ def test_a_planted_upward_import_is_caught(importer: str, source: str, rule: str
     [
         ("hansard.cli.replay", "import hansard\nfrom hansard import open, errors"),
         ("hansard.cli.transfer", "from hansard.importers import plain"),
+        ("hansard.cli.replay", "from hansard.message.parse import parse"),
         (
             "hansard.adapters.adk",
             "import hansard\nfrom hansard import aio, errors\nimport hansard.aio",

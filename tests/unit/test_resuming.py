@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard import Session, Store
-from hansard.state import pairing
+from hansard.message import tool_calls
 
 USER = {"role": "user", "content": "what is 6 × 7?"}
 CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": {}}]}
@@ -112,7 +112,7 @@ def test_a_run_that_fails_keeps_all_that_was_done(
         assert session.messages() == kept
         # And the next run goes on from there, with a history that every model accepts.
         session.add_message({"role": "user", "content": "again"})
-        assert pairing.problems(session.messages(repair=True)) == []
+        assert tool_calls.problems(session.messages(repair=True)) == []
         assert "partial" not in str(session.messages(repair=True))
 
 
@@ -231,16 +231,16 @@ def test_no_boundary_cuts_a_call_from_its_result(session: Session) -> None:
         forked = session.fork(f"c{seq}", at=seq)
         session.revert(seq)
         for one in (forked, session):
-            assert pairing.problems(one.messages(repair=True)) == []
-            complete = pairing.problems(one.messages()) == []
+            assert tool_calls.problems(one.messages(repair=True)) == []
+            complete = tool_calls.problems(one.messages()) == []
             for size in range(last + 1):
                 for options in ({"messages": size}, {"turns": size}, {"tokens": 20 * size}):
                     cut = one.window(**options, keep_first=True)  # type: ignore[arg-type]
-                    orphans = [p.what for p in pairing.problems(cut)]
+                    orphans = [p.what for p in tool_calls.problems(cut)]
                     assert "orphan result" not in orphans
                     assert orphans == [] or not complete
                     repaired = one.window(**options, repair=True)  # type: ignore[arg-type]
-                    assert pairing.problems(repaired) == []
+                    assert tool_calls.problems(repaired) == []
         session.revert(last)
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from hansard.cli import drawing, moments
-from hansard.cli.messages import compact
 from hansard.cli.screen import Piece, Screen, columns_of, size
 from hansard.cli.visible import cell
+from hansard.message.parse import compact
 
 if TYPE_CHECKING:
     from hansard import SessionInfo

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hansard.cli.messages import read
 from hansard.cli.screen import Screen, many
 from hansard.cli.telling import short
 from hansard.cli.visible import cell
+from hansard.message.parse import parse
 
 if TYPE_CHECKING:
     from hansard import Session
@@ -98,9 +98,9 @@ def show(screen: Screen, difference: Difference, *, full: bool) -> None:
 
 def brief(message: Mapping[str, Any], length: int | None = 100) -> str:
     """Return a message in one line, with `↵` for a line break, of bounded length."""
-    spoken = read(message, all_members=length is None)
+    parsed = parse(message)
     said = [
-        f"→ {piece.name}({piece.text})" if piece.what == "call" else piece.text
-        for piece in spoken.pieces
+        f"→ {part.name}({part.text})" if part.kind == "call" else part.text
+        for part in parsed.shown(full=length is None)
     ]
-    return f"{cell(spoken.role)}: {short(' '.join(said), length)}"
+    return f"{cell(parsed.speaker)}: {short(' '.join(said), length)}"

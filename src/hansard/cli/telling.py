@@ -1,6 +1,6 @@
 """Tell events and messages to a person, each with its place and time.
 
-Above: `commands`.  Below: `messages`, `screen`.
+Above: `commands`.  Below: `message.parse`, `screen`.
 A message is shown verbatim: the role, then every character of its texts, calls and results, control
 characters as escapes. Only very long texts are shortened, only on a terminal, and the output says so.
 Markdown is rendered on request only: it hides what it takes for markup. Every other event is one line that
@@ -10,10 +10,9 @@ says what it did.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hansard.cli import messages
-from hansard.cli.messages import Said, compact
 from hansard.cli.screen import Piece, Screen, many
 from hansard.cli.visible import cell
+from hansard.message.parse import MessagePart, compact, parse
 
 if TYPE_CHECKING:
     from hansard import Event
@@ -113,45 +112,45 @@ class Teller:
             self._stream = None
 
     def _message(self, message: Mapping[str, Any], head: list[Piece]) -> None:
-        spoken = messages.read(message, all_members=self._full)
-        style = ROLES.get(spoken.role.partition(" ")[0], "bold")
-        line: list[Piece] = [(cell(spoken.role), style)]
-        if spoken.partial:
+        parsed = parse(message)
+        line: list[Piece] = [(cell(parsed.speaker), ROLES.get(parsed.role, "bold"))]
+        if parsed.partial:
             line.append((" (never finished)", "red"))
-        pieces = spoken.pieces
-        if len(pieces) == 1 and pieces[0].what == "result" and "\n" not in pieces[0].text:
+        parts = parsed.shown(full=self._full)
+        if len(parts) == 1 and parts[0].kind == "result" and "\n" not in parts[0].text:
             # The most frequent of all messages takes one line.
-            said = self._cut(pieces[0].text)
-            self._screen.beside(head, [*line, (f" {self._answering(pieces[0])}", "yellow"), *said])
+            said = self._cut(parts[0].text)
+            self._screen.beside(head, [*line, (f" {self._answering(parts[0])}", "yellow"), *said])
             return
         self._screen.beside(head, line)
-        for piece in pieces:
-            self._piece(piece)
+        for part in parts:
+            self._show_part(part)
 
-    def _piece(self, piece: Said) -> None:
-        said = self._cut(piece.text)
-        match piece.what:
+    def _show_part(self, part: MessagePart) -> None:
+        text = part.text
+        said = self._cut(text)
+        match part.kind:
             case "text" if self._markdown:
                 self._screen.markdown("".join(said), indent=_INDENT)
             case "text":
                 self._screen.line(*said, indent=_INDENT)
             case "call":
-                self._called[piece.call_id] = piece.name
-                name = f"→ {cell(piece.name)}"
+                self._called[part.call_id] = part.name
+                name = f"→ {cell(part.name)}"
                 self._screen.line((name, "yellow"), "(", *said, ")", indent=_INDENT)
-            case "result" if "\n" in piece.text:
-                self._screen.line((self._answering(piece).rstrip(), "yellow"), indent=_INDENT)
+            case "result" if "\n" in text:
+                self._screen.line((self._answering(part).rstrip(), "yellow"), indent=_INDENT)
                 self._screen.line(*said, indent=2 * _INDENT)
             case "result":
-                self._screen.line((self._answering(piece), "yellow"), *said, indent=_INDENT)
+                self._screen.line((self._answering(part), "yellow"), *said, indent=_INDENT)
             case "thinking":
                 thought: list[Piece] = [(text, "dim italic") for text in ("(thinks) ", *said)]
                 self._screen.line(*thought, indent=_INDENT)
             case _:
                 self._screen.line(*((text, "dim") for text in said), indent=_INDENT)
 
-    def _answering(self, piece: Said) -> str:
-        name = self._called.pop(piece.call_id, "") or piece.name or piece.call_id
+    def _answering(self, part: MessagePart) -> str:
+        name = self._called.pop(part.call_id, "") or part.name or part.call_id
         return f"← {cell(name)} " if name else "← "
 
     def _cut(self, text: str) -> list[str]:

@@ -9,8 +9,8 @@ import msgspec
 
 from hansard.event.envelope import Event
 from hansard.event.kinds import SessionForked
-from hansard.index import text as texts
 from hansard.index.database import RESIDUE, Database
+from hansard.message import search_text as texts
 
 #: Under this key stands whether it is to be seen what is shown of deleted sessions.
 UNSETTLED: Final = "unsettled"

@@ -10,7 +10,7 @@ import re
 from typing import Final, NamedTuple
 from unicodedata import category
 
-from hansard.index import text as texts
+from hansard.message import search_text as texts
 
 #: More is no question; and each word costs.
 MOST: Final = 256

@@ -18,6 +18,7 @@ from hansard.backend.contract import Tables
 from hansard.index.database import Connection
 from hansard.index.text import CLOSE, OPEN
 from hansard.index.words import SAID, SNIPPET, TEXTS, Row, Words, without_fts5
+from hansard.message.search_text import CLOSE, OPEN
 
 if TYPE_CHECKING:
     from hansard.index.server import ServerDatabase

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hansard.errors import BackendUnavailable
-from hansard.index.text import CLOSE, OPEN
+from hansard.message.search_text import CLOSE, OPEN
 
 if TYPE_CHECKING:
     from hansard.index.database import Database

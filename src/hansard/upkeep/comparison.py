@@ -1,6 +1,6 @@
 """Compare two sessions, or two points of one: what they share, and what each has that the other has not.
 
-Above: `session`.  Below: `transfer_blocks`, `state`, `backend.contract`.
+Above: `session`.  Below: `message.parse`, `state`, `backend.contract`.
 Messages are compared as JSON, whatever the order of their members. Tool calls are compared by what was asked
 and answered, and not by their ids, which are drawn anew in every run.
 """
@@ -12,9 +12,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from hansard.backend.contract import Backend, Log
+from hansard.message.parse import parse
 from hansard.state import lineage, views
 from hansard.state.fold import State
-from hansard.upkeep.transfer_blocks import blocks_of
 
 #: Longer stretches are taken as replaced whole: to align them would take the square of their length.
 _ALIGNED: Final = 2_000
@@ -210,23 +210,25 @@ def _called(messages: Sequence[Said]) -> list[ToolCall]:
     #: The places of those that wait for their results, by what call and result share.
     waiting: dict[str, int] = {}
     for said in messages:
-        for block in blocks_of(said.message):
-            shared = block.call_id or block.title
-            if block.kind == "call":
+        for part in parse(said.message).parts:
+            shared = part.call_id or part.name
+            if part.kind == "call":
                 waiting[shared] = len(calls)
-                calls.append(ToolCall(said.seq, block.title, _value(block.text), None))
-            elif block.kind == "result" and shared in waiting:
+                calls.append(ToolCall(said.seq, part.name, _value(part.value), None))
+            elif part.kind == "result" and shared in waiting:
                 place = waiting.pop(shared)
-                calls[place] = msgspec.structs.replace(calls[place], result=block.text)
+                calls[place] = msgspec.structs.replace(calls[place], result=part.text)
     return calls
 
 
-def _value(text: str) -> Any:
-    """Return the arguments of a call as the value that they are, if they are JSON."""
+def _value(given: Any) -> Any:
+    """Return the arguments of a call as the value that they are, also if they came as a string of JSON."""
+    if not isinstance(given, str):
+        return given
     try:
-        return msgspec.json.decode(text) if text else None
+        return msgspec.json.decode(given) if given else None
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return text
+        return given
 
 
 def _calls(a: list[ToolCall], b: list[ToolCall]) -> Iterator[CallDifference]:

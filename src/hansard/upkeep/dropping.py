@@ -18,7 +18,8 @@ from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec, kinds
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import CONTROL, HISTORY_DROPPED, MESSAGE_ADDED, MESSAGE_PART, is_said
-from hansard.state import lineage, pairing
+from hansard.message import tool_calls
+from hansard.state import lineage
 from hansard.state.redaction import Redactions
 from hansard.upkeep.retention import check_unused
 
@@ -144,11 +145,11 @@ class _Cuts:
                 return
             if added.stream is not None and added.stream not in self._known.streams:
                 self._say(added.stream, event.seq, over=True)
-            answered = pairing.results(added.message)
+            answered = tool_calls.results(added.message)
             for call_id in answered:
                 if call_id in self._waiting:
                     self._spans.append((self._waiting.pop(call_id), event.seq))
-            for call_id in pairing.calls(added.message):
+            for call_id in tool_calls.calls(added.message):
                 if call_id not in answered:
                     self._waiting[call_id] = event.seq
 

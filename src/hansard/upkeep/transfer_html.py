@@ -1,6 +1,6 @@
 """Write a transcript as one page that needs nothing else.
 
-Above: `transfer_export`.  Below: `transfer_transcript`, `transfer_blocks`.
+Above: `transfer_export`.  Below: `transfer_transcript`, `message.parse`.
 No script, no picture, no font, no link to anywhere: the page is to be opened by somebody who trusts neither
 the people nor the models who wrote in it. Every text is escaped, and a policy in the page forbids the browser
 all that the page does not need, should an escape ever be forgotten.
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from hansard.upkeep.transfer_blocks import Block, blocks_of, role_of, to_json
+from hansard.message.parse import MessagePart, parse, to_json
 from hansard.upkeep.transfer_transcript import Entry, Transcript
 
 #: Styles from the page itself, and nothing from anywhere.
@@ -61,7 +61,6 @@ _CLASSES: Final = {
     "system": "system",
     "developer": "system",
 }
-_WORDS: Final = {"thinking": "thinking", "call": "call", "result": "result", "data": "data"}
 
 #: So many characters of what a tool was given, or returned, are shown before it is unfolded.
 _PREVIEW: Final = 80
@@ -115,27 +114,28 @@ def _entry(entry: Entry) -> str:
         if details:
             note = f"<details><summary>{note}</summary>{details}</details>"
         return f'<div class="note" id="e{entry.seq}">{note}</div>\n'
-    role = role_of(entry.message)
+    parsed = parse(entry.message)
     note = f"<i>{_escaped(entry.note)}</i>" if entry.note else ""
-    blocks = "".join(map(_block, blocks_of(entry.message)))
+    blocks = "".join(map(_block, parsed.shown(full=True)))
     return (
-        f'<article class="{_CLASSES.get(role, "other")}" id="e{entry.seq}">\n'
-        f"<header><b>{_escaped(role)}</b> {place} {_time(entry.time)} {note}</header>\n"
+        f'<article class="{_CLASSES.get(parsed.role, "other")}" id="e{entry.seq}">\n'
+        f"<header><b>{_escaped(parsed.speaker)}</b> {place} {_time(entry.time)} {note}</header>\n"
         f"{blocks}</article>\n"
     )
 
 
-def _block(block: Block) -> str:
+def _block(block: MessagePart) -> str:
+    text = block.pretty
     if block.kind == "text":
-        return f'<div class="text" dir="auto">{_escaped(block.text)}</div>\n'
+        return f'<div class="text" dir="auto">{_escaped(text)}</div>\n'
     if block.kind == "thinking":
-        inner = f'<div class="text thinking" dir="auto">{_escaped(block.text)}</div>'
+        inner = f'<div class="text thinking" dir="auto">{_escaped(text)}</div>'
         return f"<details><summary>thinking</summary>{inner}</details>\n"
-    named = f" <code>{_escaped(block.title)}</code>" if block.title else ""
+    named = f" <code>{_escaped(block.name)}</code>" if block.name else ""
     called = f" <code>{_escaped(block.call_id)}</code>" if block.call_id else ""
-    shown = " ".join(block.text[: 2 * _PREVIEW].split())[:_PREVIEW]
+    shown = " ".join(text[: 2 * _PREVIEW].split())[:_PREVIEW]
     preview = f' <span class="soft">{_escaped(shown)}</span>' if shown else ""
-    return _folded(f"{_WORDS[block.kind]}{named}{called}{preview}", block.text)
+    return _folded(f"{block.kind}{named}{called}{preview}", text)
 
 
 def _folded(summary: str, text: str) -> str:

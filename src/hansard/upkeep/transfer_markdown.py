@@ -1,6 +1,6 @@
 """Write a transcript as Markdown.
 
-Above: `transfer_export`.  Below: `transfer_transcript`, `transfer_blocks`.
+Above: `transfer_export`.  Below: `transfer_transcript`, `message.parse`.
 What people and models say is Markdown itself, as often as not, and is quoted: every line of it begins with
 `> `, so nothing in it ends where it should not, or passes for a heading of the transcript; tags, pictures and
 links that lead elsewhere than to the web are shown as text, so nothing is run or fetched. What tools are
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from hansard.upkeep.transfer_blocks import Block, blocks_of, role_of, to_json
+from hansard.message.parse import MessagePart, parse, to_json
 from hansard.upkeep.transfer_transcript import Entry, Transcript
 
 _TICKS: Final = re.compile(r"`+")
@@ -61,26 +61,28 @@ def _entry(entry: Entry) -> str:
     if entry.message is None:
         shown = f"*{entry.seq} · {entry.time} · {_inline(entry.note)}*\n\n"
         return shown + (_fenced(entry.details, "json") + "\n\n" if entry.details else "")
-    lines = [f"## {entry.seq} · {_inline(role_of(entry.message))}", "", f"*{entry.time}*", ""]
+    parsed = parse(entry.message)
+    lines = [f"## {entry.seq} · {_inline(parsed.speaker)}", "", f"*{entry.time}*", ""]
     if entry.note:
         lines += [f"*({_inline(entry.note)})*", ""]
-    for block in blocks_of(entry.message):
+    for block in parsed.shown(full=True):
         lines += [_block(block), ""]
     return "\n".join([*lines, ""])
 
 
-def _block(block: Block) -> str:
+def _block(block: MessagePart) -> str:
+    text = block.pretty
     call = f" {_code(block.call_id)}" if block.call_id else ""
-    name = f" {_code(block.title)}" if block.title else ""
+    name = f" {_code(block.name)}" if block.name else ""
     if block.kind == "text":
-        return _quoted(block.text)
+        return _quoted(text)
     if block.kind == "thinking":
-        return f"**thinking**\n\n{_quoted(block.text)}"
+        return f"**thinking**\n\n{_quoted(text)}"
     if block.kind == "call":
-        return f"**call**{name}{call}\n\n{_fenced(block.text, 'json')}"
+        return f"**call**{name}{call}\n\n{_fenced(text, 'json')}"
     if block.kind == "result":
-        return f"**result**{name}{call}\n\n{_fenced(block.text)}"
-    return f"**data**{name}\n\n{_fenced(block.text, 'json')}"
+        return f"**result**{name}{call}\n\n{_fenced(text)}"
+    return f"**data**{name}\n\n{_fenced(text, 'json')}"
 
 
 def _quoted(text: str) -> str:

@@ -27,12 +27,12 @@ from hansard.event.kinds import (
     SUMMARY_ADDED,
     USAGE_RECORDED,
 )
+from hansard.message.parse import to_json
 from hansard.state import fold, views
 from hansard.state.lineage import redactions_of
 from hansard.state.path import Path
 from hansard.state.streams import Streams
 from hansard.state.views import VIEWS, View
-from hansard.upkeep.transfer_blocks import to_json
 from hansard.upkeep.transfer_file import Origin, origins
 
 #: Said once, at the top, and not each time.

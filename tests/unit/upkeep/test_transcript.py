@@ -9,7 +9,6 @@ from markdown_it import MarkdownIt
 
 import hansard
 from hansard import Session, Store
-from hansard.upkeep.transfer_blocks import blocks_of, role_of
 from hansard.upkeep.transfer_html import POLICY
 
 #: What would be run, fetched, or taken for the page itself.
@@ -202,84 +201,3 @@ def test_the_model_view_is_what_a_model_is_shown(store: Store) -> None:
     text = b"".join(session.export("markdown", view="model")).decode()
     assert "the long story" not in text
     assert text.index("in short") < text.index("and then")
-
-
-MESSAGES: list[tuple[dict[str, Any], str, list[tuple[str, str, str]]]] = [
-    ({"role": "user", "content": "hi"}, "user", [("text", "", "hi")]),
-    (
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": '{"a":1}'}}],
-        },
-        "assistant",
-        [("call", "f", '{\n  "a": 1\n}')],
-    ),
-    (
-        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "done"}]},
-        "tool",
-        [("result", "", "done")],
-    ),
-    (
-        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "not JSON"},
-        "assistant",
-        [("call", "f", "not JSON")],
-    ),
-    (
-        {"type": "function_call_output", "call_id": "c", "output": "done"},
-        "tool",
-        [("result", "", "done")],
-    ),
-    (
-        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
-        "assistant",
-        [("thinking", "", "hm")],
-    ),
-    (
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]},
-        "user",
-        [("result", "", "ok")],
-    ),
-    (
-        {
-            "kind": "response",
-            "parts": [
-                {"part_kind": "text", "content": "hello"},
-                {"part_kind": "tool-call", "tool_name": "f", "args": {}, "tool_call_id": "c"},
-            ],
-        },
-        "assistant",
-        [("text", "", "hello"), ("call", "f", "{}")],
-    ),
-    (
-        {
-            "kind": "request",
-            "parts": [{"part_kind": "tool-return", "tool_name": "f", "content": "ok"}],
-        },
-        "user",
-        [("result", "f", "ok")],
-    ),
-    (
-        {"role": "model", "parts": [{"function_call": {"name": "f", "args": {"a": 1}}}]},
-        "model",
-        [("call", "f", '{\n  "a": 1\n}')],
-    ),
-    (
-        {"role": "user", "parts": [{"function_response": {"name": "f", "response": "ok"}}]},
-        "user",
-        [("result", "f", "ok")],
-    ),
-    ({"role": "user", "content": 7}, "user", [("data", "", "7")]),
-    ({"role": "user", "content": ["a", 1]}, "user", [("text", "", "a"), ("data", "", "1")]),
-    ({"new": {"shape": 1}}, "message", [("data", "also", '{\n  "new": {\n    "shape": 1\n  }\n}')]),
-    ({}, "message", []),
-]
-
-
-@pytest.mark.parametrize(("message", "role", "blocks"), MESSAGES)
-def test_every_shape_of_message_is_understood(
-    message: dict[str, Any], role: str, blocks: list[tuple[str, str, str]]
-) -> None:
-    """OpenAI, Anthropic, Pydantic AI, Google: roles, texts, calls, results; what is new is shown as JSON."""
-    assert role_of(message) == role
-    assert [(block.kind, block.title, block.text) for block in blocks_of(message)] == blocks

@@ -9,9 +9,9 @@ import msgspec
 from hansard.cli import comparing, places, stores
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
-from hansard.cli.messages import arguments
 from hansard.cli.screen import Screen, many
 from hansard.cli.telling import Teller, short
+from hansard.message.parse import as_text
 
 if TYPE_CHECKING:
     from hansard import CallDifference, Change, Comparison, Divergence, Said, Session, Store
@@ -128,7 +128,7 @@ def _show_call(screen: Screen, difference: "CallDifference", *, full: bool) -> N
     for sign, style, call in (("-", "red", difference.a), ("+", "green", difference.b)):
         if call is None:
             continue
-        asked = arguments(call.arguments)
+        asked = as_text(call.arguments)
         result = "no result" if call.result is None else call.result
         if not full:
             asked, result = short(asked, _ANSWER), short(result, _ANSWER)

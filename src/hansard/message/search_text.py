@@ -1,6 +1,5 @@
-"""Say what of a message can be found: the words that it has, whatever its shape.
+"""Return the text by which a message is found, whatever its shape.
 
-Above: `indexing`.  Below: nothing of the store.
 Messages are any JSON, so there is no list of shapes here, but a few rules. Every text in a message can be
 found, but for what says only what something is (`role`, `type`, ids). What a tool was called with, and JSON
 inside of a text, is found with its names and numbers. What is not meant to be read, such as an image in
@@ -14,16 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-#: Members of a message, and of what is in it, that are no text: they say what it is, or which.
-_NO_TEXT: Final = frozenset(
-    {
-        "role", "type", "kind", "part_kind", "id", "call_id", "tool_call_id", "tool_use_id", "message_id",
-        "response_id", "provider_response_id", "item_id", "file_id", "model", "model_name", "provider_name",
-        "status", "finish_reason", "stop_reason", "stop_sequence", "signature", "thought_signature",
-        "thoughtSignature", "encrypted_content", "media_type", "mime_type", "mimeType", "format", "detail",
-        "timestamp", "created_at", "object", "cache_control", "usage", "logprobs", "annotations",
-    }
-)  # fmt: skip
+from hansard.message.parse import LABELS
 
 #: Members that hold what a tool was called with.
 _ARGUMENTS: Final = frozenset({"arguments", "input", "args", "parameters"})
@@ -75,7 +65,7 @@ def _texts(value: object, texts: int, *, arguments: bool) -> Iterator[str]:
             if arguments:
                 yield str(key)
                 yield from _texts(item, texts, arguments=True)
-            elif key not in _NO_TEXT:
+            elif key not in LABELS:
                 yield from _texts(item, texts, arguments=key in _ARGUMENTS)
     elif isinstance(value, list):
         for item in value:

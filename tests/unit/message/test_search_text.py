@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hansard.index import text
+from hansard.message import search_text as text
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.state import pairing
-from hansard.state.repair import repair
-from hansard.state.stand_in import NO_RESULT, NO_RESULT_IMAGE
-from tests.unit.state.frameworks import Anthropic, Chat, Message, Pydantic, Responses, Talk
+from hansard.message import tool_calls
+from hansard.message.tool_calls import NO_RESULT, NO_RESULT_IMAGE, repair
+from tests.unit.message.frameworks import Anthropic, Chat, Message, Pydantic, Responses, Talk
 
 FRAMEWORKS: list[Any] = [Chat, Responses, Anthropic, Pydantic]
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -70,7 +69,7 @@ def check(talk: Talk) -> Talk:
     before = copy.deepcopy(talk)
     mended = repair(talk)
     assert talk == before, "what was given is changed"
-    assert pairing.problems(mended) == []
+    assert tool_calls.problems(mended) == []
     assert repair(mended) == mended
     assert not any("partial" in message for message in mended)
     return mended
@@ -116,10 +115,10 @@ def test_any_damage_is_repaired(framework: Any, data: st.DataObject) -> None:
 def test_what_has_both_halves_is_never_lost(framework: Any, data: st.DataObject) -> None:
     """N-55: the results that answer a call are all in the view, and stand-ins only for the others."""
     talk = data.draw(damaged_talks(framework))
-    answered = [result for call, result in pairing.pairs(talk) if call and result]
-    alone = [call for call, result in pairing.pairs(talk) if call and not result]
+    answered = [result for call, result in tool_calls.pairs(talk) if call and result]
+    alone = [call for call, result in tool_calls.pairs(talk) if call and not result]
     mended = repair(talk)
-    after = [result for _, result in pairing.pairs(mended)]
+    after = [result for _, result in tool_calls.pairs(mended)]
     assert sorted(half.call_id for half in after if half) == sorted(
         half.call_id for half in answered + alone
     )
@@ -148,9 +147,9 @@ def test_an_id_used_again_has_a_result_for_each_call() -> None:
     """N-55: a result answers the last call with its id; an earlier one without a result gets a stand-in."""
     call: Message = {"role": "assistant", "tool_calls": [{"id": "call_0"}]}
     talk = [call, ASK, call, found("call_0"), found("call_0", "again")]
-    assert pairing.problems(talk) == [
-        pairing.Problem("orphan call", 0, "call_0"),
-        pairing.Problem("orphan result", 4, "call_0"),
+    assert tool_calls.problems(talk) == [
+        tool_calls.Problem("orphan call", 0, "call_0"),
+        tool_calls.Problem("orphan result", 4, "call_0"),
     ]
     assert repair(talk) == [call, found("call_0", NO_RESULT), ASK, call, found("call_0")]
 

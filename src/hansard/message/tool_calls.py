@@ -1,9 +1,11 @@
-"""Mend a view so that a provider accepts it: every call with one result, and that at its place.
+"""Pair tool calls with their results, and repair a view so that a provider accepts it.
 
-Above: `session`.  Below: `pairing`, `stand_in`.
-The log keeps what happened; this changes only what a reader is shown. A result without a call, or a second
-one, is left out. A call without a result gets a stand-in that says so. A result that came late, after
-something else was said, is moved to where its provider looks for it:
+A model refuses a history in which a call has no result or a result no call. `parse` knows how each framework
+writes them; what it does not know calls nothing and answers nothing.
+
+The log keeps what happened; `repair` changes only what a reader is shown. A result without a call, or a
+second one, is left out. A call without a result gets a stand-in that says so. A result that came late, after
+something else was said, is moved to where its provider expects it:
 
 - chat: a message directly after the one that calls, with the other results;
 - Anthropic: a block at the beginning of the very next message, which is the user's;
@@ -11,16 +13,107 @@ something else was said, is moved to where its provider looks for it:
 - Responses: anywhere after its call, so nothing moves; a stand-in follows the calls made together with
   its own, and their results. What a provider's own tool found stays where it is too: it may come in a later
   message than its call.
+
+A stand-in has the shape that its framework expects. Where that has room for text, it says so in words. Where
+it has only codes, the one that claims least is used; a screenshot says it as a picture. The same call always
+gets the same stand-in, so that a prompt stays the same from turn to turn.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hansard.state import pairing
-from hansard.state.pairing import Half, Shape
-from hansard.state.stand_in import stand_in
+from hansard.message.parse import Shape, walk
 
 Message = dict[str, Any]
+Json = dict[str, Any]
+
+
+class Half(NamedTuple):
+    """A call, or a result."""
+
+    is_call: bool
+    #: The id that call and result share.
+    call_id: str
+    shape: Shape
+    #: Its place in the list inside the message; 0 if it is the message itself.
+    slot: int
+    #: Its message's place in the messages that were looked at, from 0.
+    place: int
+
+
+class Pair(NamedTuple):
+    """A call and its result; one of them is None if it is missing."""
+
+    call: Half | None
+    result: Half | None
+
+
+class Problem(NamedTuple):
+    """A call without a result, or a result without a call."""
+
+    #: "orphan call" or "orphan result".
+    what: str
+    #: Its place in the messages that were looked at, from 0.
+    place: int
+    #: The id that call and result should share.
+    call_id: str
+
+
+def calls(message: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the tool calls that a message makes."""
+    return [half.call_id for half in _halves(message, 0) if half.is_call]
+
+
+def results(message: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the tool calls that a message answers."""
+    return [half.call_id for half in _halves(message, 0) if not half.is_call]
+
+
+def problems(messages: Sequence[Mapping[str, Any]]) -> list[Problem]:
+    """Return what lacks its other half, in the order of the messages.
+
+    A result must come after its call. A call that the last messages may still answer is a problem
+    too: whoever looks knows whether the conversation goes on.
+    """
+    found = []
+    for call, result in pairs(messages):
+        if call is None and result is not None:
+            found.append(Problem("orphan result", result.place, result.call_id))
+        elif call is not None and result is None:
+            found.append(Problem("orphan call", call.place, call.call_id))
+    return sorted(found, key=lambda problem: problem.place)
+
+
+def pairs(messages: Sequence[Mapping[str, Any]]) -> list[Pair]:
+    """Return every call with its result, and what lacks its other half.
+
+    A result answers the last call before it that has its id, and only the first one does. Some models
+    use an id again in a later turn: what the earlier call has not got by then, it never gets.
+    """
+    waiting: dict[str, Half] = {}
+    found = []
+    for place, message in enumerate(messages):
+        for half in _halves(message, place):
+            if not half.is_call:
+                found.append(Pair(waiting.pop(half.call_id, None), half))
+                continue
+            earlier = waiting.get(half.call_id)
+            # The same id twice in one message is one call, written twice.
+            if earlier is not None and earlier.place != place:
+                found.append(Pair(earlier, None))
+            waiting[half.call_id] = half
+    return found + [Pair(call, None) for call in waiting.values()]
+
+
+def _halves(message: Mapping[str, Any], place: int) -> Iterator[Half]:
+    """Yield each call and result in a message."""
+    for part in walk(message):
+        if part.shape is not None:
+            yield Half(part.kind == "call", part.call_id, part.shape, part.slot, place)
+
+
+# -- repair -------------------------------------------------------------------------------------
+
 
 #: The member of a message that holds the halves of a shape.
 _HOLDERS = {
@@ -99,13 +192,13 @@ class _Plan:
         self._inline: dict[tuple[int, str], dict[int, Any]] = {}
         #: The slots that results leave, by place and holder.
         self._left: dict[tuple[int, str], set[int]] = {}
-        pairs = pairing.pairs(messages)
-        for call, result in pairs:
+        found = pairs(messages)
+        for call, result in found:
             if call is not None and call.shape is Shape.ITEM:
                 self.item_calls[call.place] = call.call_id
             if result is not None:
                 self._place_result(call, result)
-        missing = [call for call, result in pairs if call is not None and result is None]
+        missing = [call for call, result in found if call is not None and result is None]
         for call in sorted(missing, key=lambda call: (call.place, call.slot)):
             self._place_stand_in(call)
 
@@ -258,3 +351,144 @@ def _same(held: list[Any], before: object) -> bool:
         and len(held) == len(before)
         and all(new is old for new, old in zip(held, before, strict=True))
     )
+
+
+# -- stand-ins ----------------------------------------------------------------------------------
+
+#: What a call is answered with if the log has no result for it.
+NO_RESULT = "No result was recorded for this call."
+
+#: The same sentence as a picture, 238 by 23 pixels, for calls that are answered with a screenshot.
+NO_RESULT_IMAGE = (
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAO4AAAAXCAAAAAApGCwvAAABI0lEQVR42u1XXW/EMAizp/3/v+w95MPQprmcNm0PI1KqKuUAG8y1"
+    "FP7T+kDBLbgFt+AW3IL7h+vz/Z8QgADi23/ZhH083Sdz+dEufMuw57muLgmSJ0nqx95MtL7nJoROsmjPVhahuhQViSVEtN0IA6BJ"
+    "Kk0wIYrRUmsP4+pzhPNQm1nH6TVEpCsXCxijnGp3uEJvh7EJKLMl0ycz0S2XHnz1RjjPnrNVjKhZ/hgr+j+CKy5axxTuOp2jFjdL"
+    "xdbQ5dxK23b8rrNTLL0AezSZJT1IZcRKw0O6IeiN8UCY3hgGvIuUMZ1X85OpGS7atT6IOexCo9q0y/4yUJLCknatV3mMWqOwdqMW"
+    "m+D7mLgOL2JZWyUGWB+ABbfgFtyCW3AL7q+tL1N0pBUIcQEUAAAAAElFTkSuQmCC"
+)
+
+#: What an item holds besides its type and its call's id, where that is not a text in `output`.
+_ITEM_OUTPUTS: dict[str, Json] = {
+    "computer_call": {"output": {"type": "computer_screenshot", "image_url": NO_RESULT_IMAGE}},
+    "shell_call": {
+        # An outcome is an exit code or a timeout, and no exit was seen.
+        "output": [{"stdout": "", "stderr": NO_RESULT, "outcome": {"type": "timeout"}}],
+        "status": "incomplete",
+    },
+    "apply_patch_call": {"output": NO_RESULT, "status": "failed"},
+    "tool_search_call": {"tools": [], "execution": "client", "status": "incomplete"},
+}
+
+#: Anthropic's own tools whose results are not named after them.
+_SERVER_TOOLS = {"tool_search_tool_regex": "tool_search", "tool_search_tool_bm25": "tool_search"}
+#: Of their errors, those that may carry a text.
+_WITH_MESSAGE = {"text_editor_code_execution", "tool_search"}
+#: Of their results, those that name the program which called.
+_WITH_CALLER = {"web_search", "web_fetch"}
+#: Their names in Pydantic AI, which sends back what stands in `content`.
+_ANTHROPIC_PARTS = {
+    "web_search",
+    "web_fetch",
+    "code_execution",
+    "bash_code_execution",
+    "text_editor_code_execution",
+    "advisor",
+}
+
+
+def stand_in(call: Json, shape: Shape) -> Json:
+    """Return the result of a call that has none: a message, an item, a block or a part.
+
+    Args:
+        call: what calls: an entry of `tool_calls`, an item, a block or a part.
+        shape: which of them.
+    """
+    return _MAKERS[shape](call)
+
+
+def _chat(call: Json) -> Json:
+    return {"role": "tool", "tool_call_id": call["id"], "content": NO_RESULT}
+
+
+def _item(call: Json) -> Json:
+    kind = call["type"]
+    output = "tool_search_output" if kind == "tool_search_call" else f"{kind}_output"
+    made: Json = {"type": output, "call_id": call["call_id"]}
+    # A program that called the tool is given the result, not the model.
+    if call.get("caller") is not None:
+        made["caller"] = call["caller"]
+    made.update(_copied(_ITEM_OUTPUTS.get(kind, {"output": NO_RESULT})))
+    return made
+
+
+def _block(call: Json) -> Json:
+    made = {
+        "type": "tool_result",
+        "tool_use_id": call["id"],
+        "content": NO_RESULT,
+        "is_error": True,
+    }
+    if call.get("toolset_name") is not None:
+        made["toolset_name"] = call["toolset_name"]
+    return made
+
+
+def _server_block(call: Json) -> Json:
+    if call["type"] == "mcp_tool_use":
+        return _block(call) | {"type": "mcp_tool_result"}
+    tool = _server_tool(call.get("name"))
+    made = {
+        "type": f"{tool}_tool_result",
+        "tool_use_id": call["id"],
+        "content": _server_error(tool),
+    }
+    if call.get("caller") is not None and tool in _WITH_CALLER:
+        made["caller"] = call["caller"]
+    return made
+
+
+def _part(call: Json) -> Json:
+    return {
+        "part_kind": "tool-return",
+        "tool_name": call.get("tool_name", ""),
+        "tool_call_id": call["tool_call_id"],
+        "content": NO_RESULT,
+        "outcome": "failed",
+    }
+
+
+def _server_part(call: Json) -> Json:
+    made = _part(call) | {"part_kind": "builtin-tool-return"}
+    provider = call.get("provider_name")
+    if provider is not None:
+        made["provider_name"] = provider
+    if provider == "anthropic" and made["tool_name"] in _ANTHROPIC_PARTS:
+        made["content"] = _server_error(made["tool_name"])
+    return made
+
+
+def _server_tool(name: object) -> str:
+    return _SERVER_TOOLS.get(name, name) if isinstance(name, str) else "server"
+
+
+def _server_error(tool: str) -> Json:
+    error = {"type": f"{tool}_tool_result_error", "error_code": "unavailable"}
+    return error | {"error_message": NO_RESULT} if tool in _WITH_MESSAGE else error
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of a table's value: what a caller changes must not change the table."""
+    if isinstance(value, dict):
+        return {name: _copied(member) for name, member in value.items()}
+    return [_copied(member) for member in value] if isinstance(value, list) else value
+
+
+_MAKERS = {
+    Shape.CHAT: _chat,
+    Shape.ITEM: _item,
+    Shape.BLOCK: _block,
+    Shape.SERVER_BLOCK: _server_block,
+    Shape.PART: _part,
+    Shape.SERVER_PART: _server_part,
+}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hansard.state.pairing import Problem, calls, problems, results
+from hansard.message.tool_calls import Problem, calls, problems, results
 
 CHAT = (
     {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function"}]},

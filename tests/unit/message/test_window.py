@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.state.pairing import problems
-from hansard.state.window import Limits, estimate_tokens, is_user
-from hansard.state.window import window as cut_window
+from hansard.message.tool_calls import problems
+from hansard.message.window import Limits, estimate_tokens, is_user
+from hansard.message.window import window as cut_window
 
 Message = dict[str, Any]
 

@@ -1,6 +1,5 @@
 """Cut a view to what a model can take: the last messages, turns or tokens.
 
-Above: `session`.  Below: `pairing`.
 A cut never stands between a call and its result. Where the wanted place would, the cut moves on to a later
 one, so that a limit stays a limit; only if nothing would be left does it move back, past the call.
 """
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hansard.state import pairing
+from hansard.message import tool_calls
 
 Message = dict[str, Any]
 
@@ -84,7 +83,7 @@ def _cut(messages: Sequence[Message], limits: Limits, *, partial: bool) -> int |
 
 def is_user(message: Message) -> bool:
     """Say whether a person speaks: results of tools come in messages of the user's too."""
-    if pairing.results(message):
+    if tool_calls.results(message):
         return False
     if message.get("role") == "user":
         return True
@@ -118,16 +117,16 @@ def _legal_cuts(messages: Sequence[Message], *, partial: bool) -> list[int]:
     called: set[str] = set()
     reach = -1
     for place, message in enumerate(messages):
-        for call_id in pairing.results(message):
+        for call_id in tool_calls.results(message):
             last_result[call_id] = place
             if partial and call_id not in called:
                 reach = place
-        called.update(pairing.calls(message))
+        called.update(tool_calls.calls(message))
     legal = []
     for place, message in enumerate(messages):
         if reach < place:
             legal.append(place)
-        for call_id in pairing.calls(message):
+        for call_id in tool_calls.calls(message):
             reach = max(reach, last_result.get(call_id, -1))
     legal.append(len(messages))
     return legal

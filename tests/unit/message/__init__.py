@@ -1,0 +1,1 @@
+"""Tests of `hansard.message`, file by file."""
