@@ -14,6 +14,7 @@ import hansard
 from hansard import exporters, importers
 from hansard.adapters import common
 from hansard.adapters.openai_agents import HansardSession
+from hansard.exporters.telling import told
 from tests.adapters.test_openai_agents import ITEMS
 
 #: Whose form no scanner takes for a real one.
@@ -172,3 +173,24 @@ def test_wrong_words_are_refused() -> None:
         exporters.export(session, "codex", view=wrong)
     with pytest.raises(hansard.SessionNotFound):
         exporters.export(store.session("nobody"), "codex")
+
+
+def test_the_summary_that_covers_most_stands() -> None:
+    """N-47: an export shows what `messages()` shows, also if a later summary covers less."""
+    session = hansard.open("memory:").session("s")
+    for number in range(6):
+        session.add_message({"role": "user", "content": f"number {number}"})
+    session.summarize(upto=5, message={"role": "user", "content": "most of it"})
+    session.summarize(upto=2, message={"role": "user", "content": "some of it"})
+    items = json.loads(exported(session, "openai-items"))
+    assert items == session.messages()
+    assert [item["content"] for item in items] == ["most of it", "number 5"]
+
+
+def test_metadata_are_merged_as_they_are_in_the_session() -> None:
+    """A later change to one member of an object keeps the others."""
+    session = hansard.open("memory:").session("s")
+    session.set_metadata(user={"name": "Ann"})
+    session.set_metadata(user={"tier": 2})
+    assert told(session, redacted=False, view="model").metadata == session.metadata
+    assert session.metadata == {"user": {"name": "Ann", "tier": 2}}

@@ -14,6 +14,9 @@ import pytest
 
 import hansard
 from hansard import Session, Store
+from hansard.event.kinds import MESSAGE_ADDED
+from hansard.exporters.telling import told
+from hansard.upkeep.transfer_transcript import Transcript
 from tests.properties import plain
 from tests.properties.plain import Json, PlainStore
 
@@ -88,6 +91,7 @@ class Comparison:
                     read(session)
             return
         questions = [self._messages, self._state, self._properties, self._events, self._window]
+        questions.append(self._exports)
         rng.shuffle(questions)
         for question in questions:
             question(name, session, rng)
@@ -108,6 +112,30 @@ class Comparison:
             assert same(session.messages(at=at, **options)) == expected, (at, options)
             if rng.random() < 0.3:
                 assert same(json.loads(session.messages_json(at=at, **options))) == expected
+
+    def _exports(self, name: str, session: Session, rng: random.Random) -> None:
+        """Ask for the views of what is exported, shared and written as a transcript."""
+        if not session.seq:
+            return
+        for view in ("model", "history"):
+            expected = [_finished(message) for message in session.messages(view=view)]
+            expected = [message for message in expected if message]
+            events = told(session, redacted=False, view=view).events
+            messages = [event.message for event in events if event.kind == MESSAGE_ADDED]
+            assert same([message for message in messages if message]) == same(expected), view
+        transcript = Transcript(
+            session._whole(),
+            name,
+            session.seq,
+            redact=False,
+            view="model",
+            events=bool(rng.randrange(2)),
+        )
+        entries = [entry.message for entry in transcript.entries() if entry.message is not None]
+        assert same(entries) == same(session.messages())
+        assert same(transcript.metadata) == same(session.metadata)
+        metadata = told(session, redacted=False, view="model").metadata
+        assert same(metadata) == same(session.metadata)
 
     def _place(self, name: str, rng: random.Random) -> tuple[Any, int | None]:
         """Return a place as a caller may name it, and its seq."""
@@ -167,6 +195,14 @@ class Comparison:
         view = self._plain.messages(name)
         expected = plain.window(view, most=most, turns=turns, keep_first=keep_first)
         assert same(found) == same(expected), (most, turns, keep_first)
+
+
+def _finished(message: Json) -> Json | None:
+    """Return a message without the mark of an unfinished one; None if it was never begun."""
+    if message.get("partial") is not True:
+        return message
+    begun = {key: value for key, value in message.items() if key != "partial"}
+    return begun if begun["content"] else None
 
 
 READS: list[Callable[[Session], object]] = [

@@ -200,7 +200,7 @@ class Chunk(ABC):
 
     def streamed(self) -> list[Streamed]:
         """Return what the events say about streamed messages."""
-        found = (_streamed(event) for event in self.events())
+        found = (streamed(event) for event in self.events())
         return [said for said in found if said is not None]
 
 
@@ -213,7 +213,8 @@ def between(events: list[Event], after: int, upto: int) -> list[Event]:
 _seq_of = attrgetter("seq")
 
 
-def _streamed(event: Event) -> Streamed | None:
+def streamed(event: Event) -> Streamed | None:
+    """Return what an event says about a streamed message; None if it says nothing."""
     if event.kind == MESSAGE_PART:
         part = read(MESSAGE_PART, event.raw)
         if part is not None:

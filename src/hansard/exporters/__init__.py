@@ -42,5 +42,5 @@ def export(
 
     render = getattr(formats, kind.replace("-", "_"))
     # Read before the first piece is asked for: whoever has no such session hears of it at once.
-    pieces: Iterator[bytes] = render(told(session, redacted=redacted, view=view))
+    pieces: Iterator[bytes] = render(told(session, redacted=redacted, view=view, kind=kind))
     return pieces

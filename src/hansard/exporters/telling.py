@@ -1,8 +1,8 @@
-"""What of a session is told to another program: which events, in which order.
+"""Choose what of a session is given to another program: which events, in which order.
 
-Above: the exporters.  Below: `hansard`, `adapters.tally` (what was taken back).
-A summary stands for what it shortens, as a message; unless it came with an import, whose own record of it is
-told instead, together with all that was said before.
+Above: the exporters.  Below: `hansard`, `state` (what a view shows).
+A summary stands for what it covers, as a message; unless it came with an import from the same program, whose
+own record of it is exported instead, together with all that was said before.
 """
 
 import uuid
@@ -12,10 +12,11 @@ import msgspec
 
 import hansard
 from hansard import Event
-from hansard.adapters import tally
+from hansard.backend.contract import between, streamed
+from hansard.state import fold, path, redaction
+from hansard.state.streams import PARTIAL, Streams
 
 _MESSAGE: Final = "message.added"
-_PART: Final = "message.part"
 _SUMMARY: Final = "summary.added"
 
 
@@ -44,17 +45,13 @@ class Told(NamedTuple):
             return str(uuid.uuid5(uuid.NAMESPACE_URL, f"hansard:{self.session_id}"))
 
 
-def told(session: hansard.Session, *, redacted: bool, view: str) -> Told:
-    """Return what is to be told of a session."""
+def told(session: hansard.Session, *, redacted: bool, view: str, kind: str = "") -> Told:
+    """Return what is to be exported of a session. `kind`: for which program."""
     objects = session.share(redact=redacted)
     head = next(objects)
     events = [_event(one) for one in objects]
-    metadata = _metadata(events)
-    created = events[0].stamp
-    events = _with_unfinished(events)
-    if view == "model":
-        events = _model(tally.shown(events))
-    return Told(str(head["session"]), metadata, created, events)
+    shown = _shown(events, kind if view == "model" else None)
+    return Told(str(head["session"]), fold.metadata_of(events), events[0].stamp, _finished(shown))
 
 
 def _event(shared: dict[str, Any]) -> Event:
@@ -62,31 +59,42 @@ def _event(shared: dict[str, Any]) -> Event:
     return Event(shared["seq"], shared["time"], shared["kind"], raw, shared.get("key"))
 
 
-def _metadata(events: list[Event]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for event in events:
-        if event.kind in {"session.created", "metadata.set"}:
-            changes = event.data.get("metadata")
-            found.update(changes if isinstance(changes, dict) else {})
-    return {name: value for name, value in found.items() if value is not None}
+def _shown(events: list[Event], model_for: str | None) -> list[Event]:
+    """Return the events of the history view, or of the model view for some program."""
+    redactions, last = redaction.of(events), events[-1].seq
+    if model_for is None:
+        return events
+    way = path.model(_course(events), redactions, last)
+    front: list[Event] = []
+    if way.summary is not None:
+        (summary,) = way.summary.events()
+        before = between(events, summary.seq - 2, summary.seq - 1)
+        if any(_is_compaction(event, model_for) for event in before):
+            rest = [event for event in events if event.kind != _SUMMARY]
+            way = path.model(_course(rest), redactions, last)
+        else:
+            # What is known about the session as a whole stays in front, whatever was shortened.
+            front = [event for event in events if event.seq <= summary.data["upto"]]
+            front = [event for event in front if _line_type(event) == "session_meta"]
+            raw = msgspec.json.encode({"message": summary.data["message"]})
+            front.append(Event(summary.seq, summary.stamp, _MESSAGE, raw))
+    return [*front, *(one for begin, end in way.ranges() for one in between(events, begin, end))]
 
 
-def _with_unfinished(events: list[Event]) -> list[Event]:
+def _course(events: list[Event]) -> path.Course:
+    course = path.Course()
+    course.add(events)
+    return course
+
+
+def _finished(events: list[Event]) -> list[Event]:
     """Return events with a message for each that was streamed and broke off, where its last part stood."""
-    said: dict[str, dict[str, Any]] = {}
-    last: dict[str, int] = {}
-    for event in events:
-        data = event.data
-        stream = data.get("stream")
-        if event.kind == _MESSAGE or data.get("over"):
-            said.pop(str(stream), None)
-        elif event.kind == _PART and isinstance(stream, str):
-            message = said.setdefault(stream, {"role": "assistant", "content": ""})
-            begun = data.get("message")
-            message.update(begun if isinstance(begun, dict) else {})
-            message["content"] = message.get("content", "") + data.get("text", "")
-            last[stream] = event.seq
-    ends = {last[stream]: message for stream, message in said.items() if message["content"]}
+    streams = Streams(redaction.of(events).streams)
+    streams.forwards([part for event in events if (part := streamed(event)) is not None])
+    ends = {seq: message for seq, message in streams.unfinished() if message["content"]}
+    for message in ends.values():
+        # Other programs do not know it.
+        del message[PARTIAL]
     return [
         Event(event.seq, event.stamp, _MESSAGE, msgspec.json.encode({"message": ends[event.seq]}))
         if event.seq in ends
@@ -95,30 +103,15 @@ def _with_unfinished(events: list[Event]) -> list[Event]:
     ]
 
 
-def _model(events: list[Event]) -> list[Event]:
-    place = next((n for n in range(len(events) - 1, -1, -1) if events[n].kind == _SUMMARY), None)
-    if place is None or (place and is_compaction(events[place - 1])):
-        return events
-    summary = events[place]
-    data = summary.data
-    raw = msgspec.json.encode({"message": data["message"]})
-    first = Event(summary.seq, summary.stamp, _MESSAGE, raw)
-    # What is known about the session as a whole stays in front, whatever was shortened.
-    heads = [event for event in events if event.seq <= data["upto"] and _is_head(event)]
-    return [*heads, first, *(event for event in events if event.seq > data["upto"])]
-
-
-def _is_head(event: Event) -> bool:
+def _line_type(event: Event) -> object:
+    """Return the type of a line of Codex's; None if an event is none."""
     line = event.data.get("line") if event.kind == "x.codex.line" else None
-    return isinstance(line, dict) and line.get("type") == "session_meta"
+    return line.get("type") if isinstance(line, dict) else None
 
 
-def is_compaction(event: Event) -> bool:
-    """Say whether an event is another program's own record of a summary, which an import noted twice."""
-    data = event.data
-    line, entry = data.get("line"), data.get("entry")
-    if event.kind == "x.codex.line" and isinstance(line, dict):
-        return line.get("type") == "compacted"
-    if event.kind == "x.claude.entry" and isinstance(entry, dict):
-        return bool(entry.get("isCompactSummary"))
-    return False
+def _is_compaction(event: Event, kind: str) -> bool:
+    """Return whether an event is a program's own record of a summary, which an import noted twice."""
+    if kind == "codex":
+        return _line_type(event) == "compacted"
+    entry = event.data.get("entry") if event.kind == "x.claude.entry" else None
+    return kind == "claude-code" and isinstance(entry, dict) and bool(entry.get("isCompactSummary"))

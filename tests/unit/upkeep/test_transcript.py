@@ -201,3 +201,4 @@ def test_the_model_view_is_what_a_model_is_shown(store: Store) -> None:
     text = b"".join(session.export("markdown", view="model")).decode()
     assert "the long story" not in text
     assert text.index("in short") < text.index("and then")
+    assert text.count("in short") == 1
