@@ -13,16 +13,7 @@ import hansard
 from hansard.aio.append_queue import AppendQueue, requesting
 from hansard.aio.methods import Method, Twin, awaited, converted, later, pieces, poll
 from hansard.event.envelope import Event
-from hansard.message import window as windows
-from hansard.message.tool_calls import Problem
 from hansard.reading import At, check_seq
-from hansard.state.fold import State, Usage
-from hansard.state.views import View
-from hansard.upkeep.compaction import CompactReport
-from hansard.upkeep.dropping import DropReport
-from hansard.upkeep.repair import RepairReport
-from hansard.upkeep.scrub import ScrubReport
-from hansard.upkeep.verify import SessionReport
 
 if TYPE_CHECKING:
     from hansard.upkeep.comparison import Comparison

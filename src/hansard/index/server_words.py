@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hansard.backend.contract import Tables
 from hansard.index.database import Connection
-from hansard.index.text import CLOSE, OPEN
 from hansard.index.words import SAID, SNIPPET, TEXTS, Row, Words, without_fts5
 from hansard.message.search_text import CLOSE, OPEN
 

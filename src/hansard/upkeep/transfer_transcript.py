@@ -98,7 +98,11 @@ class Transcript:
         unfinished = self._unfinished(way)
         for chunk in views.chunks(self._log, way):
             for found in chunk.events():
-                if self.view == "model" and found.kind == SUMMARY_ADDED and chunk is not way.summary:
+                if (
+                    self.view == "model"
+                    and found.kind == SUMMARY_ADDED
+                    and chunk is not way.summary
+                ):
                     continue  # a model is shown one summary, before all else
                 event = self._redactions.mask(found)
                 yield from self._entry(event, unfinished)
