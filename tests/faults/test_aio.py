@@ -270,6 +270,60 @@ def test_a_forked_child_and_its_parent_both_go_on(tmp_path: Path) -> None:
     assert sorted(seen) == sorted([*acknowledged, "c/handle"])
 
 
+# An append of the parent waits for its sync when the process forks.
+FORKED_BUSY = (
+    HEAD
+    + """
+import threading
+from hansard.log import disk
+
+sync, inside, go = disk.sync, threading.Event(), threading.Event()
+
+def stay(*arguments):
+    inside.set()
+    go.wait()
+    return sync(*arguments)
+
+async def opened():
+    return await hansard.aio.open(PATH)
+
+async def say(by):
+    return (await store.session("s").add_message({"n": by})).seq
+
+loop = asyncio.new_event_loop()
+store = loop.run_until_complete(opened())
+loop.run_until_complete(say("first"))
+disk.sync = stay
+task = loop.create_task(say("parent"))
+loop.run_until_complete(asyncio.sleep(0))
+inside.wait()
+disk.sync = sync
+pid = os.fork()
+if pid == 0:
+    signal.alarm(60)
+    asyncio.run(say("child"))
+    os._exit(0)
+go.set()
+loop.run_until_complete(task)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+loop.run_until_complete(store.close())
+loop.close()
+"""
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_forked_during_an_append_appends(tmp_path: Path) -> None:
+    """N-23, N-75: a child does not wait for the parent's thread that appends to the same session."""
+    path = tmp_path / "store"
+    with running(FORKED_BUSY, path) as child:
+        _, errors = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 0, errors
+    with hansard.open(path) as store:
+        seen = [message["n"] for message in store.session("s").messages()]
+    assert sorted(seen) == ["child", "first", "parent"]
+
+
 # The main thread ends, and with it every executor; the loop of another thread, and one at exit, go on.
 LATE = (
     HEAD
