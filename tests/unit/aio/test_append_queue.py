@@ -102,7 +102,9 @@ def test_a_failed_sync_is_each_ones_own_error(tmp_path: Path) -> None:
             with pytest.raises(SyncFailed, match="verify"):
                 await session.add_message({"n": 9})
             assert (await session.verify()).ok
-            assert (await session.add_message({"n": 9})).seq == 10
+            # A slow loop may have handed over some of them after the failure: those were refused.
+            last = await session.seq
+            assert (await session.add_message({"n": 9})).seq == last + 1
 
     asyncio.run(main())
 
