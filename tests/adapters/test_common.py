@@ -218,6 +218,29 @@ def call(call_id: str, name: str, arguments: str) -> Json:
                 {"json": {"rain": 0}}, {"image": {"format": "png"}}]}}]},
             [{"role": "tool", "tool_call_id": "t", "content": '{"rain": 0}\n[image]'}],
         ),
+        # Google, Pydantic AI, LangChain, tools that the provider runs.
+        (
+            {"role": "model", "parts": [{"text": "hm", "thought": True}, {"text": "let me look"},
+                                        {"function_call": {"id": "t", "name": "w", "args": {}}}]},
+            [{"role": "model", "content": "let me look", "tool_calls": [call("t", "w", "{}")]}],
+        ),
+        (
+            {"kind": "request", "parts": [
+                {"part_kind": "tool-return", "tool_name": "w", "tool_call_id": "t", "content": "dry"},
+                {"part_kind": "user-prompt", "content": "go on"}]},
+            [{"role": "tool", "tool_call_id": "t", "content": "dry"}, {"role": "user", "content": "go on"}],
+        ),
+        (
+            {"type": "ai", "content": "well", "invalid_tool_calls": [{"name": "w", "args": "{", "id": "t"}]},
+            [{"role": "assistant", "content": "well"}],
+        ),
+        (
+            {"role": "assistant", "content": [
+                {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "rain"}},
+                {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"url": "u"}]},
+                {"type": "text", "text": "dry", "citations": [{"url": "u"}]}]},
+            [{"role": "assistant", "content": "[web_search]\ndry"}],
+        ),
     ],
 )  # fmt: skip
 def test_every_shape_reads_as_a_chat(message: Json, expected: list[Json]) -> None:

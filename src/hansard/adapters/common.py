@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from hansard.adapters import values
+from hansard.message.parse import REST, MessagePart, ParsedMessage, Shape, parse
 
 Message = dict[str, Any]
 
@@ -240,12 +241,47 @@ def plain(message: Mapping[str, Any]) -> Message:
 def chat(message: Mapping[str, Any]) -> list[Message]:
     """Return a message as those of a chat: answers of tools, one by one, then what else is said.
 
-    Known besides chat messages: OpenAI Responses items, and blocks as Anthropic and Bedrock have them. What
-    is no text is named in brackets; what a model thought is left out.
+    What is not text is named in brackets. What a model thought is left out, and so are calls that a framework
+    could not read, and what the provider's own tools found.
     """
-    reading = _Reading(message)
-    said = reading.said()
-    return [*reading.results, said] if said is not None else reading.results
+    parsed = parse({key: message[key] for key in message if key != "invalid_tool_calls"})
+    results: list[Message] = []
+    calls: list[Message] = []
+    texts: list[str] = []
+    for part in parsed.parts:
+        if part.kind in {"call", "result"} and _is_hosted(message, part):
+            texts.append(f"[{part.name}]" if part.kind == "call" and part.call_id else "")
+        elif part.kind == "result":
+            text = content_text(part.value)
+            results.append({"role": "tool", "tool_call_id": part.call_id, "content": text})
+        elif part.kind == "call":
+            given = {} if part.value is None else part.value
+            arguments = given if isinstance(given, str) else values.as_text(given)
+            function = {"name": part.name.strip("?"), "arguments": arguments}
+            calls.append({"id": part.call_id, "type": "function", "function": function})
+        elif part.kind == "text":
+            texts.append(part.value)
+        elif part.kind == "data" and part.name != REST:
+            is_content = part.value is message.get("content")
+            texts.append((content_text if is_content else _block_text)(part.value))
+    content = "\n".join(filter(None, texts))
+    if results and not content and not calls:
+        return results
+    said: Message = {"role": _role(message, parsed), "content": content}
+    return [*results, {**said, "tool_calls": calls} if calls else said]
+
+
+def _is_hosted(message: Mapping[str, Any], part: MessagePart) -> bool:
+    """Return whether the provider runs a tool itself, and no other can answer the call."""
+    if part.shape in {Shape.SERVER_BLOCK, Shape.SERVER_PART}:
+        return True
+    return not part.call_id and str(message.get("type")).endswith("_call")
+
+
+def _role(message: Mapping[str, Any], parsed: ParsedMessage) -> str:
+    if isinstance(message.get("role"), str) or parsed.role in {"user", "assistant", "system"}:
+        return parsed.role
+    return "assistant" if parsed.role == "model" or "type" in message else "user"
 
 
 def conversation(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
@@ -270,91 +306,6 @@ def conversation(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
             else:
                 found.append(one)
     return found
-
-
-class _Reading:
-    """What is in one message."""
-
-    def __init__(self, message: Mapping[str, Any]) -> None:
-        self._message = message
-        self._texts: list[str] = []
-        self._calls: list[Message] = []
-        self.results: list[Message] = []
-        if message.get("role") in {"tool", "function"}:
-            self._result(message.get("tool_call_id"), message.get("content"))
-            return
-        self._item()
-        self._content(message.get("content"))
-        calls = message.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            if isinstance(call, dict):
-                function = call.get("function")
-                inner = function if isinstance(function, dict) else call
-                given = next((inner[k] for k in ("arguments", "args", "input") if k in inner), None)
-                self._call(call.get("id"), inner.get("name"), given)
-
-    def said(self) -> Message | None:
-        """Return what is said beside the answers; None if there is nothing but answers."""
-        if self.results and not self._texts and not self._calls:
-            return None
-        role = self._message.get("role")
-        if not isinstance(role, str):
-            role = "assistant" if self._calls or "type" in self._message else "user"
-        found: Message = {"role": role, "content": "\n".join(self._texts)}
-        if self._calls:
-            found["tool_calls"] = self._calls
-        return found
-
-    def _call(self, call_id: object, name: object, given: object) -> None:
-        if call_id and any(call["id"] == call_id for call in self._calls):
-            return  # some write a call as a block and as a chat does
-        arguments = (
-            given if isinstance(given, str) else values.as_text({} if given is None else given)
-        )
-        function = {"name": str(name or ""), "arguments": arguments}
-        self._calls.append({"id": str(call_id or ""), "type": "function", "function": function})
-
-    def _result(self, call_id: object, content: object) -> None:
-        text = content_text(content)
-        self.results.append({"role": "tool", "tool_call_id": str(call_id or ""), "content": text})
-
-    def _item(self) -> None:
-        """Take what an item of OpenAI's Responses says."""
-        item = self._message
-        kind = item.get("type")
-        if not isinstance(kind, str) or "role" in item:
-            return
-        if kind.endswith("_call_output"):
-            self._result(item.get("call_id"), item.get("output"))
-        elif kind.endswith("_call") and "call_id" in item:
-            given = next((item[k] for k in ("arguments", "input", "action") if k in item), None)
-            self._call(item["call_id"], item.get("name") or kind.removesuffix("_call"), given)
-
-    def _content(self, content: object) -> None:
-        if isinstance(content, list):
-            for block in content:
-                self._block(block)
-        elif content is not None and self._message.get("type") not in _THOUGHTS:
-            text = content_text(content)
-            if text:
-                self._texts.append(text)
-
-    def _block(self, block: object) -> None:
-        if isinstance(block, dict):
-            kind = block.get("type")
-            use, result = block.get("toolUse"), block.get("toolResult")
-            if kind == "tool_use":
-                return self._call(block.get("id"), block.get("name"), block.get("input"))
-            if kind == "tool_result":
-                return self._result(block.get("tool_use_id"), block.get("content"))
-            if isinstance(use, dict):
-                return self._call(use.get("toolUseId"), use.get("name"), use.get("input"))
-            if isinstance(result, dict):
-                return self._result(result.get("toolUseId"), result.get("content"))
-        text = _block_text(block)
-        if text:
-            self._texts.append(text)
-        return None
 
 
 def content_text(content: object) -> str:

@@ -50,6 +50,8 @@ _THINKING: Final = frozenset(
 _THOUGHTS: Final = ("thinking", "reasoning", "summary", "content", "text")
 #: Members that hold them encrypted, by the type of the block.
 _ENCRYPTED: Final = {"redacted_thinking": ("data",), "": ("redactedContent",)}
+#: The name of a part that holds what a message or a block has besides what is known of it.
+REST: Final = "also"
 #: Stands for thoughts that a provider encrypts or withholds.
 HIDDEN: Final = "(not shown by its provider)"
 
@@ -158,7 +160,7 @@ class ParsedMessage(NamedTuple):
     def shown(self, *, full: bool) -> list[MessagePart]:
         """Return the parts, and with `full`, or if there are none, the rest as one more."""
         if self.rest and (full or not self.parts):
-            return [*self.parts, MessagePart("data", self.rest, "also")]
+            return [*self.parts, MessagePart("data", self.rest, REST)]
         return self.parts
 
 
@@ -477,7 +479,7 @@ def _rest(block: Message, read: set[str], part: MessagePart | None = None) -> It
         and _says(value)
     }
     if rest:
-        yield MessagePart("data", rest)
+        yield MessagePart("data", rest, REST)
 
 
 def _says(value: object) -> bool:
