@@ -85,11 +85,14 @@ class Conversations(Stepping):
                 return  # which of the two is said first does not matter
         if refuses is None:
             target.parent, target.forked_at = name, seq
-        created = self.plain.session(name).own[0].stamp
+        data = {"parent": name, "seq": seq, "created": self.plain.session(name).own[0].stamp}
+        depth = self.plain.depth(name) + 1
+        if depth > 1:
+            data["depth"] = depth
         self.do(
             child,
             lambda: session.fork(child, at=at),
-            ("session.forked", {"parent": name, "seq": seq, "created": created}),
+            ("session.forked", data),
             refuses=refuses,
         )
 

@@ -92,6 +92,11 @@ class PlainStore:
 
     # -- events ---------------------------------------------------------------------------------
 
+    def depth(self, name: str) -> int:
+        """Return of how many forks a session is one."""
+        parent = self.session(name).parent
+        return 0 if parent is None else self.depth(parent) + 1
+
     def facts(self, name: str, upto: int | None = None) -> list[Fact]:
         """Return all events of a session, inherited ones first, as they were said."""
         plain = self.session(name)

@@ -21,6 +21,7 @@ MODULES = [
     "importers",
     "index",
     "log",
+    "message",
     "py.typed",
     "reading",
     "session",

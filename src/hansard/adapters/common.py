@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from hansard.adapters import values
-from hansard.message.parse import REST, MessagePart, ParsedMessage, Shape, parse
+from hansard.message.parse import REST, MessagePart, ParsedMessage, Shape, origin_of, parse
 
 Message = dict[str, Any]
 
@@ -104,14 +104,6 @@ def unpack(message: Message, format: str, *, chat: bool = False) -> Message | No
     except (AttributeError, LookupError, TypeError, ValueError):
         return None  # `pack` did not make this: somebody's own member has the same name
     return native if isinstance(native, dict) else None
-
-
-def origin_of(message: Mapping[str, Any]) -> Message | None:
-    """Return what `pack` noted in a message; None if it was not packed."""
-    origin = message.get(_ORIGIN)
-    if isinstance(origin, dict) and isinstance(origin.get("format"), str) and "item" in origin:
-        return origin
-    return None
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:

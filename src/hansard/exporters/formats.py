@@ -9,10 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from hansard import Event
-from hansard.adapters import claude_entries, common
+from hansard.adapters import claude_entries
 from hansard.adapters.openai_items import items_of
 from hansard.adapters.values import as_json
 from hansard.exporters.telling import Told
+from hansard.message.parse import origin_of
 
 #: The kind of the events that hold a line of a Codex rollout which is not an item.
 _CODEX_LINE: Final = "x.codex.line"
@@ -77,7 +78,7 @@ def _codex_lines(event: Event) -> list[dict[str, Any]]:
     if not message:
         return []
     # The import has noted the other members of the line.
-    frame = (common.origin_of(message) or {}).get("line")
+    frame = (origin_of(message) or {}).get("line")
     before = {"timestamp": event.stamp, **(frame if isinstance(frame, dict) else {})}
     return [
         {**before, "type": "response_item", "payload": _codex_item(as_json(item))}

@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.adapters import common
 from hansard.adapters.openai_items import message_of
 from hansard.importers.source import (
     LARGEST,
@@ -23,6 +22,7 @@ from hansard.importers.source import (
     Unreadable,
 )
 from hansard.importers.values import list_of, parse_time, text_of
+from hansard.message.parse import origin_of
 
 #: The kind of the events that hold a line which is not an item.
 LINE: Final = "x.codex.line"
@@ -193,7 +193,7 @@ def _upto(items: list[Item], end: object) -> int:
 def _ordinal(item: Item) -> int | None:
     line = item.data.get("line")
     if line is None and item.kind == "message.added":
-        line = (common.origin_of(item.data["message"]) or {}).get("line")
+        line = (origin_of(item.data["message"]) or {}).get("line")
     found = line.get("ordinal") if isinstance(line, dict) else None
     return found if isinstance(found, int) else None
 

@@ -197,6 +197,17 @@ def _parse_entry(entry: Message, inner: Message) -> ParsedMessage:
     return parsed._replace(rest=rest, partial=partial)
 
 
+def origin_of(message: Message) -> dict[str, Any] | None:
+    """Return what an adapter stored next to a message to restore its framework's item; None without one.
+
+    `hansard.adapters.common` creates it; a member `origin` of any other shape is the caller's own.
+    """
+    origin = message.get("origin")
+    if isinstance(origin, dict) and isinstance(origin.get("format"), str) and "item" in origin:
+        return origin
+    return None
+
+
 def compact(value: object) -> str:
     """Return a value as JSON in one line, with its text readable."""
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
@@ -272,20 +283,19 @@ def _item(message: Message) -> tuple[list[MessagePart], frozenset[str]]:
     call_id = message.get("call_id")
     if kind.endswith("_call"):
         name = _word(message.get("name")) or kind.removesuffix("_call")
-        source = next((key for key in _ARGUMENTS if key in message), None)
-        given = {
-            key: value
-            for key, value in message.items()
-            if key not in LABELS and key not in _READ and key != "output" and _says(value)
-        }
-        if source is not None:
-            given = {source: message[source]}
-        value = (given or None) if source is None else message[source]
+        given = {key: message[key] for key in _ARGUMENTS if key in message}
+        if given:
+            value, read = next(iter(given.values())), [next(iter(given))]
+        else:
+            # Without arguments, as of a file search, all that it has are its arguments.
+            known = LABELS | _READ | {"output"}
+            value = {k: v for k, v in message.items() if k not in known and _says(v)} or None
+            read = list(value or ())
         found = [_paired("call", value, name, call_id, Shape.ITEM)]
         if _says(message.get("output")):
             # A tool of the provider's: call and result are one item.
             found.append(MessagePart("result", message["output"], name))
-        return found, frozenset({*given, "output", "call_id"})
+        return found, frozenset({*read, "output", "call_id"})
     if kind.endswith("_output"):
         if call_id is None and kind == "local_shell_call_output":
             # Its published type has the call's id here; the server asks for `call_id`.

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.message.parse import LABELS
+from hansard.message.parse import LABELS, origin_of
 
 #: Members that hold what a tool was called with.
 _ARGUMENTS: Final = frozenset({"arguments", "input", "args", "parameters"})
@@ -45,15 +45,10 @@ _decode = msgspec.json.Decoder().decode
 
 def of(message: object) -> str:
     """Return the text of a message by which it is found; empty if it has none."""
-    if isinstance(message, dict) and _is_packed(message.get("origin")):
+    if isinstance(message, dict) and origin_of(message) is not None:
         message = {key: value for key, value in message.items() if key != "origin"}
     found = [text for text in _texts(message, 0, arguments=False) if text]
     return "\n".join(found)
-
-
-def _is_packed(origin: object) -> bool:
-    """Say whether a member `origin` is what `hansard.adapters.common` makes, and not somebody's own."""
-    return isinstance(origin, dict) and isinstance(origin.get("format"), str) and "item" in origin
 
 
 def _texts(value: object, texts: int, *, arguments: bool) -> Iterator[str]:

@@ -81,19 +81,7 @@ def render(transcript: Transcript) -> Iterator[bytes]:
 
 def _head(transcript: Transcript) -> str:
     title = _escaped(transcript.title)
-    facts = [
-        ("session", f"<code>{_escaped(transcript.session_id)}</code>"),
-        ("from", f"{_time(transcript.created)} to {_time(transcript.updated)}"),
-        ("events", str(transcript.upto)),
-    ]
-    facts += [
-        ("forked from", f"<code>{_escaped(origin.session)}</code> at {origin.seq}")
-        for origin in transcript.lineage
-    ]
-    if transcript.view == "model":
-        facts.append(("view", "what a model is shown"))
-    if transcript.redacted:
-        facts.append(("redacted", "what looks like a credential was taken out"))
+    facts = transcript.facts(lambda name: f"<code>{_escaped(name)}</code>", _time)
     listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>\n" for name, value in facts)
     known = _folded("metadata", to_json(transcript.metadata)) if transcript.metadata else ""
     return (

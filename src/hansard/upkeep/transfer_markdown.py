@@ -39,19 +39,7 @@ def render(transcript: Transcript) -> Iterator[bytes]:
 
 def _head(transcript: Transcript) -> str:
     lines = [f"# {_inline(transcript.title)}", ""]
-    facts = [
-        ("session", _code(transcript.session_id)),
-        ("from", f"{transcript.created} to {transcript.updated}"),
-        ("events", str(transcript.upto)),
-    ]
-    facts += [
-        ("forked from", f"{_code(origin.session)} at {origin.seq}") for origin in transcript.lineage
-    ]
-    if transcript.view == "model":
-        facts.append(("view", "what a model is shown"))
-    if transcript.redacted:
-        facts.append(("redacted", "what looks like a credential was taken out"))
-    lines += [f"- {name}: {value}" for name, value in facts]
+    lines += [f"- {name}: {value}" for name, value in transcript.facts(_code, str)]
     if transcript.metadata:
         lines += ["", _fenced(to_json(transcript.metadata), "json")]
     return "\n".join([*lines, "", ""])

@@ -4,7 +4,7 @@ Above: `transfer_markdown`, `transfer_html`.  Below: `state` (views, streams), `
 Nothing of it is held but what is just being read, and messages that were streamed and never finished.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from hansard.backend.contract import Log
@@ -91,6 +91,22 @@ class Transcript:
     def title(self) -> str:
         """The title of the session, or its id."""
         return fold.title_of(self.metadata) or self.session_id
+
+    def facts(
+        self, code: Callable[[str], str], time: Callable[[str], str]
+    ) -> list[tuple[str, str]]:
+        """Return what stands at the top, by name. `code` and `time` render ids and times."""
+        facts = [
+            ("session", code(self.session_id)),
+            ("from", f"{time(self.created)} to {time(self.updated)}"),
+            ("events", str(self.upto)),
+        ]
+        facts += [("forked from", f"{code(one.session)} at {one.seq}") for one in self.lineage]
+        if self.view == "model":
+            facts.append(("view", "what a model is shown"))
+        if self.redacted:
+            facts.append(("redacted", "what looks like a credential was taken out"))
+        return facts
 
     def entries(self) -> Iterator[Entry]:
         """Yield all that is to be read, in order."""
