@@ -27,7 +27,7 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai import types
 
 import hansard
-from hansard.adapters import common, tally
+from hansard.adapters import common, projection
 from hansard.adapters.adk import HansardSessionService
 from tests.crashlab import faults
 
@@ -231,7 +231,7 @@ def test_it_answers_as_the_kits_own_service(
 ) -> None:
     """N-3, N-57, N-63: on a random script, every answer is that of `InMemorySessionService`."""
     # Sums are noted often, so that no script has so few events, or deletes so much, that none is.
-    monkeypatch.setattr(tally, "EVERY", 4)
+    monkeypatch.setattr(projection, "EVERY", 4)
 
     async def run() -> None:
         script = Script(rng, store)

@@ -18,7 +18,7 @@ from claude_agent_sdk._internal.transcript_mirror_batcher import TranscriptMirro
 from claude_agent_sdk.testing import run_session_store_conformance
 
 import hansard
-from hansard.adapters import common, tally
+from hansard.adapters import common, projection
 from hansard.adapters.claude_agent import HansardSessionStore
 from tests.crashlab import faults
 
@@ -616,7 +616,7 @@ def test_a_listing_reads_the_end_of_a_transcript_only(store: hansard.Store) -> N
     asyncio.run(run())
     behind = store.session(BEHIND)
     assert behind.seq > 300
-    for events, complete in tally.looking_back(behind):
+    for events, complete in projection.looking_back(behind):
         assert not complete
         if any(event.kind == "x.claude.summary" for event in events):
             assert len(events) <= 4 * 16

@@ -5,23 +5,20 @@
 
     runner = Runner(app_name="shop", agent=agent, session_service=HansardSessionService("data"))
 
-Above: user code, the kit.  Below: `opening`, `adk_events` (what an event is in a log), `adk_scopes` (the
-state that sessions share), `tally`.
 A conversation is a session, an app's state another, a user's state a third. Whether somebody else has gone
 on with a conversation is told by its seq, and never by a clock.
 """
 
 import asyncio
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 import hansard
 from hansard import SeqConflict, SessionDeleted, SessionInfo, SessionNotFound
-from hansard.adapters import tally, values
-from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, missing, opened, settled
+from hansard.adapters import opening, projection, values
+from hansard.adapters.opening import opened
 
 try:
     from google.adk.errors import StaleSessionError
@@ -39,16 +36,15 @@ try:
     from google.adk.sessions.session import Session
     from google.adk.sessions.state import State
 except ImportError as error:
-    missing("adk", "google-adk", "google-adk", error)
+    opening.missing("adk", "google-adk", "google-adk", error)
 
-from hansard.adapters import adk_events, adk_scopes
-
-Answer = TypeVar("Answer")
+from hansard.adapters import adk_events
+from hansard.adapters.adk_events import COUNTED, Intention, Place, shared_state
 
 #: What a session object remembers of where its conversation stood.
 _MARK: Final = "hansard:"
 
-_SUM: Final = tally.Tally("x.adk.state", adk_events.begin, adk_events.add)
+_SUM: Final = projection.Noted("x.adk.state", adk_events.begin, adk_events.add)
 
 
 class _Names(NamedTuple):
@@ -79,8 +75,8 @@ class HansardSessionService(BaseSessionService):
             and `/` are written `%25` and `%2F`.
     """
 
-    def __init__(self, store: StoreLike, *, prefix: str = "adk/") -> None:
-        self._store: Settled | ClosedPlace = settled(store)
+    def __init__(self, store: opening.StoreLike, *, prefix: str = "adk/") -> None:
+        self._store: opening.Settled | opening.ClosedPlace = opening.settled(store)
         self._prefix = prefix
         #: One append after the other, for all who share a session object: branches of an invocation do.
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
@@ -90,7 +86,7 @@ class HansardSessionService(BaseSessionService):
 
     async def close(self) -> None:
         """Refuse further calls with `hansard.Closed`; the store stays open for others."""
-        self._store = ClosedPlace(repr(self))
+        self._store = opening.ClosedPlace(repr(self))
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,7 +99,7 @@ class HansardSessionService(BaseSessionService):
     ) -> str:
         """Return the id of hansard's session: of a conversation, or of a user's or an app's state."""
         names = (name for name in (app_name, user_id, session_id) if name is not None)
-        return self._prefix + "/".join(map(_escaped, names))
+        return self._prefix + "/".join(map(opening.escaped, names))
 
     # -- sessions -------------------------------------------------------------------------------
 
@@ -129,7 +125,7 @@ class HansardSessionService(BaseSessionService):
         data = {**values.wrap("state", changes["session"]), "time": kit_time.get_time()}
         key = f"adk:created:{uuid.uuid4()}"
         change = _Change(adk_events.CREATED, data, key, changes["app"], changes["user"])
-        return await _finished(lambda: self._create(names, change))
+        return await opening.finished(asyncio.to_thread(self._create, names, change))
 
     def _create(self, names: _Names, change: _Change) -> Session:
         store = opened(self._store)
@@ -183,8 +179,8 @@ class HansardSessionService(BaseSessionService):
 
     def _made(self, store: hansard.Store, names: _Names, value: dict[str, Any]) -> Session:
         state = dict(value["state"])
-        app = adk_scopes.state(store, self.id_of(names.app))
-        user = adk_scopes.state(store, self.id_of(names.app, names.user))
+        app = shared_state(store, self.id_of(names.app))
+        user = shared_state(store, self.id_of(names.app, names.user))
         state.update((State.APP_PREFIX + name, inner) for name, inner in app.items())
         state.update((State.USER_PREFIX + name, inner) for name, inner in user.items())
         return Session(
@@ -199,8 +195,7 @@ class HansardSessionService(BaseSessionService):
         self, *, app_name: str, user_id: str | None = None
     ) -> ListSessionsResponse:
         """Return the conversations of an app, or of one user of it, without events; the newest last."""
-        found = await asyncio.to_thread(self._list, app_name, user_id)
-        return ListSessionsResponse(sessions=found)
+        return ListSessionsResponse(sessions=await asyncio.to_thread(self._list, app_name, user_id))
 
     def _list(self, app_name: str, user_id: str | None) -> list[Session]:
         store = opened(self._store)
@@ -208,7 +203,7 @@ class HansardSessionService(BaseSessionService):
         for info in store.sessions(prefix=self.id_of(app_name, user_id) + "/").items:
             parts = info.id.removeprefix(self._prefix).split("/")
             if len(parts) == len(_Names._fields):
-                names = _Names(*map(_unescaped, parts))
+                names = _Names(*map(opening.unescaped, parts))
                 # One that was deleted meanwhile is not there.
                 with suppress(SessionDeleted):
                     found.append(self._made(store, names, _listed(store, info)))
@@ -217,20 +212,20 @@ class HansardSessionService(BaseSessionService):
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Move a conversation to the trash; `store.restore(id)` brings it back. What it changed stays."""
         names = _Names(app_name, user_id, session_id.strip())
-        await _finished(lambda: self._delete(names))
+        await opening.finished(asyncio.to_thread(self._delete, names))
 
     def _delete(self, names: _Names) -> None:
         store = opened(self._store)
         # What it has changed elsewhere is settled first: once it is gone, nobody could tell.
-        adk_scopes.state(store, self.id_of(names.app))
-        adk_scopes.state(store, self.id_of(names.app, names.user))
+        shared_state(store, self.id_of(names.app))
+        shared_state(store, self.id_of(names.app, names.user))
         with suppress(SessionNotFound, SessionDeleted):
             store.delete(self.id_of(*names))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return a user's state; its names are without `user:`."""
         session_id = self.id_of(app_name, user_id)
-        return await asyncio.to_thread(lambda: adk_scopes.state(opened(self._store), session_id))
+        return await asyncio.to_thread(lambda: shared_state(opened(self._store), session_id))
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -251,7 +246,9 @@ class HansardSessionService(BaseSessionService):
             change = _Change(kind, data, adk_events.key_of(item), changes["app"], changes["user"])
             last = session.events[-1].id if session.events else None
             mark = session._storage_update_marker  # noqa: SLF001 - the kit's own place for it
-            seq = await _finished(lambda: self._continue(names, change, mark, last))
+            seq = await opening.finished(
+                asyncio.to_thread(self._continue, names, change, mark, last)
+            )
             if seq is None:
                 return event
             session._storage_update_marker = f"{_MARK}{seq}"  # noqa: SLF001 - as above
@@ -279,8 +276,11 @@ class HansardSessionService(BaseSessionService):
                 except SeqConflict as conflict:
                     # A title, a label, a note of ours: the conversation did not go on by that.
                     since = list(session.events(after=after))
-                    if tally.changed(since) or any(e.kind in adk_events.COUNTED for e in since):
-                        raise _stale(names) from conflict
+                    if projection.changed(since) or any(e.kind in COUNTED for e in since):
+                        raise StaleSessionError(
+                            f"Session {names.session} has gone on since it was read: get it again, and "
+                            "append to that."
+                        ) from conflict
                     after = since[-1].seq
         except SessionDeleted:
             if store.exists(session.id):
@@ -292,7 +292,7 @@ class HansardSessionService(BaseSessionService):
         if mark is not None and mark.startswith(_MARK):
             return int(mark.removeprefix(_MARK))
         # An object that no service has made: the last event that it has must be the last there is.
-        found = tally.added_up(session, _SUM)
+        found = _SUM.of(session)
         if found.seq and found.value["last"] != last:
             raise StaleSessionError(
                 f"Session {session.id!r} has events that the given one has not: get it again."
@@ -304,13 +304,10 @@ class HansardSessionService(BaseSessionService):
     ) -> int | None:
         """Append a change behind a seq, or raise `SeqConflict`; None if it was there before."""
         session = store.session(self.id_of(*names))
-        place = adk_scopes.Place(session.id, after, change.key)
-        shared = (
-            (self.id_of(names.app), change.app),
-            (self.id_of(names.app, names.user), change.user),
-        )
+        place = Place(session.id, after, change.key)
+        shared = (((names.app,), change.app), (names[:2], change.user))
         intended = [
-            adk_scopes.Intention(store, where, changes, place)
+            Intention(store, self.id_of(*where), changes, place)
             for where, changes in shared
             if changes
         ]
@@ -328,7 +325,7 @@ class HansardSessionService(BaseSessionService):
             one.settle(happened=fresh)
         if not fresh:
             return None
-        return tally.note(session, _SUM).seq if tally.due(session, after, event.seq) else event.seq
+        return (_SUM.note(session, after, event.seq) or event).seq
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -340,24 +337,24 @@ def _read(session: hansard.Session, recent: int | None) -> tuple[int, dict[str, 
         events = list(session.events())
         value = adk_events.begin()
         found: list[Event] = []
-        for event in tally.shown(events):
+        for event in projection.shown(events):
             adk_events.add(value, event)
-            if event.kind in adk_events.COUNTED:
+            if event.kind in COUNTED:
                 found += adk_events.events_of(event)
         return (events[-1].seq if events else 0), value, found
-    seq, value = tally.added_up(session, _SUM)
+    seq, value = _SUM.of(session)
     return seq, value, _recent(session, seq, recent) if recent else []
 
 
 def _recent(session: hansard.Session, seq: int, count: int) -> list[Event]:
-    for events, complete in tally.looking_back(session):
-        if not complete and tally.changed(events):
+    for events, complete in projection.looking_back(session):
+        if not complete and projection.changed(events):
             continue
         known = [event for event in events if event.seq <= seq]
         found = [
             one
-            for event in (tally.shown(known) if complete else known)
-            if event.kind in adk_events.COUNTED
+            for event in (projection.shown(known) if complete else known)
+            if event.kind in COUNTED
             for one in adk_events.events_of(event)
         ]
         if complete or len(found) >= count:
@@ -375,7 +372,7 @@ def _since(events: list[Event], timestamp: float) -> list[Event]:
 
 def _listed(store: hansard.Store, info: SessionInfo) -> dict[str, Any]:
     try:
-        return tally.added_up(store.session(info.id), _SUM).value
+        return _SUM.of(store.session(info.id)).value
     except hansard.Damaged:
         # It is there, and cannot be read: to get it says why.
         return adk_events.begin()
@@ -385,21 +382,3 @@ def _stale(names: _Names) -> StaleSessionError:
     return StaleSessionError(
         f"Session {names.session} has gone on since it was read: get it again, and append to that."
     )
-
-
-async def _finished(work: Callable[[], Answer]) -> Answer:
-    """Do some work in a thread; if that is cancelled, the work is done first."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
-
-
-def _escaped(name: str) -> str:
-    return name.replace("%", "%25").replace("/", "%2F")
-
-
-def _unescaped(name: str) -> str:
-    return name.replace("%2F", "/").replace("%25", "%")

@@ -1,20 +1,32 @@
 """What an event of the Agent Development Kit is in a session's log, and back.
 
-Above: `adk`.  Below: `common`, the kit's models.
 An event that says something is a message that everybody can read (`common`): texts, calls of tools and their
 results as blocks. Any other is an event of the kind `x.adk.event`. Both come back equal.
+
+The state that sessions share, an app's or a user's, is a session of its own. An event of a conversation can
+change up to three sessions: its own, its app's and its user's. They change together, or not at all:
+
+1. In each shared one an *intention* is appended: the changes, and the place that the event is about to take
+   in its conversation (session, seq, key).
+2. The event is appended to its conversation, at that place or not at all. **This is when it happens.**
+3. In each shared one it is appended that the intention was *settled*: from here on its changes count.
+
+Whoever finds an intention that nobody settled, because its writer was killed, looks at the place in the
+conversation: the event is there, or another one is, or none is yet. So the next call that reads the state
+completes what was begun, and no two readers can come to different ends.
 """
 
 import hashlib
 import json
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 from google.adk.events.event import Event
 from google.adk.sessions.state import State
 from google.genai import types
 
 import hansard
-from hansard.adapters import common, values
+from hansard.adapters import common, projection, values
 
 #: The name of these events among the origins of messages.
 FORMAT: Final = "google-adk"
@@ -22,6 +34,10 @@ FORMAT: Final = "google-adk"
 #: The kinds of what is no message: an event without content, and the beginning of a session.
 EVENT: Final = "x.adk.event"
 CREATED: Final = "x.adk.created"
+
+#: In a shared state: changes that are about to happen, and whether they did.
+INTENDED: Final = "x.adk.intended"
+SETTLED: Final = "x.adk.settled"
 
 #: What is appended to a session's log by this adapter, and counts when somebody asks whether it went on.
 COUNTED: Final = frozenset({"message.added", EVENT, CREATED})
@@ -184,3 +200,89 @@ def add(value: dict[str, Any], event: hansard.Event) -> None:
         if not name.startswith((State.APP_PREFIX, State.USER_PREFIX)):
             value["state"][name] = changed
     value.update(updated=item.get("timestamp", 0.0), last=item.get("id", ""))
+
+
+# -- what sessions share ------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Where in a conversation an event is about to stand."""
+
+    session: str
+    #: The seq before it.
+    after: int
+    key: str
+
+
+def _begin_shared() -> dict[str, Any]:
+    return {"state": {}, "open": {}}
+
+
+def _add_shared(value: dict[str, Any], event: hansard.Event) -> None:
+    data = event.data
+    if event.kind == INTENDED and "changes" in data:
+        value["open"][str(event.seq)] = data
+    elif event.kind == SETTLED and "intention" in data:
+        intention = value["open"].pop(str(data["intention"]), None)
+        if intention is not None and data["happened"]:
+            value["state"].update(values.unwrap(intention, "changes"))
+
+
+_SHARED: Final = projection.Noted("x.adk.shared", _begin_shared, _add_shared)
+
+
+class Intention:
+    """Changes of a shared state that are about to happen."""
+
+    def __init__(
+        self, store: hansard.Store, shared: str, changes: dict[str, Any], place: Place
+    ) -> None:
+        # First what others left open: what happened before this must not be settled after it.
+        shared_state(store, shared)
+        self._shared = store.session(shared)
+        data = {**values.wrap("changes", changes), **place._asdict()}
+        self._seq = self._shared.append(INTENDED, data).seq
+
+    def settle(self, *, happened: bool) -> None:
+        """Say that the changes happened, or that they never will."""
+        settled = _settle(self._shared, self._seq, happened=happened)
+        _SHARED.note(self._shared, self._seq - 1, settled.seq)
+
+
+def _settle(shared: hansard.Session, intention: int, *, happened: bool) -> hansard.Event:
+    # The writer and a reader may both do so: they say the same, and the first one counts. No key: it would
+    # be known still after a revert that has taken the settling back.
+    return shared.append(SETTLED, {"intention": intention, "happened": happened})
+
+
+def shared_state(store: hansard.Store, session_id: str) -> dict[str, Any]:
+    """Return a shared state, and settle what was left open."""
+    shared = store.session(session_id)
+    try:
+        value = _SHARED.of(shared).value
+    except hansard.SessionDeleted:
+        return {}
+    found: dict[str, Any] = value["state"]
+    for seq, intention in value["open"].items():
+        happened = _happened(store, intention)
+        if happened is None:
+            continue
+        # A store that can only be read shows what is so, and leaves the settling to others.
+        with suppress(hansard.ReadOnly):
+            _settle(shared, int(seq), happened=happened)
+        if happened:
+            found.update(values.unwrap(intention, "changes"))
+    return found
+
+
+def _happened(store: hansard.Store, intention: dict[str, Any]) -> bool | None:
+    """Say whether the event stands where it was to stand; None if nothing does yet."""
+    try:
+        events = store.session(intention["session"]).events(after=intention["after"])
+        event = next(events, None)
+    except hansard.SessionDeleted:
+        # Before it deletes a conversation, the service settles what had happened in it.
+        return False
+    except hansard.Damaged:
+        return None
+    return None if event is None else event.key == intention["key"]

@@ -5,27 +5,26 @@
 
     options = ClaudeAgentOptions(session_store=HansardSessionStore("data"))
 
-Above: user code, the SDK.  Below: `opening`, `claude_entries` (what an entry is in a log), `tally`.
 A transcript is a session, and so is that of each subagent. An entry's uuid is its key, so a batch that the
 SDK sends again adds only what is missing. What a listing says about a transcript is folded from its entries
 with the SDK's own `fold_session_summary`.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import hansard
 from hansard import Event, SecretRefused, SessionDeleted, SessionInfo, SessionNotFound, aio
-from hansard.adapters import claude_entries, tally
-from hansard.adapters.opening import StoreLike, aopened, missing, opened, settled
+from hansard.adapters import claude_entries, opening, projection
+from hansard.adapters.opening import aopened, escaped, opened, unescaped
 
 try:
     from claude_agent_sdk import fold_session_summary
 except ImportError as error:
-    missing("claude_agent", "claude-agent-sdk", "claude-agent", error)
+    opening.missing("claude_agent", "claude-agent-sdk", "claude-agent", error)
 
 if TYPE_CHECKING:
     from claude_agent_sdk.types import (
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     )
 
 Answer = TypeVar("Answer")
-
-#: The kind of the events that note a summary.
-SUMMARY: Final = "x.claude.summary"
 
 #: What is folded without a session's id: `data` alone is noted, and does not hold it.
 _NOBODY: Final = {"project_key": "", "session_id": ""}
@@ -55,8 +51,8 @@ class HansardSessionStore:
             project key and session id `%` and `/` are written `%25` and `%2F`.
     """
 
-    def __init__(self, store: StoreLike, *, prefix: str = "claude/") -> None:
-        self._store = settled(store)
+    def __init__(self, store: opening.StoreLike, *, prefix: str = "claude/") -> None:
+        self._store = opening.settled(store)
         self._prefix = prefix
 
     def __repr__(self) -> str:
@@ -66,7 +62,7 @@ class HansardSessionStore:
 
     def id_of(self, key: "SessionKey") -> str:
         """Return the id of the session that a transcript is: no two keys have the same."""
-        whole = self._project(key["project_key"]) + _escaped(key["session_id"])
+        whole = self._project(key["project_key"]) + escaped(key["session_id"])
         subpath = key.get("subpath")
         if subpath is None:
             return whole
@@ -75,7 +71,7 @@ class HansardSessionStore:
         return f"{whole}/{subpath}"
 
     def _project(self, project_key: str) -> str:
-        return f"{self._prefix}{_escaped(project_key)}/"
+        return f"{self._prefix}{escaped(project_key)}/"
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -89,7 +85,8 @@ class HansardSessionStore:
             # Before the first await: the caller may go on with its list.
             drafts = [claude_entries.draft(cast("dict[str, Any]", entry)) for entry in entries]
             titles = None if "subpath" in key else claude_entries.titles(entries)
-            await _finished(self._append(session_id, drafts, titles))
+            _check_loop()
+            await opening.finished(self._append(session_id, drafts, titles))
 
     async def _append(
         self,
@@ -114,8 +111,7 @@ class HansardSessionStore:
         session = opened(self._store).session(session_id)
         # A summary can be folded anew at any time, and the entries are there: nothing was lost.
         with suppress(hansard.HansardError):
-            if tally.due(session, before, after):
-                tally.note(session, _SUMMARIES)
+            _SUMMARIES.note(session, before, after)
 
     async def delete(self, key: "SessionKey") -> None:
         """Move a transcript to the trash, and with it those of its subagents.
@@ -123,7 +119,8 @@ class HansardSessionStore:
         `store.restore(id)` brings one back. Until then, or until it is purged, entries for it are refused
         with `SessionDeleted`.
         """
-        await _finished(_in_thread(self._delete, self.id_of(key), "subpath" in key))
+        _check_loop()
+        await opening.finished(_in_thread(self._delete, self.id_of(key), "subpath" in key))
 
     def _delete(self, session_id: str, alone: bool) -> None:  # noqa: FBT001 - for to_thread
         store = opened(self._store)
@@ -148,7 +145,7 @@ class HansardSessionStore:
             events = list(opened(self._store).session(session_id).events())
         except SessionDeleted:
             return None
-        return claude_entries.entries(tally.shown(events), session_id) or None
+        return claude_entries.entries(projection.shown(events), session_id) or None
 
     async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
         """Return ids of a project's transcripts, and when something last happened in each, in ms."""
@@ -165,24 +162,21 @@ class HansardSessionStore:
         for name, info in self._listed(self._project(project_key)):
             # One that is damaged, or was deleted meanwhile, has none; `load` says what is wrong with it.
             with suppress(hansard.Damaged, SessionDeleted):
-                data = tally.added_up(store.session(info.id), _SUMMARIES).value
+                data = _SUMMARIES.of(store.session(info.id)).value
                 found.append({"session_id": name, "mtime": _milliseconds(info), "data": data})
         return found
 
     async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
         """Return the subpaths of a transcript's subagents."""
-        prefix = self._project(key["project_key"]) + _escaped(key["session_id"]) + "/"
-        return await _in_thread(self._subkeys, prefix)
-
-    def _subkeys(self, prefix: str) -> list[str]:
-        items = opened(self._store).sessions(prefix=prefix).items
-        return [info.id.removeprefix(prefix) for info in items]
+        prefix = self._project(key["project_key"]) + escaped(key["session_id"]) + "/"
+        found = await _in_thread(lambda: opened(self._store).sessions(prefix=prefix).items)
+        return [info.id.removeprefix(prefix) for info in found]
 
     def _listed(self, prefix: str) -> list[tuple[str, SessionInfo]]:
         """Return the transcripts of a project, by the ids that the SDK has for them."""
         items = opened(self._store).sessions(prefix=prefix).items
         named = ((info.id.removeprefix(prefix), info) for info in items)
-        return [(_unescaped(name), info) for name, info in named if "/" not in name]
+        return [(unescaped(name), info) for name, info in named if "/" not in name]
 
 
 # -- summaries, titles, times -------------------------------------------------------------------
@@ -199,7 +193,7 @@ def _fold(data: dict[str, Any], event: Event) -> None:
     data.update(after["data"])
 
 
-_SUMMARIES: Final = tally.Tally(SUMMARY, dict, _fold)
+_SUMMARIES: Final = projection.Noted("x.claude.summary", dict, _fold)
 
 
 async def _entitle(session: aio.Session, titles: claude_entries.Titles) -> None:
@@ -220,21 +214,6 @@ def _milliseconds(info: SessionInfo) -> int:
     return int(when.timestamp() * 1000)
 
 
-async def _finished(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Await some work; if that is cancelled, the work is done first, and the cancellation goes on then."""
-    try:
-        _check_loop()
-    except RuntimeError:
-        work.close()
-        raise
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
-
-
 async def _in_thread(call: Callable[..., Answer], *given: Any) -> Answer:
     _check_loop()
     return await asyncio.to_thread(call, *given)
@@ -249,11 +228,3 @@ def _check_loop() -> None:
             "HansardSessionStore needs asyncio, and another event loop runs; nothing was read or stored. "
             "Use anyio.run(…, backend='asyncio')"
         ) from None
-
-
-def _escaped(name: str) -> str:
-    return name.replace("%", "%25").replace("/", "%2F")
-
-
-def _unescaped(name: str) -> str:
-    return name.replace("%2F", "/").replace("%25", "%")

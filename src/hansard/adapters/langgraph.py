@@ -22,9 +22,8 @@ from typing import Any, Final, Self
 import hansard
 from hansard import aio
 from hansard.adapters import langgraph_values as values
-from hansard.adapters.langgraph_events import CHECKPOINT, REMOVED, WRITES
 from hansard.adapters.langgraph_records import Gathered, Held, New, Said, config_of, copied, load
-from hansard.adapters.langgraph_thread import EMPTY, Checkpoint, Thread
+from hansard.adapters.langgraph_thread import CHECKPOINT, EMPTY, REMOVED, WRITES, Checkpoint, Thread
 from hansard.adapters.langgraph_threads import Threads
 from hansard.adapters.opening import StoreLike, missing
 

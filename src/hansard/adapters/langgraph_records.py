@@ -13,8 +13,16 @@ from typing import Any, Final
 import msgspec
 
 from hansard.adapters import langgraph_values as values
-from hansard.adapters.langgraph_events import CHECKPOINT, REMOVED, WRITES, Mirrored
-from hansard.adapters.langgraph_thread import EMPTY, Checkpoint, Thread, Value
+from hansard.adapters.langgraph_thread import (
+    CHECKPOINT,
+    EMPTY,
+    REMOVED,
+    WRITES,
+    Checkpoint,
+    Mirrored,
+    Thread,
+    Value,
+)
 from hansard.adapters.opening import missing
 from hansard.adapters.values import as_json, as_text
 

@@ -1,9 +1,14 @@
 """One thread of LangGraph, as the events of its session add up to it.
 
-Above: `langgraph`.  Below: `hansard`, `following`, `langgraph_events`, `langgraph_values`.
 What is kept in memory is small: which checkpoints there are, where their values stand, and the newest value
 of each channel that holds a list. A look at a thread reads only the events that are new to it. What an older
-checkpoint holds is read again when it is asked for, by its seq.
+checkpoint holds is read again when it is asked for, by its seq. Three kinds of events, all of the
+application's own:
+
+- `x.langgraph.checkpoint`: a checkpoint with the values of the channels that are new in it. A list, such as
+  `messages`, is stored as what comes behind the part that it has in common with an earlier one, `base`.
+- `x.langgraph.writes`: what one task wrote, for the checkpoint that it began from.
+- `x.langgraph.removed`: checkpoints that LangGraph sees no more. Their values stay: others are built on them.
 """
 
 from collections import OrderedDict
@@ -14,24 +19,15 @@ import msgspec
 
 import hansard
 from hansard.adapters import langgraph_values as values
-from hansard.adapters.following import Following
-from hansard.adapters.langgraph_events import (
-    CHECKPOINT,
-    FORMAT,
-    MARK,
-    REMOVED,
-    WRITES,
-    Put,
-    Removed,
-    Version,
-    Written,
-    read_metadata,
-    read_packed,
-    read_put,
-    read_removed,
-    read_value,
-    read_written,
-)
+from hansard.adapters.projection import Projection
+
+CHECKPOINT: Final = "x.langgraph.checkpoint"
+WRITES: Final = "x.langgraph.writes"
+REMOVED: Final = "x.langgraph.removed"
+
+#: What says in a session's metadata that it is a thread, and how it is stored.
+MARK: Final = "langgraph"
+FORMAT: Final = 1
 
 #: Lengths of what is no list: a value that is stored as a whole, and none at all.
 WHOLE: Final = -1
@@ -45,6 +41,75 @@ _CLOSE: Final = 32
 
 #: A namespace, and the id of a checkpoint in it.
 Place = tuple[str, str]
+
+Version = str | int | float
+
+
+class Mirrored(msgspec.Struct):
+    """Which messages stand behind a checkpoint, one seq after the other: what they are known by."""
+
+    channel: str
+    #: So many of those that were mirrored before are still part of the conversation.
+    kept: int
+    marks: list[str]
+
+
+class Put(msgspec.Struct, omit_defaults=True):
+    """The data of a checkpoint's event."""
+
+    ns: str
+    id: str
+    versions: dict[str, Version]
+    checkpoint: msgspec.Raw
+    metadata: msgspec.Raw
+    parent: str | None = None
+    run: str | None = None
+    #: By channel; null: the channel is empty.
+    values: dict[str, msgspec.Raw] = {}
+    mirrored: Mirrored | None = None
+
+
+class Written(msgspec.Struct, omit_defaults=True):
+    """The data of the event of a task's writes: channels and values."""
+
+    ns: str
+    checkpoint: str
+    task: str
+    path: str
+    #: Index, channel, value. A negative index is that of a channel of which only the last write counts.
+    writes: list[tuple[int, str, msgspec.Raw]]
+
+
+class Removed(msgspec.Struct, omit_defaults=True):
+    """The data of a removal: ids by namespace, or everything."""
+
+    checkpoints: dict[str, list[str]] = {}
+    all: bool = False
+
+
+class StoredValue(msgspec.Struct, rename={"items": "list"}):
+    """A stored value as far as it is a list: what is behind the first `keep` of those of `base`."""
+
+    items: list[msgspec.Raw] | None = None
+    base: int = 0
+    keep: int = 0
+
+
+class StoredMetadata(msgspec.Struct):
+    """Of an event that sets metadata: the metadata."""
+
+    metadata: dict[str, msgspec.Raw] = {}
+
+
+read_put = msgspec.json.Decoder(Put).decode
+read_written = msgspec.json.Decoder(Written).decode
+read_removed = msgspec.json.Decoder(Removed).decode
+read_metadata = msgspec.json.Decoder(StoredMetadata).decode
+read_value = msgspec.json.Decoder(StoredValue | None).decode
+read_packed = msgspec.json.Decoder(dict).decode
+
+
+# -- a thread -----------------------------------------------------------------------------------
 
 
 class Value:
@@ -108,7 +173,7 @@ class Lost(hansard.HansardError):
     """A checkpoint is built on events that were taken out of the session for good."""
 
 
-class Thread(Following):
+class Thread(Projection):
     """What is known of one thread. Whoever asks holds `lock`; nobody appends while holding it."""
 
     def __init__(self, session: hansard.Session) -> None:
@@ -116,7 +181,7 @@ class Thread(Following):
         self._room = _KEPT
         super().__init__(session)
 
-    def _forget(self) -> None:
+    def _begin(self) -> None:
         self._events.clear()
         self._bytes = 0
         #: Whether the session's metadata say that it is a thread.

@@ -1,22 +1,17 @@
 """The threads of LangGraph that are sessions of a store: which is which, and those kept in mind.
 
-Above: `langgraph`.  Below: `hansard`, `opening`, `langgraph_thread`.
 A thread is the session of the same id. Where no session can have that id, being empty, too long or no text,
 or where it begins like what stands for such an id, the session's id is made of the thread's, one to one.
 """
 
-from collections import OrderedDict
 from hashlib import sha256
-from threading import Lock
 from typing import Any, Final
 
 import hansard
-from hansard.adapters.langgraph_events import FORMAT, MARK
-from hansard.adapters.langgraph_thread import Thread
+from hansard.adapters.langgraph_thread import FORMAT, MARK, Thread
 from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, opened, settled
+from hansard.adapters.projection import Recent
 
-#: So many threads are kept in mind.
-_THREADS: Final = 64
 #: Where a thread's id cannot be a session's, this stands before what is made of it.
 _CODED: Final = "~"
 _LONGEST: Final = 1024
@@ -30,8 +25,7 @@ class Threads:
     def __init__(self, store: StoreLike, prefix: str) -> None:
         self._store: Settled | ClosedPlace = settled(store)
         self._prefix = prefix
-        self._mutex = Lock()
-        self._known: OrderedDict[str, Thread] = OrderedDict()
+        self._known: Recent[Thread] = Recent()
 
     @property
     def store(self) -> hansard.Store:
@@ -40,22 +34,13 @@ class Threads:
 
     def close(self, name: str) -> None:
         """Refuse further calls, on behalf of the saver of this name."""
-        with self._mutex:
-            self._store = ClosedPlace(name)
-            self._known.clear()
+        self._store = ClosedPlace(name)
+        self._known.forget()
 
     def of(self, thread_id: str) -> Thread:
         """Return a thread, be it empty."""
         session_id = self.session_id(thread_id)
-        with self._mutex:
-            known = self._known.get(session_id)
-            if known is None:
-                known = Thread(self.store.session(session_id))
-                self._known[session_id] = known
-            self._known.move_to_end(session_id)
-            if len(self._known) > _THREADS:
-                self._known.popitem(last=False)
-        return known
+        return self._known.of(session_id, lambda: Thread(self.store.session(session_id)))
 
     def marked(self, thread_id: str) -> Thread:
         """Return a thread whose session says that it is one, by which it is found among all sessions."""
@@ -103,5 +88,4 @@ class Threads:
 
     def forget(self, thread_id: str) -> None:
         """Keep a thread in mind no longer."""
-        with self._mutex:
-            self._known.pop(self.session_id(thread_id), None)
+        self._known.forget(self.session_id(thread_id))

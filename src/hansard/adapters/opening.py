@@ -1,6 +1,5 @@
 """Take what a caller gives for a store: an open one, or the path of one.
 
-Above: the adapters.  Below: `hansard`, `hansard.aio`.
 A framework often makes its session objects anew for each turn, so a path is opened once in a process and
 stays open until the process ends. Who wants other options than the usual ones, or wants to close the store,
 opens it himself and hands it in.
@@ -14,10 +13,13 @@ import atexit
 import contextlib
 import os
 import threading
-from typing import NoReturn
+from collections.abc import Coroutine
+from typing import Any, NoReturn, TypeVar
 
 import hansard
 from hansard import aio
+
+Answer = TypeVar("Answer")
 
 #: What a caller may give for a store.
 StoreLike = hansard.Store | aio.Store | str | os.PathLike[str]
@@ -81,6 +83,26 @@ async def aopened(store: StoreLike | ClosedPlace) -> aio.Store:
         known = _open.get(place)
         place = known if known is not None else await asyncio.to_thread(opened, place)
     return aio.over(place)
+
+
+async def finished(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Await some work; if that is cancelled, the work is done first, and the cancellation goes on then."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def escaped(name: str) -> str:
+    """Return a framework's name for something as one part of an id: without a slash."""
+    return name.replace("%", "%25").replace("/", "%2F")
+
+
+def unescaped(part: str) -> str:
+    """Return the name that `escaped` was given."""
+    return part.replace("%2F", "/").replace("%25", "%")
 
 
 def missing(module: str, package: str, extra: str, error: ImportError) -> NoReturn:

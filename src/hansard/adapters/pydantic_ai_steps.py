@@ -4,7 +4,6 @@
 
     agent = Agent(model, capabilities=[StepPersistence(store=HansardStepStore("data"))])
 
-Above: `pydantic_ai`, which has its public name.  Below: `opening`, `pydantic_items` (messages), `hansard`.
 Each run is a session, and one more session has the list of the runs. What a run's snapshots hold are messages
 that everybody can read, each stored once, however many snapshots have it; steps, snapshots and effects of
 tools are events of the application's own. Answers what the harness' `InMemoryStepStore` answers.
@@ -12,17 +11,15 @@ tools are events of the application's own. Answers what the harness' `InMemorySt
 
 import asyncio
 import json
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from hashlib import sha256
-from threading import Lock
 from typing import Any, Final, TypeVar
 
 import hansard
 from hansard.adapters import values
 from hansard.adapters.opening import StoreLike, missing, opened, settled
+from hansard.adapters.projection import Projection, Recent
 from hansard.adapters.pydantic_items import message_of, natives_of
 
 try:
@@ -42,12 +39,6 @@ _RUN: Final = "x.pydantic-ai.run"
 _STEP: Final = "x.pydantic-ai.step"
 _SNAPSHOT: Final = "x.pydantic-ai.snapshot"
 _EFFECT: Final = "x.pydantic-ai.effect"
-
-#: After these, what was read before must be read anew.
-_ERASING: Final = frozenset({"message.redacted", "history.dropped"})
-
-#: So many runs are kept in mind.
-_RUNS: Final = 64
 
 #: Keys of so many characters are taken as they are.
 _LONGEST: Final = 512
@@ -82,22 +73,17 @@ class HansardStepStore:
         self._store = settled(store)
         self._prefix = prefix
         self._keep = max_snapshots_per_run
-        self._mutex = Lock()
-        self._known: OrderedDict[str, _Run] = OrderedDict()
-        self._list = _Runs()
+        self._known: Recent[_Run] = Recent()
+        self._list: Recent[_Runs] = Recent()
 
     async def _in_run(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
         """Call something with a run that is up to date, in another thread."""
         return await asyncio.to_thread(self._with_run, run_id, call)
 
     def _with_run(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
-        with self._mutex:
-            run = self._known.setdefault(run_id, _Run())
-            self._known.move_to_end(run_id)
-            if len(self._known) > _RUNS:
-                self._known.popitem(last=False)
+        run = self._known.of(run_id, lambda: _Run(self._session(f"run/{run_id}")))
         with run.lock:
-            run.refresh(self._session(f"run/{run_id}"))
+            run.refresh()
             return call(run)
 
     def _session(self, name: str) -> hansard.Session:
@@ -111,9 +97,10 @@ class HansardStepStore:
         await asyncio.to_thread(lambda: self._session("runs").append(_RUN, data))
 
     def _runs(self) -> dict[str, Data]:
-        with self._list.lock:
-            self._list.refresh(self._session("runs"))
-            return dict(self._list.records)
+        runs = self._list.of("runs", lambda: _Runs(self._session("runs")))
+        with runs.lock:
+            runs.refresh()
+            return dict(runs.records)
 
     async def get_run(self, *, run_id: str) -> RunRecord | None:
         """Return what is known of a run; None if it is not registered."""
@@ -154,13 +141,10 @@ class HansardStepStore:
         await asyncio.to_thread(self._save, snapshot.run_id, data, natives(snapshot.messages))
 
     def _save(self, run_id: str, data: Data, natives: list[Data]) -> None:
-        session = self._session(f"run/{run_id}")
         done = False
         while not done:
             with suppress(hansard.SeqConflict):
-                done = self._with_run(
-                    run_id, lambda run: run.save(session, data, natives, self._keep)
-                )
+                done = self._with_run(run_id, lambda run: run.save(data, natives, self._keep))
 
     async def latest_snapshot(
         self, *, run_id: str, include_interrupted: bool = False
@@ -212,58 +196,33 @@ def _snapshot(stored: "tuple[Data, list[Data]]") -> ContinuableSnapshot:
     return _snapshots.validate_python({**data, "messages": validated(found)})
 
 
-@dataclass
-class _Known:
-    """What a session adds up to, as far as it was read."""
-
-    lock: Any = field(default_factory=Lock)
-    seq: int = 0
-
-    def refresh(self, session: hansard.Session) -> None:
-        """Read what has come since."""
-        new = list(session.events(after=self.seq))
-        if self.seq and (session.seq < self.seq or any(event.kind in _ERASING for event in new)):
-            # Something that was read is gone, or the session was deleted and begun anew.
-            self.__dict__.update(type(self)(lock=self.lock).__dict__)
-            new = list(session.events())
-        for event in new:
-            self.add(event)
-            self.seq = event.seq
-
-    def add(self, event: hansard.Event) -> None:
-        """Add an event."""
-        raise NotImplementedError
-
-
-@dataclass
-class _Runs(_Known):
+class _Runs(Projection):
     """The runs, in the order in which they were first registered."""
 
-    records: dict[str, Data] = field(default_factory=dict)
+    def _begin(self) -> None:
+        self.records: dict[str, Data] = {}
 
-    def add(self, event: hansard.Event) -> None:
-        """Add a run, or what is known of it now."""
+    def _add(self, event: hansard.Event) -> None:
         if event.kind == _RUN and "run_id" in event.data:
             self.records[event.data["run_id"]] = event.data
 
 
-@dataclass
-class _Run(_Known):
+class _Run(Projection):
     """One run: its steps, its snapshots, and what its tools have done."""
 
-    steps: list[Data] = field(default_factory=list)
-    effects: dict[str, Data] = field(default_factory=dict)
-    #: The snapshots that are kept: what is known of each, and the seqs of its messages.
-    snapshots: list[tuple[Data, list[int]]] = field(default_factory=list)
-    #: Messages by their seqs, and where to find one that is the same.
-    messages: dict[int, Data] = field(default_factory=dict)
-    places: dict[str, int] = field(default_factory=dict)
-    #: The highest number that a snapshot's key begins with, and the keys that begin so.
-    highest: int = -1
-    highest_keys: set[str] = field(default_factory=set)
+    def _begin(self) -> None:
+        self.steps: list[Data] = []
+        self.effects: dict[str, Data] = {}
+        #: The snapshots that are kept: what is known of each, and the seqs of its messages.
+        self.snapshots: list[tuple[Data, list[int]]] = []
+        #: Messages by their seqs, and where to find one that is the same.
+        self.messages: dict[int, Data] = {}
+        self.places: dict[str, int] = {}
+        #: The highest number that a snapshot's key begins with, and the keys that begin so.
+        self.highest = -1
+        self.highest_keys: set[str] = set()
 
-    def add(self, event: hansard.Event) -> None:
-        """Add what an event says."""
+    def _add(self, event: hansard.Event) -> None:
         if event.message is not None:
             for _, native in natives_of([event.message]):
                 self.messages[event.seq] = native
@@ -300,9 +259,7 @@ class _Run(_Known):
             if include_interrupted or data["state"] == "complete"
         ]
 
-    def save(
-        self, session: hansard.Session, data: Data, natives: list[Data], keep: int | None
-    ) -> bool:
+    def save(self, data: Data, natives: list[Data], keep: int | None) -> bool:
         """Store a snapshot and those of its messages that are new, if it is no repetition.
 
         `SeqConflict` if another process was faster.
@@ -322,7 +279,7 @@ class _Run(_Known):
             seqs.append(seq)
         told = {"snapshot": data, "messages": seqs, "keep": keep}
         events = [("message.added", {"message": message_of(native)}) for native in new]
-        session.append_all([*events, (_SNAPSHOT, told)], expected_seq=self.seq)
+        self.handle.append_all([*events, (_SNAPSHOT, told)], expected_seq=self.seq)
         return True
 
     def _repeated(self, key: str) -> bool:

@@ -6,29 +6,23 @@
     manager = RepositorySessionManager("support/42", HansardRepository("data"))
     agent = Agent(session_manager=manager)
 
-Above: user code.  Below: `hansard`, `opening`, `common`, `strands_session` (what a session adds up to) and
-`strands_storage`.
-A session of Strands is the session of the same id. What its agents say are messages that everybody can read;
-their states are events of the application's own. docs/guides/strands.md has the rest.
+A session of Strands is the session of the same id. What its agents say are messages that everybody can read,
+with calls and results as Anthropic's blocks; `origin` has what else Strands knows of them. A later message of
+the same agent and number stands in the place of an earlier one. States are events of the application's own,
+each as Strands writes it to a file; the last one counts. docs/guides/strands.md has the rest.
 """
 
-from collections import OrderedDict
+import json
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 import hansard
+from hansard.adapters import common, values
 from hansard.adapters.opening import StoreLike, missing, opened, settled
-from hansard.adapters.strands_session import (
-    AGENT,
-    MULTI_AGENT,
-    SESSION,
-    Known,
-    foreign,
-    packed,
-    unpacked,
-    wrapped,
-)
+from hansard.adapters.projection import Projection, Recent
 
 try:
     from strands.session.session_repository import SessionRepository
@@ -44,8 +38,16 @@ if TYPE_CHECKING:
 
 __all__ = ["HansardRepository", "HansardStorage"]
 
-#: So many sessions are kept in mind.
-_SESSIONS: Final = 64
+_FORMAT: Final = "strands"
+
+_SESSION: Final = "x.strands.session"
+_AGENT: Final = "x.strands.agent"
+_MULTI_AGENT: Final = "x.strands.multi_agent"
+
+Json = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 
 
 class HansardRepository(SessionRepository):
@@ -62,19 +64,12 @@ class HansardRepository(SessionRepository):
     def __init__(self, store: StoreLike, *, prefix: str = "") -> None:
         self._store = settled(store)
         self._prefix = prefix
-        self._mutex = Lock()
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: Recent[_Known] = Recent()
 
-    def _of(self, session_id: str) -> Known:
+    def _of(self, session_id: str) -> "_Known":
         """Return what is known of a session, up to date."""
-        with self._mutex:
-            known = self._known.get(session_id)
-            if known is None:
-                known = Known(opened(self._store).session(self._prefix + session_id))
-                self._known[session_id] = known
-            self._known.move_to_end(session_id)
-            if len(self._known) > _SESSIONS:
-                self._known.popitem(last=False)
+        own = self._prefix + session_id
+        known = self._known.of(own, lambda: _Known(opened(self._store).session(own)))
         known.refresh()
         return known
 
@@ -86,7 +81,7 @@ class HansardRepository(SessionRepository):
         if known.session is not None:
             raise SessionException(f"Session {session.session_id} already exists")
         # With a key: of two who begin it at the same time, one does.
-        known.handle.append(SESSION, wrapped(session.to_dict()), key=SESSION)
+        known.handle.append(_SESSION, _wrapped(session.to_dict()), key=_SESSION)
         return session
 
     def read_session(self, session_id: str, **_: Any) -> Session | None:
@@ -100,8 +95,7 @@ class HansardRepository(SessionRepository):
         if not store.exists(own):
             raise SessionException(f"Session {session_id} does not exist")
         store.delete(own)
-        with self._mutex:
-            self._known.pop(session_id, None)
+        self._known.forget(own)
         with suppress(hansard.InUse):
             store.purge(own)
 
@@ -109,7 +103,7 @@ class HansardRepository(SessionRepository):
 
     def create_agent(self, session_id: str, session_agent: SessionAgent, **_: Any) -> None:
         """Store an agent's state."""
-        self._of(session_id).handle.append(AGENT, wrapped(session_agent.to_dict()))
+        self._of(session_id).handle.append(_AGENT, _wrapped(session_agent.to_dict()))
 
     def read_agent(self, session_id: str, agent_id: str, **_: Any) -> SessionAgent | None:
         """Return an agent's state; None if there is no such agent."""
@@ -125,7 +119,7 @@ class HansardRepository(SessionRepository):
                 f"Agent {session_agent.agent_id} in session {session_id} does not exist"
             )
         session_agent.created_at = before["created_at"]
-        known.handle.append(AGENT, wrapped(session_agent.to_dict()))
+        known.handle.append(_AGENT, _wrapped(session_agent.to_dict()))
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -142,7 +136,7 @@ class HansardRepository(SessionRepository):
             # The manager counts on from here, and names the message so if it is to be redacted.
             session_message.message_id = number
             with suppress(hansard.SeqConflict):
-                message = packed(agent_id, session_message.to_dict())
+                message = _packed(agent_id, session_message.to_dict())
                 known.handle.add_message(message, expected_seq=seq)
                 return
 
@@ -165,7 +159,7 @@ class HansardRepository(SessionRepository):
             raise SessionException(f"Message {number} does not exist")
         session_message.created_at = _message(before.message).created_at
         # First the new one: a kill in between leaves both, and Strands sees the new one.
-        known.handle.add_message(packed(agent_id, session_message.to_dict()))
+        known.handle.add_message(_packed(agent_id, session_message.to_dict()))
         known.handle.redact(before.seq, reason="updated by Strands")
 
     def list_messages(
@@ -185,7 +179,7 @@ class HansardRepository(SessionRepository):
             raise SessionException(
                 f"Messages missing from agent: {agent_id} in session {session_id}"
             )
-        said = list(enumerate(foreign(known.handle.messages())))
+        said = list(enumerate(_foreign(known.handle.messages())))
         return [
             SessionMessage.from_message(message, number)  # type: ignore[arg-type] # made as it must be
             for number, message in said[offset : None if limit is None else offset + limit]
@@ -196,7 +190,7 @@ class HansardRepository(SessionRepository):
     def create_multi_agent(self, session_id: str, multi_agent: "MultiAgentBase", **_: Any) -> None:
         """Store the state of several agents that work together."""
         told = {"id": multi_agent.id, "state": multi_agent.serialize_state()}
-        self._of(session_id).handle.append(MULTI_AGENT, wrapped(told))
+        self._of(session_id).handle.append(_MULTI_AGENT, _wrapped(told))
 
     def read_multi_agent(
         self, session_id: str, multi_agent_id: str, **_: Any
@@ -213,10 +207,125 @@ class HansardRepository(SessionRepository):
         self.create_multi_agent(session_id, multi_agent)
 
 
+# -- what is stored -----------------------------------------------------------------------------
+
+
+class _Stored(NamedTuple):
+    """A message: where it stands, and what is stored, as JSON."""
+
+    seq: int
+    message: bytes
+
+
+class _Known(Projection):
+    """What is known of one session, brought up to date by what is new in it."""
+
+    def _begin(self) -> None:
+        self.session: Json | None = None
+        self.agents: dict[str, Json] = {}
+        self.multi_agents: dict[str, Json] = {}
+        #: By agent, by number.
+        self.messages: dict[str, dict[int, _Stored]] = {}
+
+    def _add(self, event: hansard.Event) -> None:
+        if event.kind == "message.added":
+            self._add_message(event)
+        elif event.kind in {_SESSION, _AGENT, _MULTI_AGENT}:
+            told = values.unwrap(event.data, "state")
+            if told is None:
+                return  # redacted
+            if event.kind == _SESSION:
+                self.session = told
+            elif event.kind == _AGENT:
+                self.agents[told["agent_id"]] = told
+            else:
+                self.multi_agents[told["id"]] = told["state"]
+
+    def _add_message(self, event: hansard.Event) -> None:
+        message = event.data["message"]
+        # What was redacted has no message.
+        item = None if message is None else common.unpack(message, _FORMAT)
+        if item is not None:
+            held = self.messages.setdefault(item["agent"], {})
+            held[item["message_id"]] = _Stored(event.seq, _encode(message))
+
+    def free(self, agent: str, number: int) -> int:
+        """Return a number for a new message: the one that is wished, or the next that nobody has."""
+        held = self.messages.get(agent, {})
+        return max(held) + 1 if number in held else number
+
+
+def _packed(agent: str, told: Json) -> Json:
+    """Return the message that stands for one of Strands, given as it would be written to a file."""
+    said = told["message"] if told.get("redact_message") is None else told["redact_message"]
+    item: Json = {"agent": agent, **told, "message": said, "redact_message": None}
+    if told.get("redact_message") is not None:
+        # What was redacted is not kept anywhere: what is said instead stands in both places.
+        item["redact_message"] = True
+    return common.pack(_FORMAT, item, role=said["role"], content=_shown(said["content"]))
+
+
+def _shown(content: list[Json]) -> str | list[Json]:
+    """Return content with blocks as Anthropic has them, which all views know: texts, calls and results."""
+    if len(content) == 1 and content[0].keys() == {"text"}:
+        return str(content[0]["text"])
+    return [_block(block) for block in content]
+
+
+def _block(block: Json) -> Json:
+    if block.keys() == {"text"}:
+        return {"type": "text", **block}
+    use, result = block.get("toolUse"), block.get("toolResult")
+    if isinstance(use, dict):
+        named = {"id": use.get("toolUseId"), "name": use.get("name"), "input": use.get("input")}
+        return {"type": "tool_use", **named}
+    if isinstance(result, dict):
+        told = common.content_text(result.get("content"))
+        return {"type": "tool_result", "tool_use_id": result.get("toolUseId"), "content": told}
+    return block
+
+
+def _unpacked(stored: bytes) -> Json:
+    """Return a message as Strands would have written it to a file."""
+    item = common.unpack(_decode(stored), _FORMAT)
+    assert item is not None  # only such messages are kept
+    if item["redact_message"]:
+        item["redact_message"] = item["message"]
+    told: Json = item
+    return told
+
+
+def _foreign(messages: Iterable[Json]) -> Iterator[Json]:
+    """Yield messages that another framework wrote, in the shape that Strands has."""
+    for one in common.conversation(messages):
+        if one["role"] == "tool":
+            named = {"toolUseId": one["tool_call_id"], "status": "success"}
+            result = {**named, "content": [{"text": one["content"]}]}
+            yield {"role": "user", "content": [{"toolResult": result}]}
+            continue
+        content: list[Json] = [{"text": one["content"]}] if one["content"] else []
+        for call in one.get("tool_calls", ()):
+            name, given = call["function"]["name"], _arguments(call["function"]["arguments"])
+            content.append({"toolUse": {"toolUseId": call["id"], "name": name, "input": given}})
+        yield {"role": "assistant" if one["role"] == "assistant" else "user", "content": content}
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _wrapped(told: Json) -> Json:
+    """Return the data of an event that holds a state."""
+    return values.wrap("state", told)
+
+
 def _check_number(message_id: object) -> None:
     if not isinstance(message_id, int):
         raise ValueError(f"message_id=<{message_id}> | message id must be an integer")  # noqa: TRY004
 
 
 def _message(stored: bytes) -> SessionMessage:
-    return SessionMessage.from_dict(unpacked(stored))
+    return SessionMessage.from_dict(_unpacked(stored))

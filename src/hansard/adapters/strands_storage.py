@@ -1,6 +1,5 @@
 """The storage of Strands: bytes under keys, for snapshots and whatever else it keeps.
 
-Above: `strands`.  Below: `hansard.aio`, `opening`.
 Each key is a session of its own, `strands/<key>`, and each write an event in it: the last one counts, and the
 earlier ones can be read with hansard's own API. Text is stored as text, other bytes in base64.
 """
@@ -9,6 +8,8 @@ import base64
 import builtins
 import copy
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import hansard
@@ -57,7 +58,7 @@ class HansardStorage:
 
     def namespace(self, prefix: str) -> Self:
         """Return a storage of the keys that begin with a prefix and `/`, which are named without it."""
-        name = re.sub(r"/+", "/", _checked(prefix)).strip("/")
+        name = _checked(prefix).strip("/")
         scoped = copy.copy(self)
         scoped._prefix = f"{self._prefix}{name}/" if name else self._prefix  # noqa: SLF001 - of the same class
         # By this, Strands knows not to add a prefix of its own.
@@ -67,13 +68,11 @@ class HansardStorage:
     async def write(self, key: str, data: bytes) -> None:
         """Store bytes under a key, in place of what is there."""
         name = _key(key)
-        try:
+        with _failing(f"write {key!r}"):
             session = await self._session(name)
             if (await session.metadata).get(MARK) != 1:
                 await session.set_metadata(**{MARK: 1})
             await session.append(VALUE, _packed(bytes(data)))
-        except hansard.HansardError as error:
-            raise StorageError(f"Failed to write {key!r}: {error}") from error
         if self._strategy is not None:
             try:
                 await self._strategy.index(self, name, data)
@@ -83,30 +82,23 @@ class HansardStorage:
     async def read(self, key: str) -> bytes | None:
         """Return the bytes under a key; None if there are none."""
         name = _key(key)
-        try:
+        with _failing(f"read {key!r}"), suppress(hansard.SessionDeleted):
             session = await self._session(name)
             return await _value(session, await session.seq)
-        except hansard.SessionDeleted:
-            return None
-        except hansard.HansardError as error:
-            raise StorageError(f"Failed to read {key!r}: {error}") from error
+        return None
 
     async def delete(self, key: str) -> None:
         """Let there be nothing under a key; what was there can still be read with hansard's own API."""
         name = _key(key)
-        try:
+        with _failing(f"delete {key!r}"), suppress(hansard.SessionDeleted):
             session = await self._session(name)
             if await _value(session, await session.seq) is not None:
                 await session.append(DELETED, {})
-        except hansard.SessionDeleted:
-            return
-        except hansard.HansardError as error:
-            raise StorageError(f"Failed to delete {key!r}: {error}") from error
 
     async def list(self, query: str = "") -> builtins.list[str]:
         """Return the keys that begin so, sorted."""
-        prefix = re.sub(r"/+", "/", _checked(query)).lstrip("/")
-        try:
+        prefix = _checked(query).lstrip("/")
+        with _failing(f"list {query!r}"):
             store = await aopened(self._store)
             page = await store.sessions(prefix=self._prefix + prefix, where={MARK: 1})
             found = [
@@ -114,9 +106,7 @@ class HansardStorage:
                 for info in page.items
                 if await _value(store.session(info.id), info.seq) is not None
             ]
-        except hansard.HansardError as error:
-            raise StorageError(f"Failed to list {query!r}: {error}") from error
-        return sorted(found)
+            return sorted(found)
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
         """Find keys with the search strategy; by the words of what is under them, if there is none."""
@@ -126,6 +116,14 @@ class HansardStorage:
     async def _session(self, name: str) -> aio.Session:
         store = await aopened(self._store)
         return store.session(self._prefix + name)
+
+
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except hansard.HansardError as error:
+        raise StorageError(f"Failed to {what}: {error}") from error
 
 
 async def _value(session: aio.Session, seq: int) -> bytes | None:
@@ -159,7 +157,7 @@ def _unpacked(data: dict[str, Any]) -> bytes | None:
 
 def _key(key: str) -> str:
     """Return a key as the storages of Strands have it."""
-    name = re.sub(r"/+", "/", _checked(key)).strip("/")
+    name = _checked(key).strip("/")
     if not name:
         raise StorageError("Storage key must not be empty")
     return name
@@ -170,4 +168,4 @@ def _checked(key: str) -> str:
         raise StorageError(f"Invalid storage key {key!r}: backslashes are not allowed")
     if ".." in key.split("/"):
         raise StorageError(f"Invalid storage key {key!r}: '..' is not allowed")
-    return key
+    return re.sub(r"/+", "/", key)

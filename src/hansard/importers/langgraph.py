@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hansard.adapters import langgraph_values as values
-from hansard.adapters.langgraph_events import CHECKPOINT, FORMAT, MARK, WRITES
+from hansard.adapters.langgraph_thread import CHECKPOINT, FORMAT, MARK, WRITES
 from hansard.adapters.langgraph_threads import Threads
 from hansard.adapters.values import as_json, as_text
 from hansard.importers import database

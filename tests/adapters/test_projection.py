@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import hansard
-from hansard.adapters import tally
+from hansard.adapters import projection
 
 
 def _add(value: dict[str, Any], event: hansard.Event) -> None:
@@ -13,7 +13,7 @@ def _add(value: dict[str, Any], event: hansard.Event) -> None:
         value["texts"] = [*value["texts"], message["content"]]
 
 
-TEXTS = tally.Tally("x.texts", lambda: {"texts": []}, _add)
+TEXTS = projection.Noted("x.texts", lambda: {"texts": []}, _add)
 
 
 def _step(session: hansard.Session, rng: random.Random, number: int) -> hansard.Session:
@@ -47,13 +47,12 @@ def test_a_sum_is_the_same_with_and_without_notes(rng: random.Random) -> None:
             for number in range(rng.randrange(100)):
                 before = session.seq
                 session = _step(session, rng, number)
-                if tally.due(session, before, session.seq):
-                    # Sometimes twice, sometimes not at all.
-                    for _ in range(rng.randrange(3)):
-                        tally.note(session, TEXTS)
+                # Sometimes twice, sometimes not at all.
+                for _ in range(rng.randrange(3)):
+                    TEXTS.note(session, before, session.seq)
                 shown = [message["content"] for message in session.messages()]
-                assert tally.added_up(session, TEXTS) == (session.seq, {"texts": shown})
-                events = tally.shown(session.events())
+                assert TEXTS.of(session) == (session.seq, {"texts": shown})
+                events = projection.shown(session.events())
                 found = [event.message["content"] for event in events if event.message is not None]
                 assert found == shown
 
@@ -63,9 +62,9 @@ def test_a_note_that_was_scrubbed_is_not_believed() -> None:
     with hansard.open("memory:") as store:
         session = store.session("s")
         session.add_messages([{"role": "user", "content": f"{number}"} for number in range(40)])
-        tally.note(session, TEXTS)
+        TEXTS.note(session, 0, 40)
         session.append("x.texts", {"upto": "all", "value": {"texts": ["not so"]}})
         session.append("x.texts", {"redacted": True})
-        assert tally.added_up(session, TEXTS).value["texts"] == [f"{n}" for n in range(40)]
+        assert TEXTS.of(session).value["texts"] == [f"{n}" for n in range(40)]
         session.scrub("13")
-        assert tally.added_up(session, TEXTS).value["texts"][12:15] == ["12", "[redacted]", "14"]
+        assert TEXTS.of(session).value["texts"][12:15] == ["12", "[redacted]", "14"]
