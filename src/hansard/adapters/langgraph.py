@@ -4,9 +4,6 @@
 
     graph = builder.compile(checkpointer=HansardSaver("data"))
 
-Above: user code.  Below: `hansard`, `opening`, `common`, `langgraph_threads` (which session it is),
-`langgraph_thread` (what it adds up to), `langgraph_records` (what is stored of it), `langgraph_types` (which
-types may be created from it).
 A checkpoint is one append. It has in it what is new in it, and of a list that grew, such as `messages`, what
 was added: what a step writes does not grow with the thread. docs/guides/langgraph.md has the rest.
 """
@@ -14,15 +11,24 @@ was added: what a step writes does not grow with the thread. docs/guides/langgra
 import asyncio
 import copy
 import random
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
+from functools import update_wrapper
 from itertools import count, islice
-from typing import Any, Final, Self
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import hansard
 from hansard import aio
 from hansard.adapters import langgraph_values as values
-from hansard.adapters.langgraph_records import Gathered, Held, New, Said, config_of, copied, load
 from hansard.adapters.langgraph_thread import CHECKPOINT, EMPTY, REMOVED, WRITES, Checkpoint, Thread
 from hansard.adapters.langgraph_threads import Threads
 from hansard.adapters.opening import StoreLike, missing
@@ -44,9 +50,13 @@ try:
 except ImportError as error:
     missing("langgraph", "langgraph", "langgraph", error)
 
-from hansard.adapters.langgraph_types import Guarded, TypeLike, guarded
+
+from hansard.adapters import langgraph_records as records
 
 __all__ = ["HansardSaver"]
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 #: Checkpoints, each with the id of its thread. In the class below, `list` is a method.
 Found = list[tuple[str, Checkpoint]]
@@ -56,6 +66,19 @@ Written = list[tuple[str, dict[str, Any]]]
 _PAGE: Final = 16
 #: After so many conflicts with others who mirror messages, a checkpoint is put without; the next catches up.
 _ATTEMPTS: Final = 8
+
+
+def _awaited(
+    method: "Callable[Concatenate[HansardSaver, Given], Answer]",
+) -> "Callable[Concatenate[HansardSaver, Given], Coroutine[Any, Any, Answer]]":
+    """Return a method that does the same in a thread; if it is cancelled, it is over before that goes on."""
+
+    async def awaited(self: "HansardSaver", /, *args: Given.args, **named: Given.kwargs) -> Answer:
+        own: Callable[Given, Answer] = getattr(self, method.__name__)
+        return await self._workers.run(lambda: own(*args, **named))
+
+    update_wrapper(awaited, method)
+    return awaited
 
 
 class HansardSaver(BaseCheckpointSaver[str]):
@@ -81,10 +104,10 @@ class HansardSaver(BaseCheckpointSaver[str]):
         serde: SerializerProtocol | None = None,
         mirror: str | None = "messages",
         prefix: str = "",
-        allow: Iterable[TypeLike] = (),
+        allow: Iterable[records.TypeLike] = (),
     ) -> None:
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=None))
-        self.serde = guarded(self.serde, tuple(allow))
+        self.serde = records.guarded(self.serde, tuple(allow))
         self._mirror = mirror
         self._threads = Threads(store, prefix)
         self._workers = aio.Pool("LangGraph")
@@ -118,7 +141,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
         """Return a saver of the same threads that allows more types; LangGraph adds a graph's own with it."""
         clone = copy.copy(self)
-        clone.serde = guarded(self.serde, extra_allowlist)
+        clone.serde = records.guarded(self.serde, extra_allowlist)
         return clone
 
     # -- checkpoints ------------------------------------------------------------------------------
@@ -127,11 +150,9 @@ class HansardSaver(BaseCheckpointSaver[str]):
         """Return a checkpoint with what is pending for it; the newest of its namespace, if none is named."""
         thread_id, ns, checkpoint_id = _place(config)
         thread = self._threads.of(thread_id)
-        with thread.lock:
-            thread.refresh()
+        with thread.fresh():
             found = thread.find(ns, checkpoint_id)
-            gathered = None if found is None else Gathered(thread, found)
-            thread.let_go()
+            gathered = None if found is None else records.Gathered(thread, found)
         return None if gathered is None else gathered.told(self.serde, thread_id)
 
     def list(
@@ -154,8 +175,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         found: Found = []
         for thread_id in thread_ids:
             thread = self._threads.of(thread_id)
-            with thread.lock:
-                thread.refresh()
+            with thread.fresh():
                 found += [(thread_id, one) for one in thread.shown(ns)]
         found = [
             (thread_id, one)
@@ -176,7 +196,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
             for thread_id, one in found[start : start + _PAGE]:
                 thread = self._threads.of(thread_id)
                 with thread.lock:
-                    gathered.append((thread_id, Gathered(thread, one)))
+                    gathered.append((thread_id, records.Gathered(thread, one)))
                     thread.let_go()
             for thread_id, each in gathered:
                 yield each.told(self.serde, thread_id)
@@ -202,21 +222,22 @@ class HansardSaver(BaseCheckpointSaver[str]):
         data["checkpoint"] = values.pack(self.serde.dumps_typed(rest))
         data["metadata"] = values.pack(self.serde.dumps_typed(told))
         new = {
-            channel: New(self.serde, held[channel]) if channel in held else None
+            channel: records.New(self.serde, held[channel]) if channel in held else None
             for channel in new_versions
         }
         self._append_put(thread_id, data, new)
-        return config_of(thread_id, ns, checkpoint["id"])
+        return records.config_of(thread_id, ns, checkpoint["id"])
 
-    def _append_put(self, thread_id: str, data: dict[str, Any], new: dict[str, New | None]) -> None:
+    def _append_put(
+        self, thread_id: str, data: dict[str, Any], new: dict[str, records.New | None]
+    ) -> None:
         ns, channel = data["ns"], self._mirror
-        mirrors = channel in new and not ns and isinstance(self.serde, Guarded)
+        mirrors = channel in new and not ns and isinstance(self.serde, records.Guarded)
         for attempt in count():
             said = None
             # Each time: the thread may have been deleted since, by another saver, and its mark with it.
             thread = self._threads.marked(thread_id)
-            with thread.lock:
-                thread.refresh()
+            with thread.fresh():
                 if not thread.marked:
                     continue
                 data["values"] = {
@@ -225,9 +246,10 @@ class HansardSaver(BaseCheckpointSaver[str]):
                 }
                 if mirrors and attempt < _ATTEMPTS:
                     assert channel is not None
-                    said = Said(thread, channel, new[channel], self._written(thread, data, channel))
+                    said = records.Said(
+                        thread, channel, new[channel], self._written(thread, data, channel)
+                    )
                 expected = thread.seq
-                thread.let_go()
             if said is None or said.noted is None:
                 if thread.handle.append(CHECKPOINT, data).seq > expected:
                     return
@@ -249,7 +271,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         if data["values"][channel] is not None or parent is None:
             return ()
         written = (write for _, write in thread.writes(parent) if write.channel == channel)
-        return [load(self.serde, thread.written(write)) for write in written]
+        return [records.load(self.serde, thread.written(write)) for write in written]
 
     def put_writes(
         self,
@@ -281,9 +303,8 @@ class HansardSaver(BaseCheckpointSaver[str]):
         thread_id, ns, checkpoint_id = _place(config)
         thread = self._threads.of(thread_id)
         collected: dict[str, Written] = {name: [] for name in channels}
-        seeds: dict[str, Held] = {}
-        with thread.lock:
-            thread.refresh()
+        seeds: dict[str, records.Held] = {}
+        with thread.fresh():
             found = thread.find(ns, checkpoint_id)
             for one in () if found is None else thread.ancestors(found):
                 remaining = collected.keys() - seeds.keys()
@@ -295,13 +316,13 @@ class HansardSaver(BaseCheckpointSaver[str]):
                 for name in remaining:
                     value = one.values.get(name)
                     if value is not None and value.length != EMPTY:
-                        seeds[name] = Held(thread, value)
-            thread.let_go()
+                        seeds[name] = records.Held(thread, value)
         history: dict[str, DeltaChannelHistory] = {}
         for name, held in collected.items():
             history[name] = {
                 "writes": [
-                    (task, name, load(self.serde, packed)) for task, packed in reversed(held)
+                    (task, name, records.load(self.serde, packed))
+                    for task, packed in reversed(held)
                 ]
             }
             if name in seeds:
@@ -332,8 +353,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         wanted = set(run_ids)
         for thread_id in self._threads.ids() if wanted else ():
             thread = self._threads.of(thread_id)
-            with thread.lock:
-                thread.refresh()
+            with thread.fresh():
                 found = [one for one in thread.shown() if one.run in wanted]
             _remove(thread, found)
 
@@ -349,8 +369,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
                 self.delete_thread(thread_id)
                 continue
             thread = self._threads.of(thread_id)
-            with thread.lock:
-                thread.refresh()
+            with thread.fresh():
                 shown = thread.shown()
             newest = {one.ns: one for one in reversed(shown)}
             _remove(thread, [one for one in shown if newest[one.ns] is not one])
@@ -375,19 +394,22 @@ class HansardSaver(BaseCheckpointSaver[str]):
     def _copy_into(self, source: Thread, target: Thread) -> None:
         while True:
             after = target.handle.seq
-            with source.lock:
-                source.refresh()
-                events = copied(source, after)
-                source.let_go()
+            with source.fresh():
+                events = records.copied(source, after)
             with suppress(hansard.SeqConflict):
                 target.handle.append_all(events, expected_seq=after)
                 return
 
     # -- the same, awaited ------------------------------------------------------------------------
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Do as `get_tuple` does."""
-        return await self._workers.run(lambda: self.get_tuple(config))
+    aget_tuple = _awaited(get_tuple)
+    aput = _awaited(put)
+    aput_writes = _awaited(put_writes)
+    aget_delta_channel_history = _awaited(get_delta_channel_history)
+    adelete_thread = _awaited(delete_thread)
+    adelete_for_runs = _awaited(delete_for_runs)
+    aprune = _awaited(prune)
+    acopy_thread = _awaited(copy_thread)
 
     async def alist(
         self,
@@ -402,50 +424,6 @@ class HansardSaver(BaseCheckpointSaver[str]):
         while page := await self._workers.run(lambda: [*islice(found, _PAGE)]):
             for one in page:
                 yield one
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: GraphCheckpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Do as `put` does. A call that is cancelled is over before the cancellation goes on."""
-        return await self._workers.run(lambda: self.put(config, checkpoint, metadata, new_versions))
-
-    async def aput_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        """Do as `put_writes` does. A call that is cancelled is over before the cancellation goes on."""
-        await self._workers.run(lambda: self.put_writes(config, writes, task_id, task_path))
-
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """Do as `get_delta_channel_history` does."""
-        return await self._workers.run(
-            lambda: self.get_delta_channel_history(config=config, channels=channels)
-        )
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """Do as `delete_thread` does."""
-        await self._workers.run(lambda: self.delete_thread(thread_id))
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Do as `delete_for_runs` does."""
-        await self._workers.run(lambda: self.delete_for_runs(run_ids))
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Do as `prune` does."""
-        await self._workers.run(lambda: self.prune(thread_ids, strategy=strategy))
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Do as `copy_thread` does."""
-        await self._workers.run(lambda: self.copy_thread(source_thread_id, target_thread_id))
 
 
 def _place(config: RunnableConfig) -> tuple[str, str, str | None]:

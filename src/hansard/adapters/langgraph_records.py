@@ -1,17 +1,24 @@
 """What LangGraph holds, turned into what is stored of it, and back.
 
-Above: `langgraph`.  Below: `langgraph_events`, `langgraph_thread`, `langgraph_values`, `values`.
 `New` and `Held` are a channel's value on its way in and out; `Gathered` is a checkpoint on its way out.
 `Said` is what a checkpoint adds to the conversation that everybody can read. `copied` is a thread on its way
 into another one.
+
+LangGraph's serializer imports the module and calls the name that a stored value gives, whatever they are:
+`os.system`, for example. `Guarded` reads a value first without creating anything, and refuses it unless every
+name in it is on LangGraph's own strict list or was added by the application.
 """
 
-from collections.abc import Iterator, Sequence
+import copy
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
 
+import hansard
 from hansard.adapters import langgraph_values as values
 from hansard.adapters.langgraph_thread import (
     CHECKPOINT,
@@ -27,13 +34,39 @@ from hansard.adapters.opening import missing
 from hansard.adapters.values import as_json, as_text
 
 try:
+    import ormsgpack
+    from langchain_core.load.load import ALL_SERIALIZABLE_MAPPINGS
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointTuple
+    from langgraph.checkpoint.serde import jsonplus
+    from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_METHODS, SAFE_MSGPACK_TYPES
     from langgraph.checkpoint.serde.base import SerializerProtocol
+    from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
     from langgraph.checkpoint.serde.types import _DeltaSnapshot
 except ImportError as error:
     missing("langgraph", "langgraph", "langgraph", error)
+
+#: A type, or its module and name.
+TypeLike = type | tuple[str, ...]
+#: Module and name; of a method, three names.
+Name = tuple[str, ...]
+
+_CREATING: Final = frozenset(
+    {
+        jsonplus.EXT_CONSTRUCTOR_SINGLE_ARG,
+        jsonplus.EXT_CONSTRUCTOR_POS_ARGS,
+        jsonplus.EXT_CONSTRUCTOR_KW_ARGS,
+        jsonplus.EXT_METHOD_SINGLE_ARG,
+        jsonplus.EXT_PYDANTIC_V1,
+        jsonplus.EXT_PYDANTIC_V2,
+    }
+)
+#: Values of at most this many bytes are short.
+_SHORT: Final = 4096
+#: Where a method's name is, after module, type and argument.
+_METHOD: Final = 3
 
 _ROLES: Final = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
 
@@ -258,3 +291,149 @@ def _copied_writes(source: Thread, one: Checkpoint) -> Iterator[dict[str, Any]]:
     for seq in sorted({write.seq for _, write in source.writes(one)}):
         data: dict[str, Any] = _decode(source.raw(seq))
         yield data
+
+
+# -- types that may be created ------------------------------------------------------------------
+
+
+class TypeNotAllowed(hansard.HansardError):
+    """A value names a type that the application has not allowed; nothing was imported or called."""
+
+
+class Guarded(SerializerProtocol):
+    """LangGraph's serializer, limited to types that are allowed: when it writes, and when it reads."""
+
+    def __init__(self, serde: JsonPlusSerializer, allow: Iterable[TypeLike]) -> None:
+        if serde.pickle_fallback:
+            raise ValueError(
+                "serde must not have pickle_fallback=True: reading a pickle runs any code that is in it"
+            )
+        added = frozenset(map(_name, allow))
+        self._serde = serde.with_msgpack_allowlist(added)
+        own, own_json = serde._allowed_msgpack_modules, serde._allowed_json_modules  # noqa: SLF001
+        if own_json is True:
+            raise ValueError(
+                "serde must not have allowed_json_modules=True: reading calls whatever is named; list types"
+            )
+        #: True means all of them, and is LangGraph's default: then only what `allow` adds.
+        self.allowed = SAFE_MSGPACK_TYPES | added | _names(own) | _names(own_json)
+        #: An application's own hook creates what it likes, and is its own code.
+        self._hooked = serde._custom_unpack_ext_hook  # noqa: SLF001
+
+    def with_types(self, allow: Iterable[TypeLike]) -> "Guarded":
+        """Return one that allows more types."""
+        return Guarded(self._serde, [*self.allowed, *allow])
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Return the type and the bytes of a value that can be read again."""
+        typed = self._serde.dumps_typed(obj)
+        self._check(typed)
+        return typed
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Return a value; `TypeNotAllowed` before anything that it names is imported."""
+        self._check(data)
+        return self._serde.loads_typed(data)
+
+    def _check(self, typed: tuple[str, bytes]) -> None:
+        kind, data = typed
+        if kind == "msgpack" and not self._hooked:
+            named = _named_msgpack(data)
+        elif kind == "json":
+            named = _named_json(data)
+        else:
+            return
+        for name in named:
+            if name not in self.allowed and name not in SAFE_MSGPACK_METHODS:
+                dotted = ".".join(name)
+                raise TypeNotAllowed(
+                    f"LangGraph value: type {dotted!r} is not allowed; nothing was imported or stored. "
+                    f"If it is your own type, pass HansardSaver(…, allow=[{name[:2]!r}])"
+                )
+
+
+def guarded(serde: SerializerProtocol, allow: Iterable[TypeLike]) -> SerializerProtocol:
+    """Return a serializer limited to allowed types; one that is not LangGraph's as it is."""
+    if isinstance(serde, Guarded):
+        return serde.with_types(allow)
+    if isinstance(serde, JsonPlusSerializer):
+        return Guarded(serde, allow)
+    if isinstance(serde, EncryptedSerializer):
+        # Values that are stored without a cipher's name are read as plain text.
+        found = copy.copy(serde)
+        found.serde = guarded(serde.serde, allow)
+        return found
+    return serde
+
+
+def _name(given: TypeLike) -> Name:
+    if isinstance(given, type):
+        return (given.__module__, given.__name__)
+    if type(given) is tuple and len(given) > 1 and _are_texts(given):
+        return given
+    raise TypeError(f"allow must hold types or tuples of module and name, got {given!r:.80}")
+
+
+def _names(own: Any) -> frozenset[Name]:
+    """Return what a serializer allows; of JSON, a path has one element for each part of a module's name."""
+    listed = own if isinstance(own, set) else ()
+    return frozenset((".".join(one[:-1]), one[-1]) for one in listed)
+
+
+def _named_msgpack(data: bytes) -> list[Name]:
+    """Return the types and methods that MessagePack would have LangGraph call.
+
+    Of short values it is remembered: the messages of a thread are written and read at each step.
+    """
+    data = bytes(data)
+    return _named_short(data) if len(data) <= _SHORT else _named(data)
+
+
+@lru_cache(maxsize=4096)
+def _named_short(data: bytes) -> list[Name]:
+    return _named(data)
+
+
+def _named(data: bytes) -> list[Name]:
+    found: list[Name] = []
+
+    def hook(code: int, inner: bytes) -> None:
+        if code not in _CREATING and code != jsonplus.EXT_DELTA_SNAPSHOT:
+            return
+        # What a hook raises is lost, so what cannot be read is noted, too: no type has that name.
+        try:
+            told = ormsgpack.unpackb(inner, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS)
+            if code == jsonplus.EXT_DELTA_SNAPSHOT:
+                return
+            names = [told[0], told[1], *told[_METHOD:][: code == jsonplus.EXT_METHOD_SINGLE_ARG]]
+            found.append(tuple(map(str, names)) if _are_texts(names) else (repr(names),))
+        except (ValueError, TypeError, LookupError):
+            found.append(("unreadable extension", str(code)))
+
+    ormsgpack.unpackb(data, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS)
+    return found
+
+
+def _named_json(data: bytes) -> list[Name]:
+    """Return the types that JSON in LangChain's notation would have it call."""
+    found: list[Name] = []
+
+    def hook(value: dict[str, Any]) -> dict[str, Any]:
+        version, kind, path = (value.get(name) for name in ("lc", "type", "id"))
+        if isinstance(version, dict | list) or isinstance(kind, dict | list):
+            # Itself something to be created, which might equal a version or a kind.
+            found.append((json.dumps(value)[:80],))
+        elif version in (1, 2) and kind == "constructor" and path is not None:
+            if not isinstance(path, list) or not path or not _are_texts(path):
+                found.append((repr(path)[:80],))
+            else:
+                mapped = ALL_SERIALIZABLE_MAPPINGS.get(tuple(path), tuple(path))
+                found.append((".".join(mapped[:-1]), mapped[-1]))
+        return value
+
+    json.loads(data, object_hook=hook)
+    return found
+
+
+def _are_texts(names: Iterable[Any]) -> bool:
+    return all(isinstance(name, str) for name in names)

@@ -13,6 +13,7 @@ application's own:
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import msgspec
@@ -313,6 +314,14 @@ class Thread(Projection):
                 if found is not None and not found.hidden:
                     found.hidden, found.writes = True, writes
                     self._latest[ns] = None
+
+    @contextmanager
+    def fresh(self) -> Iterator[None]:
+        """Hold the lock, with all that is new read; afterwards keep no more than there is room for."""
+        with self.lock:
+            self.refresh()
+            yield
+            self.let_go()
 
     # -- asking ---------------------------------------------------------------------------------------
 
