@@ -33,7 +33,7 @@ try:
 except ImportError as error:
     missing("pydantic_ai", "pydantic-ai-harness for its step store", "pydantic-ai", error)
 
-from hansard.adapters.pydantic_ai_session import natives, validated
+from hansard.adapters.pydantic_ai import natives, validated
 
 _RUN: Final = "x.pydantic-ai.run"
 _STEP: Final = "x.pydantic-ai.step"
