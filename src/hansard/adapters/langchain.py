@@ -4,7 +4,6 @@
 
     with_history = RunnableWithMessageHistory(chain, lambda id: HansardChatMessageHistory(id, "data"))
 
-Above: user code, LangChain.  Below: `opening`, `common`, `hansard`, `hansard.aio`.
 LangChain has declared the class that this one implements out of date, and removes it in version 2: programs
 that begin today keep their conversations with LangGraph, and `hansard.adapters.langgraph`.
 """
@@ -126,26 +125,14 @@ def message_of(message: BaseMessage) -> dict[str, Any]:
     native = message_to_dict(message)
     kind = message.type.removesuffix("MessageChunk").lower()
     role = message.role if isinstance(message, ChatMessage) else _ROLES.get(kind, kind)
-    calls = [
-        {
-            "id": call["id"],
-            "type": "function",
-            "function": {
-                "name": call["name"],
-                "arguments": values.as_text(call["args"]),
-            },
-        }
-        for call in getattr(message, "tool_calls", ())
-    ]
-    call_id = getattr(message, "tool_call_id", None)
-    return common.pack(
-        FORMAT,
-        native,
-        role=role,
-        content=message.content,
-        tool_calls=calls or None,
-        tool_call_id=call_id,
-    )
+    calls = [_call(call) for call in getattr(message, "tool_calls", ())]
+    more = {"tool_calls": calls or None, "tool_call_id": getattr(message, "tool_call_id", None)}
+    return common.pack(FORMAT, native, role=role, content=message.content, **more)
+
+
+def _call(call: Any) -> dict[str, Any]:
+    function = {"name": call["name"], "arguments": values.as_text(call["args"])}
+    return {"id": call["id"], "type": "function", "function": function}
 
 
 def _read(messages: Iterable[dict[str, Any]]) -> list[BaseMessage]:
@@ -170,29 +157,18 @@ def _foreign(said: dict[str, Any]) -> BaseMessage:
         return SystemMessage(content)
     if role != "assistant":
         return ChatMessage(content=content, role=role)
-    calls = list(_calls(said.get("tool_calls", ())))
-    return AIMessage(
-        content,
-        tool_calls=[call for call in calls if isinstance(call["args"], dict)],
-        invalid_tool_calls=[
-            {**call, "type": "invalid_tool_call", "error": "no JSON object"}
-            for call in calls
-            if not isinstance(call["args"], dict)
-        ],
-    )
-
-
-def _calls(calls: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for call in calls:
+    calls: list[dict[str, Any]] = []
+    invalid: list[dict[str, Any]] = []
+    for call in said.get("tool_calls", ()):
         given = call["function"]["arguments"]
+        told = {"id": call["id"], "name": call["function"]["name"]}
         try:
-            read = json.loads(given)
+            args = json.loads(given)
         except ValueError:
-            read = None
-        args = read if isinstance(read, dict) else given
-        yield {
-            "id": call["id"],
-            "name": call["function"]["name"],
-            "args": args,
-            "type": "tool_call",
-        }
+            args = None
+        if isinstance(args, dict):
+            calls.append({**told, "args": args, "type": "tool_call"})
+        else:
+            error = {"type": "invalid_tool_call", "error": "no JSON object"}
+            invalid.append({**told, "args": given, **error})
+    return AIMessage(content, tool_calls=calls, invalid_tool_calls=invalid)

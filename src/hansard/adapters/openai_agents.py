@@ -4,13 +4,13 @@
 
     await Runner.run(agent, "Hello", session=HansardSession("support/42", "data"))
 
-Above: user code, the SDK's `Runner`.  Below: `opening`, `openai_items` (items as messages), `hansard.aio`.
 Answers what the SDK's own `SQLiteSession` answers, and erases nothing: `pop_item` and `clear_session` append
 an event that changes the model view; the history view, the search and `revert` still know what was there.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import hansard
 from hansard.adapters.openai_items import items_of, message_of
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     Context = RunContextWrapper[Any] | None
 
 __all__ = ["HansardSession"]
-
-#: Others write at the same time, and each time somebody gets on: so often, nobody is that unlucky.
-_ATTEMPTS: Final = 1000
 
 
 class HansardSession:
@@ -135,19 +132,14 @@ class HansardSession:
     async def pop_item(self, *, wrapper: "Context" = None) -> "TResponseInputItem | None":
         """Take the newest item back and return it; None if there is none. No two calls get the same one."""
         session = await self._session(wrapper)
-        for attempt in range(_ATTEMPTS):
+        while True:
             tail = await _Tail.read(session, await session.seq, 1)
             if not tail.items:
-                break
-            try:
+                return None
+            with suppress(hansard.SeqConflict):
                 await tail.replace(0, [])
-            except hansard.SeqConflict:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            else:
                 popped: TResponseInputItem = tail.items[0]
                 return popped
-        return None
 
     async def clear_session(self, *, wrapper: "Context" = None) -> None:
         """Let the conversation start anew. What was said stays in the history; `store.delete` removes it."""
