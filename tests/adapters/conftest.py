@@ -8,9 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hansard.adapters import opening
-
-#: Whoever waits so long has hung.
-PATIENCE = 60
+from tests.adapters.processes import PATIENCE
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,6 @@ import asyncio
 import itertools
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from google.genai import types
 import hansard
 from hansard.adapters import common, projection
 from hansard.adapters.adk import HansardSessionService
+from tests.adapters.processes import children, race
 from tests.crashlab import faults
 
 # The kit says of some of its own features that they are experimental, whoever uses them.
@@ -609,22 +608,11 @@ asyncio.run(run())
 """
 
 
-def child(code: str, *arguments: str) -> "subprocess.Popen[str]":
-    """Start a process that has this module's names."""
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-
-
 @pytest.mark.slow
 def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
     """N-59, N-60: a run that is killed inside of a tool leaves all that was said, and the next goes on."""
     path = tmp_path / "data"
-    with child(KILLED, str(path)) as process:
+    with children(KILLED, [str(path)]) as (process,):
         process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     with hansard.open(path, durability="os") as store:
@@ -651,16 +639,7 @@ def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "data"
     with hansard.open(path, durability="os") as store:
         asyncio.run(HansardSessionService(store).create_session(**WHO, session_id="s"))
-        with child(WRITER, str(path), "a") as one, child(WRITER, str(path), "b") as other:
-            for process in (one, other):
-                assert process.stdout is not None
-                assert process.stdout.readline() == "ready\n"
-            for process in (one, other):
-                assert process.stdin is not None
-                process.stdin.write("go\n")
-                process.stdin.flush()
-            outs = [process.communicate(timeout=60)[0] for process in (one, other)]
-        assert [one.returncode, other.returncode] == [0, 0], outs
+        race(WRITER, [str(path), "a"], [str(path), "b"])
         found = asyncio.run(got(HansardSessionService(store)))
         assert sorted(texts(found)) == sorted(
             f"{who}{number}" for who in "ab" for number in range(20)
@@ -720,15 +699,6 @@ def test_a_listing_shows_what_cannot_be_read(tmp_path: Path) -> None:
         assert {one.id: one.state for one in listed} == {"good": {"is": "good"}, "bad": {}}
         with pytest.raises(hansard.Damaged):
             asyncio.run(got(service, "bad"))
-
-
-def test_without_the_kit_it_says_what_to_install() -> None:
-    """Without the kit, the adapter cannot be imported, and the error names the extra to install."""
-    code = "import sys; sys.modules['google.adk'] = None; import hansard.adapters.adk"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert "needs google-adk: pip install 'hansard[google-adk]'" in done.stderr
 
 
 def test_a_closed_service_refuses_everything(tmp_path: Path) -> None:

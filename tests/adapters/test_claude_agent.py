@@ -5,7 +5,6 @@ import itertools
 import json
 import random
 import signal
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from claude_agent_sdk.testing import run_session_store_conformance
 import hansard
 from hansard.adapters import common, projection
 from hansard.adapters.claude_agent import HansardSessionStore
+from tests.adapters.processes import children, race
 from tests.crashlab import faults
 
 PROJECT = "p"
@@ -283,33 +283,11 @@ asyncio.run(run())
 """
 
 
-def child(code: str, *arguments: str) -> "subprocess.Popen[str]":
-    """Start a process."""
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-
-
 @pytest.mark.slow
 def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     """N-16: two processes mirror into one transcript: each entry is there once, in its writer's order."""
     path = tmp_path / "data"
-    with (
-        child(WRITER, str(path), "a", SESSION) as one,
-        child(WRITER, str(path), "b", SESSION) as other,
-    ):
-        for process in (one, other):
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in (one, other):
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        outs = [process.communicate(timeout=60)[0] for process in (one, other)]
+    outs = race(WRITER, [str(path), "a", SESSION], [str(path), "b", SESSION])
     assert outs == ["[]\n", "[]\n"]
     with hansard.open(path, durability="os") as store:
         ours = HansardSessionStore(store)
@@ -470,7 +448,7 @@ asyncio.run(ask(options_of(folder, store, session_store_flush="eager"), "hello",
 @pytest.mark.slow
 def test_a_killed_client_is_resumed(tmp_path: Path) -> None:
     """N-58, N-59, N-60: a client that is killed in a turn leaves what was mirrored, and goes on from it."""
-    with child(KILLED, str(tmp_path)) as process:
+    with children(KILLED, [str(tmp_path)]) as (process,):
         process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     with hansard.open(tmp_path / "data", durability="os") as store:
@@ -644,17 +622,6 @@ def test_a_damaged_transcript_is_not_passed_over(tmp_path: Path) -> None:
         ]
         with pytest.raises(hansard.Damaged):
             asyncio.run(ours.load(key_of("bad")))
-
-
-def test_without_the_sdk_it_says_what_to_install() -> None:
-    """Without the SDK, the adapter cannot be imported, and the error names the extra to install."""
-    code = (
-        "import sys; sys.modules['claude_agent_sdk'] = None; import hansard.adapters.claude_agent"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert "needs claude-agent-sdk: pip install 'hansard[claude-agent]'" in done.stderr
 
 
 def test_without_asyncio_the_first_call_says_so(tmp_path: Path) -> None:

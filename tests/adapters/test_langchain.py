@@ -1,11 +1,9 @@
 """`HansardChatMessageHistory` is what LangChain takes for a chat's history."""
 
 import asyncio
-import contextlib
 import json
 import random
 import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,13 +27,11 @@ from langchain_core.runnables.history import RunnableWithMessageHistory
 import hansard
 from hansard.adapters import common, openai_items
 from hansard.adapters.langchain import HansardChatMessageHistory
+from tests.adapters.processes import children, expect, go_on
 from tests.unit.aio.evidence import watching
 
 # Upstream deprecates the classes that stand beside ours here; ours derives from one and gives no warning.
 pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
-
-#: Whoever waits so long has hung.
-PATIENCE = 60
 
 LONG = "It will rain in Ulm on Thursday, and not a little."
 
@@ -274,29 +270,12 @@ for number in [*range(count), "last"]:
 def test_two_processes_lose_nothing_and_a_kill_leaves_whole_turns(tmp_path: Path) -> None:
     """N-16, N-17, N-59: every turn of two processes is there whole and once; a kill spoils none of them."""
     count = 4
-    with contextlib.ExitStack() as stack:
-        children = []
-        for name in "ab":
-            child = subprocess.Popen(
-                [sys.executable, "-c", CHILD, str(tmp_path / "data"), name, str(count), str(BURST)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # where LangChain says that its loop is out of date
-                text=True,
-            )
-            stack.callback(child.communicate, timeout=PATIENCE)
-            stack.callback(child.kill)
-            children.append(child)
-        for child in children:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-        for child in children:
-            assert child.stdin is not None
-            child.stdin.write("\n")
-            child.stdin.flush()
-        for child in children:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "asked\n"
+    rows = [[str(tmp_path / "data"), name, str(count), str(BURST)] for name in "ab"]
+    # Not its errors, where LangChain says that its loop is out of date.
+    with children(CHILD, *rows, stderr=subprocess.DEVNULL) as started:
+        expect(started, "ready")
+        go_on(started)
+        expect(started, "asked")
     with hansard.open(tmp_path / "data") as store:
         history = HansardChatMessageHistory("s", store)
         messages = history.messages
@@ -310,13 +289,3 @@ def test_two_processes_lose_nothing_and_a_kill_leaves_whole_turns(tmp_path: Path
         spoken.invoke([HumanMessage("go on")], config("s"))
         assert [message.content for message in history.messages[-2:]] == ["go on", "resumed"]
         assert store.verify().ok
-
-
-def test_a_missing_framework_is_named() -> None:
-    """Without LangChain, the error names the extra to install."""
-    code = "import sys\nsys.modules['langchain_core'] = None\nimport hansard.adapters.langchain\n"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert "ImportError: hansard.adapters.langchain needs langchain-core" in done.stderr
-    assert "pip install 'hansard[langchain]'" in done.stderr

@@ -4,8 +4,6 @@ The suite has no test of concurrency, crashes, delta channels or the order of wr
 """
 
 import asyncio
-import contextlib
-import importlib
 import json
 import operator
 import os
@@ -35,9 +33,7 @@ import hansard
 from hansard.adapters import langgraph_values as values
 from hansard.adapters.langchain import HansardChatMessageHistory
 from hansard.adapters.langgraph import HansardSaver
-
-#: Whoever waits so long has hung.
-PATIENCE = 60
+from tests.adapters.processes import PATIENCE, race
 
 
 @pytest.fixture
@@ -448,40 +444,11 @@ print("done", flush=True)
 """
 
 
-@contextlib.contextmanager
-def children(script: str, *rows: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start programs of this Python, and see to it that none is left."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, *row],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for row in rows
-    ]
-    try:
-        yield started
-    finally:
-        for child in started:
-            child.kill()
-            child.communicate(timeout=PATIENCE)
-
-
 @pytest.mark.slow
 def test_processes_that_share_a_thread_lose_nothing(store: hansard.Store, tmp_path: Path) -> None:
     """N-16, N-17: 2 processes put 40 checkpoints each on one thread; all are there, and so is the talk."""
     rows = [[str(tmp_path / "data"), str(who), "40"] for who in range(2)]
-    with children(WRITER, *rows) as started:
-        for child in started:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-        for child in started:
-            assert child.stdin is not None
-            child.stdin.write("go\n")
-            child.stdin.flush()
-        for child in started:
-            assert child.communicate(timeout=PATIENCE)[0] == "done\n"
+    assert race(WRITER, *rows) == ["done\n"] * 2
     saver = HansardSaver(store)
     found = {one.config["configurable"]["checkpoint_id"]: one for one in saver.list(at("t"))}
     assert found.keys() == {f"{number:04}-{who}" for number in range(40) for who in range(2)}
@@ -898,16 +865,6 @@ def test_a_session_of_another_framework_can_become_a_thread(store: hansard.Store
     graph.update_state(at("t"), {"messages": [RemoveMessage(id="__remove_all__")]})
     assert said(session) == ["earlier"]
     assert said(session, view="history") == ["earlier", "hello", "you said hello"]
-
-
-def test_without_the_framework_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The adapter of a framework that is not installed names the extra to install."""
-    for name in [name for name in sys.modules if name.startswith("hansard.adapters.langgraph")]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "langgraph"]:
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=r"needs langgraph: pip install 'hansard\[langgraph\]'"):
-        importlib.import_module("hansard.adapters.langgraph")
 
 
 def test_a_saver_is_a_context(store: hansard.Store) -> None:

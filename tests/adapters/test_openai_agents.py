@@ -7,8 +7,6 @@ import asyncio
 import contextlib
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +23,7 @@ from agents.testing import ModelStep, ScriptedModel, assistant_message, function
 import hansard
 from hansard.adapters import common, openai_items
 from hansard.adapters.openai_agents import HansardSession
+from tests.adapters.processes import children, expect, go_on
 from tests.unit.aio.evidence import watching
 from tests.unit.evidence import index_of
 
@@ -32,9 +31,6 @@ Item = Any
 
 #: Nothing goes over the network: no trace is exported.
 QUIET = RunConfig(tracing_disabled=True)
-
-#: Whoever waits so long has hung.
-PATIENCE = 60
 
 LONG = "It will rain in Ulm on Thursday, and not a little."
 
@@ -329,15 +325,8 @@ asyncio.run(Runner.run(
 @pytest.mark.slow
 def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     """N-59, N-60: killed while the model thinks, a run has stored its turn; another process goes on."""
-    with subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tmp_path / "data")], stdout=subprocess.PIPE, text=True
-    ) as child:
-        try:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "asked\n"
-        finally:
-            child.kill()
-            child.wait(PATIENCE)
+    with children(CHILD, [str(tmp_path / "data")]) as started:
+        expect(started, "asked")
     with hansard.open(tmp_path / "data") as store:
         ours = HansardSession("s", store)
         kinds = [item.get("type", item.get("role")) for item in run(ours.get_items())]
@@ -384,38 +373,15 @@ asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 def test_two_processes_lose_nothing_and_pop_nothing_twice(tmp_path: Path) -> None:
     """N-16, N-17, N-22: what two real loops say in one session is all there; each item is popped once."""
     count = 30
-    command = [sys.executable, "-c", WRITER, str(tmp_path / "data")]
-    with contextlib.ExitStack() as stack:
-        children = []
-        for name in "ab":
-            child = subprocess.Popen(
-                [*command, name, str(count)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            stack.callback(child.communicate, timeout=PATIENCE)
-            stack.callback(child.kill)
-            children.append(child)
-
-        def expect(line: str) -> None:
-            for child in children:
-                assert child.stdout is not None
-                assert child.stdout.readline() == f"{line}\n"
-
-        def go_on() -> None:
-            for child in children:
-                assert child.stdin is not None
-                child.stdin.write("\n")
-                child.stdin.flush()
-
-        expect("ready")
-        go_on()
-        expect("added")
+    rows = [[str(tmp_path / "data"), name, str(count)] for name in "ab"]
+    with children(WRITER, *rows) as started:
+        expect(started, "ready")
+        go_on(started)
+        expect(started, "added")
         with hansard.open(tmp_path / "data", read_only=True) as store:
             items = run(HansardSession("s", store).get_items())
-        go_on()
-        popped = [json.loads(child.stdout.readline()) for child in children if child.stdout]
+        go_on(started)
+        popped = [json.loads(child.stdout.readline()) for child in started if child.stdout]
     turns = [f"{name} {number}" for name in "ab" for number in range(count)]
     said = [openai_items.message_of(item) for item in items]
     contents = [common.plain(message)["content"] for message in said]
@@ -791,21 +757,6 @@ def test_a_pop_costs_one_small_append(what: str, store: hansard.Store) -> None:
     new = list(session.events(after=before))
     assert len(new) <= 25
     assert sum(len(event.raw) for event in new) < 4000
-
-
-def test_a_missing_framework_is_named() -> None:
-    """Without the SDK, the error names the extra to install, and reading its items needs no SDK."""
-    code = (
-        "import sys\n"
-        "sys.modules['agents'] = None\n"
-        "import hansard.adapters.openai_items\n"
-        "import hansard.adapters.openai_agents\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert "ImportError: hansard.adapters.openai_agents needs openai-agents" in done.stderr
-    assert "pip install 'hansard[openai-agents]'" in done.stderr
 
 
 def test_items_and_messages_are_inverses() -> None:

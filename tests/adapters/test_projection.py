@@ -1,4 +1,4 @@
-"""Sums that are noted in the log: the same as if everything had been read."""
+"""What a session adds up to, kept or noted: the same as if everything had been read."""
 
 import random
 from typing import Any
@@ -68,3 +68,51 @@ def test_a_note_that_was_scrubbed_is_not_believed() -> None:
         assert TEXTS.of(session).value["texts"] == [f"{n}" for n in range(40)]
         session.scrub("13")
         assert TEXTS.of(session).value["texts"][12:15] == ["12", "[redacted]", "14"]
+
+
+class Texts(projection.Projection):
+    """What was said, as long as nothing was taken out; and how often it was begun."""
+
+    begun = 0
+
+    def _begin(self) -> None:
+        self.texts: list[Any] = []
+        self.begun += 1
+
+    def _add(self, event: hansard.Event) -> None:
+        if event.message is not None:
+            self.texts.append(event.message["content"])
+
+
+def test_what_is_kept_is_read_anew_only_if_it_does_not_hold() -> None:
+    """N-40: new events are added; after a redaction, or if the id is another session's, all is read anew."""
+    with hansard.open("memory:") as store:
+        session = store.session("s")
+        known = Texts(session)
+        for texts in (["a"], ["a", "b"], ["a", "b", "c"]):
+            session.add_message({"role": "user", "content": texts[-1]})
+            known.refresh()
+            assert (known.texts, known.begun) == (texts, 1)
+        session.redact(session.numbered()[0][0])
+        known.refresh()
+        assert (known.texts, known.begun) == (["b", "c"], 2)
+        store.delete("s")
+        known.refresh()
+        assert (known.texts, known.seq) == ([], 0)
+        store.purge("s")
+        store.session("s").add_message({"role": "user", "content": "new"})
+        known.refresh()
+        assert known.texts == ["new"]
+
+
+def test_the_projections_used_last_are_kept() -> None:
+    """The 64 that were used last are kept; one that is forgotten is made anew."""
+    recent: projection.Recent[object] = projection.Recent()
+    first, second = recent.of("0", object), recent.of("1", object)
+    for number in range(2, 65):
+        recent.of("0", object)
+        recent.of(f"{number}", object)
+    assert recent.of("0", object) is first
+    assert recent.of("1", object) is not second
+    recent.forget("0")
+    assert recent.of("0", object) is not first

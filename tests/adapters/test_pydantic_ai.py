@@ -5,13 +5,10 @@ other; scripted models drive the real loop.
 """
 
 import asyncio
-import contextlib
 import copy
 import json
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -54,10 +51,8 @@ from pydantic_ai_harness.step_persistence import (
 import hansard
 from hansard.adapters import common, openai_items, pydantic_items
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
+from tests.adapters.processes import PATIENCE, children, race
 from tests.unit.aio.evidence import watching
-
-#: Whoever waits so long has hung.
-PATIENCE = 60
 
 
 @pytest.fixture
@@ -712,26 +707,6 @@ print("done", flush=True)
 """
 
 
-@contextlib.contextmanager
-def children(*rows: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start programs of this Python, and see to it that none is left."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHILD, *row],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for row in rows
-    ]
-    try:
-        yield started
-    finally:
-        for child in started:
-            child.kill()
-            child.communicate(timeout=PATIENCE)
-
-
 @pytest.mark.slow
 def test_two_processes_in_one_conversation_lose_nothing(
     store: hansard.Store, tmp_path: Path
@@ -741,16 +716,7 @@ def test_two_processes_in_one_conversation_lose_nothing(
     So have two that write the steps and snapshots of one run: each is there, a repeated one once.
     """
     path = str(tmp_path / "data")
-    with children([path, "many", "x"], [path, "many", "y"]) as started:
-        for child in started:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-        for child in started:
-            assert child.stdin is not None
-            child.stdin.write("go\n")
-            child.stdin.flush()
-        for child in started:
-            assert child.communicate(timeout=PATIENCE)[0] == "done\n"
+    assert race(CHILD, [path, "many", "x"], [path, "many", "y"]) == ["done\n"] * 2
     restored = run(SessionPersistence(store).load("s"))
     assert len(restored) == len(store.session("s").messages()) == 48
     # What ran at the same time comes one after the other, each call followed by its result.
@@ -789,7 +755,7 @@ def test_an_agent_that_was_killed_goes_on(store: hansard.Store, tmp_path: Path, 
 
     With a prompt, the call gets a result that says so; without one, it is made, or its results sent again.
     """
-    with children([str(tmp_path / "data"), where, "hello"]) as (child,):
+    with children(CHILD, [str(tmp_path / "data"), where, "hello"]) as (child,):
         assert child.communicate(timeout=PATIENCE)[0] == ""
         assert child.returncode == -signal.SIGKILL
     session = store.session("s")
@@ -955,28 +921,6 @@ def test_a_step_store_refuses_what_it_cannot_keep(keep: Any) -> None:
     """A bound below one, or none that is a whole number, is refused, as the harness does."""
     with pytest.raises(ValueError, match="max_snapshots_per_run"):
         HansardStepStore("memory:", max_snapshots_per_run=keep)
-
-
-@pytest.mark.parametrize(
-    ("gone", "names"),
-    [("pydantic_ai", "pydantic-ai-slim"), ("pydantic_ai_harness", "pydantic-ai-harness")],
-)
-def test_a_missing_framework_is_named(gone: str, names: str) -> None:
-    """Without the framework, the error names the extra to install; without the harness, the rest works."""
-    code = (
-        "import sys\n"
-        f"sys.modules['{gone}'] = None\n"
-        "import hansard.adapters.pydantic_items\n"
-        "import hansard.adapters.pydantic_ai as adapter\n"
-        "print(adapter.SessionPersistence)\n"
-        "adapter.HansardStepStore\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert f"ImportError: hansard.adapters.pydantic_ai needs {names}" in done.stderr
-    assert "pip install 'hansard[pydantic-ai]'" in done.stderr
-    assert ("SessionPersistence" in done.stdout) == (gone == "pydantic_ai_harness")
 
 
 def test_a_retry_is_part_of_the_run(store: hansard.Store) -> None:

@@ -4,12 +4,8 @@ Strands' file sessions and its storage in memory say what is right; a scripted m
 """
 
 import asyncio
-import contextlib
-import importlib
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,9 +25,7 @@ from strands.types.session import Session, SessionAgent, SessionMessage, Session
 import hansard
 from hansard.adapters import common
 from hansard.adapters.strands import HansardRepository, HansardStorage
-
-#: Whoever waits so long has hung.
-PATIENCE = 60
+from tests.adapters.processes import PATIENCE, children, race
 
 
 @pytest.fixture
@@ -380,26 +374,6 @@ print(len(agent.messages), flush=True)
 """
 
 
-@contextlib.contextmanager
-def children(*rows: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start programs of this Python, and see to it that none is left."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHILD, *row],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for row in rows
-    ]
-    try:
-        yield started
-    finally:
-        for child in started:
-            child.kill()
-            child.communicate(timeout=PATIENCE)
-
-
 @pytest.mark.slow
 def test_two_processes_in_one_conversation_lose_nothing(
     store: hansard.Store, tmp_path: Path
@@ -407,16 +381,7 @@ def test_two_processes_in_one_conversation_lose_nothing(
     """N-16, N-17: two agents that began at the same time have all 60 messages; on files, 30 are left."""
     path = str(tmp_path / "data")
     HansardRepository(store).create_session(Session("s", SessionType.AGENT))
-    with children([path, "many", "x"], [path, "many", "y"]) as started:
-        for child in started:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-        for child in started:
-            assert child.stdin is not None
-            child.stdin.write("go\n")
-            child.stdin.flush()
-        for child in started:
-            assert child.communicate(timeout=PATIENCE)[0] == "30\n"
+    assert race(CHILD, [path, "many", "x"], [path, "many", "y"]) == ["30\n"] * 2
     found = HansardRepository(store).list_messages("s", "a")
     assert [message.message_id for message in found] == list(range(60))
     said = texts(message.to_message() for message in found)
@@ -438,7 +403,7 @@ def test_two_processes_in_one_conversation_lose_nothing(
 def test_an_agent_that_was_killed_goes_on(tmp_path: Path) -> None:
     """N-39, N-59: killed inside a tool, what was said before is there; the next process goes on from it."""
     path = str(tmp_path / "data")
-    with children([path, "one", "hello look never"]) as (child,):
+    with children(CHILD, [path, "one", "hello look never"]) as (child,):
         assert child.communicate(timeout=PATIENCE)[0] == ""
         assert child.returncode == -signal.SIGKILL
     with hansard.open(path) as store:
@@ -528,18 +493,6 @@ def test_a_storage_says_what_went_wrong(tmp_path: Path) -> None:
         assert asyncio.run(storage.read("k")) is None
         with pytest.raises(StorageError):
             asyncio.run(storage.read("x" * 2000))
-
-
-def test_without_the_framework_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The adapter of a framework that is not installed names the extra to install."""
-    for name in [name for name in sys.modules if name.startswith("hansard.adapters.strands")]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "strands"]:
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(
-        ImportError, match=r"needs strands-agents: pip install 'hansard\[strands\]'"
-    ):
-        importlib.import_module("hansard.adapters.strands")
 
 
 class Indexing:

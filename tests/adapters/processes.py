@@ -1,0 +1,57 @@
+"""Processes of this Python that a test starts, lets begin together, and never leaves behind."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+#: Whoever waits so long has hung.
+PATIENCE = 60
+
+Child = subprocess.Popen[str]
+
+
+@contextlib.contextmanager
+def children(script: str, *rows: Sequence[str], stderr: int | None = None) -> Iterator[list[Child]]:
+    """Start a script once for each row of arguments, and see to it that none is left."""
+    with contextlib.ExitStack() as stack:
+        started = []
+        for row in rows:
+            child = subprocess.Popen(
+                [sys.executable, "-c", script, *row],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                cwd=Path(__file__).parents[2],
+            )
+            stack.callback(child.communicate, timeout=PATIENCE)
+            stack.callback(child.kill)
+            started.append(child)
+        yield started
+
+
+def expect(started: list[Child], line: str) -> None:
+    """Wait until each says a line."""
+    for child in started:
+        assert child.stdout is not None
+        assert child.stdout.readline() == f"{line}\n"
+
+
+def go_on(started: list[Child]) -> None:
+    """Let those who wait for a line continue."""
+    for child in started:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+
+
+def race(script: str, *rows: Sequence[str]) -> list[str]:
+    """Let all begin when each is ready; return what each says afterwards."""
+    with children(script, *rows) as started:
+        expect(started, "ready")
+        go_on(started)
+        said = [child.communicate(timeout=PATIENCE)[0] for child in started]
+        assert [child.returncode for child in started] == [0] * len(rows), said
+    return said

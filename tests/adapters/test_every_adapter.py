@@ -1,0 +1,49 @@
+"""What every adapter does: one row of a table each."""
+
+import subprocess
+import sys
+
+import pytest
+
+#: What is imported from where, what of it is not installed, and what the error names.
+MISSING = {
+    "adk.HansardSessionService": ("google.adk", "google-adk", "google-adk"),
+    "claude_agent.HansardSessionStore": ("claude_agent_sdk", "claude-agent-sdk", "claude-agent"),
+    "langchain.HansardChatMessageHistory": ("langchain_core", "langchain-core 1", "langchain"),
+    "langgraph.HansardSaver": ("langgraph", "langgraph", "langgraph"),
+    "openai_agents.HansardSession": ("agents", "openai-agents", "openai-agents"),
+    "pydantic_ai.SessionPersistence": ("pydantic_ai", "pydantic-ai-slim", "pydantic-ai"),
+    "pydantic_ai.HansardStepStore": (
+        "pydantic_ai_harness",
+        "pydantic-ai-harness for its step store",
+        "pydantic-ai",
+    ),
+    "strands.HansardRepository": ("strands", "strands-agents", "strands"),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_missing_framework_is_named(name: str) -> None:
+    """The adapter of a framework that is not installed names the extra to install."""
+    module, _, imported = name.partition(".")
+    gone, package, extra = MISSING[name]
+    code = f"import sys; sys.modules[{gone!r}] = None; from hansard.adapters.{module} import {imported}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    wanted = f"hansard.adapters.{module} needs {package}: pip install 'hansard[{extra}]'"
+    assert f"ImportError: {wanted}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gone", "module"),
+    [
+        ("agents", "openai_items"),
+        ("pydantic_ai", "pydantic_items"),
+        ("pydantic_ai_harness", "pydantic_ai"),
+    ],
+)
+def test_what_needs_no_framework_is_imported_without(gone: str, module: str) -> None:
+    """Reading the items of a framework needs none of it, and the capability does without the harness."""
+    code = f"import sys; sys.modules[{gone!r}] = None; import hansard.adapters.{module}"
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
