@@ -78,7 +78,7 @@ class Reading:
 
     def _known(self, log: Log | None = None) -> Known:
         """Return what the control events add up to; read only those that are new since the last call."""
-        # Taken out, not locked: another thread, or a signal handler, starts from nothing meanwhile.
+        # Taken out, not locked: another thread, or a signal handler, starts from nothing concurrently.
         try:
             kept = self._kept.pop()
         except IndexError:

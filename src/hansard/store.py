@@ -87,7 +87,7 @@ _MODULES = (
 
 def _before_fork() -> None:
     _import_before_fork()
-    # After that, and not by a hook of its own: one that another thread registers now would not be called.
+    # After that, and not by a separate hook: one that another thread registers now would not be called.
     finder = sys.modules.get("hansard.index.finder")
     if finder is not None:
         finder.hold_before_fork()
@@ -618,7 +618,7 @@ class Store:
         or when the source has grown. Where the two differ, that session is left as it is and reported as
         failed. Forks stay forks: what they were forked from is copied before them. A scoped
         store copies a fork that inherits from outside of it with what it inherits, as a session that is not a
-        fork. What was redacted is not copied. The source is only read, and may be written to meanwhile.
+        fork. What was redacted is not copied. The source is only read, and may be written to concurrently.
 
         Args:
             target: the store to copy to, of whatever kind.

@@ -43,7 +43,7 @@ class Projection(ABC):
 
     Attributes:
         handle: the session.
-        lock: held by whoever reads what is known, and never during an append.
+        lock: held while what is known is read, and never during an append.
         seq: how far it is known.
     """
 
@@ -78,15 +78,15 @@ class Projection(ABC):
     def _follow(self) -> bool:
         """Read what is new; False if what is known is not true any more."""
         known = self._last
-        anew = known is None
+        fresh = known is None
         # From the last one that is known: if it is not the same, the name is another session's by now.
-        for event in self.handle.events(after=0 if anew else self.seq - 1):
+        for event in self.handle.events(after=0 if fresh else self.seq - 1):
             if known is not None:
                 if event != known:
                     return False
                 known = None
                 continue
-            if not anew and event.kind in _ERASING:
+            if not fresh and event.kind in _ERASING:
                 return False
             self._add(event)
             self.seq, self._last = event.seq, event
@@ -142,7 +142,7 @@ class Noted(NamedTuple):
     def of(self, session: hansard.Session) -> Sum:
         """Return what all events of a session add up to; reads as far back as the last note.
 
-        Of a fork it reads all: what was redacted in its parent may be in a note, and no event of its own
+        Of a fork it reads all: what was redacted in its parent may be in a note, and no event in the fork
         says so.
         """
         forked = session.parent is not None
@@ -163,7 +163,7 @@ class Noted(NamedTuple):
                 continue
             upto, value = event.data.get("upto"), values.unwrap(event.data, "value")
             if not isinstance(value, dict) or not isinstance(upto, int):
-                continue  # it was scrubbed, or is somebody else's
+                continue  # it was scrubbed, or belongs to another session
             since = [one for one in events if one.seq > upto]
             # A note goes at most as far as what stood before it: in between, something may have changed.
             lacking = upto < events[0].seq - 1 or changed(since)

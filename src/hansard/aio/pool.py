@@ -63,7 +63,7 @@ class Call(Generic[Answer]):
         if isinstance(self.error, StopIteration):
             self.error = RuntimeError("the call raised StopIteration")  # futures refuse it
         self._future.set_exception(self.error)
-        self._future.exception()  # if no task is left to retrieve it, that is no news
+        self._future.exception()  # a task may not be left to retrieve it
 
     async def outcome(self, *, finish: bool) -> Answer:
         """Return the answer, or raise the error.

@@ -35,7 +35,7 @@ class Site:
         self.name = name
         self.directory = directory
         self.temporaries: list[str] = []
-        #: Open until the end, so that nobody sweeps them.
+        #: Open until the end, so that they are not swept.
         self._open: list[disk.Open] = []
 
     def path(self, file: str = "") -> str:

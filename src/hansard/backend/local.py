@@ -96,7 +96,7 @@ class LocalBackend(Backend):
         self.caretaker = None
         self.finder = None
         self._ids: dict[str, str] = {}
-        #: Those that may have files open, which are kept although nobody refers to them.
+        #: Those that may have files open, which are kept without another reference.
         self._recent: set[LocalLog] = set()
         self._latest: LocalLog | None = None
         descriptors.use(self)

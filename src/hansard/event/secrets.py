@@ -447,7 +447,7 @@ SHAPES: Final = (
     ),
     Shape("OpenAI key", ("sk-",), _B + r"sk-(?!ecdsa|ssh)[A-Za-z0-9_-]{16,}", _is_openai),
     Shape(
-        # The id and, if it stands right behind, the secret.
+        # The id and, if it follows directly, the secret.
         "AWS key",
         ("akia", "asia", "abia", "acca", "a3t"),
         _B + r"(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{16}(?![A-Za-z0-9])"

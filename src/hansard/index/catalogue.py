@@ -55,7 +55,7 @@ Progress = Callable[[int, int], None]
 encode = msgspec.json.Encoder().encode
 decode_info = msgspec.json.Decoder(SessionInfo).decode
 
-#: How often a pass describes forks again because something was taken out of what they inherit meanwhile.
+#: How often a pass describes forks again because inherited events were redacted concurrently.
 _ROUNDS: Final = 3
 
 

@@ -150,7 +150,7 @@ _SCHEMA: Final = (
 class Connection(sqlite3.Connection):
     """A connection that no thread is using at the moment in which the process is forked.
 
-    SQLite has locks of its own for the whole process: a child in which a thread that is not there holds one
+    SQLite has separate locks for the whole process: a child in which a thread that is not there holds one
     would wait for it at its next call.
     """
 

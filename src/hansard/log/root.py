@@ -367,7 +367,7 @@ class Root:
         # Only tidying up: what is wrong with the trash shows when it is used.
         with contextlib.suppress(OSError):
             for name in list(disk.names(self._trash)):
-                # Whoever is at it as well: what is to be removed may be removed by two.
+                # Two processes may remove the same files.
                 if names.is_temporary(name):
                     with contextlib.suppress(OSError):
                         disk.remove_directory(self._trash, name)

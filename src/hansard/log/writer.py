@@ -137,7 +137,7 @@ class Writer:
         if handle.lock is not lock or directory is None:
             return None
         try:
-            # A lock on a deleted file keeps nobody out, and what is appended to one is lost (F-39).
+            # A lock on a deleted file excludes no process, and what is appended to one is lost (F-39).
             changed = disk.status_of(directory.descriptor).st_ctime_ns
             if changed != handle.settled and not self._in_place(lock, changed):
                 return None
@@ -581,7 +581,7 @@ class Writer:
         segment.durable = end
 
     def _check_kept(self, segment: Segment) -> None:
-        """Raise if what was synced has been removed since it was written: nobody would find it again."""
+        """Raise if what was synced has been removed since it was written: no reader would find it."""
         handle = self._handle
         with handle.mutex:
             try:

@@ -76,7 +76,7 @@ _SPEAKERS: Final = ("user", "assistant", "system")
 class Shape(Enum):
     """How a framework writes calls and results, and where a result must stand."""
 
-    #: A result is a message of its own, directly after the message that calls.
+    #: A result is a separate message, directly after the message that calls.
     CHAT = "chat"
     #: Call and result are items of their own, in this order.
     ITEM = "item"

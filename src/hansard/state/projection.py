@@ -26,7 +26,7 @@ class Known(NamedTuple):
 
     #: The fold of the control events: metadata, title, snapshots.
     state: State
-    #: What was taken out of the session, by itself or by those it was forked from.
+    #: What was redacted in the session, or in those it was forked from.
     redactions: Redactions
     #: Which parts of the log the model view shows.
     course: Course

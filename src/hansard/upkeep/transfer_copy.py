@@ -317,7 +317,7 @@ def _masked(log: Log, taken_out: Redactions, after: int, upto: int) -> Iterator[
 
 
 def _inherited(log: Log, upto: int) -> Iterator[Moved]:
-    """Yield all events that a fork shows, as those of a session by itself."""
+    """Yield all events that a fork shows, as those of an independent session."""
     for event, more, _ in share.given_away(log, upto, redact=False, alone=True):
         yield Moved(alone(event), more)
 

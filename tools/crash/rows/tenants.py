@@ -393,7 +393,7 @@ class Asked:
         """Ask both stores, each question of a new copy, and compare."""
         questions = public()[self.name]
         if not questions:
-            return Outcome(ok=False, label=self.label, detail="nobody asks this: add a question")
+            return Outcome(ok=False, label=self.label, detail="no question asks this: add one")
         wrong = []
         for number, question in enumerate(questions):
             much = list(STORES)[2 if self.name in REFUSED_FOR_FORKS else 1]

@@ -202,7 +202,7 @@ class PostgresLog(Log):
         wait: bool = True,
         dry_run: bool = False,
     ) -> CompactionResult:
-        # PostgreSQL compresses what is large by itself, and nothing compacts in the background.
+        # PostgreSQL compresses large rows automatically, and nothing compacts in the background.
         del level, wait
         if not dry_run:
             self._backend.check_writable()
