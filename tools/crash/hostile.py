@@ -2,9 +2,9 @@
 
 Above: `rows/hostile_files`.  Below: `specimen`, `nursery`; the public API and the command.
 
-An attacker who can write into a store's directory, or have it cloned, can put anything there: a pipe, a device, a
-link, a file of another store, a database that was crafted. Nothing outside of the store may change, nothing
-may hang or take all memory, and every answer is right or refused with a HansardError.
+An attacker who can write into a store's directory, or have it cloned, can put anything there: a pipe, a
+device, a link, a file of another store, a database that was crafted. Nothing outside of the store may
+change, nothing may hang or take all memory, and every answer is right or refused with a HansardError.
 """
 
 import atexit
