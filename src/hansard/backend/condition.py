@@ -1,4 +1,4 @@
-"""What a look at the files of a store has found: plain values, which judge nothing.
+"""What a look at the files of a store has found: plain values, without a judgment.
 
 Above: `examination`, `contract`, `upkeep.examination`, `index.condition`.  Below: nothing.
 """
@@ -9,13 +9,9 @@ import msgspec
 
 
 class HeldLock(msgspec.Struct, frozen=True):
-    """A lock that somebody holds.
+    """A lock file whose lock a process holds.
 
-    Attributes:
-        where: the lock file.
-        pid: the process that holds it.
-        command: its command line; empty where the system does not tell it.
-        stopped: it was stopped, and so lets go of nothing.
+    `command` is the program, empty where the system does not tell it. A `stopped` process releases nothing.
     """
 
     where: str
@@ -28,15 +24,15 @@ class Leftover(msgspec.Struct, frozen=True):
     """A file, or a part of one, that no event needs.
 
     Attributes:
-        what: "temporary" (a file that was being made), "staged" (a session that was being imported or
-            copied), "damaged" (what a repair has kept), or "discarded" (fragments of unfinished appends,
-            inside an active log).
+        what: "temporary" (a file that was being written), "staged" (a session that was being imported or
+            copied), "damaged" (kept by a repair), or "discarded" (fragments of unfinished appends, inside
+            an active log).
         where: the file.
         bytes: its size, or that of the fragments.
-        age: how many seconds ago it was last written.
-        pid: the process that created it, as numbered in its PID namespace; None for what a repair has kept.
+        age: seconds since it was last written.
+        pid: the process that created it, as numbered in its PID namespace; None if unknown.
         living: a process holds the lock on it, and is still writing it.
-        command: its command line, if it is at work on this machine.
+        command: the program of that process, if it runs on this machine.
         count: how many fragments there are; 1 for a file.
     """
 
@@ -50,39 +46,35 @@ class Leftover(msgspec.Struct, frozen=True):
     count: int = 1
 
 
+#: Others may read or write it; another user's; a symbolic link; not created by hansard; cannot be read.
+Odd = Literal["mode", "owner", "link", "foreign", "unreadable"]
+
+
 class Oddity(msgspec.Struct, frozen=True):
-    """Files that are not as hansard made them: the first few, and how many there are.
+    """Files that are not as hansard creates them, in one way: how many, and the first few."""
 
-    Attributes:
-        what: "mode" (others may read or write it), "owner" (another user's), "link" (a symbolic link),
-            "kind" (neither file nor directory, or one in the place of the other), "hard link" (it has a name
-            outside of the store), "foreign" (none of ours), "unreadable".
-        count: how many.
-        where: some of them.
-    """
-
-    what: Literal["mode", "owner", "link", "kind", "hard link", "foreign", "unreadable"]
+    what: Odd
     count: int
     where: list[str]
 
 
 class MarksFiles(msgspec.Struct, frozen=True):
-    """The marks of sessions that have changed since the index was last brought up to date."""
+    """The change markers: files that list the sessions that changed since the last index refresh."""
 
     epochs: int = 0
     bytes: int = 0
 
 
 class IndexFile(msgspec.Struct, frozen=True):
-    """The file of the index.
+    """The index.
 
     Attributes:
-        there: there is one.
-        bytes: its size, with what SQLite keeps beside it.
-        version: its version; 0 if it is none of ours.
+        there: it exists.
+        bytes: its size, with what SQLite keeps next to it.
+        version: its version; 0 if hansard did not create it.
         sessions: how many it knows.
         behind: of how many sessions it does not know the latest; the next listing reads these.
-        texts: it holds what was said, for `search`.
+        texts: it holds the texts of messages, for `search`.
         reason: why it cannot be used; empty if it can.
     """
 
@@ -96,16 +88,16 @@ class IndexFile(msgspec.Struct, frozen=True):
 
 
 class Home(msgspec.Struct, frozen=True):
-    """Where a store lives.
+    """Where a store is.
 
     Attributes:
         file_system: its kind, such as ext4; empty where the system does not tell.
         mounted: where it is mounted.
-        network: another machine, or a program, is behind it: its locks and syncs cannot be trusted.
+        network: it is remote, or a program: its locks and syncs cannot be trusted.
         volatile: it is empty after a restart of the machine.
-        writable: this user may make files there.
-        owner, user: whose the store is, and who looks.
-        free_bytes, free_files: what there is room for; None where there is no limit.
+        writable: this user may create files there.
+        owner, user: the owner of the store, and the user who runs this process.
+        free_bytes, free_files: what there is space for; None where there is no limit.
     """
 
     file_system: str = ""
@@ -120,17 +112,15 @@ class Home(msgspec.Struct, frozen=True):
 
 
 class DatabaseServer(msgspec.Struct, frozen=True):
-    """The server that a store lives on.
+    """The server of a store in PostgreSQL, with its settings as it spells them.
 
     Attributes:
-        version: as the server says it, such as `18.1`.
-        number: the same as a number, such as 180001.
+        version, number: its version, for people and for programs.
         tables: the version of the store's tables.
         schema: where they are.
-        bytes: what they take, the index included.
-        standby: it follows another one, and only reads.
-        fsync, full_page_writes, synchronous_commit, synchronous_standby_names: its settings, as it says them.
-        followers: standbys that are connected, each with what the server waits for before it acknowledges:
+        bytes: their size, with the index.
+        standby: it replicates another server, and is read-only.
+        followers: connected standbys, each with what the server waits for before it acknowledges:
             `async`, `potential`, `sync` or `quorum`; empty also where the role may not know.
     """
 
@@ -148,7 +138,15 @@ class DatabaseServer(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """The files of a store, and where they are. What lives in memory has none."""
+    """The files of a store, and where they are; a store in memory has none.
+
+    Attributes:
+        version: the version of the format, or of the server's tables.
+        index_path: the file of the index; empty if there is none.
+        index_bytes: its size, with what SQLite keeps next to it.
+        index_shared: a process may have it open: SQLite's own files are next to it.
+        server: the server that has the store instead of files.
+    """
 
     version: int = 1
     home: Home = Home()
@@ -156,10 +154,7 @@ class Condition(msgspec.Struct, frozen=True):
     leftovers: list[Leftover] = []
     oddities: list[Oddity] = []
     marks: MarksFiles = MarksFiles()
-    #: The file of the index, and the bytes that it takes with what is beside it; "" if there is none.
     index_path: str = ""
     index_bytes: int = 0
-    #: Somebody may have it open: there are files of SQLite's beside it.
     index_shared: bool = False
-    #: The server that has it instead; None for files.
     server: DatabaseServer | None = None

@@ -1,14 +1,13 @@
-"""Say how a store is: what there is, and what needs attention.
+"""Report the state of a store, and what needs attention: a dozen checks, each yields diagnostics.
 
 Above: `store`.  Below: `backend.contract`, `backend.condition`.
-A doctor looks and changes nothing. It opens no session further than to where its log ends: whether every byte
-is right is `verify`'s to say.
+The checks change nothing. Whether every byte of the sessions is right, `verify` reports.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
@@ -25,25 +24,25 @@ from hansard.backend.condition import (
 from hansard.backend.contract import Backend
 from hansard.errors import HansardError, SessionDeleted, SessionNotFound
 
-#: With less room than this, compaction may have none to write a segment anew.
+#: With less space, compaction may be unable to rewrite a segment.
 _FEW_BYTES: Final = 100 * 1024 * 1024
 _FEW_FILES: Final = 1_000
 
 #: The oldest PostgreSQL that the tests run on.
-_OLDEST_TRIED: Final = 16
+_OLDEST_TESTED: Final = 16
 
-#: So many sessions that cannot be read, or have an event of tomorrow, are named.
+#: Maximum number of unreadable sessions that get a diagnostic each.
 _NAMED: Final = 20
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """Something that a doctor says.
+    """Something that `doctor` reports.
 
     Attributes:
-        severity: "problem" needs attention; a "note" is only said.
-        code: what it is about, in a word for programs; it stays the same from version to version.
-        where: the file, directory or session; the first of them, if there are several.
-        reason: what is so.
+        severity: a "problem" needs attention; a "note" is information.
+        code: what it is about, for programs; it stays the same from version to version.
+        where: the file, directory or session; the first one, if there are several.
+        reason: what is the case.
         advice: what to do; empty if nothing need be done.
         count: how many there are.
     """
@@ -57,20 +56,20 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """How a store is.
+    """The state of a store.
 
     Attributes:
         where: the store.
         version: the version of its format.
         sessions, trash, cursors: how many there are.
-        durability: how its writers, of this opening, keep what they append.
-        home: where it lives.
-        locks: who holds locks now.
+        durability: the durability of appends, as this process has opened the store.
+        home: where the store is.
+        locks: the locks that are held now.
         leftovers: files that no event needs.
-        oddities: files that are not as hansard made them.
-        marks, index: what is kept beside the sessions.
-        remarks: what there is to say, problems first.
-        server: the server that it lives on; None if it is made of files.
+        oddities: files that are not as hansard creates them.
+        marks, index: what is derived from the sessions.
+        remarks: what the checks report, problems first.
+        server: the server of a store in PostgreSQL; None for files.
     """
 
     where: str
@@ -97,48 +96,47 @@ class Examination(msgspec.Struct, frozen=True):
 def examine(
     backend: Backend, look_at_index: Callable[[Backend, Condition], IndexFile]
 ) -> Examination:
-    """Look at a store. `look_at_index` is given in, because the index is above."""
-    condition = backend.condition()
-    index = look_at_index(backend, condition)
+    """Run all checks. `look_at_index` is a parameter, because the index is a layer above."""
+    status, where = backend.condition(), backend.where
+    index = look_at_index(backend, status)
     ids = sorted(backend.ids())
     remarks = [
-        *_sessions(backend, ids),
-        *_home(condition.home, backend.where),
-        *_locks(condition.locks),
-        *(remark for oddity in condition.oddities for remark in _odd(oddity)),
-        *_leftovers(condition.leftovers),
-        *_server(condition.server, backend.where),
+        *_check_sessions(backend, ids),
+        *_check_file_system(status.home),
+        *_check_access(status.home, where),
+        *_check_space(status.home, where),
+        *_check_locks(status.locks),
+        *_check_files(status.oddities),
+        *_check_leftovers(status.leftovers),
+        *_check_index(index, status.index_path),
     ]
-    if index.reason:
-        remarks.append(Remark("note", "index-unusable", condition.index_path, index.reason))
+    if status.server is not None:
+        remarks += _check_durability(status.server, where)
+        remarks += _check_replication(status.server, where)
+        remarks += _check_version(status.server, where)
     return Examination(
-        where=backend.where,
-        version=condition.version,
+        where=where,
+        version=status.version,
         sessions=len(ids),
         trash=sum(1 for _ in backend.trash()),
         cursors=len(backend.cursors()),
         durability=backend.durability,
-        home=condition.home,
-        locks=condition.locks,
-        leftovers=condition.leftovers,
-        oddities=condition.oddities,
-        marks=condition.marks,
+        home=status.home,
+        locks=status.locks,
+        leftovers=status.leftovers,
+        oddities=status.oddities,
+        marks=status.marks,
         index=index,
         remarks=sorted(remarks, key=lambda remark: remark.severity != "problem"),
-        server=condition.server,
+        server=status.server,
     )
 
 
-class _Late(NamedTuple):
-    session: str
-    stamp: str
-
-
-def _sessions(backend: Backend, ids: list[str]) -> Iterator[Remark]:
-    """Look at where each session ends: whether that can be read, and is not in the future."""
-    unreadable: list[tuple[str, str]] = []
+def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Remark]:
+    """Check the end of each log: it can be read, appends are allowed, and its time has come."""
+    unreadable: dict[str, str] = {}
     failed: list[str] = []
-    late: list[_Late] = []
+    late: dict[str, str] = {}
     for session_id in ids:
         try:
             log = backend.log(session_id)
@@ -148,221 +146,142 @@ def _sessions(backend: Backend, ids: list[str]) -> Iterator[Remark]:
         except (SessionDeleted, SessionNotFound):
             continue  # deleted since it was listed
         except HansardError as error:
-            backend.check_open()  # a closed store says so, and not that all of it cannot be read
-            unreadable.append((session_id, str(error)))
+            backend.check_open()  # of a closed store, sessions are not called unreadable
+            unreadable[session_id] = str(error)
             continue
-        # Asked for each time: the event may be younger than the examination.
-        if head is not None and head.updated > _now():
-            late.append(_Late(session_id, head.updated))
-    for session_id, reason in unreadable[:_NAMED]:
-        yield Remark(
-            "problem",
-            "unreadable-session",
-            session_id,
-            reason,
-            "`hansard verify` says more, and `hansard repair` saves what is whole",
-        )
-    more = len(unreadable) - _NAMED
-    if more > 0:
+        # The time now, and not that of the start: the event may be younger than that.
+        now = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        if head is not None and head.updated > now:
+            late[session_id] = head.updated
+    advice = "`hansard verify` says more, and `hansard repair` saves what is valid"
+    for session_id in [*unreadable][:_NAMED]:
+        yield Remark("problem", "unreadable-session", session_id, unreadable[session_id], advice)
+    if more := [*unreadable][_NAMED:]:
         reason = "these cannot be read either"
-        yield Remark("problem", "unreadable-session", unreadable[_NAMED][0], reason, "", more)
+        yield Remark("problem", "unreadable-session", more[0], reason, "", len(more))
     if failed:
-        yield Remark(
-            "problem",
-            "failed-sync",
-            failed[0],
-            "a sync to the disk has failed: nothing can be appended until every byte was checked",
-            "look after the disk, then `hansard verify --reopen`",
-            len(failed),
-        )
+        reason = "a sync to the disk has failed: appends are refused until every byte is verified"
+        advice = "check the disk, then run `hansard verify --reopen`"
+        yield Remark("problem", "failed-sync", failed[0], reason, advice, len(failed))
     if late:
-        latest = max(late, key=lambda one: one.stamp)
-        yield Remark(
-            "problem",
-            "future-event",
-            latest.session,
-            f"its last event is of {latest.stamp}, which is yet to come",
-            "set the clock; the order of events is right all the same, and listings by time are not",
-            len(late),
-        )
+        last = max(late, key=late.__getitem__)
+        reason = f"its last event has the time {late[last]}, which is in the future"
+        advice = "set the clock; the order of events is right, but listings by time are not"
+        yield Remark("problem", "future-event", last, reason, advice, len(late))
 
 
-def _now() -> str:
-    return datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _home(home: Home, where: str) -> Iterator[Remark]:
+def _check_file_system(home: Home) -> Iterator[Remark]:
     if home.network:
-        yield Remark(
-            "problem",
-            "network-file-system",
-            home.mounted,
-            f"the store is on {home.file_system}, whose locks and syncs cannot be trusted",
-            "move it to a disk of the machine that writes it: docs/guarantees.md",
-        )
+        reason = f"the store is on {home.file_system}, whose locks and syncs cannot be trusted"
+        advice = "move it to a local disk of the machine that writes it"
+        yield Remark("problem", "network-file-system", home.mounted, reason, advice)
     if home.volatile:
-        reason = f"the store is on {home.file_system}: it is gone when the machine stops"
+        reason = f"the store is on {home.file_system}, which is empty after a restart"
         yield Remark("note", "volatile-file-system", home.mounted, reason)
+
+
+def _check_access(home: Home, where: str) -> Iterator[Remark]:
     if not home.writable:
         yield Remark("note", "not-writable", where, "this user cannot write to the store")
     elif home.owner != home.user:
-        reason = f"the store is user {home.owner}'s, and this is user {home.user}"
-        advice = "what is written now will be this user's; run hansard as the owner"
+        reason = f"user {home.owner} owns the store, and this process runs as user {home.user}"
+        advice = "run hansard as the owner: this user will own the files that it creates"
         yield Remark("note", "other-user", where, reason, advice)
+
+
+def _check_space(home: Home, where: str) -> Iterator[Remark]:
     if home.free_bytes is not None and home.free_bytes < _FEW_BYTES:
         reason = f"only {home.free_bytes:,} bytes are free"
-        advice = "make room: appends fail when there is none, and lose nothing"
+        advice = "free some space: on a full disk appends fail, and lose nothing"
         yield Remark("problem", "low-space", where, reason, advice)
     if home.free_files is not None and home.free_files < _FEW_FILES:
-        reason = f"only {home.free_files:,} more files can be made on this file system"
-        yield Remark("problem", "few-inodes", where, reason, "make room, or move the store")
+        reason = f"only {home.free_files:,} more files can be created on this file system"
+        yield Remark("problem", "few-inodes", where, reason, "remove files, or move the store")
 
 
-def _server(server: DatabaseServer | None, where: str) -> Iterator[Remark]:
-    """Say which settings of a server would lose what it has acknowledged."""
-    if server is None:
-        return
-    if server.fsync != "on":
-        yield Remark(
-            "problem",
-            "fsync-off",
-            where,
-            "the server does not sync (fsync = off): a crash of its machine loses or ruins everything",
-            "set fsync = on; all that was written while it was off is in doubt until the next checkpoint",
-        )
-    if server.full_page_writes != "on":
-        yield Remark(
-            "problem",
-            "full-page-writes-off",
-            where,
-            "the server writes no whole pages (full_page_writes = off): a power cut may leave half of one",
-            "set full_page_writes = on, unless its file system is known to write pages whole",
-        )
-    if server.synchronous_commit == "off":
-        yield Remark(
-            "note",
-            "synchronous-commit-off",
-            where,
-            "the server acknowledges before it syncs (synchronous_commit = off); hansard's own appends ask "
-            "for more, and are durable",
-            "whatever else writes to this database may lose the last moments",
-        )
-    waits = server.synchronous_commit not in {"off", "local"}
-    if server.standby:
-        yield Remark("note", "standby", where, "this server is a standby, and only reads")
-    elif server.synchronous_standby_names and not waits:
-        yield Remark(
-            "problem",
-            "standby-not-waited-for",
-            where,
-            f"synchronous_standby_names = {server.synchronous_standby_names!r}, but with "
-            f"synchronous_commit = {server.synchronous_commit} nobody waits for them",
-            "set synchronous_commit = on",
-        )
-    elif server.synchronous_standby_names:
-        reason = (
-            f"appends wait for synchronous_standby_names = {server.synchronous_standby_names!r}"
-        )
-        yield Remark("note", "synchronous-standby", where, reason)
-    else:
-        yield Remark(
-            "note",
-            "no-synchronous-standby",
-            where,
-            "synchronous_standby_names is empty: a failover may lose the last acknowledged appends",
-            "name a standby, if the loss of the server itself is to lose nothing",
-        )
-    if server.number // 10_000 < _OLDEST_TRIED:
-        reason = f"PostgreSQL {server.version} was not tried with hansard; {_OLDEST_TRIED} and later were"
-        yield Remark("note", "old-server", where, reason)
-
-
-def _locks(locks: list[HeldLock]) -> Iterator[Remark]:
+def _check_locks(locks: list[HeldLock]) -> Iterator[Remark]:
     for lock in locks:
         if lock.stopped:
-            yield Remark(
-                "problem",
-                "stopped-holder",
-                lock.where,
-                f"held by process {lock.pid} ({lock.command}), which was stopped",
-                f"let it go on (kill -CONT {lock.pid}), or end it: nobody else can write there",
-            )
+            reason = f"held by process {lock.pid} ({lock.command}), which is stopped"
+            advice = f"continue it (kill -CONT {lock.pid}), or end it: no one else can write there"
+            yield Remark("problem", "stopped-holder", lock.where, reason, advice)
 
 
-#: Code, what is so and what to do, by what is odd about a file.
+#: Code, reason and advice, by what is odd about a file.
 _ODD: Final = {
     "mode": (
         "loose-mode",
-        "other users may read or change what is there",
-        "if that is not intended, its owner can revoke it: chmod -R go= STORE",
+        "other users may read or change it",
+        "to revoke that: chmod -R go= STORE",
     ),
-    "owner": (
-        "other-owner",
-        "another user's than the store",
-        "give it to the owner of the store: chown",
-    ),
-    "link": (
-        "symbolic-link",
-        "a symbolic link, which hansard did not make and does not follow",
-        "put what it leads to in its place, or remove it",
-    ),
-    "kind": (
-        "wrong-kind",
-        "neither the file nor the directory that should be there",
-        "find out who put it there, and move it away",
-    ),
-    "hard link": (
-        "hard-link",
-        "it has another name outside of its directory, where every append appears too",
-        "replace the copy that was made with hard links by a real one",
-    ),
-    "foreign": ("foreign-file", "not a file of hansard's", "it is left alone"),
-    "unreadable": (
-        "unreadable",
-        "it cannot be looked into",
-        "ask its owner for access, or run hansard as that user",
-    ),
+    "owner": ("other-owner", "not the store's owner owns it", "change its owner: chown"),
+    "link": ("symbolic-link", "a symbolic link, which hansard does not follow", "remove it"),
+    "foreign": ("foreign-file", "hansard did not create it", "it is left alone"),
+    "unreadable": ("unreadable", "it cannot be read", "run hansard as its owner"),
 }
 
 
-def _odd(oddity: Oddity) -> Iterator[Remark]:
-    code, reason, advice = _ODD[oddity.what]
-    severity: Literal["problem", "note"] = "note" if oddity.what == "foreign" else "problem"
-    yield Remark(severity, code, oddity.where[0], reason, advice, oddity.count)
+def _check_files(oddities: list[Oddity]) -> Iterator[Remark]:
+    for odd in oddities:
+        code, reason, advice = _ODD[odd.what]
+        severity: Literal["problem", "note"] = "note" if odd.what == "foreign" else "problem"
+        yield Remark(severity, code, odd.where[0], reason, advice, odd.count)
 
 
-def _leftovers(leftovers: list[Leftover]) -> Iterator[Remark]:
-    kept = [one for one in leftovers if one.what == "damaged"]
-    if kept:
-        size = sum(one.bytes for one in kept)
-        yield Remark(
-            "note",
-            "kept-damage",
-            kept[0].where,
-            f"a repair has kept damaged bytes, {size:,} in all",
-            "remove them when nobody needs them any more",
-            len(kept),
-        )
-    torn = [one for one in leftovers if one.what == "discarded"]
-    if torn:
-        size = sum(one.bytes for one in torn)
-        yield Remark(
-            "note",
-            "discarded-fragment",
-            torn[0].where,
-            f"crashes have left fragments of unfinished appends, {size:,} bytes in all",
-            "none of them was acknowledged, and readers skip them; `hansard verify` lists them",
-            sum(one.count for one in torn),
-        )
-    files = {"temporary", "staged"}
-    dead = [one for one in leftovers if one.what in files and not one.living]
-    if dead:
-        size = sum(one.bytes for one in dead)
-        yield Remark(
-            "note",
-            "leftover",
-            dead[0].where,
-            f"left by a process that died, {size:,} bytes in all",
-            "the next one who writes there sweeps it up",
-            len(dead),
-        )
+def _check_leftovers(leftovers: list[Leftover]) -> Iterator[Remark]:
+    for code, kinds, reason, advice in (
+        ("kept-damage", {"damaged"}, "repairs have kept damaged files",
+         "remove them when no one needs them any more"),
+        ("discarded-fragment", {"discarded"}, "crashes have left fragments of unfinished appends",
+         "none was acknowledged, and readers skip them; `hansard verify` lists them"),
+        ("leftover", {"temporary", "staged"}, "left by a process that has died",
+         "the next process that writes there removes it"),
+    ):  # fmt: skip
+        found = [one for one in leftovers if one.what in kinds and not one.living]
+        if found:
+            size, count = sum(one.bytes for one in found), sum(one.count for one in found)
+            said = f"{reason}, {size:,} bytes in all"
+            yield Remark("note", code, found[0].where, said, advice, count)
+
+
+def _check_index(index: IndexFile, path: str) -> Iterator[Remark]:
+    if index.reason:
+        yield Remark("note", "index-unusable", path, index.reason)
+
+
+def _check_durability(server: DatabaseServer, where: str) -> Iterator[Remark]:
+    """Check the settings with which a server loses what it has acknowledged."""
+    if server.fsync != "on":
+        reason = "fsync = off: a crash of the server's machine loses or damages everything"
+        advice = "set fsync = on; what was written before is durable after the next checkpoint"
+        yield Remark("problem", "fsync-off", where, reason, advice)
+    if server.full_page_writes != "on":
+        reason = "full_page_writes = off: a power cut may leave half of a page"
+        advice = "set full_page_writes = on, unless its file system writes whole pages"
+        yield Remark("problem", "full-page-writes-off", where, reason, advice)
+    if server.synchronous_commit == "off":
+        reason = "synchronous_commit = off; hansard's own appends override it, and are durable"
+        advice = "other programs that write to this database may lose the last moments"
+        yield Remark("note", "synchronous-commit-off", where, reason, advice)
+
+
+def _check_replication(server: DatabaseServer, where: str) -> Iterator[Remark]:
+    standbys = f"synchronous_standby_names = {server.synchronous_standby_names!r}"
+    if server.standby:
+        yield Remark("note", "standby", where, "this server is a standby, and read-only")
+    elif not server.synchronous_standby_names:
+        reason = "synchronous_standby_names is empty: a failover may lose the last appends"
+        advice = "name a standby, if the loss of the server must lose nothing"
+        yield Remark("note", "no-synchronous-standby", where, reason, advice)
+    elif server.synchronous_commit in {"off", "local"}:
+        reason = f"{standbys}, but synchronous_commit = {server.synchronous_commit} does not wait"
+        advice = "set synchronous_commit = on"
+        yield Remark("problem", "standby-not-waited-for", where, reason, advice)
+    else:
+        yield Remark("note", "synchronous-standby", where, f"appends wait for {standbys}")
+
+
+def _check_version(server: DatabaseServer, where: str) -> Iterator[Remark]:
+    if server.number // 10_000 < _OLDEST_TESTED:
+        reason = f"PostgreSQL {server.version} is not tested; {_OLDEST_TESTED} and later are"
+        yield Remark("note", "old-server", where, reason)
