@@ -67,7 +67,7 @@ def test_a_command_loads_no_other_and_no_rich(store: Path) -> None:
         timeout=PATIENCE,
         check=True,
     )
-    assert done.stdout.splitlines()[-1] == "['hansard.cli.commands.snapshot']"
+    assert done.stdout.splitlines()[-1] == "['hansard.cli.commands.edit']"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

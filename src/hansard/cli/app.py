@@ -20,7 +20,7 @@ class Entry(NamedTuple):
     section: str
     #: Its first line of help. Here too, so that `hansard --help` need not load every command.
     help: str
-    #: Its module in `commands`, if that cannot have the command's name.
+    #: Its module in `commands`, if that has another name than the command.
     module: str = ""
 
 
@@ -36,12 +36,14 @@ COMMANDS: Final = {
     "stats": Entry("Look", "Say what a store adds up to: sizes, growth, usage of models."),
     "dump": Entry("Look", "Print the physical records of a session, with their offsets."),
     "add": Entry("Change", "Append a message, several from a file, or an event of your own."),
-    "fork": Entry("Change", "Begin another session where one is, or was."),
-    "snapshot": Entry("Change", "Give the place where a session is a label, to come back to."),
-    "revert": Entry("Change", "Let the model view go back to a seq or a snapshot."),
-    "redact": Entry("Change", "Take messages out of every view, for good."),
-    "rm": Entry("Change", "Move sessions to the trash."),
-    "restore": Entry("Change", "Bring sessions back from the trash."),
+    "fork": Entry("Change", "Begin another session where one is, or was.", "edit"),
+    "snapshot": Entry(
+        "Change", "Give the place where a session is a label, to come back to.", "edit"
+    ),
+    "revert": Entry("Change", "Let the model view go back to a seq or a snapshot.", "edit"),
+    "redact": Entry("Change", "Take messages out of every view, for good.", "edit"),
+    "rm": Entry("Change", "Move sessions to the trash.", "edit"),
+    "restore": Entry("Change", "Bring sessions back from the trash.", "edit"),
     "prune": Entry("Change", "Move sessions in which nothing happened for long to the trash."),
     "compact": Entry("Mend", "Make sessions small, and remove the bytes of what was redacted."),
     "verify": Entry("Mend", "Check every byte of sessions, and report what is wrong."),
@@ -98,9 +100,8 @@ class App(click.Group):
 def load(name: str) -> click.Command:
     """Import the module of a command, and return the command."""
     module = importlib.import_module(f"hansard.cli.commands.{COMMANDS[name].module or name}")
-    found = module.command
-    assert isinstance(found, click.Command)
-    return found
+    members = vars(module).values()
+    return next(one for one in members if isinstance(one, click.Command) and one.name == name)
 
 
 @click.group(

@@ -74,7 +74,9 @@ class Screen:
     # -- for programs ---------------------------------------------------------------------------
 
     def document(self, value: object) -> None:
-        """Print the one JSON document of a command, indented if a person looks at it."""
+        """With --json, print the one document of a command, indented if a person looks at it."""
+        if not self.json:
+            return
         import msgspec
 
         raw = msgspec.json.encode(value)
