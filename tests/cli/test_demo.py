@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hansard as library
-from hansard.cli.demonstration import EACH, WRITERS
+from hansard.cli.commands.demo import EACH, WRITERS
 from tests.cli.running import hansard
 
 

@@ -1,8 +1,35 @@
-"""`hansard demo`: show what hansard does, step by step, on a real store."""
+"""`hansard demo`: writers at once, kills, forks, reverts, damage and compaction, on a real store.
+
+Each scene says what it does, does it, and tells what came out; the figures are also returned. Nothing is
+staged: the processes are real, and so are the kills. `python -m hansard.cli.commands.demo` is one of them.
+"""
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
+import hansard
 from hansard.cli.command import Call, define
+from hansard.cli.screen import Screen, many, size
+from hansard.cli.telling import Teller
+
+WRITERS: Final = 8
+EACH: Final = 200
+
+#: So long the processes of a scene are waited for.
+_PATIENCE: Final = 60.0
+
+Figures = dict[str, Any]
 
 
 @define(
@@ -18,21 +45,13 @@ def command(call: Call, folder: str | None) -> None:
 
     With --json: one document, with the figures.
     """
-    import shlex
-    import shutil
-    import sys
-    import tempfile
-    from pathlib import Path
-
-    from hansard.cli.demonstration import play
-
     wanted = folder or (call.store if call.named else None)
     if wanted is not None and "://" in wanted:
         raise click.UsageError("the demonstration damages files, so it needs a folder and no URL")
     store = Path(wanted or Path(tempfile.mkdtemp(prefix="hansard-demo-")) / "store")
     if store.exists() and any(store.iterdir()):
         raise click.UsageError(f"{store} is not empty; give a new folder")
-    figures = play(store, call.screen)
+    figures = _play(store, call.screen)
     if call.screen.json:
         call.screen.document(figures)
         return
@@ -58,3 +77,305 @@ def command(call: Call, folder: str | None) -> None:
         "compact --all --dry-run",
     ):
         screen.line(f"{program} {words}", indent=4)
+
+
+class _Stage:
+    """Where the scenes are played: a store that was empty, and a screen."""
+
+    def __init__(self, folder: Path, screen: Screen) -> None:
+        self.folder = folder
+        self.screen = screen
+
+    def scene(self, title: str) -> None:
+        """Begin a scene."""
+        self.screen.line()
+        self.screen.line((f"— {title}", "bold"))
+
+    def say(self, text: str) -> None:
+        """Tell what came out."""
+        self.screen.line(text, indent=2)
+        self.screen.flush()
+
+    def log_of(self, name: str) -> Path:
+        """Return the active segment of a session."""
+        return self.folder / "sessions" / name / "log.jsonl"
+
+    def bytes(self) -> int:
+        """Return what the whole store takes."""
+        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+
+
+def _play(folder: Path, screen: Screen) -> Figures:
+    """Play all scenes; return their figures."""
+    stage = _Stage(folder, screen)
+    begun = time.perf_counter()
+    figures: Figures = {"store": str(folder)}
+    for scene in (
+        _conversation,
+        _writers_at_once,
+        _retries,
+        _interrupted_answer,
+        _another_way,
+        _torn_log,
+        _damage,
+        _compaction,
+        _verify,
+        _replay,
+    ):
+        figures |= scene(stage)
+    figures["seconds"] = round(time.perf_counter() - begun, 1)
+    return figures
+
+
+def _conversation(stage: _Stage) -> Figures:
+    stage.scene("A conversation: each message is one line, synced before the call returns")
+    with hansard.open(stage.folder) as store:
+        session = store.create("support/42", metadata={"title": "Refund", "user": "u7"})
+        session.add_message({"role": "user", "content": "Where is my refund?"})
+        event = session.add_message({"role": "assistant", "content": "Let me look."})
+        stage.say(f"the answer is event {event.seq}, written at {event.stamp}")
+        stage.say(f"messages: {session.messages()}")
+    return {}
+
+
+def _writers_at_once(stage: _Stage) -> Figures:
+    stage.scene(
+        f"{WRITERS} processes append {EACH} messages each to one session; one is killed with -9"
+    )
+    begun = time.perf_counter()
+    told = _let_them_write(stage.folder)
+    took = time.perf_counter() - begun
+    with hansard.open(stage.folder, read_only=True) as store:
+        session = store.session("meeting")
+        seen: dict[int, list[int]] = {}
+        for message in session.messages():
+            seen.setdefault(message["writer"], []).append(message["number"])
+        kept = all(
+            seen[number] == list(range(len(seen[number]))) and len(seen[number]) >= count
+            for number, count in told.items()
+        )
+        stage.say(f"acknowledged: {sum(told.values()):,}, stored: {session.seq:,}, in {took:.1f} s")
+        stage.say(f"the killed writer was told of {told[0]}; {len(seen[0])} are there")
+        stage.say(f"nothing acknowledged lost, nothing twice, each writer's order kept: {kept}")
+        stored = session.seq
+    if not kept:
+        raise hansard.HansardError(
+            f"hansard lost something in {stage.folder}: please keep it, and report this"
+        )
+    return {"writers": WRITERS, "acknowledged": sum(told.values()), "stored": stored}
+
+
+def _let_them_write(folder: Path) -> dict[int, int]:
+    """Let the writers write; return how many messages each was told are safe."""
+    processes = [_start("writer", folder, str(number)) for number in range(WRITERS)]
+    told: dict[int, int] = {}
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.readline()  # ready
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        victim = processes[0]
+        assert victim.stdout is not None
+        # The victim says how many were acknowledged, line by line; after a quarter it dies.
+        for line in victim.stdout:
+            told[0] = int(line)
+            if told[0] == EACH // 4:
+                os.kill(victim.pid, signal.SIGKILL)
+        for number, process in enumerate(processes[1:], 1):
+            output, _ = process.communicate(timeout=_PATIENCE)
+            told[number] = int(output.split()[-1])
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.communicate()
+    return told
+
+
+def _start(role: str, folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - this very module
+        [sys.executable, "-m", __name__, role, str(folder), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _write(folder: str, number: int) -> None:
+    """Be one of the writers."""
+    with hansard.open(folder, durability="os") as store:
+        session = store.session("meeting")
+        print("ready", flush=True)  # noqa: T201 - to the process that waits
+        sys.stdin.readline()
+        for place in range(EACH):
+            session.add_message({"role": "user", "writer": number, "number": place})
+            print(place + 1, flush=True)  # noqa: T201 - likewise
+
+
+def _retries(stage: _Stage) -> Figures:
+    stage.scene("A retry with the same key is one event; an unexpected seq is refused")
+    with hansard.open(stage.folder) as store:
+        session = store.session("support/42")
+        turn = [{"role": "user", "content": "Thanks."}, {"role": "assistant", "content": "Bye."}]
+        first = session.add_messages(turn, key="turn-2")
+        again = session.add_messages(turn, key="turn-2")
+        stage.say(f"first call: events {[e.seq for e in first]}, retry: {[e.seq for e in again]}")
+        try:
+            session.add_message({"role": "user", "content": "stale"}, expected_seq=3)
+        except hansard.SeqConflict as error:
+            stage.say(f"{type(error).__name__}: {error}")
+    return {}
+
+
+def _interrupted_answer(stage: _Stage) -> Figures:
+    stage.scene("A process is killed with -9 while it streams an answer: what it had said is there")
+    speaker = _start("speaker", stage.folder)
+    try:
+        assert speaker.stdout is not None
+        speaker.stdout.readline()  # it has said four words, and goes on
+    finally:
+        speaker.kill()
+        speaker.communicate()
+    with hansard.open(stage.folder) as store:
+        session = store.session("support/42")
+        message = session.messages()[-1]
+        message["content"] = message["content"][:40] + " …"
+        stage.say(f"the next process sees {message}")
+        session.revert("before the answer")
+        stage.say(f"reverted: the last message is {session.messages()[-1]}")
+        session.add_message({"role": "assistant", "content": "It was sent **on Monday**."})
+    return {}
+
+
+def _speak(folder: str) -> None:
+    """Be the process that is killed."""
+    with hansard.open(folder) as store:
+        session = store.session("support/42")
+        session.add_message({"role": "user", "content": "So where is it?"})
+        session.snapshot("before the answer")
+        with session.stream(role="assistant") as answer:
+            for place in range(100_000):
+                answer.write(f"word {place} ")
+                if place == 3:  # noqa: PLR2004 - four words
+                    print("speaking", flush=True)  # noqa: T201 - to the process that waits
+
+
+def _another_way(stage: _Stage) -> Figures:
+    stage.scene("A fork is one event, whatever the length; what it inherits is read where it is")
+    with hansard.open(stage.folder) as store:
+        session = store.session("meeting")
+        fork = session.fork("meeting-again", at=100)
+        fork.add_message({"role": "user", "content": "Let us begin again."})
+        took = stage.log_of(fork.id).stat().st_size
+        parent, child = len(session.messages()), len(fork.messages())
+        stage.say(
+            f"{parent:,} messages in the parent, {child} in the fork, which takes {took} bytes"
+        )
+    return {"fork_bytes": took}
+
+
+def _torn_log(stage: _Stage) -> Figures:
+    stage.scene("A crash leaves half a line: readers pass over it, the next append ends it")
+    path = stage.log_of("meeting")
+    before = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(b'{"seq":99999,"time":"2026-11-16T00:0')
+    with hansard.open(stage.folder) as store:
+        session = store.session("meeting")
+        stage.say(f"{len(session.messages()):,} messages are there as before")
+        session.add_message({"role": "user", "writer": -1, "number": 0})
+        for line in path.read_bytes()[before:].decode().splitlines():
+            stage.say(f"  {line[:110]}")
+    return {}
+
+
+def _damage(stage: _Stage) -> Figures:
+    stage.scene("One flipped bit inside a log is found, and overwritten by nobody")
+    path = stage.log_of("meeting")
+    original = path.read_bytes()
+    flipped = bytearray(original)
+    flipped[len(flipped) // 2] ^= 1
+    path.write_bytes(flipped)
+    try:
+        with hansard.open(stage.folder) as store:
+            try:
+                store.session("meeting").messages()
+            except hansard.Damaged as error:
+                stage.say(f"Damaged: …/{path.name}: byte {error.offset}: {error.reason}")
+            reports = store.verify().sessions
+            hurt = [report.session for report in reports if not report.ok]
+            stage.say(f"{many(len(reports), 'session')} verified; damaged: {', '.join(hurt)}")
+    finally:
+        path.write_bytes(original)
+    stage.say("(the bit was flipped back)")
+    return {}
+
+
+def _compaction(stage: _Stage) -> Figures:
+    stage.scene("Compaction: logs are compressed, and what was redacted is gone from the disk")
+    with hansard.open(stage.folder) as store:
+        session = store.session("meeting")
+        secret = session.add_message({"role": "user", "content": "the password is swordfish"})
+        session.redact(secret.seq, reason="said by mistake")
+        messages = session.messages()
+        before = stage.bytes()
+        begun = time.perf_counter()
+        report = store.compact()
+        took = time.perf_counter() - begun
+        after = stage.bytes()
+        same = session.messages() == messages
+        there = any(
+            b"swordfish" in _unpacked(file) for file in stage.folder.rglob("*") if file.is_file()
+        )
+    compacted = f"{many(report.sessions, 'session')} compacted in {took:.2f} s"
+    stage.say(f"{compacted}: {size(before)} before, {size(after)} after")
+    stage.say(f"every message is what it was: {same}")
+    stage.say(f"“swordfish” is in a file of the store: {there}")
+    return {"bytes_before": before, "bytes_after": after, "secret_left": there}
+
+
+def _unpacked(file: Path) -> bytes:
+    """Return what a file holds, unpacked."""
+    data = file.read_bytes()
+    if file.suffix != ".zst":
+        return data
+    import zstandard
+
+    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+        return bytes(reader.read())
+
+
+def _verify(stage: _Stage) -> Figures:
+    stage.scene("Verify: every byte of every session is checked")
+    with hansard.open(stage.folder, read_only=True) as store:
+        rows = [
+            [info.id, info.title or "", f"{info.seq:,}", size(info.bytes)]
+            for info in store.sessions().items
+        ]
+        report = store.verify()
+    stage.screen.table(["session", "title", "events", "size"], rows, numbers="events size")
+    verdict = "all whole" if report.ok else "DAMAGED"
+    stage.say(f"{many(len(rows), 'session')}, {verdict}")
+    return {"ok": report.ok, "sessions": len(rows)}
+
+
+def _replay(stage: _Stage) -> Figures:
+    stage.scene("Replay: what happened in support/42, as it came; the reverted answer is there too")
+    with hansard.open(stage.folder, read_only=True) as store:
+        teller = Teller(stage.screen)
+        events = list(store.session("support/42").events())
+        shown = [event for event in events if event.kind != "message.part"]
+        for event in shown:
+            teller.event(event)
+    stage.say(f"and {many(len(events) - len(shown), 'part')} of the answer that was cut short")
+    return {"events": len(events)}
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "writer":
+        _write(sys.argv[2], int(sys.argv[3]))
+    else:
+        _speak(sys.argv[2])

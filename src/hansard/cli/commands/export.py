@@ -1,13 +1,16 @@
 """`hansard export`: write sessions out."""
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import click
 
-from hansard.cli import files, stores
+from hansard.cli import stores
 from hansard.cli.command import Call, define
 from hansard.cli.screen import Progress, many, size
 
@@ -23,6 +26,9 @@ _ENDINGS: Final = {
     "codex": "jsonl",
     "openai-items": "json",
 }
+
+#: A name of more bytes would not fit on every file system, with what is added to it while it is written.
+_LONGEST: Final = 180
 
 
 @define(
@@ -88,18 +94,18 @@ def command(
             return None
         place = Path(output)
         paths = [
-            place / files.name_of(session.id, ending) if _is_folder(output, session_ids) else place
+            place / _name_of(session.id, ending) if _is_folder(output, session_ids) else place
             for session in sessions
         ]
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             # All are looked at before one is written.
-            files.refuse_existing(path, force=force)
+            _refuse_existing(path, force=force)
         with call.screen.progress("exporting", unit="events") as progress:
             for session, path in zip(sessions, paths, strict=True):
                 progress.label(session.id)
                 pieces = _counted(session, progress, _exported(session, options))
-                count = files.write(path, pieces, force=force)
+                count = _write(path, pieces, force=force)
                 written.append({"session": session.id, "file": str(path), "bytes": count})
     _show(call, written, unredacted=unredacted)
     return None
@@ -160,3 +166,59 @@ def _show(call: Call, written: list[dict[str, object]], *, unredacted: bool) -> 
         call.screen.line(f"{one['file']}: {size(number)}")
     if unredacted:
         call.screen.note(f"{many(len(written), 'file')} may hold credentials: --unredacted")
+
+
+# -- files that are there whole, or not at all --------------------------------------------------
+
+
+def _write(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
+    """Write pieces to a file, and return how many bytes they were.
+
+    Under another name first: who looks at the file sees all of it. Like the store, it is its owner's alone.
+    """
+    _refuse_existing(path, force=force)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    written = 0
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb", 1024 * 1024) as file:
+            for piece in pieces:
+                written += file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        if force:
+            temporary.replace(path)
+        else:
+            # A link, and not a rename: what came to have the name meanwhile stays.
+            path.hardlink_to(temporary)
+    except FileExistsError:
+        raise _exists(path) from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+    return written
+
+
+def _refuse_existing(path: Path, *, force: bool) -> None:
+    """Raise if a file would be overwritten, or if there is a directory."""
+    if path.is_dir():
+        raise IsADirectoryError(21, "is a directory; name a file in it", str(path))
+    if path.exists() and not force:
+        raise _exists(path)
+
+
+def _exists(path: Path) -> click.ClickException:
+    return click.ClickException(f"{path}: exists already; --force overwrites it")
+
+
+def _name_of(session_id: str, ending: str) -> str:
+    """Return a file name for a session: another one for every id."""
+    plain = quote(session_id, safe="")
+    if plain.startswith("."):
+        plain = f"%2E{plain[1:]}"
+    if len(plain) > _LONGEST:
+        import hashlib
+
+        digest = hashlib.sha256(session_id.encode()).hexdigest()
+        plain = f"{plain[: _LONGEST - len(digest)]}~{digest}"
+    return f"{plain}.{ending}"

@@ -8,13 +8,14 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
-from hansard.cli import foreign, stores
+from hansard.cli import stores
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
 from hansard.cli.screen import many
 
 if TYPE_CHECKING:
     from hansard import ImportReport, Store
+    from hansard.importers import ImportedSession, Report
 
 #: So much is read at once.
 _PIECE: Final = 1024 * 1024
@@ -54,13 +55,15 @@ def command(
 
     With --json: one document. Exit 1 if a file could not be imported, or something in it.
     """
+    from hansard.importers import KINDS
+
     kind, *paths = names
-    if foreign.is_kind(kind):
+    if kind in KINDS:
         if len(paths) != 1:
             raise click.UsageError(f"{kind} needs one path: hansard import {kind} PATH")
         if session_id is not None:
             raise click.UsageError("--id is for a file of hansard's own; with a kind, use --prefix")
-        return foreign.import_sessions(call, kind, paths[0], prefix=prefix or "", dry_run=dry_run)
+        return _foreign(call, kind, paths[0], prefix=prefix or "", dry_run=dry_run)
     if prefix is not None or dry_run:
         raise click.UsageError("--prefix and --dry-run are for a KIND and its PATH")
     return _own(call, names, session_id)
@@ -143,3 +146,79 @@ def _show(call: Call, done: "list[tuple[str, ImportReport]]", failed: dict[str, 
         call.screen.line(f"{name}: {what}")
     for name, reason in failed.items():
         call.screen.note(f"{name}: {reason}")
+
+
+def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) -> int | None:
+    """Import a foreign source, show what was done, and return the exit code."""
+    from hansard import importers
+
+    with (
+        _opened_store(call, dry_run=dry_run) as store,
+        call.screen.progress(f"importing {kind}", unit="files") as progress,
+    ):
+        try:
+            report = importers.import_sessions(
+                store, kind, path, prefix=prefix, progress=progress.update, dry_run=dry_run
+            )
+        except importers.NothingToImport as error:
+            _show_foreign(call, error.report, reason=str(error))
+            return FAILED
+    _show_foreign(call, report)
+    return FAILED if report.skipped else None
+
+
+def _opened_store(call: Call, *, dry_run: bool) -> "Store":
+    if not dry_run:
+        return stores.writing(call, create=True)
+    import hansard
+
+    try:
+        return stores.reading(call)
+    except hansard.StoreNotFound:
+        return hansard.open("memory:")  # a missing store is empty
+
+
+def _show_foreign(call: Call, report: "Report", *, reason: str = "") -> None:
+    if call.screen.json:
+        shown = {
+            "kind": report.kind,
+            "dry_run": report.dry_run,
+            "sessions": [_described(one) for one in report.sessions],
+            "skipped": [{"where": one.where, "what": one.what} for one in report.skipped],
+        }
+        call.screen.document({**shown, "failed": reason} if reason else shown)
+    for one in report.sessions:
+        if one.outcome != "present":
+            fork = f", a fork of {one.parent}" if one.parent else ""
+            what = f"{many(one.new, 'item')} {_done(one.outcome, dry_run=report.dry_run)}{fork}"
+            call.screen.line(f"{one.session}: {what}")
+    counts = [
+        f"{many(len(found), 'session')} {word}"
+        for found, word in (
+            (report.imported, _done("imported", dry_run=report.dry_run)),
+            (report.continued, _done("continued", dry_run=report.dry_run)),
+            (report.present, "there already"),
+        )
+        if found
+    ]
+    if counts:
+        call.screen.line("; ".join(counts))
+    for problem in report.skipped:
+        call.screen.note(f"{problem.where}: {problem.what}")
+    if reason:
+        call.screen.note(reason)
+
+
+def _done(outcome: str, *, dry_run: bool) -> str:
+    return f"would be {outcome}" if dry_run else outcome
+
+
+def _described(one: "ImportedSession") -> dict[str, object]:
+    return {
+        "session": one.session,
+        "where": one.where,
+        "outcome": one.outcome,
+        "items": one.items,
+        "new": one.new,
+        "parent": one.parent,
+    }

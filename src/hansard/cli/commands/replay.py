@@ -106,7 +106,7 @@ def command(
         after = 0 if start is None else places.last_before(session, start)
         upto = None if end is None else places.seq_at(session, end)
         if step:
-            from hansard.cli.stepping import step_through
+            from hansard.cli.stepper import step_through
 
             wanted = _wanted(session, after, upto, kinds)
             step_through(call.screen, session, wanted, full=full, markdown=markdown)

@@ -1,11 +1,13 @@
 """`hansard stats`: what a store adds up to, with small plots."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from hansard.cli import drawing, plots, stores
+from hansard.cli import drawing, stores
 from hansard.cli.command import Call, define
 from hansard.cli.screen import Screen, columns_of, many, size
 from hansard.cli.visible import cell
@@ -24,6 +26,9 @@ _BAR: Final = 30
 
 #: What is before each line.
 _MARGIN: Final = "  "
+
+#: How many days one column of a plot may stand for.
+_SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
 
 
 @define(
@@ -174,7 +179,7 @@ def _grown(screen: Screen, days: dict[str, int]) -> None:
     pens = drawing.pens()
     room = min(screen.width, _WIDEST) - len(_MARGIN)
     scale = max(len(_short(sum(days.values()))), 1)
-    grown = plots.growth(days, max((room - scale - 1) // 2, 1))
+    grown = growth(days, max((room - scale - 1) // 2, 1))
     if grown is None or not any(grown.values):
         return
     # Wide columns, where there is room: a week of seven thin lines says little.
@@ -182,7 +187,7 @@ def _grown(screen: Screen, days: dict[str, int]) -> None:
     gap = 1 if wide > 1 else 0
     screen.line()
     drawing.unbroken(screen, (f"Messages per {grown.span}", "bold"))
-    for place, line in enumerate(plots.columns(grown.values, _HIGH, pens)):
+    for place, line in enumerate(columns(grown.values, _HIGH, pens)):
         label = _short(max(grown.values)) if place == 0 else ""
         drawn = (" " * gap).join(character * wide for character in line)
         drawing.unbroken(screen, (f"{_MARGIN}{label:>{scale}} ", "dim"), (drawn, "green"))
@@ -216,6 +221,63 @@ def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], styl
         )
         pieces: list[Any] = [_MARGIN, shown, " "]
         if bar_width > 1:
-            drawn = plots.bar(value, most, bar_width, pens)
+            drawn = bar(value, most, bar_width, pens)
             pieces += [(drawing.padded(drawn, bar_width), style), " "]
         drawing.unbroken(screen, *pieces, text)
+
+
+def bar(value: float, most: float, width: int, pens: drawing.Pens) -> str:
+    """Return a bar across: as long as there is room, for the most. What is not nothing is seen."""
+    if value <= 0 or most <= 0 or width < 1:
+        return ""
+    parts = len(pens.across)
+    eighths = min(max(round(value / most * width * parts), 1), width * parts)
+    whole, rest = divmod(eighths, parts)
+    return pens.across[-1] * whole + (pens.across[rest - 1] if rest else "")
+
+
+def columns(values: Sequence[float], height: int, pens: drawing.Pens) -> list[str]:
+    """Return lines, from above, of a plot with a column for each value. What is not nothing is seen."""
+    most = max(values, default=0)
+    parts = len(pens.upward)
+    heights = [
+        min(max(round(value / most * height * parts), 1), height * parts) if value > 0 else 0
+        for value in values
+    ]
+    lines = []
+    for row in range(height - 1, -1, -1):
+        line = ""
+        for tall in heights:
+            filled = min(max(tall - row * parts, 0), parts)
+            line += pens.upward[filled - 1] if filled else " "
+        lines.append(line.rstrip())
+    return lines
+
+
+class Growth(NamedTuple):
+    """How something grew: what each span of days has added."""
+
+    #: What a column stands for: "day", "week" …
+    span: str
+    first: date
+    last: date
+    values: list[int]
+
+
+def growth(days: Mapping[str, int], width: int) -> Growth | None:
+    """Gather what each day has added, so that all of it has room; None if there is nothing.
+
+    Days on which nothing happened count, as 0: a gap is a gap.
+    """
+    known = {date.fromisoformat(day): value for day, value in days.items()}
+    if not known:
+        return None
+    first, last = min(known), max(known)
+    length = (last - first).days + 1
+    long = math.ceil(length / max(width, 1))
+    span, name = next((known for known in _SPANS if known[0] >= long), (long, f"{long} days"))
+    values = [0] * math.ceil(length / span)
+    for day, value in known.items():
+        values[(day - first).days // span] += value
+    end = min(first + timedelta(days=len(values) * span - 1), last)
+    return Growth(name, first, end, values)
