@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "show": Entry("Look", "Show what a session is, and what was said in it."),
     "tail": Entry("Look", "Show the last events of a session, or of all; -f waits for more."),
     "diff": Entry("Look", "Show what two sessions share, and where they differ."),
-    "tree": Entry("Look", "Draw where sessions come from, and what was forked from them."),
+    "tree": Entry("Look", "Draw where sessions come from, and what was forked from them.", "ls"),
     "search": Entry("Look", "Find what was said, and in which session."),
     "stats": Entry("Look", "Say what a store adds up to: sizes, growth, usage of models."),
     "dump": Entry("Look", "Print the physical records of a session, with their offsets."),

@@ -112,6 +112,8 @@ class Row(NamedTuple):
     mark: str = ""
     #: Whether it is one of those that were asked for by name.
     named: bool = False
+    #: In a tree, how many sessions it is away from the root.
+    depth: int = 0
 
 
 def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, asked: bool) -> None:

@@ -1,15 +1,20 @@
-"""`hansard ls`: the sessions of a store, with filters, in any order, page by page."""
+"""`hansard ls` and `hansard tree`: sessions with filters, in any order, page by page; forks as trees.
+
+In a tree, a session stands under the one that it was forked from, if that one is listed too. Nothing here
+calls itself: a chain of forks may be as long as it likes.
+"""
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from hansard.cli import columns, drawing, lineages, moments, stores
+from hansard.cli import columns, drawing, moments, stores
 from hansard.cli.columns import Row
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
-from hansard.cli.screen import many
+from hansard.cli.screen import Screen, many
 
 if TYPE_CHECKING:
     from hansard import SessionInfo, Store
@@ -32,6 +37,9 @@ _ORDERS: Final = {
 
 #: So many damaged sessions are named one by one.
 _NAMED: Final = 5
+
+#: A tree that is deeper is drawn without its first levels, or each line would be longer than the last.
+_DEEPEST: Final = 40
 
 
 @define(
@@ -91,7 +99,7 @@ _NAMED: Final = 5
 )
 @click.option("--tree", is_flag=True, help="Draw forks under what they were forked from.")
 @click.option("--count", is_flag=True, help="Only say how many there are.")
-def command(
+def ls(
     call: Call,
     where: tuple[str, ...],
     sort: str | None,
@@ -124,7 +132,9 @@ def command(
         if filters["parent"] is not None:
             stores.session_of(store, filters["parent"])
         if count:
-            _count(call, store, filters)
+            found = store.count(**filters)
+            call.screen.document({"count": found})
+            call.screen.line(str(found))
             return None
         if limit is None and call.screen.terminal and not tree:
             limit = _SCREENFUL
@@ -136,16 +146,22 @@ def command(
                 cursor=cursor,
                 progress=progress,
             )
-        rows = _drawn(call, store, page.items) if tree else [(0, Row(i)) for i in page.items]
+        rows = [Row(info) for info in page.items]
+        if tree:
+            parents = related(store, page.items)
+            rows = [_row(node) for node in forest(page.items, parents, *_room(call.screen))]
         hidden = 0
         if call.screen.terminal and filters["archived"] is False:
             hidden = store.count(**{**filters, "archived": True})
-    _show(call, rows, names or (columns.IN_TREES if tree else columns.USUAL), asked=bool(names))
+    if not rows and call.screen.terminal:
+        call.screen.line(("no sessions", "dim"))
+    shown = names or (columns.IN_TREES if tree else columns.USUAL)
+    _show(call.screen, rows, shown, asked=bool(names))
     if page.next is not None:
         _remark(call, f"there are more; for these, the same with --cursor {page.next}")
     if hidden:
         _remark(call, f"{many(hidden, 'archived session')} not shown; --all shows them, too")
-    return tell_damaged(call, page.items)
+    return _tell_damaged(call, page.items)
 
 
 def _check(*, tree: bool, count: bool, paged: bool, sort: str | None, reverse: bool) -> None:
@@ -175,33 +191,20 @@ def _order(sort: str, *, reverse: bool) -> str:
     return order[1:] if order[0] == "-" else f"-{order}"
 
 
-def _count(call: Call, store: "Store", filters: dict[str, Any]) -> None:
-    found = store.count(**filters)
-    if call.screen.json:
-        call.screen.document({"count": found})
-    else:
-        call.screen.line(str(found))
+def _row(node: "Node", gone: str = "", *, named: bool = False) -> Row:
+    """Return the line of a session in a tree. `gone`: what became of a parent that is not above it."""
+    mark = f"fork of {node.info.parent}{gone}" if node.orphan else ""
+    return Row(node.info, node.drawn, mark, named, node.depth)
 
 
-def _drawn(call: Call, store: "Store", infos: "list[SessionInfo]") -> list[tuple[int, Row]]:
-    nodes = lineages.forest(
-        infos, lineages.related(store, infos), drawing.pens(), deepest=lineages.deepest(call.screen)
-    )
-    return [
-        (node.depth, Row(node.info, node.drawn, lineages.origin(node) if node.orphan else ""))
-        for node in nodes
-    ]
-
-
-def _show(call: Call, rows: list[tuple[int, Row]], names: tuple[str, ...], *, asked: bool) -> None:
-    if call.screen.json:
-        for depth, row in rows:
-            call.screen.record(lineages.record(row.info, depth))
+def _show(screen: Screen, rows: list[Row], names: tuple[str, ...], *, asked: bool) -> None:
+    if not screen.json:
+        columns.show(screen, rows, names, asked=asked)
         return
-    if not rows and call.screen.terminal:
-        call.screen.line(("no sessions", "dim"))
-        return
-    columns.show(call.screen, [row for _, row in rows], names, asked=asked)
+    import msgspec
+
+    for row in rows:
+        screen.record({**msgspec.structs.asdict(row.info), "depth": row.depth})
 
 
 def _remark(call: Call, text: str) -> None:
@@ -212,7 +215,7 @@ def _remark(call: Call, text: str) -> None:
         call.screen.note(text)
 
 
-def tell_damaged(call: Call, infos: "list[SessionInfo]") -> int | None:
+def _tell_damaged(call: Call, infos: "list[SessionInfo]") -> int | None:
     """Say on stderr which of the sessions that were listed are damaged; return the exit code."""
     damaged = [info for info in infos if info.damaged]
     for info in damaged[:_NAMED]:
@@ -221,3 +224,161 @@ def tell_damaged(call: Call, infos: "list[SessionInfo]") -> int | None:
         rest = many(len(damaged) - _NAMED, "more session is", "more sessions are")
         call.screen.note(f"{rest} damaged; `hansard ls --damaged` lists them")
     return FAILED if damaged else None
+
+
+@define(
+    "tree",
+    examples=[
+        "tree support/42  # where it comes from, and what was forked from it",
+        "tree --all",
+        "tree support/42 --json | jq -r '[.depth, .id, .forked_at] | @tsv'",
+    ],
+)
+@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=stores.SESSION)
+@click.option("--all", "everything", is_flag=True, help="Draw all sessions of the store.")
+def tree(call: Call, session_ids: tuple[str, ...], *, everything: bool) -> int | None:
+    """Draw where sessions come from, and what was forked from them.
+
+    The tree begins with the session from which all others were forked; `at` is the seq of the one above at
+    which a fork begins. Forks of a session that is in the trash stand alone, and say so.
+
+    With --json: one session per line, in the order of the drawing, with its depth. Exit 1 if one of them is
+    damaged.
+    """
+    if everything == bool(session_ids):
+        raise click.UsageError("name the sessions to draw, or say --all")
+    with stores.finding(call) as store:
+        for session_id in session_ids:
+            stores.session_of(store, session_id)
+        with call.screen.progress_if_slow("reading sessions", unit="sessions") as progress:
+            known = store.sessions(progress=progress).items
+        parents = related(store, known)
+        infos = known if everything else lineage(session_ids, known, parents)
+        nodes = forest(infos, parents, *_room(call.screen))
+        trash = set(store.trash()) if any(node.orphan for node in nodes) else set[str]()
+    rows = []
+    for node in nodes:
+        gone = ", which is in the trash" if node.info.parent in trash else ", which is gone"
+        rows.append(_row(node, gone, named=node.info.id in session_ids))
+    _show(call.screen, rows, columns.IN_TREES, asked=False)
+    drawn = {info.id for info in infos}
+    lost = sum(bool(i.damaged) and i.parent is None and i.id not in drawn for i in known)
+    if lost:
+        call.screen.note(
+            f"{many(lost, 'damaged session is', 'damaged sessions are')} not drawn: what they were forked "
+            "from, if at all, cannot be read; `hansard ls --damaged` lists them"
+        )
+    return _tell_damaged(call, infos)
+
+
+class Node(NamedTuple):
+    """A session in a tree."""
+
+    info: "SessionInfo"
+    #: How many sessions it is away from the root.
+    depth: int
+    #: What is drawn before its id.
+    drawn: str
+    #: Whether it was forked from a session that is not above it.
+    orphan: bool
+
+
+def _room(screen: Screen) -> tuple[drawing.Pens, int]:
+    """Return what to draw with, and how many levels have room: on a terminal, in a third of its width."""
+    deepest = max(min(screen.width // 9, _DEEPEST), 1) if screen.terminal else _DEEPEST
+    return drawing.pens(), deepest
+
+
+def related(store: "Store", infos: "Iterable[SessionInfo]") -> dict[str, str]:
+    """Return from which other of the given sessions each was forked, by ids."""
+    known = {info.id: info for info in infos}
+    parents = {}
+    for info in known.values():
+        above = known.get(info.parent) if info.parent is not None else None
+        if above is None:
+            continue
+        # A session that began after its fork is another one under the old one's name; or the clock was set
+        # back. The logs know.
+        earlier = above.created <= info.created or not above.created or not info.created
+        if earlier or (not above.damaged and info.id in store.session(above.id).children()):
+            parents[info.id] = above.id
+    return parents
+
+
+def forest(
+    infos: "Iterable[SessionInfo]", parents: Mapping[str, str], pens: drawing.Pens, deepest: int
+) -> list[Node]:
+    """Return sessions in the order in which they are drawn: forks under their parents, the oldest first."""
+    listed = list(infos)
+    below: dict[str, list[SessionInfo]] = {}
+    for info in sorted(listed, key=lambda info: (info.created, info.id)):
+        if info.id in parents:
+            below.setdefault(parents[info.id], []).append(info)
+    done: set[str] = set()
+    nodes: list[Node] = []
+    # Sessions that are each other's parents would be under no root: the first of them is taken for one.
+    for root in [*(info for info in listed if info.id not in parents), *listed]:
+        if root.id not in done:
+            nodes += _tree(root, below, done, pens, deepest)
+    return nodes
+
+
+def _tree(
+    root: "SessionInfo",
+    below: "Mapping[str, list[SessionInfo]]",
+    done: set[str],
+    pens: drawing.Pens,
+    deepest: int,
+) -> list[Node]:
+    nodes = []
+    #: The session, its depth, what is drawn before it, and what goes on before those under it.
+    waiting: list[tuple[SessionInfo, int, str, str]] = [(root, 0, "", "")]
+    step = len(pens.branch)
+    while waiting:
+        info, depth, drawn, margin = waiting.pop()
+        if info.id in done:
+            continue
+        done.add(info.id)
+        left_out = f"{pens.dots} " if depth > deepest else ""
+        orphan = depth == 0 and info.parent is not None
+        nodes.append(Node(info, depth, left_out + drawn, orphan))
+        under = below.get(info.id, [])
+        margin = margin[-step * (deepest - 1) :] if deepest > 1 else ""
+        for place, fork in reversed(list(enumerate(under))):
+            last = place == len(under) - 1
+            waiting.append(
+                (
+                    fork,
+                    depth + 1,
+                    margin + (pens.last if last else pens.branch),
+                    margin + (pens.nothing if last else pens.past),
+                )
+            )
+    return nodes
+
+
+def lineage(
+    named: Iterable[str], infos: "Iterable[SessionInfo]", parents: Mapping[str, str]
+) -> "list[SessionInfo]":
+    """Return the sessions that share a root with one of those that are named, sorted by id."""
+    roots = _rooted(parents)
+    wanted = {roots(session_id) for session_id in named}
+    return sorted((info for info in infos if roots(info.id) in wanted), key=lambda info: info.id)
+
+
+def _rooted(parents: Mapping[str, str]) -> Callable[[str], str]:
+    """Return what finds a session's root, and walks no way twice."""
+    known: dict[str, str] = {}
+
+    def root(session_id: str) -> str:
+        way = []
+        on_it = set()
+        while session_id in parents and session_id not in known and session_id not in on_it:
+            way.append(session_id)
+            on_it.add(session_id)
+            session_id = parents[session_id]
+        found = known.get(session_id, session_id)
+        known.update(dict.fromkeys(way, found))
+        return found
+
+    return root
