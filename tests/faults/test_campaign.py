@@ -76,12 +76,12 @@ def test_a_campaign_is_repeated_by_its_seed(
 def test_a_machine_tells_which_calls_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """N-17: a store that forgets is noticed, and the same case finds the same calls again."""
     monkeypatch.setattr(hansard.Session, "patch_metadata", lambda *_, **__: None)
-    found = [machines.Case("appends in memory", 3).run() for _ in range(2)]
+    found = [machines.Case("views in memory", 3).run() for _ in range(2)]
     assert not found[0].ok
-    assert "state.set_metadata(" in found[0].detail
+    assert "'describe'" in found[0].detail
     assert found[0] == found[1]
     monkeypatch.undo()
-    assert machines.Case("appends in memory", 3).run().ok
+    assert machines.Case("views in memory", 3).run().ok
 
 
 def test_every_row_of_the_table_is_there() -> None:

@@ -31,6 +31,9 @@ class Running:
         self.begun = begun
         self.text = ""
 
+    def __repr__(self) -> str:
+        return f"a stream of {self.name}, begun at {self.place}"
+
 
 class Conversations(Stepping):
     """Sessions of which any may be forked from any other."""

@@ -19,7 +19,7 @@ from tests.properties.plain import Json, PlainStore
 
 NAMES = ["a", "B/1", "c", "d.lock", "é", "x" * 300, "..", "7"]
 PLACES = st.sampled_from([0, 1])
-KEYS = st.sampled_from(["k1", "k2"])
+KEYS = st.sampled_from(["k1", "K1", '\u2028"'])
 
 MESSAGES = st.sampled_from(
     [
@@ -175,8 +175,9 @@ class Stepping(RuleBasedStateMachine):
             )
         elif plain.deleted or expected not in {None, plain.seq}:
             refusal = hansard.SessionDeleted if plain.deleted else hansard.SeqConflict
-            with pytest.raises(refusal):
+            with pytest.raises(refusal) as caught:
                 call()
+            assert plain.deleted or getattr(caught.value, "actual", None) == plain.seq
         else:
             events = call()
             added = plain.add(*facts, key=key)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hansard
-from tests.properties.test_model import same
+from tests.properties.comparing import same
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 ANY_JSON = st.recursive(
@@ -47,10 +47,10 @@ def test_messages_json_is_the_json_of_messages(
     else:
         for message in messages:
             session.add_message(message)
-    assert same(session.messages(), messages)
+    assert same(session.messages()) == same(messages)
     raw = session.messages_json()
     assert raw == b"[" + b",".join(map(msgspec.json.encode, messages)) + b"]"
-    assert same(json.loads(raw), session.messages())
+    assert same(json.loads(raw)) == same(session.messages())
     assert json.loads(session.messages_json(last=last)) == session.messages(last=last)
     assert [event.message for event in session.events()] == messages
 
@@ -70,7 +70,7 @@ def test_metadata_come_back_the_same(store: hansard.Store, metadata: dict[str, A
     assert (event is None) == (session.metadata == {})
     assert session.patch_metadata(metadata) is None
     assert session.patch_metadata(session.metadata) is None
-    assert same(session.state().metadata, session.metadata)
+    assert same(session.state().metadata) == same(session.metadata)
 
 
 @given(data=ANY_JSON)

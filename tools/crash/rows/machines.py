@@ -14,7 +14,7 @@ import hypothesis
 from hypothesis.reporting import with_reporter
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from tests.properties import test_compaction, test_machine, test_model, test_search
+from tests.properties import test_compaction, test_machine, test_search
 from tests.properties.histories import STEPS
 from tools.crash.row import Outcome, Row
 
@@ -46,8 +46,6 @@ def _compacted(seed: int, settings: hypothesis.settings) -> None:
 
 
 MACHINES: Final = {
-    "appends in files": _driven(test_model.InFiles),
-    "appends in memory": _driven(test_model.InMemory),
     "views in files": _driven(test_machine.InFiles),
     "views in memory": _driven(test_machine.InMemory),
     "searches": _driven(test_search.Searching),
