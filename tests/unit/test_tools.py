@@ -1,12 +1,10 @@
 """The scripts of the checkout: they parse, they run, and they say what they need."""
 
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -56,18 +54,6 @@ def run_tool(name: str, *arguments: str, **variables: str) -> subprocess.Complet
         capture_output=True,
         text=True,
     )
-
-
-@pytest.fixture
-def environment() -> ModuleType:
-    """Load the script that makes the virtual environment, without running it."""
-    path = CHECKOUT / "tools" / "lib" / "environment.py"
-    spec = importlib.util.spec_from_file_location("tools_environment", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_commands_are_there() -> None:
@@ -121,70 +107,6 @@ def test_an_old_python_is_refused_in_one_line(name: str, tmp_path: Path) -> None
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{name} needs Python 3.11 or newer: PYTHON={old} is 3.9.18;")
-
-
-def test_a_python_that_is_not_there_is_refused_in_one_line(tmp_path: Path) -> None:
-    """A wrong PYTHON is named, and no other Python is taken in its place."""
-    done = run_tool("tools/test", PYTHON=str(tmp_path / "none"))
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert f"PYTHON={tmp_path}/none is not a Python that runs" in line
-
-
-def test_check_refuses_words_that_it_does_not_know() -> None:
-    """A misspelt option of tools/check is named, and nothing runs."""
-    done = run_tool("tools/check", "--fxi")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "tools/check: unknown argument: --fxi; it takes --fix or nothing\n"
-
-
-def test_an_environment_is_made_once(environment: ModuleType) -> None:
-    """A stamp that matches means that there is nothing to do, with fewer groups as well."""
-    with_dev, without = environment.wanted_stamp(["dev"]), environment.wanted_stamp([])
-    assert environment.missing(with_dev, with_dev) == "nothing"
-    assert environment.missing(with_dev, without) == "nothing"
-
-
-@pytest.mark.parametrize(
-    ("changed", "todo"),
-    [
-        ({"groups": []}, "groups"),
-        ({"pyproject": "other"}, "packages"),
-        ({"python": "other"}, "all"),
-        ({"checkout": "other"}, "all"),
-        ({"checkout": "other", "pyproject": "other", "groups": []}, "all"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
-)
-def test_an_environment_is_renewed_when_it_must_be(
-    environment: ModuleType, changed: dict[str, object], todo: str
-) -> None:
-    """Another Python or place means all anew; another pyproject.toml means its packages."""
-    wanted = environment.wanted_stamp(["dev"])
-    assert environment.missing({**wanted, **changed}, wanted) == todo
-
-
-def test_an_unfinished_environment_is_made_anew(environment: ModuleType) -> None:
-    """No stamp means that a set-up was interrupted: nothing of it is trusted."""
-    assert environment.missing(None, environment.wanted_stamp([])) == "all"
-
-
-def test_an_environment_whose_python_is_gone_is_not_trusted(
-    environment: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stamp counts only while the environment's Python runs."""
-    monkeypatch.setattr(environment, "STAMP", tmp_path / "stamp.json")
-    environment.write_stamp(environment.wanted_stamp(["dev"]))
-    assert environment.read_stamp() is not None or not environment.PYTHON.exists()
-    (tmp_path / "python").symlink_to(tmp_path / "removed")
-    monkeypatch.setattr(environment, "PYTHON", tmp_path / "python")
-    assert environment.read_stamp() is None
-
-
-def test_requirements_are_those_of_the_group(environment: ModuleType) -> None:
-    """The tools install what pyproject.toml lists, and have no list of their own."""
-    names = {re.split(r"[<>=]", line)[0] for line in environment.requirements("dev")}
-    assert {"pytest", "pytest-xdist", "ruff", "mypy"} <= names
 
 
 def test_no_file_knows_the_machine_it_was_written_on() -> None:
