@@ -4,8 +4,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import hansard
 
@@ -247,74 +245,6 @@ def test_a_window_of_a_session(session: hansard.Session) -> None:
     assert session.pairing() == []
     session.add_message({"role": "tool", "tool_call_id": "c2", "content": "?"})
     assert session.pairing() == [hansard.Problem("orphan result", 4, "c2")]
-
-
-# -- any history at all ---------------------------------------------------------------------------
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["say", "say", "say", "revert", "redact", "summarize", "clear", "meta"]),
-        st.integers(0, 100),
-    ),
-    max_size=25,
-)
-
-
-def shown_by_definition(log: list[tuple[str, int]], at: int) -> list[str]:
-    """Say what the model view shows, by running the events one after the other up to a seq.
-
-    What is shown after each event is kept, so a revert is looking it up: not how the code does it.
-    """
-    states: list[list[tuple[int, str]]] = [[]]
-    for seq, (kind, number) in enumerate(log, 1):
-        now = list(states[-1])
-        if kind == "say":
-            now.append((seq, f"m{seq}"))
-        elif kind == "revert":
-            now = list(states[number])
-        elif kind == "summarize":
-            # An older summary goes only if the new one stands for at least as much.
-            covered = max((int(t[3:]) for _, t in now if t.startswith("sum")), default=-1)
-            if number >= covered:
-                rest = [item for item in now if item[0] > number and item[1].startswith("m")]
-                now = [(seq, f"sum{number}"), *rest]
-        elif kind == "clear":
-            now = []
-        states.append(now)
-    redacted = {number for kind, number in log if kind == "redact"}
-    return [text for seq, text in states[at] if seq not in redacted]
-
-
-@given(STEPS)
-def test_any_history_shows_what_it_should(steps: list[tuple[str, int]]) -> None:
-    """N-47, N-49: for random histories the model view at each seq is what the events say."""
-    session = hansard.open("memory:").session("s")
-    log: list[tuple[str, int]] = []
-    said: list[int] = []
-    for kind, number in steps:
-        seq = len(log)
-        place = number % (seq + 1)
-        if kind == "say":
-            say(session, f"m{seq + 1}")
-            said.append(seq + 1)
-        elif kind == "revert":
-            session.revert(place)
-        elif kind == "redact":
-            if not said:
-                continue
-            place = said[number % len(said)]
-            session.redact(place)
-        elif kind == "summarize":
-            session.summarize(upto=place, message={"role": "system", "content": f"sum{place}"})
-        elif kind == "clear":
-            session.clear()
-        else:
-            session.set_metadata(n=seq)
-        log.append((kind, place))
-    for at in range(len(log) + 1):
-        expected = shown_by_definition(log, at)
-        assert texts(session, at=at) == expected
-        assert texts(session, at=at, last=2) == expected[-2:]
 
 
 def test_a_window_of_a_long_session_is_cut_from_its_end(session: hansard.Session) -> None:

@@ -1,6 +1,5 @@
 """A session: what is said comes back, in every form that a caller can ask for."""
 
-import json
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -70,27 +69,6 @@ def test_messages_and_own_events_are_appended_together(session: Session) -> None
             session.append_all([*both, (kind, data)])
     assert session.seq == 3
     assert said(session) == [1]
-
-
-def test_real_repeats_are_kept(session: Session) -> None:
-    """N-57: a user who says "yes" twice said it twice."""
-    yes = {"role": "user", "content": "yes"}
-    session.add_message(yes)
-    session.add_message(yes)
-    session.add_messages([yes, yes])
-    session.add_message(yes, key="a")
-    session.add_message(yes, key="b")
-    assert session.messages() == [yes] * 6
-
-
-def test_a_key_counts_once(session: Session) -> None:
-    """The same key is the same events, whatever comes with it, also with an old `expected_seq`."""
-    first = session.add_messages([{"n": 1}, {"n": 2}], key="turn-7", expected_seq=0)
-    session.add_message({"n": 3})
-    assert session.add_messages([{"n": 9}], key="turn-7", expected_seq=0) == first
-    assert session.add_message({"n": 9}, key="turn-7") == first[0]
-    assert session.append("x.other", {}, key="turn-7") == first[0]
-    assert [event.key for event in session.events()] == ["turn-7", None, None]
 
 
 def test_a_wrong_seq_is_a_conflict(session: Session) -> None:
@@ -212,37 +190,6 @@ def conversation(session: Session) -> list[tuple[int, dict[str, Any]]]:
         session.append("x.todo", {"n": number})
         session.add_messages([{"n": f"{number}a"}, {"n": f"{number}b"}])
     return [(event.seq, event.message) for event in session.events() if event.message is not None]
-
-
-def test_every_range_of_messages_is_the_list_s_slice(session: Session) -> None:
-    """`last`, `after`, `at` and `view` in every combination show the messages that they should."""
-    messages = conversation(session)
-    total = session.seq
-    for at in (None, *range(total + 2)):
-        for after in range(total + 2):
-            inside = [
-                message for seq, message in messages if seq > after and (at is None or seq <= at)
-            ]
-            assert session.messages(after=after, at=at) == inside
-            for last in (0, 1, 3, len(messages), 99):
-                wanted = inside[len(inside) - min(last, len(inside)) :]
-                assert session.messages(last=last, after=after, at=at) == wanted
-    assert session.messages(view="history") == session.messages(view="model")
-
-
-def test_messages_json_is_the_same_as_json(session: Session) -> None:
-    """`messages_json` gives, as one JSON array, what `messages` gives, with the same options."""
-    conversation(session)
-    assert session.messages_json(at=0) == b"[]"
-    options: list[dict[str, Any]] = [
-        {},
-        {"last": 3},
-        {"after": 5},
-        {"at": 7},
-        {"last": 2, "at": 9, "after": 3, "view": "history"},
-    ]
-    for option in options:
-        assert json.loads(session.messages_json(**option)) == session.messages(**option)
 
 
 @pytest.mark.parametrize(

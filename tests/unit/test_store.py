@@ -189,14 +189,6 @@ def test_a_session_exists_from_its_first_event_on(store: Store) -> None:
     assert store.exists("a")
 
 
-def test_handles_of_one_session_are_one_session(store: Store) -> None:
-    """All handles of a session see the same, at once."""
-    one, two = store.session("a"), store.session("a")
-    one.add_message({"n": 1})
-    two.add_message({"n": 2})
-    assert one.messages() == two.messages() == [{"n": 1}, {"n": 2}]
-
-
 def test_create_makes_a_session_once(store: Store) -> None:
     """`create` writes the first event with its metadata, and raises `SessionExists` after that."""
     session = store.create("a", metadata={"title": "Refund", "tags": ["x"]})
@@ -271,19 +263,6 @@ def test_a_deleted_session_comes_back_whole(store: Store) -> None:
     assert (again.created, again.updated, again.seq) == (info.created, info.updated, info.seq)
     assert session.add_messages([{"n": 9}], key="k") == before[1:]
     assert session.add_message({"n": 3}).seq == 4
-
-
-def test_what_is_not_there_cannot_be_deleted_or_restored(store: Store) -> None:
-    """`delete` and `restore` raise `SessionNotFound`, or `SessionDeleted` for what is in the trash."""
-    for call in (store.delete, store.restore):
-        with pytest.raises(hansard.SessionNotFound):
-            call("nobody")
-    store.session("a").add_message({"n": 1})
-    with pytest.raises(hansard.SessionNotFound):
-        store.restore("a")
-    store.delete("a")
-    with pytest.raises(hansard.SessionDeleted):
-        store.delete("a")
 
 
 # -- sessions -----------------------------------------------------------------------------------
