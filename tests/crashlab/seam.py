@@ -49,6 +49,7 @@ READING: Final = (
     "version",
     "identity",
     "links",
+    "inode",
     "is_named",
     "status_of",
     "status",

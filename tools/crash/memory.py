@@ -81,7 +81,7 @@ class _Failing:
             call()
         except RuntimeError as error:
             # As Python says it when there is no memory for a lock.
-            raised = MemoryError() if "allocate lock" in str(error) else error
+            raised = MemoryError() if "allocate" in str(error) and "lock" in str(error) else error
         except BaseException as error:  # noqa: BLE001 - which one it is, is what is checked
             raised = error
         self._stop()

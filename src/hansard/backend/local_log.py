@@ -183,7 +183,10 @@ class LocalLog(Log):
         first = event_of(format.decode_first(reader.segment.first_record))
         # Of a fork the data are needed, and it is a control event; of others, nobody asks for them.
         if first.kind == SESSION_FORKED:
-            return next(e for e in self._sealed_controls(reader) if e.seq == first.seq)
+            # No closure: CPython loses the arguments of a function if it has no memory for a cell.
+            for event in self._sealed_controls(reader):
+                if event.seq == first.seq:
+                    return event
         return first
 
     def head(self) -> Head | None:

@@ -103,8 +103,11 @@ class LocalWatch(Watch):
                 table.lose()
             # After the epoch: who saw the old one and could not mark has said so, or will see the new one.
             found = msgspec.structs.replace(found, epoch=epoch, lost=numbers[LOST])
-            self._read = [epoch for epoch in table.epochs() if epoch < found.epoch]
-            marked = {name for epoch in self._read for name in table.read(epoch)}
+            # No closure: CPython loses the arguments of a function if it has no memory for a cell.
+            for old in table.epochs():
+                if old < epoch:
+                    self._read.append(old)
+                    marked.update(table.read(old))
         certain = _follows(known, found, consumed) and numbers[CONSUMED] == consumed
         # A mark that is missing may be that of a change which is not written yet.
         self._wait(table, marked if certain else {*marked, *self._root.directories()})

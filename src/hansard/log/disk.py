@@ -520,6 +520,14 @@ def identity(descriptor: int) -> tuple[int, int, int]:
     return status.st_dev, status.st_ino, status.st_nlink
 
 
+def inode(directory: int, name: str) -> int | None:
+    """Return the inode that a name leads to; None if there is none."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def is_named(directory: int, name: str, descriptor: int) -> bool:
     """Return whether a name leads to an open file."""
     try:

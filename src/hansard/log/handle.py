@@ -176,7 +176,7 @@ class Handle:
                     self.session_id,
                     self.path,
                     previous.seq,
-                    partial(self._open_directory, reader.segment),
+                    partial(self._open_directory, *_of_log(reader.segment)),
                 )
             return chain
 
@@ -187,7 +187,7 @@ class Handle:
 
     def look_at_checkpoint(self, reader: Reader) -> Checkpoint | str:
         """Return the same, or why it cannot be used; an empty string if there is none."""
-        directory = self._open_directory(reader.segment)
+        directory = self._open_directory(*_of_log(reader.segment))
         try:
             found = checkpoint.look(directory, self.session_id, reader.segment.time)
         finally:
@@ -222,19 +222,20 @@ class Handle:
         finally:
             disk.close(directory)
 
-    def _open_directory(self, segment: Segment) -> int:
-        """Open the directory of the log that a segment is of; raise if that was deleted.
+    def _open_directory(self, created: str, inode: int) -> int:
+        """Open the directory of the log that began at a time, and had an inode; raise if that was deleted.
 
         Another session may have its name by now. Its files must not be taken for this one's, nor for damage.
         """
         directory = self.root.open_session(self.session_id, self.name, buried=self._buried)
         if directory is not None:
             try:
-                if disk.is_named(directory, names.LOG, segment.descriptor):
+                # No other file has this inode while the log is open.
+                if disk.inode(directory, names.LOG) == inode:
                     return directory
                 # Sealed since, or another log: its header says when it began.
                 found = open_segment(directory, self.path, self.session_id, writable=False)
-                if found is not None and found.time == segment.time:
+                if found is not None and found.time == created:
                     return directory
             except BaseException:
                 disk.close(directory)
@@ -425,3 +426,8 @@ def _same(reader: Reader, descriptor: int) -> bool:
         return disk.identity(reader.segment.descriptor)[:2] == disk.identity(descriptor)[:2]
     except OSError as error:
         raise disk.explain(error, "open", reader.segment.path) from error
+
+
+def _of_log(segment: Segment) -> tuple[str, int]:
+    """Return when the log of an open segment began, and the segment's inode."""
+    return segment.time, disk.identity(segment.descriptor)[1]
