@@ -76,6 +76,8 @@ class IndexFile(msgspec.Struct, frozen=True):
         behind: of how many sessions it does not know the latest; the next listing reads these.
         texts: it holds the texts of messages, for `search`.
         reason: why it cannot be used; empty if it can.
+        path: its file; empty for a server's tables.
+        shared: a process may have it open: SQLite's own files are next to it.
     """
 
     there: bool = False
@@ -85,6 +87,8 @@ class IndexFile(msgspec.Struct, frozen=True):
     behind: int = 0
     texts: bool = False
     reason: str = ""
+    path: str = ""
+    shared: bool = False
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -137,16 +141,8 @@ class DatabaseServer(msgspec.Struct, frozen=True):
     followers: dict[str, str]
 
 
-class Condition(msgspec.Struct, frozen=True):
-    """The files of a store, and where they are; a store in memory has none.
-
-    Attributes:
-        version: the version of the format, or of the server's tables.
-        index_path: the file of the index; empty if there is none.
-        index_bytes: its size, with what SQLite keeps next to it.
-        index_shared: a process may have it open: SQLite's own files are next to it.
-        server: the server that has the store instead of files.
-    """
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a store, and where they are; a store in memory has none. `Examination` explains them."""
 
     version: int = 1
     home: Home = Home()
@@ -154,7 +150,5 @@ class Condition(msgspec.Struct, frozen=True):
     leftovers: list[Leftover] = []
     oddities: list[Oddity] = []
     marks: MarksFiles = MarksFiles()
-    index_path: str = ""
-    index_bytes: int = 0
-    index_shared: bool = False
+    index: IndexFile = IndexFile()
     server: DatabaseServer | None = None

@@ -14,6 +14,7 @@ from hansard.backend.condition import (
     Condition,
     HeldLock,
     Home,
+    IndexFile,
     Leftover,
     MarksFiles,
     Odd,
@@ -35,11 +36,6 @@ _DAMAGED: Final = "damaged-"
 def examine(root: Root) -> Condition:
     """Look at a store; what cannot be read is reported as odd."""
     found = _Examiner(root)
-    index, files = "", dict[str, disk.Status]()
-    with suppress(OSError):  # a link, a pipe or a directory has its name: that is odd
-        name = place.database_name(root.descriptor) or ""
-        files = place.database_files(root.descriptor, name) if name else {}
-        index = f"{root.path}/{name}" if "" in files else ""
     return Condition(
         version=format.VERSION,
         home=_home(root),
@@ -47,11 +43,24 @@ def examine(root: Root) -> Condition:
         leftovers=sorted(found.leftovers, key=lambda one: one.where),
         oddities=[Oddity(what, len(at), sorted(at)[:NAMED]) for what, at in found.odd.items()],
         marks=MarksFiles(len(found.marks), sum(found.marks)),
-        index_path=index,
-        index_bytes=sum(one.size for one in files.values()),
-        # A journal is not ours: SQLite must not look at it.
-        index_shared={place.WAL, place.SHM} == files.keys() - {""},
+        index=_index(root),
     )
+
+
+def _index(root: Root) -> IndexFile:
+    """Find the file of the index; it is not opened."""
+    with suppress(OSError):  # what has its name is not a file
+        name = place.database_name(root.descriptor)
+        files = place.database_files(root.descriptor, name) if name else {}
+        if "" in files:
+            return IndexFile(
+                there=True,
+                bytes=sum(one.size for one in files.values()),
+                path=f"{root.path}/{name}",
+                # A journal is not ours: SQLite must not read it.
+                shared={place.WAL, place.SHM} == files.keys() - {""},
+            )
+    return IndexFile()
 
 
 def _home(root: Root) -> Home:

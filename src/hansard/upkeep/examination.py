@@ -10,17 +10,9 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import asdict
 
-from hansard.backend.condition import (
-    Condition,
-    DatabaseServer,
-    HeldLock,
-    Home,
-    IndexFile,
-    Leftover,
-    MarksFiles,
-    Oddity,
-)
+from hansard.backend.condition import Condition, IndexFile
 from hansard.backend.contract import Backend
 from hansard.errors import HansardError, SessionDeleted, SessionNotFound
 
@@ -55,12 +47,12 @@ class Remark(msgspec.Struct, frozen=True):
     count: int = 1
 
 
-class Examination(msgspec.Struct, frozen=True):
-    """The state of a store.
+class Examination(Condition, frozen=True, kw_only=True):
+    """The state of a store: its files and where they are, and what the checks report.
 
     Attributes:
         where: the store.
-        version: the version of its format.
+        version: the version of its format, or of the server's tables.
         sessions, trash, cursors: how many there are.
         durability: the durability of appends, as this process has opened the store.
         home: where the store is.
@@ -68,24 +60,16 @@ class Examination(msgspec.Struct, frozen=True):
         leftovers: files that no event needs.
         oddities: files that are not as hansard creates them.
         marks, index: what is derived from the sessions.
-        remarks: what the checks report, problems first.
         server: the server of a store in PostgreSQL; None for files.
+        remarks: what the checks report, problems first.
     """
 
     where: str
-    version: int
     sessions: int
     trash: int
     cursors: int
     durability: str
-    home: Home
-    locks: list[HeldLock]
-    leftovers: list[Leftover]
-    oddities: list[Oddity]
-    marks: MarksFiles
-    index: IndexFile
     remarks: list[Remark]
-    server: DatabaseServer | None = None
 
     @property
     def ok(self) -> bool:
@@ -94,42 +78,24 @@ class Examination(msgspec.Struct, frozen=True):
 
 
 def examine(
-    backend: Backend, look_at_index: Callable[[Backend, Condition], IndexFile]
+    backend: Backend, look_at_index: Callable[[Backend, IndexFile], IndexFile]
 ) -> Examination:
     """Run all checks. `look_at_index` is a parameter, because the index is a layer above."""
-    status, where = backend.condition(), backend.where
-    index = look_at_index(backend, status)
+    condition = backend.condition()
     ids = sorted(backend.ids())
-    remarks = [
-        *_check_sessions(backend, ids),
-        *_check_file_system(status.home),
-        *_check_access(status.home, where),
-        *_check_space(status.home, where),
-        *_check_locks(status.locks),
-        *_check_files(status.oddities),
-        *_check_leftovers(status.leftovers),
-        *_check_index(index, status.index_path),
-    ]
-    if status.server is not None:
-        remarks += _check_durability(status.server, where)
-        remarks += _check_replication(status.server, where)
-        remarks += _check_version(status.server, where)
-    return Examination(
-        where=where,
-        version=status.version,
+    found = Examination(
+        **{**asdict(condition), "index": look_at_index(backend, condition.index)},
+        where=backend.where,
         sessions=len(ids),
         trash=sum(1 for _ in backend.trash()),
         cursors=len(backend.cursors()),
         durability=backend.durability,
-        home=status.home,
-        locks=status.locks,
-        leftovers=status.leftovers,
-        oddities=status.oddities,
-        marks=status.marks,
-        index=index,
-        remarks=sorted(remarks, key=lambda remark: remark.severity != "problem"),
-        server=status.server,
+        remarks=list(_check_sessions(backend, ids)),
     )
+    for check in CHECKS:
+        found.remarks.extend(check(found))
+    found.remarks.sort(key=lambda remark: remark.severity != "problem")
+    return found
 
 
 def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Remark]:
@@ -170,7 +136,8 @@ def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Remark]:
         yield Remark("problem", "future-event", last, reason, advice, len(late))
 
 
-def _check_file_system(home: Home) -> Iterator[Remark]:
+def _check_file_system(found: Examination) -> Iterator[Remark]:
+    home = found.home
     if home.network:
         reason = f"the store is on {home.file_system}, whose locks and syncs cannot be trusted"
         advice = "move it to a local disk of the machine that writes it"
@@ -180,27 +147,31 @@ def _check_file_system(home: Home) -> Iterator[Remark]:
         yield Remark("note", "volatile-file-system", home.mounted, reason)
 
 
-def _check_access(home: Home, where: str) -> Iterator[Remark]:
+def _check_access(found: Examination) -> Iterator[Remark]:
+    home = found.home
     if not home.writable:
-        yield Remark("note", "not-writable", where, "this user cannot write to the store")
+        yield Remark("note", "not-writable", found.where, "this user cannot write to the store")
     elif home.owner != home.user:
         reason = f"user {home.owner} owns the store, and this process runs as user {home.user}"
         advice = "run hansard as the owner: this user will own the files that it creates"
-        yield Remark("note", "other-user", where, reason, advice)
+        yield Remark("note", "other-user", found.where, reason, advice)
 
 
-def _check_space(home: Home, where: str) -> Iterator[Remark]:
+def _check_space(found: Examination) -> Iterator[Remark]:
+    home = found.home
     if home.free_bytes is not None and home.free_bytes < _FEW_BYTES:
         reason = f"only {home.free_bytes:,} bytes are free"
         advice = "free some space: on a full disk appends fail, and lose nothing"
-        yield Remark("problem", "low-space", where, reason, advice)
+        yield Remark("problem", "low-space", found.where, reason, advice)
     if home.free_files is not None and home.free_files < _FEW_FILES:
         reason = f"only {home.free_files:,} more files can be created on this file system"
-        yield Remark("problem", "few-inodes", where, reason, "remove files, or move the store")
+        yield Remark(
+            "problem", "few-inodes", found.where, reason, "remove files, or move the store"
+        )
 
 
-def _check_locks(locks: list[HeldLock]) -> Iterator[Remark]:
-    for lock in locks:
+def _check_locks(found: Examination) -> Iterator[Remark]:
+    for lock in found.locks:
         if lock.stopped:
             reason = f"held by process {lock.pid} ({lock.command}), which is stopped"
             advice = f"continue it (kill -CONT {lock.pid}), or end it: no one else can write there"
@@ -209,26 +180,22 @@ def _check_locks(locks: list[HeldLock]) -> Iterator[Remark]:
 
 #: Code, reason and advice, by what is odd about a file.
 _ODD: Final = {
-    "mode": (
-        "loose-mode",
-        "other users may read or change it",
-        "to revoke that: chmod -R go= STORE",
-    ),
-    "owner": ("other-owner", "not the store's owner owns it", "change its owner: chown"),
+    "mode": ("loose-mode", "other users may read or change it", "revoke it: chmod -R go= STORE"),
+    "owner": ("other-owner", "its owner is not the store's owner", "change its owner: chown"),
     "link": ("symbolic-link", "a symbolic link, which hansard does not follow", "remove it"),
     "foreign": ("foreign-file", "hansard did not create it", "it is left alone"),
     "unreadable": ("unreadable", "it cannot be read", "run hansard as its owner"),
 }
 
 
-def _check_files(oddities: list[Oddity]) -> Iterator[Remark]:
-    for odd in oddities:
+def _check_files(found: Examination) -> Iterator[Remark]:
+    for odd in found.oddities:
         code, reason, advice = _ODD[odd.what]
         severity: Literal["problem", "note"] = "note" if odd.what == "foreign" else "problem"
         yield Remark(severity, code, odd.where[0], reason, advice, odd.count)
 
 
-def _check_leftovers(leftovers: list[Leftover]) -> Iterator[Remark]:
+def _check_leftovers(found: Examination) -> Iterator[Remark]:
     for code, kinds, reason, advice in (
         ("kept-damage", {"damaged"}, "repairs have kept damaged files",
          "remove them when no one needs them any more"),
@@ -237,51 +204,68 @@ def _check_leftovers(leftovers: list[Leftover]) -> Iterator[Remark]:
         ("leftover", {"temporary", "staged"}, "left by a process that has died",
          "the next process that writes there removes it"),
     ):  # fmt: skip
-        found = [one for one in leftovers if one.what in kinds and not one.living]
-        if found:
-            size, count = sum(one.bytes for one in found), sum(one.count for one in found)
+        left = [one for one in found.leftovers if one.what in kinds and not one.living]
+        if left:
+            size, count = sum(one.bytes for one in left), sum(one.count for one in left)
             said = f"{reason}, {size:,} bytes in all"
-            yield Remark("note", code, found[0].where, said, advice, count)
+            yield Remark("note", code, left[0].where, said, advice, count)
 
 
-def _check_index(index: IndexFile, path: str) -> Iterator[Remark]:
-    if index.reason:
-        yield Remark("note", "index-unusable", path, index.reason)
+def _check_index(found: Examination) -> Iterator[Remark]:
+    if found.index.reason:
+        yield Remark("note", "index-unusable", found.index.path, found.index.reason)
 
 
-def _check_durability(server: DatabaseServer, where: str) -> Iterator[Remark]:
+def _check_durability(found: Examination) -> Iterator[Remark]:
     """Check the settings with which a server loses what it has acknowledged."""
+    server = found.server
+    if server is None:
+        return
     if server.fsync != "on":
         reason = "fsync = off: a crash of the server's machine loses or damages everything"
         advice = "set fsync = on; what was written before is durable after the next checkpoint"
-        yield Remark("problem", "fsync-off", where, reason, advice)
+        yield Remark("problem", "fsync-off", found.where, reason, advice)
     if server.full_page_writes != "on":
         reason = "full_page_writes = off: a power cut may leave half of a page"
         advice = "set full_page_writes = on, unless its file system writes whole pages"
-        yield Remark("problem", "full-page-writes-off", where, reason, advice)
+        yield Remark("problem", "full-page-writes-off", found.where, reason, advice)
     if server.synchronous_commit == "off":
         reason = "synchronous_commit = off; hansard's own appends override it, and are durable"
         advice = "other programs that write to this database may lose the last moments"
-        yield Remark("note", "synchronous-commit-off", where, reason, advice)
+        yield Remark("note", "synchronous-commit-off", found.where, reason, advice)
 
 
-def _check_replication(server: DatabaseServer, where: str) -> Iterator[Remark]:
+def _check_server(found: Examination) -> Iterator[Remark]:
+    """Check what a failover may lose, and the version."""
+    server = found.server
+    if server is None:
+        return
     standbys = f"synchronous_standby_names = {server.synchronous_standby_names!r}"
     if server.standby:
-        yield Remark("note", "standby", where, "this server is a standby, and read-only")
+        yield Remark("note", "standby", found.where, "this server is a standby, and read-only")
     elif not server.synchronous_standby_names:
         reason = "synchronous_standby_names is empty: a failover may lose the last appends"
         advice = "name a standby, if the loss of the server must lose nothing"
-        yield Remark("note", "no-synchronous-standby", where, reason, advice)
+        yield Remark("note", "no-synchronous-standby", found.where, reason, advice)
     elif server.synchronous_commit in {"off", "local"}:
         reason = f"{standbys}, but synchronous_commit = {server.synchronous_commit} does not wait"
         advice = "set synchronous_commit = on"
-        yield Remark("problem", "standby-not-waited-for", where, reason, advice)
+        yield Remark("problem", "standby-not-waited-for", found.where, reason, advice)
     else:
-        yield Remark("note", "synchronous-standby", where, f"appends wait for {standbys}")
-
-
-def _check_version(server: DatabaseServer, where: str) -> Iterator[Remark]:
+        yield Remark("note", "synchronous-standby", found.where, f"appends wait for {standbys}")
     if server.number // 10_000 < _OLDEST_TESTED:
         reason = f"PostgreSQL {server.version} is not tested; {_OLDEST_TESTED} and later are"
-        yield Remark("note", "old-server", where, reason)
+        yield Remark("note", "old-server", found.where, reason)
+
+
+CHECKS: Final = (
+    _check_file_system,
+    _check_access,
+    _check_space,
+    _check_locks,
+    _check_files,
+    _check_leftovers,
+    _check_durability,
+    _check_server,
+    _check_index,
+)
