@@ -24,11 +24,12 @@ __all__ = [
     "CopyReport",
     "Damaged",
     "DayStats",
+    "Diagnosis",
+    "Diagnostic",
     "DiskFailed",
     "Divergence",
     "DropReport",
     "Event",
-    "Examination",
     "Finding",
     "Followed",
     "Follower",
@@ -48,7 +49,6 @@ __all__ = [
     "ReadOnly",
     "Record",
     "Reentered",
-    "Remark",
     "RepairReport",
     "Said",
     "ScrubReport",
@@ -86,11 +86,12 @@ _LATER = {
     "CopyReport": "upkeep.transfer_copy",
     "Damaged": "errors",
     "DayStats": "index.entry",
+    "Diagnosis": "upkeep.examination",
+    "Diagnostic": "upkeep.examination",
     "DiskFailed": "errors",
     "Divergence": "upkeep.comparison",
     "DropReport": "upkeep.dropping",
     "Event": "event.envelope",
-    "Examination": "upkeep.examination",
     "Finding": "backend.contract",
     "Followed": "follow",
     "Follower": "follow",
@@ -110,7 +111,6 @@ _LATER = {
     "ReadOnly": "errors",
     "Record": "backend.contract",
     "Reentered": "errors",
-    "Remark": "upkeep.examination",
     "RepairReport": "upkeep.repair",
     "Said": "upkeep.comparison",
     "ScrubReport": "upkeep.scrub",
@@ -182,7 +182,7 @@ if TYPE_CHECKING:
         ToolCall,
     )
     from hansard.upkeep.dropping import DropReport
-    from hansard.upkeep.examination import Examination, Remark
+    from hansard.upkeep.examination import Diagnosis, Diagnostic
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.repair import RepairReport
     from hansard.upkeep.scrub import ScrubReport

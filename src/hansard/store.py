@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hansard.index.entry import StoreStats
     from hansard.index.finder import Index
     from hansard.upkeep.compaction import CompactReport
-    from hansard.upkeep.examination import Examination
+    from hansard.upkeep.examination import Diagnosis
     from hansard.upkeep.periodic import Keeper
     from hansard.upkeep.pruning import PruneReport
     from hansard.upkeep.resume import Ranking
@@ -770,7 +770,7 @@ class Store:
 
         return retention.audit(self._backend)
 
-    def examine(self) -> "Examination":
+    def examine(self) -> "Diagnosis":
         """Say how the store is: files, locks, leftovers, the place where it is, and what needs attention.
 
         Looks, and changes nothing. Damage inside of sessions is for `verify` to find. Of a part of a store,

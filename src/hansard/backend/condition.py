@@ -50,7 +50,7 @@ class Leftover(msgspec.Struct, frozen=True):
 Odd = Literal["mode", "owner", "link", "foreign", "unreadable"]
 
 
-class Oddity(msgspec.Struct, frozen=True):
+class UnexpectedFiles(msgspec.Struct, frozen=True):
     """Files that are not as hansard creates them, in one way: how many, and the first few."""
 
     what: Odd
@@ -141,14 +141,14 @@ class DatabaseServer(msgspec.Struct, frozen=True):
     followers: dict[str, str]
 
 
-class Condition(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a store, and where they are; a store in memory has none. `Examination` explains them."""
+class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a store, and where they are; a store in memory has none. `Diagnosis` explains them."""
 
     version: int = 1
     home: Home = Home()
     locks: list[HeldLock] = []
     leftovers: list[Leftover] = []
-    oddities: list[Oddity] = []
+    oddities: list[UnexpectedFiles] = []
     marks: MarksFiles = MarksFiles()
     index: IndexFile = IndexFile()
     server: DatabaseServer | None = None

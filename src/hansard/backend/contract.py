@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
-from hansard.backend.condition import Condition
+from hansard.backend.condition import StoreStatus
 from hansard.errors import InvalidEvent
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
@@ -768,9 +768,9 @@ class Backend(ABC):
         del wait
         return nullcontext()
 
-    def condition(self) -> Condition:
+    def condition(self) -> StoreStatus:
         """Look at the files that it is made of, and at the place where they are. Changes nothing."""
-        return Condition()
+        return StoreStatus()
 
     @abstractmethod
     def health(self) -> Health:

@@ -11,14 +11,14 @@ from typing import Final
 
 from hansard.backend import place
 from hansard.backend.condition import (
-    Condition,
     HeldLock,
     Home,
     IndexFile,
     Leftover,
     MarksFiles,
     Odd,
-    Oddity,
+    StoreStatus,
+    UnexpectedFiles,
 )
 from hansard.errors import Damaged, DiskFailed, UnknownFormat, UnsafePath
 from hansard.log import disk, format, inspection, names, surroundings
@@ -33,15 +33,17 @@ _LOOSE: Final = 0o077
 _DAMAGED: Final = "damaged-"
 
 
-def examine(root: Root) -> Condition:
+def examine(root: Root) -> StoreStatus:
     """Look at a store; what cannot be read is reported as odd."""
     found = _Examiner(root)
-    return Condition(
+    return StoreStatus(
         version=format.VERSION,
         home=_home(root),
         locks=found.locks,
         leftovers=sorted(found.leftovers, key=lambda one: one.where),
-        oddities=[Oddity(what, len(at), sorted(at)[:NAMED]) for what, at in found.odd.items()],
+        oddities=[
+            UnexpectedFiles(what, len(at), sorted(at)[:NAMED]) for what, at in found.odd.items()
+        ],
         marks=MarksFiles(len(found.marks), sum(found.marks)),
         index=_index(root),
     )

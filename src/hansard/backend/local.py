@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 from weakref import WeakValueDictionary
 
-from hansard.backend.condition import Condition
+from hansard.backend.condition import StoreStatus
 from hansard.backend.contract import (
     AUDIT,
     Backend,
@@ -321,7 +321,7 @@ class LocalBackend(Backend):
         self.check_open()
         self._root.sweep_trash()
 
-    def condition(self) -> Condition:
+    def condition(self) -> StoreStatus:
         self.check_open()
         # Here, because a doctor is called for seldom.
         from hansard.backend.examination import examine

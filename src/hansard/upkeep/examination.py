@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import asdict
 
-from hansard.backend.condition import Condition, IndexFile
+from hansard.backend.condition import IndexFile, StoreStatus
 from hansard.backend.contract import Backend
 from hansard.errors import HansardError, SessionDeleted, SessionNotFound
 
@@ -27,7 +27,7 @@ _OLDEST_TESTED: Final = 16
 _NAMED: Final = 20
 
 
-class Remark(msgspec.Struct, frozen=True):
+class Diagnostic(msgspec.Struct, frozen=True):
     """Something that `doctor` reports.
 
     Attributes:
@@ -47,7 +47,7 @@ class Remark(msgspec.Struct, frozen=True):
     count: int = 1
 
 
-class Examination(Condition, frozen=True, kw_only=True):
+class Diagnosis(StoreStatus, frozen=True, kw_only=True):
     """The state of a store: its files and where they are, and what the checks report.
 
     Attributes:
@@ -69,7 +69,7 @@ class Examination(Condition, frozen=True, kw_only=True):
     trash: int
     cursors: int
     durability: str
-    remarks: list[Remark]
+    remarks: list[Diagnostic]
 
     @property
     def ok(self) -> bool:
@@ -79,11 +79,11 @@ class Examination(Condition, frozen=True, kw_only=True):
 
 def examine(
     backend: Backend, look_at_index: Callable[[Backend, IndexFile], IndexFile]
-) -> Examination:
+) -> Diagnosis:
     """Run all checks. `look_at_index` is a parameter, because the index is a layer above."""
     condition = backend.condition()
     ids = sorted(backend.ids())
-    found = Examination(
+    found = Diagnosis(
         **{**asdict(condition), "index": look_at_index(backend, condition.index)},
         where=backend.where,
         sessions=len(ids),
@@ -98,7 +98,7 @@ def examine(
     return found
 
 
-def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Remark]:
+def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Diagnostic]:
     """Check the end of each log: it can be read, appends are allowed, and its time has come."""
     unreadable: dict[str, str] = {}
     failed: list[str] = []
@@ -121,61 +121,63 @@ def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Remark]:
             late[session_id] = head.updated
     advice = "`hansard verify` says more, and `hansard repair` saves what is valid"
     for session_id in [*unreadable][:_NAMED]:
-        yield Remark("problem", "unreadable-session", session_id, unreadable[session_id], advice)
+        yield Diagnostic(
+            "problem", "unreadable-session", session_id, unreadable[session_id], advice
+        )
     if more := [*unreadable][_NAMED:]:
         reason = "these cannot be read either"
-        yield Remark("problem", "unreadable-session", more[0], reason, "", len(more))
+        yield Diagnostic("problem", "unreadable-session", more[0], reason, "", len(more))
     if failed:
         reason = "a sync to the disk has failed: appends are refused until every byte is verified"
         advice = "check the disk, then run `hansard verify --reopen`"
-        yield Remark("problem", "failed-sync", failed[0], reason, advice, len(failed))
+        yield Diagnostic("problem", "failed-sync", failed[0], reason, advice, len(failed))
     if late:
         last = max(late, key=late.__getitem__)
         reason = f"its last event has the time {late[last]}, which is in the future"
         advice = "set the clock; the order of events is right, but listings by time are not"
-        yield Remark("problem", "future-event", last, reason, advice, len(late))
+        yield Diagnostic("problem", "future-event", last, reason, advice, len(late))
 
 
-def _check_file_system(found: Examination) -> Iterator[Remark]:
+def _check_file_system(found: Diagnosis) -> Iterator[Diagnostic]:
     home = found.home
     if home.network:
         reason = f"the store is on {home.file_system}, whose locks and syncs cannot be trusted"
         advice = "move it to a local disk of the machine that writes it"
-        yield Remark("problem", "network-file-system", home.mounted, reason, advice)
+        yield Diagnostic("problem", "network-file-system", home.mounted, reason, advice)
     if home.volatile:
         reason = f"the store is on {home.file_system}, which is empty after a restart"
-        yield Remark("note", "volatile-file-system", home.mounted, reason)
+        yield Diagnostic("note", "volatile-file-system", home.mounted, reason)
 
 
-def _check_access(found: Examination) -> Iterator[Remark]:
+def _check_access(found: Diagnosis) -> Iterator[Diagnostic]:
     home = found.home
     if not home.writable:
-        yield Remark("note", "not-writable", found.where, "this user cannot write to the store")
+        yield Diagnostic("note", "not-writable", found.where, "this user cannot write to the store")
     elif home.owner != home.user:
         reason = f"user {home.owner} owns the store, and this process runs as user {home.user}"
         advice = "run hansard as the owner: this user will own the files that it creates"
-        yield Remark("note", "other-user", found.where, reason, advice)
+        yield Diagnostic("note", "other-user", found.where, reason, advice)
 
 
-def _check_space(found: Examination) -> Iterator[Remark]:
+def _check_space(found: Diagnosis) -> Iterator[Diagnostic]:
     home = found.home
     if home.free_bytes is not None and home.free_bytes < _FEW_BYTES:
         reason = f"only {home.free_bytes:,} bytes are free"
         advice = "free some space: on a full disk appends fail, and lose nothing"
-        yield Remark("problem", "low-space", found.where, reason, advice)
+        yield Diagnostic("problem", "low-space", found.where, reason, advice)
     if home.free_files is not None and home.free_files < _FEW_FILES:
         reason = f"only {home.free_files:,} more files can be created on this file system"
-        yield Remark(
+        yield Diagnostic(
             "problem", "few-inodes", found.where, reason, "remove files, or move the store"
         )
 
 
-def _check_locks(found: Examination) -> Iterator[Remark]:
+def _check_locks(found: Diagnosis) -> Iterator[Diagnostic]:
     for lock in found.locks:
         if lock.stopped:
             reason = f"held by process {lock.pid} ({lock.command}), which is stopped"
             advice = f"continue it (kill -CONT {lock.pid}), or end it: no one else can write there"
-            yield Remark("problem", "stopped-holder", lock.where, reason, advice)
+            yield Diagnostic("problem", "stopped-holder", lock.where, reason, advice)
 
 
 #: Code, reason and advice, by what is odd about a file.
@@ -188,14 +190,14 @@ _ODD: Final = {
 }
 
 
-def _check_files(found: Examination) -> Iterator[Remark]:
+def _check_files(found: Diagnosis) -> Iterator[Diagnostic]:
     for odd in found.oddities:
         code, reason, advice = _ODD[odd.what]
         severity: Literal["problem", "note"] = "note" if odd.what == "foreign" else "problem"
-        yield Remark(severity, code, odd.where[0], reason, advice, odd.count)
+        yield Diagnostic(severity, code, odd.where[0], reason, advice, odd.count)
 
 
-def _check_leftovers(found: Examination) -> Iterator[Remark]:
+def _check_leftovers(found: Diagnosis) -> Iterator[Diagnostic]:
     for code, kinds, reason, advice in (
         ("kept-damage", {"damaged"}, "repairs have kept damaged files",
          "remove them when no one needs them any more"),
@@ -208,15 +210,15 @@ def _check_leftovers(found: Examination) -> Iterator[Remark]:
         if left:
             size, count = sum(one.bytes for one in left), sum(one.count for one in left)
             said = f"{reason}, {size:,} bytes in all"
-            yield Remark("note", code, left[0].where, said, advice, count)
+            yield Diagnostic("note", code, left[0].where, said, advice, count)
 
 
-def _check_index(found: Examination) -> Iterator[Remark]:
+def _check_index(found: Diagnosis) -> Iterator[Diagnostic]:
     if found.index.reason:
-        yield Remark("note", "index-unusable", found.index.path, found.index.reason)
+        yield Diagnostic("note", "index-unusable", found.index.path, found.index.reason)
 
 
-def _check_durability(found: Examination) -> Iterator[Remark]:
+def _check_durability(found: Diagnosis) -> Iterator[Diagnostic]:
     """Check the settings with which a server loses what it has acknowledged."""
     server = found.server
     if server is None:
@@ -224,38 +226,38 @@ def _check_durability(found: Examination) -> Iterator[Remark]:
     if server.fsync != "on":
         reason = "fsync = off: a crash of the server's machine loses or damages everything"
         advice = "set fsync = on; what was written before is durable after the next checkpoint"
-        yield Remark("problem", "fsync-off", found.where, reason, advice)
+        yield Diagnostic("problem", "fsync-off", found.where, reason, advice)
     if server.full_page_writes != "on":
         reason = "full_page_writes = off: a power cut may leave half of a page"
         advice = "set full_page_writes = on, unless its file system writes whole pages"
-        yield Remark("problem", "full-page-writes-off", found.where, reason, advice)
+        yield Diagnostic("problem", "full-page-writes-off", found.where, reason, advice)
     if server.synchronous_commit == "off":
         reason = "synchronous_commit = off; hansard's own appends override it, and are durable"
         advice = "other programs that write to this database may lose the last moments"
-        yield Remark("note", "synchronous-commit-off", found.where, reason, advice)
+        yield Diagnostic("note", "synchronous-commit-off", found.where, reason, advice)
 
 
-def _check_server(found: Examination) -> Iterator[Remark]:
+def _check_server(found: Diagnosis) -> Iterator[Diagnostic]:
     """Check what a failover may lose, and the version."""
     server = found.server
     if server is None:
         return
     standbys = f"synchronous_standby_names = {server.synchronous_standby_names!r}"
     if server.standby:
-        yield Remark("note", "standby", found.where, "this server is a standby, and read-only")
+        yield Diagnostic("note", "standby", found.where, "this server is a standby, and read-only")
     elif not server.synchronous_standby_names:
         reason = "synchronous_standby_names is empty: a failover may lose the last appends"
         advice = "name a standby, if the loss of the server must lose nothing"
-        yield Remark("note", "no-synchronous-standby", found.where, reason, advice)
+        yield Diagnostic("note", "no-synchronous-standby", found.where, reason, advice)
     elif server.synchronous_commit in {"off", "local"}:
         reason = f"{standbys}, but synchronous_commit = {server.synchronous_commit} does not wait"
         advice = "set synchronous_commit = on"
-        yield Remark("problem", "standby-not-waited-for", found.where, reason, advice)
+        yield Diagnostic("problem", "standby-not-waited-for", found.where, reason, advice)
     else:
-        yield Remark("note", "synchronous-standby", found.where, f"appends wait for {standbys}")
+        yield Diagnostic("note", "synchronous-standby", found.where, f"appends wait for {standbys}")
     if server.number // 10_000 < _OLDEST_TESTED:
         reason = f"PostgreSQL {server.version} is not tested; {_OLDEST_TESTED} and later are"
-        yield Remark("note", "old-server", found.where, reason)
+        yield Diagnostic("note", "old-server", found.where, reason)
 
 
 CHECKS: Final = (

@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard.log import disk
-from hansard.upkeep.examination import Examination, Remark
+from hansard.upkeep.examination import Diagnosis, Diagnostic
 from tests.crashlab import faults
 from tests.unit.evidence import index_of
 
@@ -39,13 +39,13 @@ def path(tmp_path: Path) -> Path:
     return where
 
 
-def examine(path: Path) -> Examination:
+def examine(path: Path) -> Diagnosis:
     """Examine a store as the command does."""
     with hansard.open(path, read_only=True) as store:
         return store.examine()
 
 
-def only(found: Examination) -> Remark:
+def only(found: Diagnosis) -> Diagnostic:
     """Return the one remark that there is."""
     (remark,) = found.remarks
     return remark

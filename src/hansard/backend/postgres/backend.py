@@ -12,7 +12,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from psycopg.types.numeric import Int8
 
-from hansard.backend.condition import Condition
+from hansard.backend.condition import StoreStatus
 from hansard.backend.contract import (
     AUDIT,
     Backend,
@@ -317,7 +317,7 @@ class PostgresBackend(Backend):
                 with connection.transaction(force_rollback=True):
                     connection.execute(self._query(_PROBE))
 
-    def condition(self) -> Condition:
+    def condition(self) -> StoreStatus:
         return condition.look(self.connections)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ Reads only what every role may read.
 
 from typing import Final
 
-from hansard.backend.condition import Condition, DatabaseServer
+from hansard.backend.condition import DatabaseServer, StoreStatus
 from hansard.backend.postgres import schema, statements
 from hansard.backend.postgres.connections import Connections
 
@@ -26,7 +26,7 @@ _ASK_FOLLOWERS: Final = """
 SELECT application_name, sync_state FROM pg_catalog.pg_stat_replication WHERE sync_state IS NOT NULL"""
 
 
-def look(connections: Connections) -> Condition:
+def look(connections: Connections) -> StoreStatus:
     """Return the state of the server."""
     name = connections.address.schema
     said: dict[str, str] = dict(connections.run(_ASK_SETTINGS.encode()))
@@ -42,4 +42,4 @@ def look(connections: Connections) -> Condition:
         followers=dict(connections.run(_ASK_FOLLOWERS.encode())),
         **said,
     )
-    return Condition(version=server.tables, server=server)
+    return StoreStatus(version=server.tables, server=server)

@@ -12,7 +12,7 @@ from hansard.cli.faults import FAILED
 from hansard.cli.screen import Screen, many, size
 
 if TYPE_CHECKING:
-    from hansard import Examination, Remark
+    from hansard import Diagnosis, Diagnostic
 
 
 @define(
@@ -77,7 +77,7 @@ def _settings(call: Call) -> dict[str, str]:
     }
 
 
-def _show(call: Call, found: "Examination") -> None:
+def _show(call: Call, found: "Diagnosis") -> None:
     screen = call.screen
     for name, said in _facts(found):
         screen.beside([(f"{name:<13}", "dim")], [said])
@@ -102,7 +102,7 @@ def _show(call: Call, found: "Examination") -> None:
         screen.line(("nothing needs attention", "bold green"))
 
 
-def _facts(found: "Examination") -> list[tuple[str, str]]:
+def _facts(found: "Diagnosis") -> list[tuple[str, str]]:
     home, index = found.home, found.index
     free = "no limit" if home.free_bytes is None else f"{size(home.free_bytes)} free"
     kind = f"{home.file_system} at {home.mounted}" if home.file_system else "of unknown kind"
@@ -139,11 +139,11 @@ def _facts(found: "Examination") -> list[tuple[str, str]]:
     ]
 
 
-def _below(found: "Examination", path: str) -> str:
+def _below(found: "Diagnosis", path: str) -> str:
     return path.removeprefix(f"{found.where}/")
 
 
-def _show_remark(screen: Screen, remark: "Remark") -> None:
+def _show_remark(screen: Screen, remark: "Diagnostic") -> None:
     style = "bold red" if remark.severity == "problem" else "yellow"
     others = f" (and {remark.count - 1:,} more)" if remark.count > 1 else ""
     advice = f"; {remark.advice}" if remark.advice else ""
