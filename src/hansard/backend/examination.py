@@ -5,9 +5,10 @@ Nothing is opened for writing and no lock is waited for, so a store can be exami
 A file that is created or removed concurrently is not reported.
 """
 
+import re
 import time
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from hansard.backend import place
 from hansard.backend.condition import (
@@ -21,7 +22,7 @@ from hansard.backend.condition import (
     UnexpectedFiles,
 )
 from hansard.errors import Damaged, DiskFailed, UnknownFormat, UnsafePath
-from hansard.log import disk, format, inspection, names, surroundings
+from hansard.log import disk, format, inspection, names
 from hansard.log.reader import Reader
 from hansard.log.root import Root
 from hansard.log.segment import open_segment
@@ -31,6 +32,23 @@ NAMED: Final = 20
 
 _LOOSE: Final = 0o077
 _DAMAGED: Final = "damaged-"
+
+_MOUNTS: Final = "/proc/self/mountinfo"
+_LOCKS: Final = "/proc/locks"
+
+#: A space, a tab, a line feed or a backslash in a path, as the table of mounts has them.
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+
+#: Remote file systems, and those that are programs, which may not know locks and syncs.
+_NETWORK: Final = re.compile(
+    r"nfs\d*|cifs|smb\w*|ncpfs|afs|9p|ceph|glusterfs|lustre|gpfs|beegfs|orangefs|pvfs2|coda|sshfs"
+    r"|davfs\w*|drvfs|vboxsf|vmhgfs|prl_fs|virtiofs|fuse(\..+)?"
+)
+#: Of those that are programs, the ones that pass locks and syncs on to a local file system.
+_LOCAL_PROGRAMS: Final = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs"})
+
+#: Empty after a restart of the machine.
+_VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 
 
 def examine(root: Root) -> StoreStatus:
@@ -65,8 +83,43 @@ def _index(root: Root) -> IndexFile:
     return IndexFile()
 
 
+class FileSystem(NamedTuple):
+    """Where a directory is mounted, and what it is. Known on Linux only, as are the holders of locks."""
+
+    kind: str
+    mounted: str
+    read_only: bool
+
+    @property
+    def is_network(self) -> bool:
+        """Whether its locks and syncs cannot be trusted."""
+        return self.kind not in _LOCAL_PROGRAMS and _NETWORK.fullmatch(self.kind) is not None
+
+    @property
+    def is_volatile(self) -> bool:
+        """Whether a restart of the machine empties it."""
+        return self.kind in _VOLATILE
+
+
+def find_mount(table: str, path: str) -> FileSystem:
+    """Find the mount of a path without links, in the system's table; nothing is known without a table."""
+    found = FileSystem("", "", read_only=False)
+    for line in table.splitlines():
+        # "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw": what is before " - " varies.
+        before, _, after = line.partition(" - ")
+        words, kinds = before.split(" "), after.split(" ")
+        if len(words) < 6 or not kinds[0]:  # noqa: PLR2004 - up to the options
+            continue
+        mounted = _OCTAL.sub(lambda match: chr(int(match[1], 8)), words[4])
+        below = path == mounted or path.startswith(mounted.rstrip("/") + "/")
+        # The deepest one counts; of two at one place the later, which lies over the other.
+        if below and len(mounted) >= len(found.mounted):
+            found = FileSystem(kinds[0], mounted, "ro" in words[5].split(","))
+    return found
+
+
 def _home(root: Root) -> Home:
-    found = surroundings.file_system(root.path) or surroundings.FileSystem("", "", read_only=False)
+    found = find_mount(disk.told_by_system(_MOUNTS), disk.real(root.path))
     return Home(
         file_system=found.kind,
         mounted=found.mounted,
@@ -86,7 +139,7 @@ class _Examiner:
     def __init__(self, root: Root) -> None:
         self._now = time.time()
         self._owner = disk.status(root.descriptor).owner
-        self._holders = surroundings.lock_holders()
+        self._holders = _lock_holders()
         self.locks: list[HeldLock] = []
         self.leftovers: list[Leftover] = []
         self.odd: dict[Odd, list[str]] = {}
@@ -142,9 +195,9 @@ class _Examiner:
             case [names.MARKS, name] if name.isdecimal():
                 self.marks.append(status.size)
             case [*_, name] if name in {names.LOCK, names.COMPACTION} or name.endswith(".lock"):
-                pid = self._holders.get(surroundings.lock_key(status))
+                pid = self._holders.get(_lock_key(status))
                 if pid is not None:
-                    stopped = surroundings.is_stopped(pid)
+                    stopped = _is_stopped(pid)
                     self.locks.append(HeldLock(path, pid, disk.command_of(pid), stopped))
             case _:
                 pass
@@ -164,7 +217,7 @@ class _Examiner:
                 self.leftovers.append(Leftover("discarded", path, size, age, count=count))
 
     def _look_at_temporary(self, directory: int, name: str, path: str, status: disk.Status) -> None:
-        holder = self._holders.get(surroundings.lock_key(status))
+        holder = self._holders.get(_lock_key(status))
         is_file, living = status.kind == "file", False
         with suppress(OSError):  # hansard did not create what cannot be opened
             living = is_file and disk.is_in_use(directory, name)
@@ -217,3 +270,27 @@ def _is_encoded(name: str) -> bool:
 def _spelled(name: str) -> str:
     """Return a name as text, also one whose bytes are not UTF-8."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _lock_holders() -> dict[tuple[str, int], int]:
+    """Return the processes that hold an OS lock on a file, by the file's device and inode."""
+    found = {}
+    for line in disk.told_by_system(_LOCKS).splitlines():
+        # "1: FLOCK  ADVISORY  WRITE 1234 fe:00:131 0 EOF"; waiters have "->" in second place.
+        words = line.split()
+        if len(words) > 5 and words[1] == "FLOCK" and words[4].isdecimal():  # noqa: PLR2004 - the file
+            device, _, inode = words[5].rpartition(":")
+            if inode.isdecimal():
+                found[device, int(inode)] = int(words[4])
+    return found
+
+
+def _lock_key(status: disk.Status) -> tuple[str, int]:
+    """Return how the table of locks names a file."""
+    return f"{disk.major(status.device):02x}:{disk.minor(status.device):02x}", status.inode
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped, by Ctrl-Z or a debugger, and so releases nothing."""
+    _, _, rest = disk.told_by_system(f"/proc/{pid}/stat").rpartition(") ")
+    return rest[:1] in {"T", "t"}

@@ -1,14 +1,8 @@
-"""What the system says about the place of a store."""
-
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""The file system of a store, as the system reports it."""
 
 import pytest
 
-from hansard.log import disk, surroundings
-from hansard.log.surroundings import FileSystem, find_mount
+from hansard.backend.examination import FileSystem, find_mount
 
 TABLE = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -39,7 +33,7 @@ def test_the_mount_of_a_path_is_the_deepest_and_latest(path: str, found: FileSys
 
 def test_no_table_says_nothing() -> None:
     """Where the system has no table, nothing is known."""
-    assert find_mount("", "/x") is None
+    assert find_mount("", "/x") == FileSystem("", "", read_only=False)
 
 
 @pytest.mark.parametrize(
@@ -54,31 +48,3 @@ def test_no_table_says_nothing() -> None:
 def test_network_file_systems_are_known(kind: str, network: bool) -> None:
     """Kinds with another machine behind them are told from those of this one."""
     assert FileSystem(kind, "/", read_only=False).is_network == network
-
-
-@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs Linux")
-def test_the_holder_of_a_lock_is_found(tmp_path: Path) -> None:
-    """N-23: the process that holds an OS lock is found by the file, and a stopped one is known as such."""
-    (tmp_path / "lock").touch()
-    program = (
-        "import fcntl, os, sys, signal\n"
-        f"fd = os.open({str(tmp_path / 'lock')!r}, os.O_RDWR); fcntl.flock(fd, fcntl.LOCK_EX)\n"
-        "print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        try:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"held\n"
-            directory = os.open(tmp_path, os.O_RDONLY)
-            key = surroundings.lock_key(disk.status(directory, "lock"))
-            os.close(directory)
-            assert surroundings.lock_holders()[key] == child.pid
-            assert not surroundings.is_stopped(child.pid)
-            os.kill(child.pid, 19)  # SIGSTOP
-            os.waitid(os.P_PID, child.pid, os.WSTOPPED)
-            assert surroundings.is_stopped(child.pid)
-        finally:
-            child.kill()
-    assert key not in surroundings.lock_holders()
