@@ -34,7 +34,6 @@ _LOOSE: Final = 0o077
 _DAMAGED: Final = "damaged-"
 
 _MOUNTS: Final = "/proc/self/mountinfo"
-_LOCKS: Final = "/proc/locks"
 
 #: A space, a tab, a line feed or a backslash in a path, as the table of mounts has them.
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
@@ -139,7 +138,7 @@ class _Examiner:
     def __init__(self, root: Root) -> None:
         self._now = time.time()
         self._owner = disk.status(root.descriptor).owner
-        self._holders = _lock_holders()
+        self._holders = disk.lock_holders()
         self.locks: list[HeldLock] = []
         self.leftovers: list[Leftover] = []
         self.odd: dict[Odd, list[str]] = {}
@@ -195,7 +194,7 @@ class _Examiner:
             case [names.MARKS, name] if name.isdecimal():
                 self.marks.append(status.size)
             case [*_, name] if name in {names.LOCK, names.COMPACTION} or name.endswith(".lock"):
-                pid = self._holders.get(_lock_key(status))
+                pid = self._holders.get((status.device, status.inode))
                 if pid is not None:
                     stopped = _is_stopped(pid)
                     self.locks.append(HeldLock(path, pid, disk.command_of(pid), stopped))
@@ -217,7 +216,7 @@ class _Examiner:
                 self.leftovers.append(Leftover("discarded", path, size, age, count=count))
 
     def _look_at_temporary(self, directory: int, name: str, path: str, status: disk.Status) -> None:
-        holder = self._holders.get(_lock_key(status))
+        holder = self._holders.get((status.device, status.inode))
         is_file, living = status.kind == "file", False
         with suppress(OSError):  # hansard did not create what cannot be opened
             living = is_file and disk.is_in_use(directory, name)
@@ -270,24 +269,6 @@ def _is_encoded(name: str) -> bool:
 def _spelled(name: str) -> str:
     """Return a name as text, also one whose bytes are not UTF-8."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _lock_holders() -> dict[tuple[str, int], int]:
-    """Return the processes that hold an OS lock on a file, by the file's device and inode."""
-    found = {}
-    for line in disk.told_by_system(_LOCKS).splitlines():
-        # "1: FLOCK  ADVISORY  WRITE 1234 fe:00:131 0 EOF"; waiters have "->" in second place.
-        words = line.split()
-        if len(words) > 5 and words[1] == "FLOCK" and words[4].isdecimal():  # noqa: PLR2004 - the file
-            device, _, inode = words[5].rpartition(":")
-            if inode.isdecimal():
-                found[device, int(inode)] = int(words[4])
-    return found
-
-
-def _lock_key(status: disk.Status) -> tuple[str, int]:
-    """Return how the table of locks names a file."""
-    return f"{disk.major(status.device):02x}:{disk.minor(status.device):02x}", status.inode
 
 
 def _is_stopped(pid: int) -> bool:

@@ -33,11 +33,6 @@ write_at = os.pwrite
 read_at = os.pread
 status_of = os.fstat
 close = os.close
-
-#: The two halves of a device's number.
-major = os.major
-minor = os.minor
-
 sync_directory = os.fsync
 
 #: Grows by one in each forked child: whoever holds descriptors compares it with the value that
@@ -572,20 +567,22 @@ def told_by_system(path: str) -> str:
         return ""
 
 
+def lock_holders() -> dict[tuple[int, int], int]:
+    """Return the processes that hold OS locks on files, by the file's device and inode; Linux only."""
+    found = {}
+    for line in told_by_system("/proc/locks").splitlines():
+        # "1: FLOCK  ADVISORY  WRITE 1234 fe:00:131 0 EOF"; waiters have "->" in second place.
+        words = line.split()
+        with contextlib.suppress(IndexError, ValueError):
+            if words[1] == "FLOCK":
+                major, minor, inode = words[5].split(":")
+                found[os.makedev(int(major, 16), int(minor, 16)), int(inode)] = int(words[4])
+    return found
+
+
 def lock_holder(descriptor: int) -> int | None:
     """Return the process that holds the OS lock on an open file, where the system tells it."""
-    device, inode, _ = identity(descriptor)
-    wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
-    try:
-        with open("/proc/locks", encoding="ascii") as table:
-            for line in table:
-                # "1: FLOCK  ADVISORY  WRITE 1234 fe:00:131 0 EOF"; waiters have "->" in second place.
-                words = line.split()
-                if words[1] == "FLOCK" and words[5] == wanted:
-                    return int(words[4])
-    except (OSError, IndexError, ValueError):
-        return None
-    return None
+    return lock_holders().get(identity(descriptor)[:2])
 
 
 def command_of(pid: int) -> str:
