@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hansard as library
-from hansard.cli import columns, moments
+from hansard.cli import arguments, columns
 from tests.cli import samples
 from tests.cli.batch import batch
 from tests.cli.conftest import OpenTerminal
@@ -307,7 +307,7 @@ def test_times_are_told_as_people_say_them() -> None:
     now = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
     def told(**before: float) -> str:
-        return moments.ago((now - timedelta(**before)).isoformat(), now)
+        return arguments.ago((now - timedelta(**before)).isoformat(), now)
 
     assert told(seconds=59) == told(seconds=-59) == "just now"
     assert told(seconds=60) == "1 min ago"
@@ -317,7 +317,7 @@ def test_times_are_told_as_people_say_them() -> None:
     assert told(days=14) == "14 d ago"
     assert told(days=15).startswith("2026-11-01")
     assert told(days=-2).startswith("2026-11-18 ")
-    assert moments.ago("", now) == ""
+    assert arguments.ago("", now) == ""
 
 
 def test_columns_fit_whatever_the_width(seed: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from hansard.cli import drawing, moments
+from hansard.cli import arguments, drawing
 from hansard.cli.screen import Piece, Screen, columns_of, size
 from hansard.cli.visible import cell
 from hansard.message.parse import compact
@@ -57,10 +57,10 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "messages": _amount(lambda info: info.message_count)._replace(rank=4),
     "events": _amount(lambda info: info.seq),
     "created": Column(
-        lambda info: info.created, lambda info, at: moments.ago(info.created, at), "dim"
+        lambda info: info.created, lambda info, at: arguments.ago(info.created, at), "dim"
     ),
     "updated": Column(
-        lambda info: info.updated, lambda info, at: moments.ago(info.updated, at), "dim", rank=3
+        lambda info: info.updated, lambda info, at: arguments.ago(info.updated, at), "dim", rank=3
     ),
     "size": Column(lambda info: info.bytes, lambda info, _: size(info.bytes), number=True, rank=5),
     "tokens": _amount(lambda info: info.input_tokens + info.output_tokens),
@@ -129,7 +129,7 @@ def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, asked: bo
         numbers = " ".join(n for n, column in zip(names, columns, strict=True) if column.number)
         screen.table(names, full, numbers=numbers)
         return
-    at = moments.now()
+    at = arguments.now()
     cells = [
         [_short(row, name, column, at) for name, column in zip(names, columns, strict=True)]
         for row in rows

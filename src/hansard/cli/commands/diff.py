@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from hansard.cli import comparing, places, stores
+from hansard.cli import arguments, comparing, stores
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
 from hansard.cli.screen import Screen, many
@@ -61,7 +61,7 @@ def _point(store: "Store", text: str) -> "tuple[Session, int | None]":
     while mark:
         if head and store.exists(head):
             session = store.session(head)
-            return session, places.seq_at(session, places.parse(text[len(head) + 1 :]))
+            return session, arguments.seq_at(session, arguments.parse_place(text[len(head) + 1 :]))
         head, mark, _ = head.rpartition("@")
     # What was meant is most like the text without its last sign, if it has one.
     return stores.session_of(store, text.rpartition("@")[0] or text), None

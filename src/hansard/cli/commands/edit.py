@@ -2,7 +2,7 @@
 
 import click
 
-from hansard.cli import places, stores
+from hansard.cli import arguments, stores
 from hansard.cli.command import Call, define
 from hansard.cli.screen import many
 
@@ -17,8 +17,10 @@ from hansard.cli.screen import many
 )
 @click.argument("session_id", metavar="ID", type=stores.SESSION)
 @click.argument("child", metavar="[NEW_ID]", required=False)
-@click.option("--at", type=places.PLACE, help="Where: a seq, a time, or the label of a snapshot.")
-def fork(call: Call, session_id: str, child: str | None, at: places.Place | None) -> None:
+@click.option(
+    "--at", type=arguments.PLACE, help="Where: a seq, a time, or the label of a snapshot."
+)
+def fork(call: Call, session_id: str, child: str | None, at: arguments.Place | None) -> None:
     """Begin another session where one is, or was.
 
     Nothing is copied: it costs one event, whatever the length. With --json: one document.
@@ -66,8 +68,8 @@ def snapshot(call: Call, session_id: str, label: str | None) -> None:
     ],
 )
 @click.argument("session_id", metavar="ID", type=stores.SESSION)
-@click.argument("place", metavar="SEQ|TIME|LABEL", type=places.PLACE)
-def revert(call: Call, session_id: str, place: places.Place) -> None:
+@click.argument("place", metavar="SEQ|TIME|LABEL", type=arguments.PLACE)
+def revert(call: Call, session_id: str, place: arguments.Place) -> None:
     """Let the model view go back to a seq or a snapshot.
 
     Nothing is erased: the history view still shows all, and a revert to a later seq brings it back.
@@ -76,7 +78,7 @@ def revert(call: Call, session_id: str, place: places.Place) -> None:
     with stores.writing(call) as store:
         session = stores.session_of(store, session_id)
         before = session.seq
-        to = places.seq_at(session, place)
+        to = arguments.seq_at(session, place)
         event = session.revert(to)
         left = len(session.messages())
     call.screen.document(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from hansard.cli import columns, drawing, moments, stores
+from hansard.cli import arguments, columns, drawing, stores
 from hansard.cli.columns import Row
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
@@ -63,10 +63,10 @@ _DEEPEST: Final = 40
     "member. May be given again.",
 )
 @click.option(
-    "--since", type=moments.MOMENT, help="Only where something happened since: a time, or 2d."
+    "--since", type=arguments.MOMENT, help="Only where something happened since: a time, or 2d."
 )
 @click.option(
-    "--until", type=moments.MOMENT, help="Only where nothing happened since: a time, or 2d."
+    "--until", type=arguments.MOMENT, help="Only where nothing happened since: a time, or 2d."
 )
 @click.option("--title", default="", metavar="TEXT", help="Only those with this in their titles.")
 @click.option("--workspace", metavar="PATH", help="Only those that belong to this folder.")

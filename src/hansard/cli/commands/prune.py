@@ -1,31 +1,12 @@
 """`hansard prune`: move sessions in which nothing happened for long to the trash."""
 
-import re
 from datetime import timedelta
-from typing import Any, Final
 
 import click
 
-from hansard.cli import stores
+from hansard.cli import arguments, stores
 from hansard.cli.command import Call, define
 from hansard.cli.screen import many
-
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
-
-class Age(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """How long: `30d`, `12h`, `2w`."""
-
-    name = "age"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
-        """Return it as a timedelta."""
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhdw])", str(value))
-        if match is None:
-            self.fail(f"{value!r} is no age; say 30d, 12h or 2w (s, m, h, d, w)", param, ctx)
-        return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
 
 
 @define(
@@ -36,7 +17,9 @@ class Age(click.ParamType):  # type: ignore[type-arg] # generic in newer version
         "prune --older-than 2w --workspace . --keep-last 5",
     ],
 )
-@click.option("--older-than", type=Age(), required=True, metavar="AGE", help="Such as 30d or 12h.")
+@click.option(
+    "--older-than", type=arguments.AGE, required=True, metavar="AGE", help="Such as 30d or 12h."
+)
 @click.option(
     "--keep-last",
     type=click.IntRange(min=0),

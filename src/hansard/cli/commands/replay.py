@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hansard.cli import comparing, events, places, stating, stores
+from hansard.cli import arguments, comparing, events, stating, stores
 from hansard.cli.command import Call, define, markdown_option
 from hansard.cli.telling import Teller
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("session_id", metavar="ID", type=stores.SESSION)
-@click.option("--at", type=places.PLACE, help="Show the state and the model view at this point.")
+@click.option("--at", type=arguments.PLACE, help="Show the state and the model view at this point.")
 @click.option(
     "--diff",
     nargs=2,
-    type=places.PLACE,
+    type=arguments.PLACE,
     metavar="A B",
     help="Show what changed between two points: messages, metadata, snapshots, usage.",
 )
-@click.option("--from", "start", type=places.PLACE, help="Begin here.")
-@click.option("--to", "end", type=places.PLACE, help="End here; this event is the last.")
+@click.option("--from", "start", type=arguments.PLACE, help="Begin here.")
+@click.option("--to", "end", type=arguments.PLACE, help="End here; this event is the last.")
 @click.option(
     "--kind",
     "kinds",
@@ -66,10 +66,10 @@ if TYPE_CHECKING:
 def command(
     call: Call,
     session_id: str,
-    at: places.Place | None,
-    diff: tuple[places.Place, places.Place] | None,
-    start: places.Place | None,
-    end: places.Place | None,
+    at: arguments.Place | None,
+    diff: tuple[arguments.Place, arguments.Place] | None,
+    start: arguments.Place | None,
+    end: arguments.Place | None,
     kinds: tuple[str, ...],
     speed: float | None,
     max_pause: float,
@@ -103,8 +103,8 @@ def command(
         if diff is not None:
             _difference(call, session, *diff, full=full)
             return
-        after = 0 if start is None else places.last_before(session, start)
-        upto = None if end is None else places.seq_at(session, end)
+        after = 0 if start is None else arguments.last_before(session, start)
+        upto = None if end is None else arguments.seq_at(session, end)
         if step:
             from hansard.cli.stepper import step_through
 
@@ -184,8 +184,8 @@ def _play(
     teller.end()
 
 
-def _state(call: Call, session: "Session", at: places.Place, teller: Teller) -> None:
-    seq = places.seq_at(session, at)
+def _state(call: Call, session: "Session", at: arguments.Place, teller: Teller) -> None:
+    seq = arguments.seq_at(session, at)
     state = session.state(at=seq)
     if call.screen.json:
         import msgspec
@@ -202,10 +202,10 @@ def _state(call: Call, session: "Session", at: places.Place, teller: Teller) -> 
 
 
 def _difference(
-    call: Call, session: "Session", before: places.Place, after: places.Place, *, full: bool
+    call: Call, session: "Session", before: arguments.Place, after: arguments.Place, *, full: bool
 ) -> None:
     found = comparing.compare(
-        session, places.seq_at(session, before), places.seq_at(session, after)
+        session, arguments.seq_at(session, before), arguments.seq_at(session, after)
     )
     if call.screen.json:
         call.screen.document(found)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hansard.cli import drawing, moments, stores
+from hansard.cli import arguments, drawing, stores
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
 from hansard.cli.screen import Piece, many
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     metavar="ID",
     help="Only what this session shows, inherited messages included.",
 )
-@click.option("--since", type=moments.MOMENT, help="Only what was said since: a time, or 2d.")
-@click.option("--until", type=moments.MOMENT, help="Only what was said before: a time, or 2d.")
+@click.option("--since", type=arguments.MOMENT, help="Only what was said since: a time, or 2d.")
+@click.option("--until", type=arguments.MOMENT, help="Only what was said before: a time, or 2d.")
 @click.option("--role", metavar="ROLE", help="Only messages of this role, such as user.")
 @click.option(
     "-n",
@@ -117,12 +117,12 @@ def _place(hit: "Hit") -> str:
 
 def _show(call: Call, hits: "list[Hit]", limit: int) -> None:
     """Show each hit with the words that were found, and how to read on."""
-    at = moments.now()
+    at = arguments.now()
     for hit in hits:
         head: list[Piece] = [(cell(hit.session), "bold"), (f"  {_place(hit)}", "cyan")]
         if hit.role:
             head += ["  ", (cell(hit.role), ROLES.get(hit.role, "bold"))]
-        head.append((f"  {moments.ago(hit.time, at)}", "dim"))
+        head.append((f"  {arguments.ago(hit.time, at)}", "dim"))
         if hit.title and hit.seq:
             head.append((f"  “{cell(hit.title)}”", "dim italic"))
         call.screen.line(*head)

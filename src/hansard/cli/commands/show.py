@@ -2,7 +2,7 @@
 
 import click
 
-from hansard.cli import places, stating, stores
+from hansard.cli import arguments, stating, stores
 from hansard.cli.command import Call, define, markdown_option
 from hansard.cli.screen import many, size
 from hansard.cli.telling import Teller
@@ -28,7 +28,7 @@ from hansard.cli.telling import Teller
     show_default=True,
     help="What a model is given, or all that was said.",
 )
-@click.option("--at", type=places.PLACE, help="As it was at this seq, time or snapshot.")
+@click.option("--at", type=arguments.PLACE, help="As it was at this seq, time or snapshot.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
 @markdown_option
 def command(
@@ -36,7 +36,7 @@ def command(
     session_id: str,
     last: int | None,
     view: str,
-    at: places.Place | None,
+    at: arguments.Place | None,
     *,
     full: bool,
     markdown: bool,
@@ -47,7 +47,7 @@ def command(
     """
     with stores.finding(call) as store:
         session = stores.session_of(store, session_id)
-        seq = None if at is None else places.seq_at(session, at)
+        seq = None if at is None else arguments.seq_at(session, at)
         state = session.state(at=seq)
         messages = session.messages(
             last=last, at=seq, view="history" if view == "history" else "model"
