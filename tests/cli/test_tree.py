@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import hansard as library
-from hansard.cli import drawing
+from hansard.cli import screen as drawing
 from hansard.cli.commands import ls as lineages
 from tests.cli import samples
 from tests.cli.conftest import OpenTerminal

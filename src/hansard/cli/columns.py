@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from hansard.cli import arguments, drawing
-from hansard.cli.screen import Piece, Screen, columns_of, size
+from hansard.cli import arguments
+from hansard.cli.screen import Piece, Screen, columns_of, shorten, size
 from hansard.cli.visible import cell
 from hansard.message.parse import compact
 
@@ -219,13 +219,13 @@ def _print(
     columns: Sequence[Column],
     widths: Mapping[int, int],
 ) -> None:
-    dots = drawing.pens().dots
+    dots = screen.pens.dots
 
     def line(values: Sequence[str], styles: Callable[[int], str], drawn: int = 0) -> None:
         pieces: list[Piece] = []
         for place, width in widths.items():
             number = columns[place].number
-            text = drawing.shorten(values[place], width, dots, middle=names[place] == "id")
+            text = shorten(values[place], width, dots, middle=names[place] == "id")
             room = " " * (width - columns_of(text))
             if pieces:
                 pieces.append(_GAP)
@@ -233,7 +233,7 @@ def _print(
                 pieces.append((text[:drawn], "dim"))
                 text = text[drawn:]
             pieces += [room, (text, styles(place))] if number else [(text, styles(place)), room]
-        drawing.unbroken(screen, *pieces)
+        screen.unbroken(*pieces)
 
     if rows:
         line(names, lambda _: "bold underline")

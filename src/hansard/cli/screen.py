@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -71,6 +71,11 @@ class Screen:
             self._console = Console(markup=False, highlight=False, emoji=False)
         return self._console
 
+    @property
+    def pens(self) -> "Pens":
+        """What to draw with: what the output can show."""
+        return BLOCKS if _is_utf8() else ASCII
+
     # -- for programs ---------------------------------------------------------------------------
 
     def document(self, value: object) -> None:
@@ -90,7 +95,7 @@ class Screen:
 
         raw = value if isinstance(value, bytes) else msgspec.json.encode(value)
         text = json_line(raw.decode())
-        if (sys.stdout.encoding or "").lower().replace("-", "") != "utf8":
+        if not _is_utf8():
             text = "".join(c if c.isascii() else _escaped(c) for c in text)
         sys.stdout.write(text + "\n")
 
@@ -133,6 +138,22 @@ class Screen:
         """Print a line with a head; on a terminal, what does not fit continues next to the head."""
         width = sum(columns_of(p if isinstance(p, str) else p[0]) for p in head)
         self.line(*head, *said, hang=width if self.width >= 2 * width else 0)
+
+    def whole(self, *pieces: Piece) -> None:
+        """Print a line that only the terminal wraps, so that it can be copied from there in one piece."""
+        if not self.terminal:
+            self.line(*pieces)
+            return
+        self.console.print(self.text(*pieces), soft_wrap=True)
+
+    def unbroken(self, *pieces: Piece) -> None:
+        """Print a line that is never wrapped: on a terminal, what does not fit is cut off."""
+        if not self.terminal:
+            self.line(*pieces)
+            return
+        line = self.text(*pieces)
+        line.rstrip()
+        self.console.print(line, no_wrap=True, overflow="crop", crop=True)
 
     def bit(self, text: str) -> None:
         """Print a part of a line, at once: somebody is still speaking."""
@@ -180,13 +201,11 @@ class Screen:
             for place, column in enumerate(columns)
         ]
         for row in ([column.upper() for column in columns], *shown):
-            padded = [
-                " " * (width - columns_of(value)) + value
-                if place in places
-                else value + " " * (width - columns_of(value))
+            cells = [
+                padded(value, width, right=place in places)
                 for place, (value, width) in enumerate(zip(row, widths, strict=True))
             ]
-            sys.stdout.write("  ".join(padded).rstrip() + "\n")
+            sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
     def _rich_table(
         self, columns: Sequence[str], rows: Sequence[Sequence[str]], places: set[int]
@@ -285,6 +304,57 @@ class Progress:
             self._bar.update(self._task, description=cell(text))
 
 
+class Pens(NamedTuple):
+    """What lines are drawn with: characters that the output has, be it ASCII only."""
+
+    #: Between a session and its forks: to one of several, to the last, past others, past nothing.
+    branch: str
+    last: str
+    past: str
+    nothing: str
+    #: From an eighth of a place to all of it: from the left, and from below.
+    across: str
+    upward: str
+    #: What is left out.
+    dots: str
+    #: The line under a plot.
+    ground: str
+
+
+BLOCKS = Pens("├─ ", "└─ ", "│  ", "   ", "▏▎▍▌▋▊▉█", "▁▂▃▄▅▆▇█", "…", "─")
+ASCII = Pens("|- ", "`- ", "|  ", "   ", "#", "#", "~", "-")
+
+
+def _is_utf8() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def shorten(text: str, width: int, dots: str, *, middle: bool = False) -> str:
+    """Return a text that takes at most so many columns. `middle`: its end says as much as its beginning."""
+    if columns_of(text) <= width:
+        return text
+    room = width - len(dots)
+    if room < 1:
+        return dots[:width]
+    tail = room // 2 if middle else 0
+    return _head(text, room - tail) + dots + _head(text[::-1], tail)[::-1]
+
+
+def _head(text: str, width: int) -> str:
+    taken = 0
+    for place, character in enumerate(text):
+        taken += columns_of(character)
+        if taken > width:
+            return text[:place]
+    return text
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """Return a text that takes so many columns, if it does not take more. `right`: it stands at the right."""
+    room = " " * max(width - columns_of(text), 0)
+    return room + text if right else text + room
+
+
 def size(number: float) -> str:
     """Return a number of bytes as people say it."""
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -350,6 +420,3 @@ def _escaped(character: str) -> str:
     import json
 
     return json.dumps(character)[1:-1]
-
-
-__all__ = ["Piece", "Progress", "Screen", "columns_of", "many", "size"]

@@ -1,21 +1,24 @@
-"""Tell events and messages to a person, each with its place and time.
+"""Tell events, messages, states and differences to a person; events as JSON to a program.
 
-Above: `commands`.  Below: `message.parse`, `screen`.
 A message is shown verbatim: the role, then every character of its texts, calls and results, control
 characters as escapes. Only very long texts are shortened, only on a terminal, and the output says so.
 Markdown is rendered on request only: it hides what it takes for markup. Every other event is one line that
 says what it did.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from hansard.cli.screen import Piece, Screen, many
 from hansard.cli.visible import cell
 from hansard.message.parse import MessagePart, compact, parse
 
 if TYPE_CHECKING:
-    from hansard import Event
+    from hansard import Change, Event, State
 
 #: Maximum characters of an event's data, and of a part of a message on a terminal, without --full.
 _SHORT: Final = 160
@@ -165,6 +168,82 @@ def short(value: object, length: int | None = 60) -> str:
     """Return a value in one line, of bounded length."""
     text = cell(value if isinstance(value, str) else compact(value))
     return text if length is None or len(text) <= length else text[: length - 1] + "…"
+
+
+def brief(message: Mapping[str, Any], length: int | None = 100) -> str:
+    """Return a message in one line, with `↵` for a line break, of bounded length."""
+    parsed = parse(message)
+    said = [
+        f"→ {part.name}({part.text})" if part.kind == "call" else part.text
+        for part in parsed.shown(full=length is None)
+    ]
+    return f"{cell(parsed.speaker)}: {short(' '.join(said), length)}"
+
+
+def show_changes(
+    screen: Screen, name: str, changes: "Mapping[str, Change]", length: int | None
+) -> None:
+    """Tell what changed of a mapping, each value in one line of bounded length."""
+    if changes:
+        screen.line(f"{name}:")
+    for key, change in changes.items():
+        for sign, style, value in (("-", "red", change.a), ("+", "green", change.b)):
+            if value is not msgspec.UNSET:
+                screen.line((f"{sign} {key} = {short(value, length)}", style), indent=2)
+
+
+def show_state(
+    screen: Screen, session_id: str, state: "State", *, more: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Tell what a state says, one line for each thing. `more`: what else is to be told, by name."""
+    title = f" “{state.title}”" if state.title else ""
+    screen.line((session_id, "bold"), title)
+    lines = [
+        ("events", f"{state.seq:,}"),
+        ("messages", f"{state.message_count:,} added"),
+        ("created", _moment(state.created)),
+        ("updated", _moment(state.updated)),
+    ]
+    if state.parent is not None:
+        lines.append(("forked from", f"{state.parent} at {state.forked_at}"))
+    lines += [
+        (f"metadata {key}", short(value)) for key, value in state.metadata.items() if key != "title"
+    ]
+    lines += [(f"snapshot {label}", str(seq)) for label, seq in state.snapshots.items()]
+    for model, usage in state.usage.items():
+        cost = f", cost {usage.cost:g}" if usage.cost else ""
+        said = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cost}"
+        lines.append((f"usage {model}", f"{many(usage.calls, 'call')}, {said}"))
+    if state.streams:
+        lines.append(("unfinished", many(len(state.streams), "message")))
+    marks = [name for name in ("archived", "closed") if getattr(state, name)]
+    if marks:
+        lines.append(("is", ", ".join(marks)))
+    lines += more
+    width = max(len(name) for name, _ in lines)
+    for name, said in lines:
+        screen.beside([(f"  {name:<{width}}  ", "dim")], [said])
+
+
+def _moment(stamp: str) -> str:
+    """Return a time as it was on this machine's clock."""
+    if not stamp:
+        return "never"
+    return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def event_json(event: "Event", *, session: str | None = None) -> bytes:
+    """Return an event as a JSON object. Its data are the stored bytes, digit for digit."""
+    head = b"" if session is None else b'"session":%b,' % json.dumps(session).encode()
+    key = b"" if event.key is None else b',"key":%b' % json.dumps(event.key).encode()
+    return b'{%b"seq":%d,"time":"%b","kind":"%b","data":%b%b}' % (
+        head,
+        event.seq,
+        event.stamp.encode(),
+        event.kind.encode(),
+        event.raw,
+        key,
+    )
 
 
 def _sentence(kind: str, data: dict[str, Any], *, full: bool) -> list[Piece]:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hansard.cli import events, stores
+from hansard.cli import stores
 from hansard.cli.command import Call, define
 from hansard.cli.screen import many
+from hansard.cli.telling import event_json
 
 if TYPE_CHECKING:
     from hansard import Event, Session
@@ -109,7 +110,7 @@ def _tell(call: Call, session_id: str, added: "list[Event]") -> None:
     if call.screen.json:
         import msgspec
 
-        shown = [msgspec.Raw(events.record(event)) for event in added]
+        shown = [msgspec.Raw(event_json(event)) for event in added]
         call.screen.document({"session": session_id, "events": shown})
     elif not added:
         call.screen.line(f"{session_id}: it says so already; nothing was appended")

@@ -1,20 +1,20 @@
 """`hansard diff`: what two sessions share, and where they differ."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from hansard.cli import arguments, comparing, stores
+from hansard.cli import arguments, stores
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
 from hansard.cli.screen import Screen, many
-from hansard.cli.telling import Teller, short
+from hansard.cli.telling import Teller, brief, short, show_changes
 from hansard.message.parse import as_text
 
 if TYPE_CHECKING:
-    from hansard import CallDifference, Change, Comparison, Divergence, Said, Session, Store
+    from hansard import CallDifference, Comparison, Divergence, Said, Session, Store
 
 #: So much of a value stands beside the other one.
 _ANSWER = 100
@@ -91,7 +91,7 @@ def _show(screen: Screen, found: "Comparison", *, full: bool) -> None:
     for difference in found.calls:
         _show_call(screen, difference, full=full)
     for name in ("metadata", "usage", "snapshots"):
-        _show_changes(screen, name, getattr(found, name))
+        show_changes(screen, name, getattr(found, name), _ANSWER)
 
 
 def _show_divergence(screen: Screen, divergence: "Divergence") -> None:
@@ -112,7 +112,7 @@ def _show_messages(
             screen.line((f"{sign} {said.seq}", style), indent=2)
             teller.message(said.message)
         else:
-            screen.line((f"{sign} {said.seq:>4}  {comparing.brief(said.message)}", style), indent=2)
+            screen.line((f"{sign} {said.seq:>4}  {brief(said.message)}", style), indent=2)
 
 
 def _show_call(screen: Screen, difference: "CallDifference", *, full: bool) -> None:
@@ -133,13 +133,3 @@ def _show_call(screen: Screen, difference: "CallDifference", *, full: bool) -> N
         if not full:
             asked, result = short(asked, _ANSWER), short(result, _ANSWER)
         screen.line((f"{sign} {call.seq:>4}  {call.name}({asked}) ← {result}", style), indent=4)
-
-
-def _show_changes(screen: Screen, name: str, changes: "Mapping[str, Change]") -> None:
-    if changes:
-        screen.line(f"{name}:")
-    for key, change in changes.items():
-        if change.a is not msgspec.UNSET:
-            screen.line((f"- {key} = {short(change.a, _ANSWER)}", "red"), indent=2)
-        if change.b is not msgspec.UNSET:
-            screen.line((f"+ {key} = {short(change.b, _ANSWER)}", "green"), indent=2)

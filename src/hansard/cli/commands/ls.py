@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from hansard.cli import arguments, columns, drawing, stores
+from hansard.cli import arguments, columns, stores
 from hansard.cli.columns import Row
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
-from hansard.cli.screen import Screen, many
+from hansard.cli.screen import Pens, Screen, many
 
 if TYPE_CHECKING:
     from hansard import SessionInfo, Store
@@ -210,7 +210,7 @@ def _show(screen: Screen, rows: list[Row], names: tuple[str, ...], *, asked: boo
 def _remark(call: Call, text: str) -> None:
     """Say something about a listing: below it on a terminal, else where no program takes it for a session."""
     if call.screen.terminal:
-        drawing.whole(call.screen, (text, "dim"))
+        call.screen.whole((text, "dim"))
     else:
         call.screen.note(text)
 
@@ -283,10 +283,10 @@ class Node(NamedTuple):
     orphan: bool
 
 
-def _room(screen: Screen) -> tuple[drawing.Pens, int]:
+def _room(screen: Screen) -> tuple[Pens, int]:
     """Return what to draw with, and how many levels have room: on a terminal, in a third of its width."""
     deepest = max(min(screen.width // 9, _DEEPEST), 1) if screen.terminal else _DEEPEST
-    return drawing.pens(), deepest
+    return screen.pens, deepest
 
 
 def related(store: "Store", infos: "Iterable[SessionInfo]") -> dict[str, str]:
@@ -306,7 +306,7 @@ def related(store: "Store", infos: "Iterable[SessionInfo]") -> dict[str, str]:
 
 
 def forest(
-    infos: "Iterable[SessionInfo]", parents: Mapping[str, str], pens: drawing.Pens, deepest: int
+    infos: "Iterable[SessionInfo]", parents: Mapping[str, str], pens: Pens, deepest: int
 ) -> list[Node]:
     """Return sessions in the order in which they are drawn: forks under their parents, the oldest first."""
     listed = list(infos)
@@ -327,7 +327,7 @@ def _tree(
     root: "SessionInfo",
     below: "Mapping[str, list[SessionInfo]]",
     done: set[str],
-    pens: drawing.Pens,
+    pens: Pens,
     deepest: int,
 ) -> list[Node]:
     nodes = []

@@ -1,18 +1,20 @@
 """`hansard replay`: play a session's events in order, as they came."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from hansard.cli import arguments, comparing, events, stating, stores
+from hansard.cli import arguments, stores
 from hansard.cli.command import Call, define, markdown_option
-from hansard.cli.telling import Teller
+from hansard.cli.screen import many
+from hansard.cli.telling import Teller, brief, event_json, show_changes, show_state
 
 if TYPE_CHECKING:
-    from hansard import Event, Session
+    from hansard import Change, Event, Session
 
 
 @define(
@@ -176,7 +178,7 @@ def _play(
                 time.sleep(min(pause, max_pause))
         before = event
         if screen.json:
-            screen.record(events.record(event))
+            screen.record(event_json(event))
         else:
             teller.event(event)
         if live or screen.terminal or speed is not None:
@@ -188,12 +190,10 @@ def _state(call: Call, session: "Session", at: arguments.Place, teller: Teller) 
     seq = arguments.seq_at(session, at)
     state = session.state(at=seq)
     if call.screen.json:
-        import msgspec
-
         shown = msgspec.Raw(session.messages_json(at=seq))
         call.screen.document({"session": session.id, "at": seq, "state": state, "messages": shown})
         return
-    stating.show(call.screen, session.id, state)
+    show_state(call.screen, session.id, state)
     shown_messages = session.messages(at=seq)
     call.screen.line()
     call.screen.line((f"the model view at {seq}:", "italic"))
@@ -204,10 +204,40 @@ def _state(call: Call, session: "Session", at: arguments.Place, teller: Teller) 
 def _difference(
     call: Call, session: "Session", before: arguments.Place, after: arguments.Place, *, full: bool
 ) -> None:
-    found = comparing.compare(
-        session, arguments.seq_at(session, before), arguments.seq_at(session, after)
+    screen = call.screen
+    first, last = arguments.seq_at(session, before), arguments.seq_at(session, after)
+    found = session.compare(session, at=first, other_at=last)
+    added = [said.message for said in found.only_b]
+    removed = [said.message for said in found.only_a]
+    changes = {"metadata": found.metadata, "snapshots": found.snapshots, "usage": found.usage}
+    screen.document(
+        {
+            "session": session.id,
+            "before": first,
+            "after": last,
+            "added": added,
+            "removed": removed,
+            "kept": found.same,
+            **{name: _before_and_after(changed) for name, changed in changes.items()},
+        }
     )
-    if call.screen.json:
-        call.screen.document(found)
-    else:
-        comparing.show(call.screen, found, full=full)
+    screen.line((f"{session.id}: from {first} to {last}", "bold"))
+    kept = many(found.same, "message")
+    screen.line(f"model view: {kept} the same, {len(added):,} added, {len(removed):,} removed")
+    for sign, style, messages in (("-", "red", removed), ("+", "green", added)):
+        for message in messages:
+            screen.line((f"{sign} {brief(message, None if full else 100)}", style), indent=2)
+    for name, changed in changes.items():
+        show_changes(screen, name, changed, None if full else 60)
+
+
+def _before_and_after(changes: "Mapping[str, Change]") -> dict[str, dict[str, Any]]:
+    """Return changes for JSON; a value that was not there, or no longer is, is left out."""
+    return {
+        key: {
+            name: value
+            for name, value in (("before", change.a), ("after", change.b))
+            if value is not msgspec.UNSET
+        }
+        for key, change in changes.items()
+    }

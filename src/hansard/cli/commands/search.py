@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hansard.cli import arguments, drawing, stores
+from hansard.cli import arguments, stores
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
 from hansard.cli.screen import Piece, many
@@ -138,7 +138,7 @@ def _show(call: Call, hits: "list[Hit]", limit: int) -> None:
         if first is None
         else f"hansard replay {stores.word(first.session)} --from {first.seq}"
     )
-    drawing.whole(call.screen, (f"{found}. To read on: ", "dim"), on)
+    call.screen.whole((f"{found}. To read on: ", "dim"), on)
 
 
 def _marked(hit: "Hit") -> list[Piece]:

@@ -2,10 +2,10 @@
 
 import click
 
-from hansard.cli import arguments, stating, stores
+from hansard.cli import arguments, stores
 from hansard.cli.command import Call, define, markdown_option
 from hansard.cli.screen import many, size
-from hansard.cli.telling import Teller
+from hansard.cli.telling import Teller, show_state
 
 
 @define(
@@ -70,7 +70,7 @@ def command(
     more = [("size", size(info.bytes))] if info is not None else []
     if children:
         more.append(("forks", ", ".join(children)))
-    stating.show(call.screen, session_id, state, more=more)
+    show_state(call.screen, session_id, state, more=more)
     call.screen.line()
     call.screen.line((f"{view} view: {many(len(messages), 'message')}", "italic"))
     teller = Teller(call.screen, full=full, markdown=markdown)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from hansard.cli import drawing, stores
+from hansard.cli import stores
 from hansard.cli.command import Call, define
-from hansard.cli.screen import Screen, columns_of, many, size
+from hansard.cli.screen import Pens, Screen, columns_of, many, padded, shorten, size
 from hansard.cli.visible import cell
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _short(number: int) -> str:
 
 
 def _grown(screen: Screen, days: dict[str, int]) -> None:
-    pens = drawing.pens()
+    pens = screen.pens
     room = min(screen.width, _WIDEST) - len(_MARGIN)
     scale = max(len(_short(sum(days.values()))), 1)
     grown = growth(days, max((room - scale - 1) // 2, 1))
@@ -186,26 +186,26 @@ def _grown(screen: Screen, days: dict[str, int]) -> None:
     wide = max(1, min(6, (room - scale - 1) // len(grown.values) - 1))
     gap = 1 if wide > 1 else 0
     screen.line()
-    drawing.unbroken(screen, (f"Messages per {grown.span}", "bold"))
+    screen.unbroken((f"Messages per {grown.span}", "bold"))
     for place, line in enumerate(columns(grown.values, _HIGH, pens)):
         label = _short(max(grown.values)) if place == 0 else ""
         drawn = (" " * gap).join(character * wide for character in line)
-        drawing.unbroken(screen, (f"{_MARGIN}{label:>{scale}} ", "dim"), (drawn, "green"))
+        screen.unbroken((f"{_MARGIN}{label:>{scale}} ", "dim"), (drawn, "green"))
     length = len(grown.values) * (wide + gap) - gap
     begin, end = grown.first.isoformat(), grown.last.isoformat()
     under = pens.ground * length
-    drawing.unbroken(screen, (f"{_MARGIN}{'0':>{scale}} {under}", "dim"))
+    screen.unbroken((f"{_MARGIN}{'0':>{scale}} {under}", "dim"))
     dates = f"{begin}{end:>{max(length - len(begin), len(end) + 1)}}"
     if begin == end or scale + 1 + len(dates) > room:
         dates = begin
-    drawing.unbroken(screen, (f"{_MARGIN}{'':>{scale}} {dates}", "dim"))
+    screen.unbroken((f"{_MARGIN}{'':>{scale}} {dates}", "dim"))
 
 
 def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], style: str) -> None:
     """Draw a bar for each thing: its name, the bar, and what it stands for."""
     if not rows:
         return
-    pens = drawing.pens()
+    pens = screen.pens
     room = min(screen.width, _WIDEST) - len(_MARGIN)
     names = [cell(name) for name, _, _ in rows]
     said = max(columns_of(text) for _, _, text in rows)
@@ -213,20 +213,18 @@ def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], styl
     name_width = min(max(map(columns_of, names)), max(room - said - 8, room // 3))
     bar_width = min(_BAR, room - name_width - said - 2)
     screen.line()
-    drawing.unbroken(screen, (title, "bold"))
+    screen.unbroken((title, "bold"))
     most = max(value for _, value, _ in rows)
     for name, (_, value, text) in zip(names, rows, strict=True):
-        shown = drawing.padded(
-            drawing.shorten(name, name_width, pens.dots, middle=True), name_width
-        )
+        shown = padded(shorten(name, name_width, pens.dots, middle=True), name_width)
         pieces: list[Any] = [_MARGIN, shown, " "]
         if bar_width > 1:
             drawn = bar(value, most, bar_width, pens)
-            pieces += [(drawing.padded(drawn, bar_width), style), " "]
-        drawing.unbroken(screen, *pieces, text)
+            pieces += [(padded(drawn, bar_width), style), " "]
+        screen.unbroken(*pieces, text)
 
 
-def bar(value: float, most: float, width: int, pens: drawing.Pens) -> str:
+def bar(value: float, most: float, width: int, pens: Pens) -> str:
     """Return a bar across: as long as there is room, for the most. What is not nothing is seen."""
     if value <= 0 or most <= 0 or width < 1:
         return ""
@@ -236,7 +234,7 @@ def bar(value: float, most: float, width: int, pens: drawing.Pens) -> str:
     return pens.across[-1] * whole + (pens.across[rest - 1] if rest else "")
 
 
-def columns(values: Sequence[float], height: int, pens: drawing.Pens) -> list[str]:
+def columns(values: Sequence[float], height: int, pens: Pens) -> list[str]:
     """Return lines, from above, of a plot with a column for each value. What is not nothing is seen."""
     most = max(values, default=0)
     parts = len(pens.upward)

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hansard.cli import events, stores
+from hansard.cli import stores
 from hansard.cli.command import Call, define, markdown_option
-from hansard.cli.telling import Teller
+from hansard.cli.telling import Teller, event_json
 
 if TYPE_CHECKING:
     from hansard import Event
@@ -55,7 +55,7 @@ def command(
 
     def tell(event: "Event", session: str, *, named: bool) -> None:
         if call.screen.json:
-            call.screen.record(events.record(event, session=session))
+            call.screen.record(event_json(event, session=session))
         else:
             teller.event(event, session=session if named else "")
         if follow or call.screen.terminal:
