@@ -1,6 +1,5 @@
 """Where output goes: a terminal, a pipe, or a program that reads JSON.
 
-Above: `commands`.  Below: `visible`; Rich, on a terminal only.
 On a terminal there are colours (unless NO_COLOR is set), and tables that fit its width. In a pipe there is
 the same text, plain, one line for each line, never wrapped or cut. Both show every character of a text: a
 line that does not fit the terminal is wrapped here, since Rich would drop spaces and expand tabs. With --json
@@ -9,7 +8,7 @@ there is nothing but JSON on stdout. Progress, questions and remarks go to stder
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -231,6 +230,11 @@ class Screen:
         sys.stdout.flush()
         sys.stderr.write(f"hansard: {visible(text)}\n")
         sys.stderr.flush()
+
+    def failures(self, reasons: Mapping[str, str]) -> None:
+        """Remark on stderr what failed, by name, and why."""
+        for name, reason in reasons.items():
+            self.note(f"{name}: {reason}")
 
     def confirm(self, question: str, *, instead: str) -> bool:
         """Ask a person; where nobody can answer, refuse and name the option that answers."""

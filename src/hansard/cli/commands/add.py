@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from hansard.cli import stores
 from hansard.cli.command import Call, define
@@ -107,17 +108,14 @@ def _append(
 
 
 def _tell(call: Call, session_id: str, added: "list[Event]") -> None:
-    if call.screen.json:
-        import msgspec
-
-        shown = [msgspec.Raw(event_json(event)) for event in added]
-        call.screen.document({"session": session_id, "events": shown})
-    elif not added:
+    shown = [msgspec.Raw(event_json(event)) for event in added]
+    call.screen.document({"session": session_id, "events": shown})
+    if not added:
         call.screen.line(f"{session_id}: it says so already; nothing was appended")
-    else:
-        first, last = added[0].seq, added[-1].seq
-        place = f"seq {first}" if first == last else f"seq {first} to {last}"
-        call.screen.line(f"{session_id}: {many(len(added), 'event')}, {place}")
+        return
+    first, last = added[0].seq, added[-1].seq
+    place = f"seq {first}" if first == last else f"seq {first} to {last}"
+    call.screen.line(f"{session_id}: {many(len(added), 'event')}, {place}")
 
 
 def _lines() -> list[dict[str, Any]]:

@@ -54,10 +54,7 @@ def command(
     # Opened anew: what a store knows of sizes is as old as its last look at the session.
     with stores.reading(call) if dry_run else stores.finding(call) as store:
         after = _sizes(store, session_ids)
-    if call.screen.json:
-        _document(call, report, before, after)
-    else:
-        _show(call, report, before, after, dry_run=dry_run)
+    _show(call, report, before, after, dry_run=dry_run)
     return FAILED if report.failed else None
 
 
@@ -123,25 +120,6 @@ def _sizes(store: "Store", session_ids: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
-def _document(
-    call: Call, report: "CompactReport", before: dict[str, int], after: dict[str, int]
-) -> None:
-    call.screen.document(
-        {
-            "dry_run": report.dry_run,
-            "rewritten": report.sessions,
-            "before": sum(before.values()),
-            "after": sum(after.get(id, 0) for id in before),
-            "to_rewrite": report.before if report.dry_run else 0,
-            "blanked": report.blanked,
-            "failed": report.failed,
-            "sessions": [
-                {"id": id, "before": size, "after": after.get(id, 0)} for id, size in before.items()
-            ],
-        }
-    )
-
-
 def _show(
     call: Call,
     report: "CompactReport",
@@ -151,6 +129,20 @@ def _show(
     dry_run: bool,
 ) -> None:
     screen = call.screen
+    screen.document(
+        {
+            "dry_run": report.dry_run,
+            "rewritten": report.sessions,
+            "before": sum(before.values()),
+            "after": sum(after.get(id, 0) for id in before),
+            "to_rewrite": report.before if report.dry_run else 0,
+            "blanked": report.blanked,
+            "failed": report.failed,
+            "sessions": [
+                {"id": id, "before": old, "after": after.get(id, 0)} for id, old in before.items()
+            ],
+        }
+    )
     if dry_run:
         screen.line(
             f"would rewrite {size(report.before)} of {many(report.sessions, 'session')}"
@@ -173,8 +165,8 @@ def _show(
         screen.line(
             f"{many(report.sessions, 'session')} rewritten: {size(whole)} before, {size(left)} after{taken}"
         )
-    for session_id, reason in report.failed.items():
-        screen.note(f"{session_id}: {reason}")
+    if not screen.json:
+        screen.failures(report.failed)
 
 
 def _share(before: int, after: int) -> str:

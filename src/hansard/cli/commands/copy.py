@@ -1,16 +1,11 @@
 """`hansard copy`: copy sessions from one store to another, event for event."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from hansard.cli import stores
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
 from hansard.cli.screen import many
-
-if TYPE_CHECKING:
-    from hansard import CopyReport
 
 
 @define(
@@ -51,26 +46,20 @@ def command(
             report = here.copy_to(
                 there, session_ids or None, prefix=prefix, progress=progress.update
             )
-    _show(call, report)
-    return FAILED if report.failed else None
-
-
-def _show(call: Call, report: "CopyReport") -> None:
-    if call.screen.json:
-        call.screen.document(
-            {
-                "sessions": report.sessions,
-                "copied": report.events,
-                "found": report.found,
-                "ancestors": report.ancestors,
-                "failed": report.failed,
-            }
-        )
+    call.screen.document(
+        {
+            "sessions": report.sessions,
+            "copied": report.events,
+            "found": report.found,
+            "ancestors": report.ancestors,
+            "failed": report.failed,
+        }
+    )
     found = f"; {many(report.found, 'event')} were there" if report.found else ""
     call.screen.line(
         f"{many(report.sessions, 'session')}, {many(report.events, 'event')} copied and compared{found}"
     )
     for session_id in report.ancestors:
         call.screen.line(f"{session_id}: copied, since others were forked from it")
-    for session_id, reason in report.failed.items():
-        call.screen.note(f"{session_id}: {reason}")
+    call.screen.failures(report.failed)
+    return FAILED if report.failed else None

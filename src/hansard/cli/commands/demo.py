@@ -52,9 +52,7 @@ def command(call: Call, folder: str | None) -> None:
     if store.exists() and any(store.iterdir()):
         raise click.UsageError(f"{store} is not empty; give a new folder")
     figures = _play(store, call.screen)
-    if call.screen.json:
-        call.screen.document(figures)
-        return
+    call.screen.document(figures)
     # The one beside this Python, if that is not on the way: a checkout has it in its own environment.
     beside = Path(sys.executable).with_name("hansard")
     program = f"{shlex.quote(sys.executable)} -m hansard"

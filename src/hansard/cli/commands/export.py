@@ -157,14 +157,12 @@ def _counted(session: "Session", progress: Progress, pieces: Iterator[bytes]) ->
 
 
 def _show(call: Call, written: list[dict[str, object]], *, unredacted: bool) -> None:
-    if call.screen.json:
-        call.screen.document({"written": written, "redacted": not unredacted})
-        return
+    call.screen.document({"written": written, "redacted": not unredacted})
     for one in written:
         number = one["bytes"]
         assert isinstance(number, int)
         call.screen.line(f"{one['file']}: {size(number)}")
-    if unredacted:
+    if unredacted and not call.screen.json:
         call.screen.note(f"{many(len(written), 'file')} may hold credentials: --unredacted")
 
 

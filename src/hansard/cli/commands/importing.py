@@ -15,7 +15,7 @@ from hansard.cli.screen import many
 
 if TYPE_CHECKING:
     from hansard import ImportReport, Store
-    from hansard.importers import ImportedSession, Report
+    from hansard.importers import Report
 
 #: So much is read at once.
 _PIECE: Final = 1024 * 1024
@@ -124,19 +124,12 @@ def _pieces(file: IO[bytes], total: int, update: Callable[[int, int], None]) -> 
 
 
 def _show(call: Call, done: "list[tuple[str, ImportReport]]", failed: dict[str, str]) -> None:
-    if call.screen.json:
-        shown = [
-            {
-                "file": name,
-                "session": report.session,
-                "events": report.events,
-                "already": report.already,
-                "redacted": report.redacted,
-                "redactions": report.redactions,
-            }
-            for name, report in done
-        ]
-        call.screen.document({"imported": shown, "failed": failed})
+    members = ("session", "events", "already", "redacted", "redactions")
+    shown = [
+        {"file": name, **{member: getattr(report, member) for member in members}}
+        for name, report in done
+    ]
+    call.screen.document({"imported": shown, "failed": failed})
     for name, report in done:
         what = f"{report.session}: {many(report.events, 'event')}"
         if report.already:
@@ -144,8 +137,7 @@ def _show(call: Call, done: "list[tuple[str, ImportReport]]", failed: dict[str, 
         if report.redactions:
             what += f"; {many(report.redactions, 'credential')} had been taken out"
         call.screen.line(f"{name}: {what}")
-    for name, reason in failed.items():
-        call.screen.note(f"{name}: {reason}")
+    call.screen.failures(failed)
 
 
 def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) -> int | None:
@@ -179,14 +171,14 @@ def _opened_store(call: Call, *, dry_run: bool) -> "Store":
 
 
 def _show_foreign(call: Call, report: "Report", *, reason: str = "") -> None:
-    if call.screen.json:
-        shown = {
-            "kind": report.kind,
-            "dry_run": report.dry_run,
-            "sessions": [_described(one) for one in report.sessions],
-            "skipped": [{"where": one.where, "what": one.what} for one in report.skipped],
-        }
-        call.screen.document({**shown, "failed": reason} if reason else shown)
+    members = ("session", "where", "outcome", "items", "new", "parent")
+    shown = {
+        "kind": report.kind,
+        "dry_run": report.dry_run,
+        "sessions": [{name: getattr(one, name) for name in members} for one in report.sessions],
+        "skipped": [{"where": one.where, "what": one.what} for one in report.skipped],
+    }
+    call.screen.document({**shown, "failed": reason} if reason else shown)
     for one in report.sessions:
         if one.outcome != "present":
             fork = f", a fork of {one.parent}" if one.parent else ""
@@ -211,14 +203,3 @@ def _show_foreign(call: Call, report: "Report", *, reason: str = "") -> None:
 
 def _done(outcome: str, *, dry_run: bool) -> str:
     return f"would be {outcome}" if dry_run else outcome
-
-
-def _described(one: "ImportedSession") -> dict[str, object]:
-    return {
-        "session": one.session,
-        "where": one.where,
-        "outcome": one.outcome,
-        "items": one.items,
-        "new": one.new,
-        "parent": one.parent,
-    }

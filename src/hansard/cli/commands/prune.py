@@ -1,5 +1,6 @@
 """`hansard prune`: move sessions in which nothing happened for long to the trash."""
 
+from collections import Counter
 from datetime import timedelta
 
 import click
@@ -55,18 +56,13 @@ def command(
             dry_run=dry_run,
             all_workspaces=all_workspaces,
         )
-    if call.screen.json:
-        call.screen.document(report)
-        return
+    call.screen.document(report)
     for session_id in report.pruned:
         call.screen.line(session_id)
     what = "would go to the trash" if dry_run else "moved to the trash"
     call.screen.line(
         (f"{many(len(report.pruned), 'session')} {what}, {len(report.kept):,} kept", "bold")
     )
-    reasons: dict[str, int] = {}
-    for reason in report.kept.values():
-        kind = reason.partition(":")[0]
-        reasons[kind] = reasons.get(kind, 0) + 1
+    reasons = Counter(reason.partition(":")[0] for reason in report.kept.values())
     for reason, count in reasons.items():
         call.screen.line((f"{count:,} kept: {reason}", "dim"), indent=2)

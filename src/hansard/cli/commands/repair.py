@@ -42,20 +42,18 @@ def command(
     with stores.writing(call) as store:
         damaged = _damaged(call, store, session_ids)
         reports: list[RepairReport] = []
-        if damaged and (yes or _ask(call, damaged)):
+        question = f"Repair {many(len(damaged), 'session')}?"
+        if damaged and (yes or call.screen.confirm(question, instead="--yes")):
             reports = [store.session(id).repair(missing=missing) for id in damaged]
         # Looked at once more: a fork is as whole as what it was forked from, which may have come after it.
         left = not all(store.session(id).verify().ok for id in damaged)
-    if call.screen.json:
-        call.screen.document({"damaged": damaged, "repaired": reports})
-    elif not damaged:
-        call.screen.line("nothing is damaged; nothing was written")
-    elif not reports:
-        call.screen.line("nothing was written")
-    else:
-        for report in reports:
-            if report.repaired or report.left:
-                _show(call, report)
+    call.screen.document({"damaged": damaged, "repaired": reports})
+    if not reports:
+        found = "" if damaged else "nothing is damaged; "
+        call.screen.line(f"{found}nothing was written")
+    for report in reports:
+        if report.repaired or report.left:
+            _show(call, report)
     return FAILED if left else None
 
 
@@ -75,10 +73,6 @@ def _damaged(call: Call, store: "Store", session_ids: tuple[str, ...]) -> list[s
                     f"{many(finding.length, 'byte')}: {finding.reason}"
                 )
     return [report.session for report in damaged]
-
-
-def _ask(call: Call, damaged: list[str]) -> bool:
-    return call.screen.confirm(f"Repair {many(len(damaged), 'session')}?", instead="--yes")
 
 
 def _show(call: Call, report: "RepairReport") -> None:

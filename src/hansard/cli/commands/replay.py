@@ -189,15 +189,14 @@ def _play(
 def _state(call: Call, session: "Session", at: arguments.Place, teller: Teller) -> None:
     seq = arguments.seq_at(session, at)
     state = session.state(at=seq)
-    if call.screen.json:
+    if call.screen.json:  # the messages as they are stored
         shown = msgspec.Raw(session.messages_json(at=seq))
         call.screen.document({"session": session.id, "at": seq, "state": state, "messages": shown})
         return
     show_state(call.screen, session.id, state)
-    shown_messages = session.messages(at=seq)
     call.screen.line()
     call.screen.line((f"the model view at {seq}:", "italic"))
-    for message in shown_messages:
+    for message in session.messages(at=seq):
         teller.message(message)
 
 

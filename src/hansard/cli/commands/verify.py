@@ -40,20 +40,13 @@ def command(call: Call, session_ids: tuple[str, ...], *, reopen: bool) -> int | 
         else:
             reports = store.verify().sessions
     ok = all(report.ok for report in reports)
-    if call.screen.json:
-        call.screen.document(
-            {
-                "ok": ok,
-                "sessions": len(reports),
-                "findings": [
-                    {"session": report.session, **finding._asdict()}
-                    for report in reports
-                    for finding in report.findings
-                ],
-            }
-        )
-    else:
-        _show(call, reports)
+    findings = [
+        {"session": report.session, **finding._asdict()}
+        for report in reports
+        for finding in report.findings
+    ]
+    call.screen.document({"ok": ok, "sessions": len(reports), "findings": findings})
+    _show(call, reports)
     return None if ok else FAILED
 
 
