@@ -1,6 +1,5 @@
 """THE COMMAND: look into a store, change it, mend it, move it, without writing Python.
 
-Above: a person, a shell.  Below: the public API, and nothing else of hansard.
 `__main__` → `app` (which command) → `command` (its words) → `commands/<name>` → `screen` (what is shown).
 """
 

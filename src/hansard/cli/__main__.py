@@ -1,7 +1,4 @@
-"""The entry point: `hansard …`, `python -m hansard …`, `python -m hansard.cli …`.
-
-Above: the shell.  Below: `app`.
-"""
+"""The entry point: `hansard …`, `python -m hansard …`, `python -m hansard.cli …`."""
 
 import sys
 

@@ -1,7 +1,4 @@
-"""Find the command that is called, load it and nothing else, and see what becomes of it.
-
-Above: `__main__`.  Below: `command`, `faults`, and one module of `commands`.
-"""
+"""Find the command that is called, load it and nothing else, and see what becomes of it."""
 
 import importlib
 import os

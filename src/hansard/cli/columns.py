@@ -1,6 +1,5 @@
 """The columns of a listing: what each says, and which of them a terminal has room for.
 
-Above: `commands`.  Below: `drawing`, `moments`, `screen`, the public API.
 In a pipe each column has its full value: bytes as a number, times as RFC 3339, `-` for nothing. On a terminal
 times are relative, texts are shortened and whole columns left out until a line fits; no line is ever wrapped.
 """

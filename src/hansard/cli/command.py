@@ -1,6 +1,5 @@
 """What all commands have in common: the options that each one takes, and how its help looks.
 
-Above: `app`, `commands`.  Below: `screen`.
 A command is a function that takes a `Call` and its own words, calls the library, and shows what came back.
 It returns the exit code, or None for 0.
 """

@@ -1,6 +1,5 @@
 """Complete words for the Tab key in bash, zsh and fish, quoted so that the shell takes them literally.
 
-Above: `app`.  Below: Click's completion.
 A session id may hold any printable text, `$(rm x)` included, and the user of the shell may not have chosen
 it. zsh and fish quote what they insert. bash inserts what it is given, so it is quoted here.
 """

@@ -1,6 +1,5 @@
 """Say what went wrong in one line, with what to do next, and with an exit code that means something.
 
-Above: `app`.  Below: `command`, `visible`.
 0: done; 1: it found something, or failed; 2: the words of the call are off; 130: interrupted.
 """
 

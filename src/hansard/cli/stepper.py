@@ -1,6 +1,5 @@
 """Go through a session by key: forward, back, to a number, to its ends.
 
-Above: `commands.replay`.  Below: `telling`, the terminal.
 One event is on the screen at a time. Each is read when it is looked at, so that a long session takes no more
 memory than a short one.
 """

@@ -1,6 +1,5 @@
 """Open the store that a command is about, and find sessions in it.
 
-Above: `commands`.  Below: `hansard.open`.
 A command that only reads opens the store read-only, so it works where the user may not write, and leaves no
 trace. One that lists or searches keeps the index, if it may write. Only commands that begin something create
 a missing store.

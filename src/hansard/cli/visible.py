@@ -1,6 +1,5 @@
 r"""Show what would otherwise act on the terminal: control characters, and marks that turn text around.
 
-Above: `screen`, `faults`.  Below: nothing of hansard.
 A stored text is somebody else's. Sent raw to a terminal, it could move the cursor, change the title, hide
 what was said or answer in the user's name; so these characters are shown as `\x1b`, and do nothing.
 """
