@@ -70,6 +70,8 @@ def test_a_dry_run_writes_nothing_and_says_what_a_real_one_does(store: Path) -> 
     assert files() == before
     assert (planned.json["dry_run"], planned.json["blanked"]) == (True, 1)
     assert 0 < planned.json["to_rewrite"] <= planned.json["before"]
+    named = hansard("compact", "agent/1", "agent/1-b", "--dry-run", "--json", store=store)
+    assert (named.json["dry_run"], named.json["to_rewrite"]) == (True, planned.json["to_rewrite"])
     real = hansard("compact", "--all", "--json", store=store)
     assert real.json["rewritten"] == planned.json["rewritten"] == 2
     again = hansard("compact", "--all", "--dry-run", store=store)

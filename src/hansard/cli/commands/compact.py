@@ -84,7 +84,7 @@ def _one_by_one(
 ) -> "CompactReport":
     from hansard import CompactReport, HansardError
 
-    total = CompactReport()
+    reports: list[CompactReport] = []
     failed: dict[str, str] = {}
     for place, session_id in enumerate(sorted(before)):
         update(ends[place], ends[-1])
@@ -95,18 +95,17 @@ def _one_by_one(
             update(ends[place] + share, ends[-1])
 
         try:
-            done = store.session(session_id).compact(dry_run=dry_run, progress=within)
+            reports.append(store.session(session_id).compact(dry_run=dry_run, progress=within))
         except HansardError as error:
             failed[session_id] = str(error)
-            continue
-        total = CompactReport(
-            total.sessions + done.sessions,
-            total.before + done.before,
-            total.after + done.after,
-            total.blanked + done.blanked,
-            failed,
-        )
-    return total if total.failed is failed else CompactReport(failed=failed)
+    return CompactReport(
+        sessions=sum(report.sessions for report in reports),
+        before=sum(report.before for report in reports),
+        after=sum(report.after for report in reports),
+        blanked=sum(report.blanked for report in reports),
+        failed=failed,
+        dry_run=dry_run,
+    )
 
 
 def _sizes(store: "Store", session_ids: tuple[str, ...]) -> dict[str, int]:
