@@ -83,60 +83,6 @@ def test_a_key_is_found_when_a_reader_saw_the_next_segment_first(store: Store, r
     assert session.add_message({"n": "new"}, key="ours").seq == 32
 
 
-def test_reverts_lead_to_places_before_the_compaction(store: Store) -> None:
-    """N-48, N-49: a label, a compaction, more, and back: what was there; and undone again, all of it."""
-    session = store.session("s")
-    talk(session, 0, 5)
-    session.snapshot("here")
-    there = session.messages()
-    talk(session, 5, 5)
-    session.compact()
-    session.add_message({"role": "user", "content": "more"})
-    later, seq = session.messages(), session.seq
-    session.revert("here")
-    assert session.messages() == there
-    session.compact()
-    assert session.messages() == there
-    session.revert(seq)
-    assert session.messages() == later
-    session.compact()
-    assert session.messages() == later
-
-
-def test_what_was_cleared_stays_out_and_in_the_history(store: Store) -> None:
-    """N-47: after clearing and compacting, the model starts anew and the history is whole."""
-    session = store.session("s")
-    talk(session)
-    history = session.messages(view="history")
-    session.clear()
-    session.compact()
-    assert session.messages() == []
-    session.add_message({"role": "user", "content": "anew"})
-    session.compact()
-    assert session.messages() == [{"role": "user", "content": "anew"}]
-    assert session.messages(view="history") == [*history, {"role": "user", "content": "anew"}]
-
-
-def test_forks_before_and_after_are_what_they_were(store: Store) -> None:
-    """N-50, N-51: children and grandchildren of a compacted session, forked before or after, are equal."""
-    session = store.session("s")
-    talk(session)
-    child = session.fork("child", at=10)
-    talk(child, 50, 3)
-    grandchild = child.fork("grandchild", at=5)
-    before = {name: said(store.session(name)) for name in ("child", "grandchild")}
-    store.compact()
-    after = session.fork("after", at=10)
-    assert after.messages() == session.messages(at=10)
-    assert {name: said(store.session(name)) for name in before} == before
-    talk(grandchild, 70, 2)
-    store.compact()
-    assert said(child) == before["child"]
-    store.delete("s")
-    assert child.messages() == before["child"]["model"]
-    assert store.session("after").messages() == after.messages()
-
-
 # -- work ---------------------------------------------------------------------------------------
 
 

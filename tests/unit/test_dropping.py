@@ -293,23 +293,6 @@ def test_forks_that_have_it_keep_it(store: Store) -> None:
     assert session.drop_history(15).events == 5
 
 
-def test_a_fork_drops_what_it_inherits_for_itself(store: Store) -> None:
-    """N-50: the parent shows what it showed, and a fork of the fork has no more than the fork."""
-    session = store.session("s")
-    count(session, 10)
-    child = session.fork("child", at=8)
-    child.add_message({"n": 10})
-    report = child.drop_history(6)
-    assert (report.events, report.bytes) == (5, 0)
-    for _ in range(2):
-        assert numbers(session) == list(range(1, 11))
-        assert numbers(child) == [6, 7, 8, 10]
-        assert numbers(child.fork(at=7)) == [6, 7]
-        assert numbers(session.fork(at=7)) == list(range(1, 8))
-        store.compact()
-    assert child.state().message_count == 9
-
-
 def test_a_fork_that_was_made_meanwhile_has_what_its_parent_has(store: Store) -> None:
     """N-28, N-50: what a parent drops is gone for forks, and what a fork said itself is not."""
     session = store.session("s")
@@ -492,17 +475,3 @@ def test_an_index_lists_no_dropped_seqs(files: Store, tmp_path: Path) -> None:
     session.drop_history(2701)
     assert session.compact().blanked == 200
     assert session.compact().sessions == 0
-
-
-def test_dropping_reads_the_same_in_a_store_that_was_opened_before(tmp_path: Path) -> None:
-    """N-18, N-19: a handle that has read the session sees at once that its beginning is gone."""
-    with hansard.open(tmp_path / "store") as one, hansard.open(tmp_path / "store") as two:
-        count(one.session("s"), 10)
-        other = two.session("s")
-        assert len(other.messages()) == len(other.messages(view="history")) == 10
-        assert other.state().message_count == 10
-        one.session("s").drop_history(6)
-        for _ in range(2):
-            assert numbers(other) == numbers(other, view="history") == [6, 7, 8, 9, 10]
-            assert other.state() == one.session("s").state()
-            one.compact()

@@ -1,12 +1,11 @@
 """What a session's events add up to: metadata and state, now, at a seq, and after reopening."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hansard
-from hansard import Session, Store
+from hansard import Session
 
 
 def conversation(session: Session) -> None:
@@ -100,43 +99,3 @@ def test_state_is_what_the_events_add_up_to(session: Session) -> None:
     for bad in (-1, "now", True):
         with pytest.raises(ValueError, match="at"):
             session.state(bad)
-
-
-# -- over time ----------------------------------------------------------------------------------
-
-
-def test_created_and_metadata_outlive_reopening(tmp_path: Path) -> None:
-    """N-60: when a session was made, and what was said of it, is unchanged after resume + append."""
-    with hansard.open(tmp_path / "s") as store:
-        store.create("a", metadata={"model": "m-1", "title": "T"})
-        store.session("a").add_message({"n": 1})
-        created = store.session("a").state().created
-        assert store.sessions().items[0].created == created
-    for number in range(3):
-        with hansard.open(tmp_path / "s") as store:
-            session = store.session("a")
-            session.add_message({"n": number})
-            assert session.metadata == {"model": "m-1", "title": "T"}
-            assert session.state().created == store.sessions().items[0].created == created
-
-
-def test_every_read_path_says_the_same_when_cold(tmp_path: Path) -> None:
-    """N-21: each way to read, as the first call of a new handle, returns title and times in full.
-
-    Parent, children and snapshots join this test with forks and snapshots (part 2).
-    """
-    with hansard.open(tmp_path / "s") as store:
-        store.create("a", metadata={"title": "T", "unknown": {"x": 1}})
-        store.session("a").add_message({"n": 1})
-        wanted = store.session("a").state()
-
-    def cold() -> Store:
-        return hansard.open(tmp_path / "s", read_only=True)
-
-    assert cold().session("a").state() == wanted
-    assert cold().session("a").metadata == wanted.metadata
-    (info,) = cold().sessions().items
-    assert (info.title, info.metadata) == ("T", wanted.metadata)
-    assert (info.created, info.updated) == (wanted.created, wanted.updated)
-    assert cold().session("a").messages() == cold().session("a").messages(last=1) == [{"n": 1}]
-    assert cold().session("a").seq == wanted.seq == 2

@@ -180,44 +180,6 @@ def test_what_was_given_and_what_was_got_can_be_changed(store: Store) -> None:
 # -- going back ---------------------------------------------------------------------------------
 
 
-def test_a_revert_can_be_undone_and_the_undoing_too(store: Store) -> None:
-    """N-48, N-49: a snapshot brings the exact original back, and a revert from there the later turns."""
-    session = store.session("s")
-    session.add_messages([USER, CALL, RESULT])
-    session.snapshot("before")
-    original = session.messages()
-    session.add_message({"role": "assistant", "content": "42"})
-    session.clear()
-    session.add_message({"role": "user", "content": "later"})
-    later, end = session.messages(), session.seq
-    for one in (session, session.fork("c")):
-        for _ in range(3):
-            one.revert("before")
-            assert one.messages() == original
-            one.add_message({"role": "user", "content": "another way"})
-            assert one.messages() == [*original, {"role": "user", "content": "another way"}]
-            one.revert(end)
-            assert one.messages() == later
-        history = one.messages(view="history")
-        assert history.count({"role": "user", "content": "another way"}) == 3
-        assert history[:3] == original
-
-
-def test_views_after_a_clear_stay_clear_and_history_stays_whole(session: Session) -> None:
-    """N-47: after a clear and a summary what was before stays out of the model view, never of the history."""
-    session.add_messages([USER, CALL, RESULT])
-    session.clear()
-    session.add_message({"role": "user", "content": "new"})
-    session.summarize(upto=2, message={"role": "system", "content": "old"})
-    child = session.fork("c")
-    for one in (session, child):
-        contents = [message.get("content") for message in one.messages()]
-        assert contents == ["old", "new"]
-        assert one.messages(view="history")[:3] == [USER, CALL, RESULT]
-        one.revert(one.seq)
-        assert [message.get("content") for message in one.messages()] == contents
-
-
 def test_no_boundary_cuts_a_call_from_its_result(session: Session) -> None:
     """N-55: whatever the fork, the revert or the window, `repair` leaves each call with one result."""
     for turn in range(3):

@@ -108,56 +108,6 @@ def test_a_run_that_raises_keeps_what_was_said(session: Session) -> None:
     assert [message["content"] for message in session.messages()] == ["go", "I wi", "and?"]
 
 
-def test_two_streams_at_once_do_not_mix(store: Store) -> None:
-    """Parts of several messages, of several handles, in any order, are put together each for itself."""
-    one, two = store.session("s"), store.session("s")
-    first, second = one.stream(name="1"), two.stream(name="2")
-    for text in "abc":
-        first.write(text)
-        second.write(text.upper())
-    assert [(m["name"], m["content"]) for m in one.messages()] == [("1", "abc"), ("2", "ABC")]
-    first.finish()
-    # What is finished stands where it was finished; what is not, at its last part.
-    assert [(m["name"], m.get("partial")) for m in two.messages()] == [("2", True), ("1", None)]
-    second.write("!")
-    assert [(m["name"], m.get("partial")) for m in two.messages()] == [("1", None), ("2", True)]
-
-
-def test_a_partial_message_is_cut_where_the_view_is(session: Session) -> None:
-    """N-48: at every seq, and after every revert, a view shows the parts that were there by then."""
-    stream = session.stream()
-    for text in "abcd":
-        stream.write(text)
-    stream.finish()
-    shown = [[m["content"] for m in session.messages(at=seq)] for seq in range(6)]
-    assert shown == [[], ["a"], ["ab"], ["abc"], ["abcd"], ["abcd"]]
-    for seq in range(6):
-        session.revert(seq)
-        expected = [] if seq == 0 else ["abcd"[:seq]]
-        assert [m["content"] for m in session.messages()] == expected
-        assert [m["content"] for m in session.messages(last=1)] == expected
-        assert ("partial" in str(session.messages())) == (0 < seq < 5)
-        assert [m["content"] for m in session.messages(after=2)] == (expected if seq > 2 else [])
-    assert [m["content"] for m in session.messages(view="history")] == ["abcd"]
-
-
-def test_a_message_s_beginning_may_lie_in_the_parent(session: Session) -> None:
-    """N-50: a fork amid a stream shows what was said by then; going on in the parent changes nothing."""
-    stream = session.stream(name="n")
-    stream.write("a")
-    stream.write("b")
-    child = session.fork("c", at=1)
-    whole = session.fork("d")
-    for text in ("more", "!"):
-        stream.write(text)
-    stream.finish()
-    assert child.messages() == [{"role": "assistant", "name": "n", "content": "a", "partial": True}]
-    assert [m["content"] for m in whole.messages(last=1)] == ["ab"]
-    own = child.stream()
-    own.write("x")
-    assert [m["content"] for m in child.messages()] == ["a", "x"]
-
-
 @pytest.mark.parametrize("which", ["part", "last part", "message"])
 def test_a_redaction_by_any_part_takes_the_whole_message_out(session: Session, which: str) -> None:
     """N-66: whichever of its events is named, a streamed message is gone whole, finished or not."""

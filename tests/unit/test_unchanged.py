@@ -105,18 +105,6 @@ def test_every_cold_read_is_as_rich_as_a_warm_one(tmp_path: Path) -> None:
         assert facts(store.session("s")) == warm
 
 
-def test_the_order_of_keys_makes_no_event(session: Session) -> None:
-    """N-72: the same metadata in another order, at any depth, or nothing to remove, is no new event."""
-    session.set_metadata(a=1, b={"c": 2, "d": {"e": 3, "f": 4}})
-    child = session.fork("c")
-    for one in (session, child):
-        seq = one.seq
-        assert one.set_metadata(b={"d": {"f": 4, "e": 3}, "c": 2}, a=1) is None
-        assert one.set_metadata(title=None, gone=None) is None
-        assert one.patch_metadata({}) is None
-        assert one.seq == seq
-
-
 def test_created_and_model_outlive_a_resume(tmp_path: Path) -> None:
     """N-60: after many runs, with forks and reverts, a session was created when it was, with its model."""
     root = tmp_path / "store"
@@ -138,29 +126,6 @@ def test_created_and_model_outlive_a_resume(tmp_path: Path) -> None:
 
 
 # -- titles -------------------------------------------------------------------------------------
-
-
-def test_a_program_s_title_never_overwrites_a_person_s(store: Store) -> None:
-    """N-54: an automatic title gives way to a manual one, before or after it, in forks too."""
-    session = store.session("s")
-    session.set_title("guessed", automatic=True)
-    session.set_title("guessed better", automatic=True)
-    assert session.title == "guessed better"
-    session.set_title("Mine")
-    seq = session.seq
-    assert session.set_title("guessed again", automatic=True) is None
-    assert (session.title, session.seq) == ("Mine", seq)
-    child = session.fork("c")
-    assert child.set_title("guessed", automatic=True) is None
-    assert child.title == "Mine"
-    # A person who takes over a program's title has given it; one who takes it away has given none.
-    other = store.session("o")
-    other.set_title("same", automatic=True)
-    assert other.set_title("same") is not None
-    assert other.set_title("other", automatic=True) is None
-    other.set_metadata(title=None)
-    assert other.set_title("other", automatic=True) is not None
-    assert other.title == "other"
 
 
 def test_a_person_who_is_faster_by_a_moment_wins(

@@ -1,6 +1,5 @@
 """Claims about `latest` and `children` where there is an index: it shows the way, and the logs decide."""
 
-import os
 import random
 import re
 import sqlite3
@@ -17,25 +16,6 @@ from tests.unit.index.busy import Busy
 from tests.unit.index.test_cost import logs_opened
 
 MESSAGE = {"role": "user", "content": "hello"}
-
-
-@pytest.mark.parametrize("indexed", [False, True])
-def test_touching_a_file_does_not_make_its_session_the_latest(
-    tmp_path: Path, *, indexed: bool
-) -> None:
-    """N-61: with an index and without, the times of events decide, and not those of files."""
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os") as store:
-        for name in "abc":
-            store.session(name).add_message(MESSAGE)
-        if indexed:
-            store.sessions()
-        os.utime(log_of(root, "a"), (2e9, 2e9))
-        store.session("a").set_title("touched")
-        latest = store.latest()
-        assert latest is not None
-        assert latest.id == "c"
-        assert index_of(root).exists() == indexed
 
 
 def test_a_damaged_newest_session_is_reported_and_not_skipped(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Searching: what is found, where, by whom, and what is not."""
 
-import os
 import random
 import shutil
 import sqlite3
@@ -139,19 +138,6 @@ def test_titles_are_found(store: Store) -> None:
     assert places(store, "zebra", session="f") == []
 
 
-def test_summaries_and_reverted_messages_are_found(store: Store) -> None:
-    """What the history view shows is found, though the model view does not; and summaries are."""
-    session = store.session("a")
-    say(store, "a", "zebra", "lion")
-    session.summarize(upto=2, message={"role": "system", "content": "two giraffes"})
-    session.revert(0)
-    session.clear()
-    assert places(store, "zebra") == [("a", 1)]
-    assert places(store, "giraffes", role="system") == [("a", 3)]
-    session.redact(3)
-    assert places(store, "giraffes") == []
-
-
 def test_a_long_message_is_found_by_its_end(store: Store) -> None:
     """There is no place in a message behind which nothing is found."""
     say(store, "a", "word " * 300_000 + "zebra")
@@ -254,20 +240,6 @@ def test_what_was_taken_out_is_in_no_file(tmp_path: Path) -> None:
         assert store.search("zebraword") == []
 
 
-def test_a_title_that_was_scrubbed_is_in_no_file(tmp_path: Path) -> None:
-    """N-53: a secret in a title is gone from the listing's part of the index too, after `compact`."""
-    with hansard.open(tmp_path / "store") as store:
-        say(store, "a", "lion")
-        store.session("a").set_title("about zebraword")
-        store.sessions(order="title", limit=1)
-        assert places(store, "zebraword") == [("a", 0)]
-        store.session("a").scrub("zebraword")
-        assert places(store, "zebraword") == []
-        store.compact()
-        assert bytes_in(tmp_path, b"zebraword") == []
-        assert places(store, "about") == [("a", 0)]
-
-
 def test_one_session_is_compacted_and_the_index_forgets_too(tmp_path: Path) -> None:
     """`session.compact` rids the index as `store.compact` does, also if the log was compacted before."""
     with hansard.open(tmp_path / "store") as store:
@@ -284,17 +256,6 @@ def test_one_session_is_compacted_and_the_index_forgets_too(tmp_path: Path) -> N
 
 
 # -- forks --------------------------------------------------------------------------------------
-
-
-def test_what_forks_inherit_is_found_once(store: Store) -> None:
-    """A message is found in the session that said it, however many forks show it."""
-    say(store, "a", "zebra", "lion")
-    child = store.session("a").fork("b", at=1)
-    child.fork("c").add_message({"role": "user", "content": "zebra too"})
-    assert places(store, "zebra") == [("a", 1), ("c", 4)]
-    assert places(store, "zebra", session="b") == [("b", 1)]
-    assert places(store, "zebra", session="c") == [("c", 1), ("c", 4)]
-    assert places(store, "lion", session="c") == []
 
 
 def test_a_fork_is_named_if_its_parent_cannot_be(store: Store) -> None:
@@ -317,25 +278,6 @@ def test_a_fork_is_named_if_its_parent_cannot_be(store: Store) -> None:
     store.restore("x/a")
     assert places(store, "zebra") == [("x/a", 1)]
     assert places(store, "lion") == [("x/a", 2)]
-
-
-def test_redactions_of_parents_and_children(store: Store) -> None:
-    """A parent's redaction holds for all; a child's, for itself and what was forked from it."""
-    say(store, "a", "zebra", "lion", "the code is sk-ant-REDACTED")
-    child = store.session("a").fork("b")
-    child.fork("c")
-    child.redact(1)
-    child.scrub()
-    assert places(store, "zebra") == [("a", 1)]
-    assert places(store, "zebra", session="b") == places(store, "zebra", session="c") == []
-    assert places(store, "redacted", session="c") == [("c", 3)]
-    assert places(store, "code", session="c") == [("c", 3)]
-    assert places(store, "code") == [("a", 3)]
-    store.session("a").redact(2)
-    assert places(store, "lion") == places(store, "lion", session="c") == []
-    store.delete("a")
-    assert places(store, "zebra") == []
-    assert places(store, "code") == [("b", 3)]
 
 
 def test_a_long_line_of_forks(store: Store) -> None:
@@ -385,28 +327,6 @@ def fill(store: Store, rng: random.Random) -> None:
         store.session(f"s{number}").redact(2)
     store.delete("s0")
     store.session("s5").set_title("zebra")
-
-
-def test_deleting_the_index_changes_no_answer(tmp_path: Path, rng: random.Random) -> None:
-    """N-86: without its file, from a read-only store and after compaction, all is equal, ranks included."""
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        fill(store, rng)
-        store.search("zebra")
-        say(store, "s7", "zebra again")
-        expected = everything(store)
-        assert all(expected)
-        assert ("fork0", 4) in places(store, "zebra", limit=100)
-        with hansard.open(tmp_path / "store", read_only=True) as reader:
-            before = sorted(os.listdir(tmp_path / "store"))
-            assert everything(reader) == expected
-            assert sorted(os.listdir(tmp_path / "store")) == before
-        for file in (tmp_path / "store").glob("index*"):
-            file.unlink()
-        assert everything(store) == expected
-        store.compact()
-        assert everything(store) == expected
-    with hansard.open(tmp_path / "store", search_index=False) as store:
-        assert everything(store) == expected
 
 
 def test_a_damaged_index_is_made_anew(tmp_path: Path, rng: random.Random) -> None:
