@@ -1,12 +1,14 @@
-"""What a test opened by its path is closed after it: an adapter would keep it open until the process ends."""
+"""An empty store for each test; what it opened by its path is closed after it, as no adapter would."""
 
 import gc
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import hansard
 from hansard.adapters import opening
 from tests.adapters.processes import PATIENCE
 
@@ -23,3 +25,10 @@ def _nothing_stays_open() -> Iterator[None]:
             gc.collect()
             thread.join(0.05)
             assert time.monotonic() < deadline, "a store of this test is still open"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[hansard.Store]:
+    """Return a store in files."""
+    with hansard.open(tmp_path / "data", durability="os") as opened:
+        yield opened

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import random
 import signal
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,6 @@ WHO: dict[str, Any] = {"app_name": "shop", "user_id": "u7"}
 
 #: The session that a conversation of this name is.
 BEHIND = "adk/shop/u7/"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[hansard.Store]:
-    """Return a store whose appends survive a kill; a power cut is not what these tests are about."""
-    with hansard.open(tmp_path / "data", durability="os") as opened:
-        yield opened
 
 
 def said(text: str, at: float = 1.0, *, role: str = "user", **changes: Any) -> Event:

@@ -7,7 +7,6 @@ import random
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,6 @@ PROJECT = "p"
 SESSION = "00000000-0000-4000-8000-000000000001"
 KEY: Any = {"project_key": PROJECT, "session_id": SESSION}
 BEHIND = f"claude/{PROJECT}/{SESSION}"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[hansard.Store]:
-    """Return a store whose appends survive a kill; a power cut is not what these tests are about."""
-    with hansard.open(tmp_path / "data", durability="os") as opened:
-        yield opened
 
 
 def key_of(session_id: str, project_key: str = PROJECT) -> Any:

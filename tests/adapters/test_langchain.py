@@ -5,7 +5,6 @@ import json
 import random
 import subprocess
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +57,6 @@ MESSAGES: list[BaseMessage] = [
     FunctionMessage(content="18", name="f"),
     AIMessageChunk(content="part", chunk_position="last"),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[hansard.Store]:
-    """Give a store on disk."""
-    with hansard.open(tmp_path / "data", durability="os") as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.type)

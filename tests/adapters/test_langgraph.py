@@ -36,13 +36,6 @@ from hansard.adapters.langgraph import HansardSaver
 from tests.adapters.processes import PATIENCE, race
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[hansard.Store]:
-    """Return a store whose appends survive a kill; a power cut is not what these tests are about."""
-    with hansard.open(tmp_path / "data", durability="os") as opened:
-        yield opened
-
-
 def at(thread: str, ns: str = "", checkpoint: str | None = None) -> RunnableConfig:
     """Return how LangGraph names a place."""
     named = {"thread_id": thread, "checkpoint_ns": ns}

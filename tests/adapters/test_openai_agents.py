@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,13 +69,6 @@ def run(coroutine: Any) -> Any:
 def written(value: object) -> str:
     """Return a value as JSON: 1, 1.0 and True are three."""
     return json.dumps(value, sort_keys=True)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[hansard.Store]:
-    """Give a store on disk."""
-    with hansard.open(tmp_path / "data", durability="os") as opened:
-        yield opened
 
 
 # -- the protocol -------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,6 @@ FACADE = re.findall(
 )[0]
 
 HELLO = {"role": "user", "content": "hello"}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[hansard.Store]:
-    """Give a store on disk."""
-    with hansard.open(tmp_path / "data", durability="os") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import copy
 import json
 import random
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -53,13 +53,6 @@ from hansard.adapters import common, openai_items, pydantic_items
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
 from tests.adapters.processes import PATIENCE, children, race
 from tests.unit.aio.evidence import watching
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[hansard.Store]:
-    """Return a store whose appends survive a kill; a power cut is not what these tests are about."""
-    with hansard.open(tmp_path / "data", durability="os") as opened:
-        yield opened
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

@@ -6,7 +6,7 @@ Strands' file sessions and its storage in memory say what is right; a scripted m
 import asyncio
 import random
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,6 @@ import hansard
 from hansard.adapters import common
 from hansard.adapters.strands import HansardRepository, HansardStorage
 from tests.adapters.processes import PATIENCE, children, race
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[hansard.Store]:
-    """Return a store whose appends survive a kill; a power cut is not what these tests are about."""
-    with hansard.open(tmp_path / "data", durability="os") as opened:
-        yield opened
 
 
 class Scripted(Model):

@@ -7,7 +7,7 @@ store. What comes back must equal what was given, or what the framework's store 
 import asyncio
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -279,13 +279,6 @@ ADAPTERS: dict[str, tuple[Callable[[Any, list[Any]], list[Any]], Any, Any]] = {
     "pydantic": (pydantic_ai, SessionPersistence, lambda _: InMemory()),
     "steps": (pydantic_steps, HansardStepStore, lambda _: InMemoryStepStore()),
 }
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[hansard.Store]:
-    """Give a store on disk."""
-    with hansard.open(tmp_path / "data", durability="os") as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("name", TABLE)

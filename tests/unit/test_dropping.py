@@ -12,14 +12,6 @@ from hansard import Session, Store
 from tests.unit.saying import HIDDEN, found_anywhere, said, talk
 
 
-@pytest.fixture(params=["files", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """Return an empty store, in files and in memory."""
-    place = tmp_path / "store" if request.param == "files" else "memory:"
-    with hansard.open(place, durability="os") as store:
-        yield store
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[Store]:
     """Return an empty store in files."""

@@ -4,21 +4,12 @@ import itertools
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import hansard
 from hansard.follow import Follower
-
-
-@pytest.fixture(params=["memory", "local"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hansard.Store]:
-    """Yield an empty store."""
-    where = "memory:" if request.param == "memory" else tmp_path / "s"
-    with hansard.open(where, durability="os") as opened:
-        yield opened
 
 
 def say(store: hansard.Store, session_id: str, *numbers: int) -> None:

@@ -21,14 +21,6 @@ def texts(session: hansard.Session, **options: Any) -> list[str]:
     return [message["content"] for message in session.messages(**options)]
 
 
-@pytest.fixture(params=["memory", "local"])
-def session(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    """Give a fresh session of each backend."""
-    where = "memory:" if request.param == "memory" else tmp_path / "store"
-    with hansard.open(where, durability="os") as store:
-        yield store.session("s")
-
-
 def test_a_revert_goes_back_and_erases_nothing(session: hansard.Session) -> None:
     """N-49: after a revert the model view ends at its seq, and the history view shows all."""
     say(session, "a", "b", "c")

@@ -1,8 +1,7 @@
 """Scrubbing: secrets leave what is stored, for good, and nothing else changes."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,14 +13,6 @@ from hansard.upkeep import scrub
 
 #: In pieces, so that no scanner takes this file for a leak.
 KEY = "sk-" + "proj-" + "Ab1" * 16
-
-
-@pytest.fixture(params=["memory", "local"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """Yield an empty store."""
-    where = "memory:" if request.param == "memory" else tmp_path / "s"
-    with hansard.open(where, durability="os") as opened:
-        yield opened
 
 
 def shown(session: hansard.Session) -> str:

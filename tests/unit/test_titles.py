@@ -1,20 +1,11 @@
 """Titles: one place, whoever gives them; a person's outlives a program's; naming is no activity."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 import hansard
 from hansard import Session, Store
-
-
-@pytest.fixture(params=["memory", "local"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """Yield an empty store."""
-    where = "memory:" if request.param == "memory" else tmp_path / "s"
-    with hansard.open(where, durability="os") as opened:
-        yield opened
 
 
 def titles(store: Store, session_id: str) -> set[object]:

@@ -1,7 +1,6 @@
 """A fork is read like a session that has everything in one log."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,6 @@ from hansard import Event, Session, Store
 from hansard.backend.contract import Log
 from hansard.state import lineage
 from hansard.state.lineage import Lineage
-
-
-@pytest.fixture(params=["memory", "os"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """Return an empty store."""
-    where = "memory:" if request.param == "memory" else tmp_path / "store"
-    with hansard.open(where, durability="os") as opened:
-        yield opened
 
 
 def family(store: Store, rng: random.Random) -> list[Session]:

@@ -1,11 +1,9 @@
 """What two sessions share, and where they differ."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 import hansard
 from hansard.upkeep.comparison import Divergence, Place
@@ -29,14 +27,6 @@ def chat_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
 def chat_result(call_id: str, content: str) -> dict[str, Any]:
     """Return a tool's answer, as OpenAI's chat has it."""
     return {"role": "tool", "tool_call_id": call_id, "content": content}
-
-
-@pytest.fixture(params=["directory", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hansard.Store]:
-    """Return an empty store of each kind."""
-    place = "memory:" if request.param == "memory" else tmp_path / "s"
-    with hansard.open(place, durability="os") as opened:
-        yield opened
 
 
 def test_a_fork_shares_what_was_said_before_it(store: hansard.Store) -> None:
