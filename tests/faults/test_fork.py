@@ -23,7 +23,7 @@ from hansard.backend.memory import MemoryBackend
 from hansard.errors import LockTimeout
 from hansard.log import disk
 from hansard.store import _import_before_fork
-from tests.faults.workers import PATIENCE, Crew, Wire, open_store, until
+from tests.faults.workers import PATIENCE, Crew, Wire, open_store, said, until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -54,15 +54,6 @@ def ended_well(pid: int) -> bool:
 def append(store: hansard.Store, by: str, *, session: str = "s") -> None:
     """Append one message."""
     store.session(session).add_message({"by": by})
-
-
-def said(path: Path, session: str = "s") -> list[str]:
-    """Return who said something in a session, having checked all of it."""
-    with hansard.open(path, read_only=True) as store:
-        assert store.verify().ok
-        events = list(store.session(session).events())
-        assert [event.seq for event in events] == list(range(1, len(events) + 1))
-        return [event.message["by"] for event in events if event.message is not None]
 
 
 class MidAppend:

@@ -1,14 +1,13 @@
 """Claims about kill -9: 340 kills, at random moments and at chosen calls. N-27, N-38, N-39, F-25 to F-31."""
 
 import itertools
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hansard.log import disk, names
+from hansard.log import names
 from tests.faults.journal import Death, leftovers
 from tests.faults.siege import APPENDING, BEGINNING, SESSIONS, Siege
 from tests.faults.workers import Crew, Wire, open_store
@@ -100,25 +99,3 @@ def test_a_store_whose_making_was_killed_is_made_by_the_next(tmp_path: Path) -> 
                     assert store.session("s").messages()[-1] == {"by": "the next"}
                     assert store.verify().ok
     assert deaths > 30
-
-
-def test_temporaries_of_the_dead_are_swept_and_those_in_use_are_kept(tmp_path: Path) -> None:
-    """N-38: beginning a session sweeps what a crash has left, and nothing that another process is writing."""
-    path = tmp_path / "store"
-    with open_store(str(path), "os") as store:
-        directory = path / names.SESSIONS / "s"
-        directory.mkdir(mode=0o700)
-        dead = directory / names.temporary(names.LOG)
-        dead.write_bytes(b"{")
-        # More than any system gives out, so of another PID namespace.
-        used = names.temporary(names.LOG).replace(f"-{os.getpid()}-", "-99999999-")
-        opened = disk.Open(disk.open_root(str(directory)))
-        file = disk.Open(disk.create_file(opened.descriptor, used))
-        os.utime(directory / used, (0, 0))
-        assert store.sessions().items == []
-        assert not store.exists("s")
-        store.session("s").add_message({"by": "the next"})
-        assert {file.name for file in directory.iterdir()} == {names.LOG, names.LOCK, used}
-        assert [item.id for item in store.sessions().items] == ["s"]
-        assert store.verify().ok
-        file.close()

@@ -19,6 +19,7 @@ from tests.faults.workers import (
     append_one,
     open_store,
     replaced,
+    said,
     stay_in_mid_append,
     stay_in_mid_sync,
     until,
@@ -35,15 +36,6 @@ def begin(path: Path, *sessions: str) -> None:
     with open_store(str(path), "os") as store:
         for session in sessions:
             store.session(session).append("x.begun", {})
-
-
-def said(path: Path, session: str = "s") -> list[str]:
-    """Return who said something in a session, in order, having checked all of it."""
-    with hansard.open(path, read_only=True) as store:
-        assert store.verify().ok
-        events = list(store.session(session).events())
-        assert [event.seq for event in events] == list(range(1, len(events) + 1))
-        return [event.message["by"] for event in events if event.message is not None]
 
 
 # ------------------------------------------------------------------ a holder that dies or stops

@@ -71,21 +71,6 @@ def test_recovery_may_be_struck_at_any_call(rng: random.Random) -> None:
     assert run_all(struck_recovery.cases(16, rng)) > 8
 
 
-# -- what was found ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("lost", ["nul", "cut", "later"])
-def test_syncs_that_fail_between_two_segments_shut_the_session(lost: Any) -> None:
-    """F-35, F-37: if no sync succeeds any more behind a sealed segment, an append is `SyncFailed` and ends.
-
-    The note of the failure needs the next segment, that needs a sync, and its failure a note.
-    """
-    assert run_all(
-        Struck(workload, Fault("drop", at, ("sync",), lasting=True, lost=lost))
-        for workload, at in (("rotate", 9), ("checkpoint", 9))
-    )
-
-
 # -- the instrument itself -----------------------------------------------------------------------
 
 

@@ -12,35 +12,6 @@ import hansard
 from hansard.log.descriptors import SESSION, budget
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store, until
 
-# ------------------------------------------------------------------ writers
-
-
-@pytest.mark.parametrize("durability", ["os", "sync"])
-def test_sixteen_threads_append_fifty_times_and_every_event_is_there_once(
-    tmp_path: Path, durability: str
-) -> None:
-    """N-16, N-26: 800 appends of 16 threads through one handle are there once each, in each one's order."""
-    with open_store(str(tmp_path / "store"), durability) as store:
-        session = store.session("s")
-        given: list[list[int]] = [[] for _ in range(16)]
-
-        def append(writer: int) -> None:
-            for number in range(50):
-                given[writer].append(session.add_message({"by": f"{writer} {number}"}).seq)
-
-        threads = [threading.Thread(target=append, args=(writer,)) for writer in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
-        assert session.verify().ok
-        found = [message["by"] for message in session.messages()]
-        assert session.seq == len(found) == 800
-        for writer, seqs in enumerate(given):
-            assert [found[seq - 1] for seq in seqs] == [f"{writer} {n}" for n in range(50)]
-            assert seqs == sorted(set(seqs))
-
-
 # ------------------------------------------------------------------ readers beside writers
 
 

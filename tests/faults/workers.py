@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 import portalocker  # noqa: F401 - for the children, which would otherwise import it one by one
@@ -288,6 +289,15 @@ def open_store(path: str, durability: str, *, lock_timeout: float = PATIENCE) ->
     return hansard.open(
         path, durability="os" if durability == "os" else "sync", lock_timeout=lock_timeout
     )
+
+
+def said(path: Path, session: str = "s") -> list[str]:
+    """Return who said something in a session, in order, having checked all of it."""
+    with hansard.open(path, read_only=True) as store:
+        assert store.verify().ok
+        events = list(store.session(session).events())
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        return [event.message["by"] for event in events if event.message is not None]
 
 
 def take_out_the_lock() -> None:
