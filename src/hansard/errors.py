@@ -27,7 +27,7 @@ An error says where, what, and what to do next. Its fields carry the same facts 
 """
 
 import os
-from typing import Any
+from typing import Any, Final
 
 
 class HansardError(Exception):
@@ -215,3 +215,8 @@ class Damaged(HansardError):
 
 class BackendUnavailable(HansardError, ConnectionError):
     """The backend's server cannot be reached, or refused the connection."""
+
+
+#: What it means that a session cannot be read: it is damaged, or the system refuses it, now or for good.
+DAMAGED: Final = (Damaged, UnknownFormat, UnsafePath)
+UNREADABLE: Final = (*DAMAGED, DiskFailed)

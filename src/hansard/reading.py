@@ -6,23 +6,15 @@ inherits.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from hansard.backend.contract import Backend, Log, Record
-from hansard.errors import (
-    BackendUnavailable,
-    Damaged,
-    DiskFailed,
-    InvalidEvent,
-    SessionDeleted,
-    UnknownFormat,
-)
+from hansard.errors import UNREADABLE, InvalidEvent, SessionDeleted
 from hansard.event import codec
 from hansard.event.envelope import Event
-from hansard.index.existing import existing
 from hansard.message import window as windows
 from hansard.state import fold, lineage, redaction, replay, views
 from hansard.state.fold import State, Usage
@@ -328,26 +320,18 @@ class Reading:
         head = self._log.head()
         if head is None:
             return []
-        found = []
-        for session_id in self._possible_children(head.created):
-            try:
-                forked = lineage.origin(self._backend.log(session_id).first())
-            except (Damaged, DiskFailed, SessionDeleted, UnknownFormat):
-                continue  # whose child it is cannot be told; the listing shows that it is damaged
-            if forked is None or forked.parent != self.id:
-                continue
-            if not forked.created or forked.created == head.created:
-                found.append(session_id)
-        return sorted(found)
+        from hansard.index import finder
 
-    def _possible_children(self, created: str) -> Iterable[str]:
-        """Return ids among which those of all forks are: from the index, or all."""
-        index = existing(self._backend)
-        if index is not None:
-            with suppress(BackendUnavailable):
-                forks = index.children(self.id, created)
-                return [found for found in forks if found.startswith(self._backend.prefix)]
-        return self._backend.ids()
+        found = []
+        for session_id in finder.of(self._backend).children(self.id, head.created):
+            if not session_id.startswith(self._backend.prefix):
+                continue
+            # What the index says is checked. Of one that is damaged, the listing says so.
+            with suppress(SessionDeleted, *UNREADABLE):
+                forked = lineage.origin(self._backend.log(session_id).first())
+                if forked is not None and forked.parent == self.id:
+                    found.append(session_id)
+        return found
 
     def _seq_at(self, at: At | None) -> int | None:
         """Return the seq that a caller means: by number, by label, or as the last one by a time."""

@@ -6,13 +6,11 @@ Above: user code.  Below: `session`, `upkeep`, `backend`.
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 from weakref import ref
 
 from hansard.backend.contract import Backend, Health
 from hansard.errors import (
-    BackendUnavailable,
     Damaged,
     HansardError,
     InvalidSessionId,
@@ -21,7 +19,6 @@ from hansard.errors import (
 )
 from hansard.event.envelope import Event
 from hansard.index.entry import Hit, Page
-from hansard.index.existing import existing
 from hansard.session import Session, create
 
 # What only some programs call is imported where it is called: `import hansard` is on everybody's way.
@@ -32,13 +29,11 @@ if TYPE_CHECKING:
     from hansard.backend.postgres.address import Address
     from hansard.follow import Follower
     from hansard.index.entry import StoreStats
-    from hansard.index.finder import Index
+    from hansard.index.listing import SessionFilter
     from hansard.upkeep.compaction import CompactReport
     from hansard.upkeep.examination import Diagnosis
     from hansard.upkeep.periodic import Keeper
     from hansard.upkeep.pruning import PruneReport
-    from hansard.upkeep.resume import Ranking
-    from hansard.upkeep.survey import SessionFilter
     from hansard.upkeep.transfer_copy import CopyReport
     from hansard.upkeep.transfer_file import Source
     from hansard.upkeep.transfer_import import ImportReport
@@ -249,27 +244,6 @@ class _Caretaker:
             self._keeper.stop()
 
 
-def _ranking(index: "Index", filters: "SessionFilter") -> "Ranking":
-    """Return what the index says about which session is the newest."""
-    from hansard.upkeep.resume import Ranking
-
-    damaged = filters._replace(workspace=None, archived=None, damaged=True)
-    doubtful = index.sessions(damaged, order="id", limit=None, cursor=None).items
-    return Ranking(_newest(index, filters._replace(damaged=False)), [info.id for info in doubtful])
-
-
-def _newest(index: "Index", filters: "SessionFilter") -> Iterator[tuple[str, str]]:
-    """Yield ids and times of sessions, the newest first: nearly always, the first one will do."""
-    cursor = None
-    limit = 4
-    while True:
-        page = index.sessions(filters, order="-updated", limit=limit, cursor=cursor)
-        yield from ((info.id, info.updated) for info in page.items)
-        cursor, limit = page.next, 100
-        if cursor is None:
-            return
-
-
 class Store:
     """Holds sessions. Made by `hansard.open`; safe to share between threads and across a fork."""
 
@@ -378,7 +352,7 @@ class Store:
         """Return the session in which something happened last; None if there is none.
 
         By the times of its events. To give it a title or other metadata, to archive or to close it is not
-        something that happened in it.
+        something that happened in it. The first time reads every session; after that, what is new.
 
         Args:
             workspace: only sessions that belong to this folder; also after it was moved or renamed, if it
@@ -393,13 +367,7 @@ class Store:
         filters = self._filters(
             prefix=prefix, workspace=workspace, archived=None if archived else False
         )
-        search = partial(latest, self._backend, filters, skip_damaged=skip_damaged)
-        index = existing(self._backend)
-        try:
-            found = search(ranking=None if index is None else _ranking(index, filters))
-        except BackendUnavailable:
-            # Whatever is wrong with an index, the logs are there.
-            found = search()
+        found = latest(self._backend, filters, skip_damaged=skip_damaged)
         return None if found is None else Session(self._backend, found)
 
     def sessions(
@@ -578,7 +546,7 @@ class Store:
         workspace: "Folder | None" = None,
         **others: Any,
     ) -> "SessionFilter":
-        from hansard.upkeep.survey import SessionFilter
+        from hansard.index.listing import SessionFilter
         from hansard.workspace import Match
 
         # Of a part of a store, nothing outside of it, whatever is asked for.

@@ -99,6 +99,7 @@ def prune_once(wire: Wire, path: str, *, locked: bool = True, blind: bool = Fals
     with open_store(path, "os") as store:
         if blind:
             make_blind(store)
+        store.count()  # builds the index, so that the others do not finish meanwhile
         wire.tell("ready")
         wire.wait()
         return store.prune(older_than=DAY).pruned

@@ -23,10 +23,10 @@ LAYERS = (
     ("hansard",),
     # what a caller holds
     ("store", "session", "reading", "stream", "follow"),
-    # listing and search: derived, disposable
-    ("index",),
     # compaction, verify, repair, retention, transfer
     ("upkeep",),
+    # listing and search: derived, disposable
+    ("index",),
     # fold, replay, checkpoint, lineage, views: pure
     ("state",),
     # contract, and where a store lives; the folder that a session belongs to

@@ -15,7 +15,7 @@ from zlib import crc32
 import msgspec
 
 from hansard.backend.contract import Backend, Unwatched, Watch
-from hansard.errors import DiskFailed, SessionDeleted
+from hansard.errors import UNREADABLE, DiskFailed, SessionDeleted
 from hansard.index.database import RESIDUE, Database
 from hansard.index.description import (
     UNSETTLING,
@@ -26,7 +26,6 @@ from hansard.index.description import (
 )
 from hansard.index.entry import SessionInfo
 from hansard.state.fork_graph import ForkGraph
-from hansard.upkeep.survey import UNREADABLE
 
 #: So many sessions are looked at each time although nobody says that they have changed: all of a store that
 #: has no more than the first, which takes a millisecond, and so many of a larger one.

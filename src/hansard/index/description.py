@@ -18,9 +18,8 @@ from hansard.index.entry import SessionInfo
 from hansard.state import checkpoint, fold, lineage, redaction
 from hansard.state.activity import HOUSEKEEPING, last_activity
 from hansard.state.fold import EMPTY, State
-from hansard.state.fork_graph import ForkGraph, saved_state
+from hansard.state.fork_graph import ForkGraph, origin_of, saved_state
 from hansard.state.redaction import Redactions
-from hansard.upkeep.survey import origin_of
 from hansard.workspace import Workspace
 
 #: After these, what forks of a session inherit is something else.
@@ -48,9 +47,9 @@ class Description(NamedTuple):
     #: When the session began that it was forked from: what tells it from another of its name.
     parent_created: str
     #: What to go on from.
-    state: bytes
+    state: bytes = b""
     #: Changes when its forks, too, have to be described again.
-    unsettled: int
+    unsettled: int = -1
     #: Whether what was said before still holds, and only what is new was read.
     resumed: bool = False
 
@@ -131,7 +130,7 @@ def describe_damaged(backend: Backend, session_id: str, error: HansardError) -> 
         if forked is not None:
             created = forked.created
             info = msgspec.structs.replace(info, parent=forked.parent, forked_at=forked.seq)
-    return Description(info, None, created, b"", -1)
+    return Description(info, None, created)
 
 
 class _Folded:

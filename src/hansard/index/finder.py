@@ -28,10 +28,11 @@ from hansard.index.database import (
     is_refused,
     release_all,
 )
+from hansard.index.description import Description
 from hansard.index.entry import Hit, Page, StoreStats
+from hansard.index.listing import SessionFilter
 from hansard.index.search import Sought
 from hansard.log import disk
-from hansard.upkeep.survey import SessionFilter
 
 #: How often a question is asked of an index that has turned out to be damaged, and was made anew.
 _TRIES: Final = 3
@@ -209,6 +210,10 @@ class Index:
                     return False
             place = self._backend.place()
             return place is not None and place.identity() is not None
+
+    def described(self) -> list[Description]:
+        """Return what is known of every session, sorted by id."""
+        return self._ask(listing.described)
 
     def children(self, parent: str, created: str) -> list[str]:
         """Return the ids of the sessions that were forked from one, sorted."""

@@ -15,11 +15,10 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from hansard.backend.contract import Backend
-from hansard.errors import SessionDeleted
+from hansard.errors import UNREADABLE, SessionDeleted
 from hansard.index.database import Database
 from hansard.index.documents import UNSETTLED, Talk
 from hansard.index.transcript import Transcript
-from hansard.upkeep.survey import UNREADABLE
 
 Progress = Callable[[int, int], None]
 Answer = TypeVar("Answer")

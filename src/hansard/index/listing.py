@@ -11,15 +11,15 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from hansard.index.catalogue import label
 from hansard.index.database import Database
+from hansard.index.description import Description
 from hansard.index.entry import Page, SessionInfo
 from hansard.state.collector import quiet_collector
-from hansard.upkeep.survey import SessionFilter
 from hansard.workspace import Match, Workspace
 
 #: What a listing can be sorted by, and the columns for it.
@@ -51,6 +51,30 @@ _SURROGATES: Final = 0xD800
 _BEHIND_SURROGATES: Final = 0xE000
 
 decode_infos = msgspec.json.Decoder(SessionInfo).decode_lines
+
+
+class SessionFilter(NamedTuple):
+    """Which sessions are wanted; a field that is not set matches all."""
+
+    #: Only sessions of this part of a store; others are not counted among the children either.
+    scope: str = ""
+    #: Only ids that begin so.
+    prefix: str = ""
+    #: The metadata that they have, or, where it is None, have not.
+    where: Mapping[str, Any] = {}
+    #: Something happened in it last at this time or later, and before this time.
+    since: datetime | None = None
+    until: datetime | None = None
+    #: The title has this in it, whatever the case.
+    title: str = ""
+    workspace: Match | None = None
+    parent: str | None = None
+    archived: bool | None = None
+    damaged: bool | None = None
+
+    def matches_id(self, session_id: str) -> bool:
+        """Return whether an id begins with scope and prefix."""
+        return session_id.startswith(self.scope) and session_id.startswith(self.prefix)
 
 
 class _Cursor(msgspec.Struct, array_like=True):
@@ -145,6 +169,19 @@ def count(database: Database, filters: SessionFilter) -> int:
         *conditions.values,
     )
     return int(found[0])
+
+
+def described(database: Database) -> list[Description]:
+    """Return what is known of every session, sorted by id."""
+    rows = database.all(
+        "SELECT e.info, s.workspace, s.workspace_id, s.parent_created "
+        "FROM session s JOIN entry e ON e.id = s.id ORDER BY s.id"
+    )
+    infos = decode_infos("\n".join([row[0] for row in rows]))
+    return [
+        Description(info, None if path is None else Workspace(path, known), created)
+        for info, (_, path, known, created) in zip(infos, rows, strict=True)
+    ]
 
 
 def children(database: Database, parent: str, created: str) -> list[str]:

@@ -17,10 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from hansard.index.database import Database
 from hansard.index.entry import Hit
-from hansard.index.listing import within
+from hansard.index.listing import SessionFilter, within
 from hansard.index.words import Row
 from hansard.message.search_text import CLOSE, OPEN, PART
-from hansard.upkeep.survey import SessionFilter
 
 #: Behind every seq.
 _ALL: Final = 1 << 62

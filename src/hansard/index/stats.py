@@ -10,14 +10,13 @@ from typing import Any, Final
 import msgspec
 
 from hansard.backend.contract import Backend
-from hansard.errors import SessionDeleted
+from hansard.errors import UNREADABLE, SessionDeleted
 from hansard.index.catalogue import Progress
 from hansard.index.database import Database
 from hansard.index.entry import DayStats, StoreStats
-from hansard.index.listing import clause
+from hansard.index.listing import SessionFilter, clause
 from hansard.index.tally import Tally, count
 from hansard.state.fold import Usage
-from hansard.upkeep.survey import UNREADABLE, SessionFilter
 
 _decode: Final = msgspec.json.Decoder(Tally).decode
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from hansard.backend.contract import Backend, Head, Log
-from hansard.errors import SessionDeleted
+from hansard.errors import UNREADABLE, SessionDeleted
 from hansard.event import kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import (
@@ -29,7 +29,6 @@ from hansard.state.fold import State
 from hansard.state.fork_graph import ForkGraph
 from hansard.state.redaction import Redactions
 from hansard.state.streams import Streams
-from hansard.upkeep.survey import UNREADABLE
 
 Count = Callable[[str, int], None]
 

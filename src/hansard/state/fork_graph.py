@@ -1,19 +1,19 @@
 """Know what each fork of a store begins with, reading each session once for all that were forked from it.
 
-Above: `index`.  Below: `lineage`, `fold`, `redaction`, `workspace`, `backend.contract`.
+Above: `index`, `upkeep`.  Below: `lineage`, `fold`, `redaction`, `workspace`, `backend.contract`.
 To read each fork through all those it was forked from takes the square of their number if they are a chain.
 What a fork inherits is what its parent inherits, and some of the parent's own events. A graph is for one
 pass: what it has read of a session is as old as the pass.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hansard import workspace as workspaces
-from hansard.backend.contract import Backend, Head, Log, between
-from hansard.errors import HansardError
+from hansard.backend.contract import Backend, Finding, Head, Log, between
+from hansard.errors import UNREADABLE, HansardError
 from hansard.event.envelope import Event
-from hansard.event.kinds import SessionForked
+from hansard.event.kinds import SESSION_FORKED, SessionForked
 from hansard.state import checkpoint, fold, lineage, redaction
 from hansard.state.fold import EMPTY, State
 from hansard.state.redaction import NOTHING, Redactions
@@ -168,3 +168,39 @@ def saved_state(log: Log, upto: int, redactions: Redactions) -> State:
     if known is None or known[0] > upto:
         return EMPTY
     return checkpoint.load(known[1], redactions) or EMPTY
+
+
+def forks(backend: Backend) -> Iterator[tuple[str, SessionForked | None]]:
+    """Yield the sessions that were forked from others, in the trash or not, sorted, by their own logs.
+
+    None: what one was forked from cannot be told any more. To lose a fork here is to lose what it needs, so
+    this asks no index, and an error that is not the session's own is raised.
+    """
+    whole = backend.whole
+    # The trash twice: what is deleted while the others are listed is in one of the three.
+    for session_id in sorted({*whole.trash(), *whole.ids(), *whole.trash()}):
+        try:
+            forked = origin_of(whole.ancestor(session_id))
+        except UNREADABLE:
+            yield session_id, None
+        else:
+            if forked is not None:
+                yield session_id, forked
+
+
+def origin_of(log: Log) -> SessionForked | None:
+    """Return what a session was forked from, also if it is damaged; None if it was not.
+
+    Raises if it cannot be told: the damage took away where it came from.
+    """
+    try:
+        return lineage.origin(log.first())
+    except UNREADABLE:
+        for found in log.salvage():
+            if isinstance(found, Finding):
+                continue
+            # Only a fork's first event is of this kind, and only a first event has seq 1.
+            if found.kind == SESSION_FORKED or found.seq == 1:
+                return lineage.origin(found)
+            break
+        raise

@@ -1,17 +1,18 @@
 """Know the places to which views are led: by forks, labels and reverts.
 
-Above: `compaction`.  Below: `state.lineage`, `backend.contract`.
+Above: `compaction`.  Below: `state.fork_graph`, `backend.contract`.
 At such a place a message may have been half said, and must be shown so for ever.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from hansard.backend.contract import Backend
-from hansard.errors import HansardError
+from hansard.errors import UNREADABLE, HansardError
 from hansard.event import kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import SESSION_REVERTED, SESSION_SNAPSHOTTED, SessionForked
-from hansard.state import lineage
+from hansard.state.fork_graph import forks
 
 #: By session, the seqs that must still be shown as they were.
 Bounds = dict[str, set[int]]
@@ -38,10 +39,10 @@ class Places:
         population = self._backend.population()
         seqs = {fork: self._seq(fork) for fork in self._seqs}
         if self._population != population or self._seqs != seqs:
-            forks: list[str] = []
-            self._bounds = fork_bounds(self._backend, forks)
+            found: list[str] = []
+            self._bounds = fork_bounds(self._backend, found)
             # Of what has come since then, this knows nothing: so what it compares with is from before.
-            self._seqs = {fork: seqs.get(fork, -1) for fork in forks}
+            self._seqs = {fork: seqs.get(fork, -1) for fork in found}
             self._population = population
         return self._bounds.get(session_id, set())
 
@@ -53,26 +54,24 @@ class Places:
         return -1 if head is None else head.seq
 
 
-def fork_bounds(backend: Backend, forks: list[str] | None = None) -> Bounds:
+def fork_bounds(backend: Backend, found: list[str] | None = None) -> Bounds:
     """Return, by session, the seqs of it to which others are led that were forked from it.
 
     That is where they were forked, and where they, or their own forks, go back to before that. Those in the
-    trash count too. `forks`: takes those that were forked from others.
+    trash count too. `found`: takes those that were forked from others.
     """
     whole = backend.whole
     origins: dict[str, SessionForked] = {}
     wanted: dict[str, set[int]] = {}
-    for session_id in [*whole.ids(), *whole.trash()]:
-        try:
-            log = whole.ancestor(session_id)
-            forked = lineage.origin(log.first())
-            if forked is not None:
-                wanted[session_id] = {forked.seq, *places_of(log.controls())}
-                origins[session_id] = forked
-        except HansardError:
+    for session_id, forked in forks(whole):
+        if forked is None:
             continue  # what it was forked from cannot be told, so it cannot be read either
-    if forks is not None:
-        forks.extend(origins)
+        origins[session_id] = forked
+        wanted[session_id] = {forked.seq}
+        with suppress(*UNREADABLE):
+            wanted[session_id].update(places_of(whole.ancestor(session_id).controls()))
+    if found is not None:
+        found.extend(origins)
     bounds: Bounds = {}
     for session_id, places in wanted.items():
         new = places

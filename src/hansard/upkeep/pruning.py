@@ -1,18 +1,21 @@
 """Move sessions in which nothing has happened for long into the trash.
 
-Above: `store`.  Below: `retention`, `survey`, `workspace`, `backend.contract`.
-First a plan, then the deeds; a dry run is the plan alone. What moves is not touched: a session goes only if
-it is at the seq at which it was looked at, and nobody waits for one that somebody is writing to. Children
-go before their parents, so a child that stays after all keeps those that it was forked from.
+Above: `store`.  Below: `retention`, `index`, `workspace`, `backend.contract`.
+First a plan, then the deeds; a dry run is the plan alone. The index says what may go, and the log of each
+decides. What moves is not touched: a session goes only if it is at the seq at which it was looked at, and
+nobody waits for one that somebody is writing to. Children go before their parents, so a child that stays
+after all keeps those that it was forked from.
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from hansard.backend.contract import Backend
 from hansard.errors import (
+    DAMAGED,
+    UNREADABLE,
     HansardError,
     LockTimeout,
     ReadOnly,
@@ -21,10 +24,16 @@ from hansard.errors import (
     SessionNotFound,
 )
 from hansard.event.kinds import SESSION_PRUNED
+from hansard.index import finder
+from hansard.index.description import Description, describe
+from hansard.index.entry import SessionInfo
+from hansard.index.listing import SessionFilter
 from hansard.state.activity import latest_activity
+from hansard.state.fork_graph import ForkGraph
 from hansard.upkeep.retention import announce, refusals_recorded
-from hansard.upkeep.survey import DAMAGED, UNREADABLE, Claims, Own, SessionFilter, Survey, origin_of
-from hansard.workspace import Match
+
+#: The metadata that keep a session from being pruned.
+PINNED: Final = "pinned"
 
 
 class PruneReport(msgspec.Struct, frozen=True):
@@ -104,80 +113,75 @@ class _Plan:
     """
 
     def __init__(self, backend: Backend, filters: SessionFilter, *, all_workspaces: bool) -> None:
-        self.doomed: dict[str, Own] = {}
+        self.doomed: dict[str, SessionInfo] = {}
         self.kept: dict[str, str] = {}
         self._backend = backend
+        self._match = filters.workspace
+        self._anywhere = all_workspaces
         self._workspaces: dict[str, str] = {}
         #: The live sessions that were forked from each.
         self._children: dict[str, list[str]] = {}
         self._parents: dict[str, str] = {}
-        survey = Survey(backend)
-        for session_id in list(filter(filters.matches_id, backend.ids())):
-            try:
-                own = survey.own(session_id)
-                if own is not None:
-                    self._place(
-                        session_id,
-                        own,
-                        survey.claims(session_id),
-                        filters.workspace,
-                        anywhere=all_workspaces,
-                    )
-            except SessionDeleted:
-                continue
-            except UNREADABLE as error:
-                self.kept[session_id] = f"cannot be read: {error}"
-        self._find_children()
+        known = finder.of(backend).described()
+        for found in known:
+            if filters.matches_id(found.info.id):
+                self._place(found)
+        for found in known:
+            self._note_parent(found)
 
-    def _place(
-        self, session_id: str, own: Own, claims: Claims, match: Match | None, *, anywhere: bool
-    ) -> None:
-        said = claims.workspace
-        if match is not None and not match(said):
-            self.kept[session_id] = (
+    def _place(self, found: Description) -> None:
+        """Say what is to become of a session, but for its age."""
+        info, said = found.info, found.workspace
+        self.doomed.pop(info.id, None)
+        if info.damaged:
+            self.kept[info.id] = f"cannot be read: {info.damaged}"
+        elif self._match is not None and not self._match(said):
+            self.kept[info.id] = (
                 "belongs to another workspace" if said else "belongs to no workspace"
             )
-        elif match is None and said is not None and not anywhere:
-            self.kept[session_id] = f"belongs to the workspace {said.path}"
+        elif self._match is None and said is not None and not self._anywhere:
+            self.kept[info.id] = f"belongs to the workspace {said.path}"
         else:
-            self.doomed[session_id] = own
+            self.doomed[info.id] = info
             # Of one workspace that was moved, the sessions have different paths and one id.
-            self._workspaces[session_id] = "" if match is not None or said is None else said.key
-            if claims.pinned:
-                self.kept[session_id] = "pinned"
+            here = self._match is not None or said is None
+            self._workspaces[info.id] = "" if here or said is None else said.key
+            if info.metadata.get(PINNED):
+                self.kept[info.id] = "pinned"
 
-    def _find_children(self) -> None:
-        whole = self._backend.whole
-        for session_id in whole.ids():
-            try:
-                forked = origin_of(whole.log(session_id))
-            except (SessionDeleted, *UNREADABLE):
-                continue  # in the trash its parent's events can still be read
-            parent = None if forked is None else self.doomed.get(forked.parent)
-            if forked is None or parent is None:
-                continue
-            if not forked.created or forked.created == parent.created:
-                self._children.setdefault(forked.parent, []).append(session_id)
-                self._parents[session_id] = forked.parent
+    def _note_parent(self, found: Description) -> None:
+        above = found.info.parent
+        parent = None if above is None else self.doomed.get(above)
+        if parent is not None and found.parent_created in {"", parent.created}:
+            self._children.setdefault(parent.id, []).append(found.info.id)
+            self._parents[found.info.id] = parent.id
 
     def keep_young(self, cutoff: str) -> None:
         """Keep those in which something has happened since, by any of their events."""
-        for session_id, own in list(self.doomed.items()):
-            activity = own.activity
-            if activity < cutoff and session_id not in self.kept:
-                # Only of what would go: this reads all of it.
+        graph = ForkGraph(self._backend)
+        for session_id, info in list(self.doomed.items()):
+            if info.updated < cutoff and session_id not in self.kept:
+                # Only what would go: this reads all of it, so that nothing goes for what an index says.
                 try:
-                    log = self._backend.log(session_id)
-                    activity = max(activity, latest_activity(log, own.seq))
+                    self._look_at(session_id, graph)
                 except (SessionDeleted, *UNREADABLE) as error:
                     self.kept[session_id] = f"cannot be read: {error}"
-                self.doomed[session_id] = own._replace(activity=activity)
-            if activity >= cutoff:
-                self.kept.setdefault(session_id, f"active since: {activity}")
+            now = self.doomed.get(session_id)
+            if now is not None and now.updated >= cutoff:
+                self.kept.setdefault(session_id, f"active since: {now.updated}")
+
+    def _look_at(self, session_id: str, graph: ForkGraph) -> None:
+        """Say again what is to become of a session, by its log."""
+        found = describe(self._backend, session_id, graph=graph)
+        if found is None:
+            raise SessionDeleted(f"session {session_id!r} is gone")
+        log = self._backend.log(session_id)
+        updated = max(found.info.updated, latest_activity(log, found.info.seq))
+        self._place(found._replace(info=msgspec.structs.replace(found.info, updated=updated)))
 
     def keep_newest(self, count: int) -> None:
         """Keep so many of each workspace."""
-        newest = sorted(self.doomed, key=lambda found: (self.doomed[found].activity, found))
+        newest = sorted(self.doomed, key=lambda found: (self.doomed[found].updated, found))
         left: dict[str, int] = {}
         for session_id in reversed(newest):
             place = self._workspaces[session_id]
@@ -242,15 +246,15 @@ class _Plan:
 
 def _prune_one(backend: Backend, plan: _Plan, session_id: str, facts: dict[str, Any]) -> None:
     """Delete a session as planned, if it is still as it was when it was looked at."""
-    own = plan.doomed.get(session_id)
-    if own is None:
+    info = plan.doomed.get(session_id)
+    if info is None:
         return  # a child of it was kept after all
     record = announce(
-        backend, SESSION_PRUNED, session=session_id, seq=own.seq, updated=own.activity, **facts
+        backend, SESSION_PRUNED, session=session_id, seq=info.seq, updated=info.updated, **facts
     )
     try:
         with refusals_recorded(backend, record):
-            backend.delete(session_id, expected_seq=own.seq, timeout=0.0)
+            backend.delete(session_id, expected_seq=info.seq, timeout=0.0)
     except SeqConflict:
         plan.spare(session_id, "appended to meanwhile")
     except LockTimeout:

@@ -1,6 +1,6 @@
 """Mend a damaged session: save what is whole, keep the rest, and say what was done.
 
-Above: `session`.  Below: `verify`, `state.lineage`, `backend.contract`.
+Above: `session`.  Below: `verify`, `state.fork_graph`, `backend.contract`.
 Never done by itself: whoever calls this has seen `verify`, and perhaps looked for a backup. What the
 session's own files cannot tell any more, its forks may: up to which seq there were events, and when it began.
 """
@@ -10,8 +10,8 @@ from contextlib import suppress
 import msgspec
 
 from hansard.backend.contract import Backend, Finding, Known
-from hansard.errors import Damaged, HansardError, ReadOnly
-from hansard.state import lineage
+from hansard.errors import Damaged, ReadOnly
+from hansard.state.fork_graph import forks
 from hansard.upkeep.verify import untrue, verify_session
 
 
@@ -89,13 +89,8 @@ def _damage(backend: Backend, session_id: str) -> list[Finding]:
 
 def _known(backend: Backend, session_id: str) -> Known:
     """Return what the forks of a session know of it, as far as they can be read themselves."""
-    whole = backend.whole
     seq, created = 0, ""
-    for child in [*whole.ids(), *whole.trash()]:
-        try:
-            forked = lineage.origin(whole.ancestor(child).first())
-        except HansardError:
-            continue
+    for _, forked in forks(backend):
         if forked is not None and forked.parent == session_id:
             seq = max(seq, forked.seq)
             created = created or forked.created

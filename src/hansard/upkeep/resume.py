@@ -1,56 +1,46 @@
 """Find the session to go on with: the one in which something happened last.
 
-Above: `store`.  Below: `survey`, `workspace`, `state.activity`, `backend.contract`.
-By the times of events, not of files. A session that cannot be read and may be the newest is an error: to
-go on with an older one in silence is how people lose a conversation without noticing.
+Above: `store`.  Below: `index`, `workspace`, `state.activity`, `backend.contract`.
+By the times of events, not of files. The index says where to look, and the logs decide. A session that
+cannot be read and may be the newest is an error: to go on with an older one in silence is how people lose a
+conversation without noticing.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterator
 
-from hansard.backend.contract import Backend, Finding
-from hansard.errors import Damaged, HansardError, SessionDeleted
+from hansard import workspace as workspaces
+from hansard.backend.contract import Backend, Finding, Log
+from hansard.errors import UNREADABLE, BackendUnavailable, Damaged, HansardError, SessionDeleted
 from hansard.event.envelope import Event
 from hansard.event.kinds import CONTROL
+from hansard.index import finder
+from hansard.index.entry import SessionInfo
+from hansard.index.finder import Index
+from hansard.index.listing import SessionFilter
 from hansard.state import fold, lineage
-from hansard.state.activity import HOUSEKEEPING
-from hansard.upkeep.survey import UNREADABLE, Claims, SessionFilter, Survey
+from hansard.state.activity import HOUSEKEEPING, last_activity
+from hansard.workspace import Workspace
 
 
-class Ranking(NamedTuple):
-    """What an index says about the sessions that may be wanted. It is checked against their logs."""
-
-    #: Ids, each with the time at which something last happened; the newest first.
-    newest: Iterable[tuple[str, str]]
-    #: Those that it could not read.
-    doubtful: Iterable[str]
-
-
-def latest(
-    backend: Backend,
-    filters: SessionFilter,
-    *,
-    skip_damaged: bool = False,
-    ranking: Ranking | None = None,
-) -> str | None:
-    """Return the id of the newest session, of a workspace or of all; None if there is none.
-
-    `ranking`: where to look first, instead of at all sessions.
-    """
+def latest(backend: Backend, filters: SessionFilter, *, skip_damaged: bool = False) -> str | None:
+    """Return the id of the newest session, of a workspace or of all; None if there is none."""
     search = _Search(backend, filters)
     try:
-        best = None if ranking is None else search.best_of(ranking)
-    except _Untrue:
-        ranking = None
-    if ranking is None:
-        best = search.best(filter(filters.matches_id, backend.ids()))
+        best = search.best(finder.of(backend))
+    except (_Untrue, BackendUnavailable):
+        # Whatever is wrong with an index, the logs are there.
+        fresh = finder.Index(backend.whole, shared=False)
+        try:
+            best = search.best(fresh, fresh=True)
+        finally:
+            fresh.close()
     if not skip_damaged:
         search.report("" if best is None else best[0])
     return None if best is None else best[1]
 
 
 class _Untrue(Exception):
-    """A ranking says something else than a log."""
+    """The index says something else than a log."""
 
 
 class _Search:
@@ -58,51 +48,51 @@ class _Search:
 
     def __init__(self, backend: Backend, filters: SessionFilter) -> None:
         self._backend = backend
+        self._filters = filters
         self._match = filters.workspace
         self._archived = filters.archived is None
-        self._survey = Survey(backend)
         self._unreadable: dict[str, HansardError] = {}
 
-    def best(self, session_ids: Iterable[str]) -> tuple[str, str] | None:
-        """Return the newest of these sessions, behind its time; None if none is wanted."""
-        times = [(self.time_of(session_id), session_id) for session_id in session_ids]
-        known = sorted(((time, found) for time, found in times if time is not None), reverse=True)
-        return next((place for place in known if self.wants(place[1])), None)
+    def best(self, index: Index, *, fresh: bool = False) -> tuple[str, str] | None:
+        """Return the newest session, behind its time; None if none is wanted.
 
-    def best_of(self, ranking: Ranking) -> tuple[str, str] | None:
-        """Return the same, of all sessions, by what is said about them."""
-        # What could not be read may have been mended since, or be damaged where it does not matter here.
-        doubtful = self.best(ranking.doubtful)
-        for session_id, said in ranking.newest:
-            time = self.time_of(session_id)
-            if time is None or not self.wants(session_id):
-                continue
-            if time < said:
-                raise _Untrue
-            place = (time, session_id)
-            return place if doubtful is None else max(place, doubtful)
-        return doubtful
+        `fresh`: the index was made from the logs just now.
+        """
+        damaged = self._filters._replace(workspace=None, archived=None, damaged=True)
+        # They may have been mended since, or be damaged where it does not matter here.
+        doubtful = index.sessions(damaged, order="id", limit=None, cursor=None).items
+        found = [self._place_of(info.id) for info in doubtful]
+        for info in _newest(index, self._filters._replace(damaged=False)):
+            place = self._place_of(info.id)
+            if place is not None:
+                if place[0] < info.updated and not fresh:
+                    raise _Untrue
+                found.append(place)
+                break
+        return max((place for place in found if place is not None), default=None)
 
-    def time_of(self, session_id: str) -> str | None:
-        """Return when something last happened in a session; None if it is not to be resumed."""
+    def _place_of(self, session_id: str) -> tuple[str, str] | None:
+        """Return a session behind the time at which something last happened in it, by its log.
+
+        None if it is not wanted, or cannot be read.
+        """
         try:
-            own = self._survey.own(session_id)
+            log = self._backend.log(session_id)
+            head = log.head()
+            if head is None:
+                return None
+            if not self._archived and fold.apply_all(fold.EMPTY, _controls(log)).archived:
+                return None
+            if self._match is not None:
+                whole = lineage.whole(self._backend.whole, log)
+                if not self._match(_workspace(_controls(whole))):
+                    return None
+            return last_activity(log, head), session_id
         except SessionDeleted:
             return None
         except UNREADABLE as error:
             self._unreadable[session_id] = error
             return None
-        return None if own is None or (own.archived and not self._archived) else own.activity
-
-    def wants(self, session_id: str) -> bool:
-        """Say whether a session belongs to the workspace."""
-        if self._match is None:
-            return True
-        try:
-            return self._match(self._survey.claims(session_id).workspace)
-        except UNREADABLE as error:
-            self._unreadable[session_id] = error
-            return False
 
     def report(self, best: str) -> None:
         """Raise for a session that cannot be read and may be newer than the best that was found."""
@@ -134,13 +124,40 @@ class _Search:
             return False
         except UNREADABLE:
             return True  # nothing can be told
-        said = Claims().after(remains.controls).workspace
+        said = _workspace(remains.controls)
         if self._match is not None and said is not None and not self._match(said):
             return False
         archived = fold.apply_all(fold.EMPTY, remains.controls).archived
         if archived and not self._archived and not remains.ends_damaged:
             return False
         return remains.ends_damaged or remains.bound >= best
+
+
+def _newest(index: Index, filters: SessionFilter) -> Iterator[SessionInfo]:
+    """Yield sessions, the newest first: nearly always, the first one will do."""
+    cursor = None
+    limit = 4
+    while True:
+        page = index.sessions(filters, order="-updated", limit=limit, cursor=cursor)
+        yield from page.items
+        cursor, limit = page.next, 100
+        if cursor is None:
+            return
+
+
+def _controls(log: Log) -> list[Event]:
+    """Return the control events of a session, without what was taken out of them."""
+    controls = log.controls()
+    taken = lineage.redactions_of(log, controls)
+    return [taken.mask(event) for event in controls] if taken else controls
+
+
+def _workspace(controls: list[Event]) -> Workspace | None:
+    """Return where a session with these control events belongs."""
+    found = None
+    for event in controls:
+        found = workspaces.of(event, found)
+    return found
 
 
 class _Remains:

@@ -1,6 +1,6 @@
 """Delete, restore and purge sessions, and keep a record of it.
 
-Above: `store`, `pruning`.  Below: `survey`, `backend.contract`, `event`.
+Above: `store`, `pruning`.  Below: `state.fork_graph`, `backend.contract`, `event`.
 *Announced first.* Each deed is written to the audit log before it is done, as durably as an append. If that
 cannot be written, nothing is done and the error says so: no session ever goes without a trace, and no
 deed that was done looks undone. A deed that is refused after all is followed by a `session.kept`. A crash in
@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from hansard.backend.contract import AppendRequest, Backend
 from hansard.errors import (
+    DAMAGED,
     Damaged,
     DiskFailed,
     HansardError,
@@ -33,7 +34,7 @@ from hansard.errors import (
 from hansard.event import codec
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import SESSION_DELETED, SESSION_KEPT, SESSION_PURGED, SESSION_RESTORED
-from hansard.upkeep.survey import DAMAGED, UNREADABLE, origin_of
+from hansard.state.fork_graph import forks
 
 #: After these, nothing has been done.
 _REFUSALS: Final = (SeqConflict, LockTimeout, SessionNotFound, SessionDeleted, ReadOnly)
@@ -116,20 +117,18 @@ def check_unused(
         refusal: how the error begins.
         since: only a fork that has this seq from it counts.
     """
-    whole = backend.whole
-    # The trash twice: what is deleted while the others are looked at is in one of the three.
-    others = {*whole.trash(), *whole.ids(), *whole.trash()} - {session_id}
     children, unknown = [], []
-    for other in sorted(others):
-        try:
-            forked = origin_of(whole.ancestor(other))
-        except UNREADABLE:
+    for other, forked in forks(backend):
+        if other == session_id:
+            continue
+        if forked is None:
             unknown.append(other)
-            continue
-        if forked is None or forked.parent != session_id or forked.seq < since:
-            continue
         # Of the same name may have been another session, whose children these are.
-        if not (forked.created and created) or forked.created == created:
+        elif (
+            forked.parent == session_id
+            and forked.seq >= since
+            and (not (forked.created and created) or forked.created == created)
+        ):
             children.append(other)
     if not children and not unknown:
         return

@@ -1,8 +1,10 @@
-"""Claims about `latest` and `children` where there is an index: it shows the way, and the logs decide."""
+"""Claims about `latest`, `children` and `prune`: the index shows the way, and the logs decide."""
 
+import os
 import random
 import re
 import sqlite3
+from datetime import timedelta
 from pathlib import Path
 from zlib import crc32
 
@@ -14,8 +16,28 @@ from tests.unit.evidence import index_of, log_of
 from tests.unit.index import naive
 from tests.unit.index.busy import Busy
 from tests.unit.index.test_cost import logs_opened
+from tests.unit.upkeep.test_retention import say
 
 MESSAGE = {"role": "user", "content": "hello"}
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_touching_a_file_does_not_make_its_session_the_latest(
+    tmp_path: Path, *, indexed: bool
+) -> None:
+    """N-61: whether there was an index before or not, the times of events decide, and not those of files."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        for name in "abc":
+            store.session(name).add_message(MESSAGE)
+        if indexed:
+            store.sessions()
+        os.utime(log_of(root, "a"), (2e9, 2e9))
+        store.session("a").set_title("touched")
+        latest = store.latest()
+        assert latest is not None
+        assert latest.id == "c"
+        assert index_of(root).exists()
 
 
 def test_a_damaged_newest_session_is_reported_and_not_skipped(tmp_path: Path) -> None:
@@ -79,19 +101,47 @@ def test_an_index_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
             store.session(name).add_message(MESSAGE)
         store.session("a").fork("d").set_title("a fork")
         store.sessions()
-    with sqlite3.connect(index_of(root)) as database:
-        database.execute("UPDATE session SET updated = '9999' WHERE id = 'a'")
-        [(info,)] = database.execute("SELECT info FROM entry WHERE id = 'a'").fetchall()
-        wrong = re.sub(r'"updated":"[^"]*"', '"updated":"9999"', info)
-        said = (wrong, crc32(wrong.encode()))
-        database.execute("UPDATE entry SET info = ?, crc = ? WHERE id = 'a'", said)
-        database.execute("UPDATE session SET parent = 'a' WHERE id = 'b'")
-    database.close()
+    falsify(root, "a", r'"updated":"[^"]*"', '"updated":"9999"', updated="9999")
+    falsify(root, "b", "", "", parent="a")
     with hansard.open(root, durability="os") as store:
         latest = store.latest()
         assert latest is not None
         assert latest.id == "d"
         assert store.session("a").children() == ["d"]
+
+
+def falsify(root: Path, session_id: str, old: str, new: str, **columns: object) -> None:
+    """Change what the index says about a session, checksum and all."""
+    with sqlite3.connect(index_of(root)) as database:
+        ask = "SELECT info FROM entry WHERE id = ?"
+        [(info,)] = database.execute(ask, (session_id,)).fetchall()
+        wrong = re.sub(old, new, info, count=1)
+        said = (wrong, crc32(wrong.encode()), session_id)
+        database.execute("UPDATE entry SET info = ?, crc = ? WHERE id = ?", said)
+        for column, value in columns.items():
+            change = f"UPDATE session SET {column} = ? WHERE id = ?"  # noqa: S608 - our own names
+            database.execute(change, (value, session_id))
+    database.close()
+
+
+def test_nothing_is_pruned_because_the_index_is_wrong(tmp_path: Path) -> None:
+    """N-87: the log decides on what the index calls old, not pinned, or of no workspace."""
+    root = tmp_path / "store"
+    with hansard.open(root, durability="os") as store:
+        for name in ("young", "pinned", "placed", "old"):
+            say(store, name, days=0 if name == "young" else 9)
+        store.session("pinned").set_metadata(pinned=True)
+        store.session("placed").set_workspace(tmp_path)
+        store.sessions()
+    falsify(root, "young", r'"updated":"[^"]*"', '"updated":"2001"', updated="2001")
+    falsify(root, "pinned", '"pinned":true', '"pinned":false')
+    falsify(root, "placed", "", "", workspace=None)
+    with hansard.open(root, durability="os") as store:
+        report = store.prune(older_than=timedelta(days=1))
+        assert report.pruned == store.trash() == ["old"]
+        assert report.kept["pinned"] == "pinned"
+        assert report.kept["young"].startswith("active since")
+        assert report.kept["placed"].startswith("belongs to the workspace")
 
 
 def test_the_latest_of_many_costs_a_look_at_a_few(tmp_path: Path) -> None:
