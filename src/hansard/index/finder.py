@@ -195,22 +195,6 @@ class Index:
             changes=True,
         )
 
-    def ready(self) -> bool:
-        """Say whether there is an index, so that asking it does not mean to read every session first."""
-        self._notice_fork()
-        with self._mutex:
-            if self._closed or not self._shared or self._database is not None:
-                return self._database is not None
-            if self._tables is not None:
-                try:
-                    return bool(self._tables.trying(lambda: self._open()[0].get("watch")))
-                except Unusable:
-                    # They hold texts that are not wanted, and may not be changed.
-                    self._do_without()
-                    return False
-            place = self._backend.place()
-            return place is not None and place.identity() is not None
-
     def described(self) -> list[Description]:
         """Return what is known of every session, sorted by id."""
         return self._ask(listing.described)
@@ -250,10 +234,19 @@ class Index:
 
     def _is_kept(self) -> bool:
         """Say whether there is an index that is not this process's own."""
-        if self._tables is not None:
-            return self.ready()
-        place = self._backend.place()
-        return place is not None and place.identity() is not None
+        self._notice_fork()
+        with self._mutex:
+            if self._tables is None:
+                place = self._backend.place()
+                return place is not None and place.identity() is not None
+            if self._closed or self._database is not None:
+                return self._database is not None
+            try:
+                return bool(self._tables.trying(lambda: self._open()[0].get("watch")))
+            except Unusable:
+                # They hold texts that are not wanted, and may not be changed.
+                self._do_without()
+                return False
 
     def _rid(self, database: Database) -> None:
         if database.is_own():
