@@ -7,6 +7,7 @@ nobody waits for one that somebody is writing to. Children go before their paren
 after all keeps those that it was forked from.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from hansard.index import finder
 from hansard.index.description import Description, describe
 from hansard.index.entry import SessionInfo
 from hansard.index.listing import SessionFilter
-from hansard.state.activity import latest_activity
+from hansard.state.activity import last_activity, latest_activity
 from hansard.state.fork_graph import ForkGraph
 from hansard.upkeep.retention import announce, refusals_recorded
 
@@ -181,13 +182,25 @@ class _Plan:
 
     def keep_newest(self, count: int) -> None:
         """Keep so many of each workspace."""
-        newest = sorted(self.doomed, key=lambda found: (self.doomed[found].updated, found))
+        if not count:
+            return
         left: dict[str, int] = {}
-        for session_id in reversed(newest):
+        for _, session_id in sorted(map(self._time_of, self.doomed.values()), reverse=True):
             place = self._workspaces[session_id]
             left[place] = left.get(place, count) - 1
             if left[place] >= 0:
                 self.kept.setdefault(session_id, f"one of the newest {count}")
+
+    def _time_of(self, info: SessionInfo) -> tuple[str, str]:
+        """Return when something last happened in a session, and its id: none stays in another's stead."""
+        updated = info.updated
+        if info.id in self.kept:
+            # Its log was not looked at before.
+            with suppress(SessionDeleted, *UNREADABLE):
+                log = self._backend.log(info.id)
+                head = log.head()
+                updated = "" if head is None else last_activity(log, head)
+        return updated, info.id
 
     def keep_busy(self) -> None:
         """Keep those that somebody is writing to at this moment."""
