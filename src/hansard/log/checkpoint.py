@@ -123,6 +123,7 @@ def _fits(head: _Head, body: bytes) -> bool:
         return False
     lines = body[: head.controls]
     try:
+        lines.decode()  # records are decoded late, and what is not UTF-8 would show only then
         # A checksum that fits does not make them so.
         return all(map(format.has_object, format.decode_lines(lines)))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
