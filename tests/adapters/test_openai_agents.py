@@ -24,7 +24,7 @@ from hansard.adapters import common, openai_items
 from hansard.adapters.openai_agents import HansardSession
 from tests.adapters.processes import children, expect, go_on
 from tests.unit.aio.evidence import watching
-from tests.unit.evidence import index_of
+from tests.unit.disk_probe import index_of
 
 Item = Any
 

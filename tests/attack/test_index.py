@@ -17,7 +17,7 @@ import hansard
 from hansard.backend.place import LocalPlace
 from hansard.index.database import APPLICATION, VERSION, Database
 from tests.attack.forging import PATIENCE, with_a_good_session
-from tests.unit.evidence import index_of
+from tests.unit.disk_probe import index_of
 
 #: A question to it is never answered.
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"

@@ -9,7 +9,7 @@ from tests.cli import samples
 from tests.cli.batch import batch
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
-from tests.unit.evidence import index_of
+from tests.unit.disk_probe import index_of
 
 
 def test_hits_are_those_of_the_library(store: Path) -> None:

@@ -23,7 +23,7 @@ from tests.faults.workers import (
     open_store,
     take_out_the_lock,
 )
-from tests.unit.evidence import Traffic
+from tests.unit.disk_probe import Traffic
 
 # -- many at once -------------------------------------------------------------------------------
 

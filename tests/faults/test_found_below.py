@@ -9,7 +9,7 @@ import pytest
 import hansard
 from hansard.log import lock
 from tests.crashlab import faults
-from tests.unit.evidence import index_of
+from tests.unit.disk_probe import index_of
 
 ID = "s"
 SAID = [{"role": "user", "content": "first"}, {"role": "user", "content": "second"}]

@@ -21,7 +21,7 @@ from hansard import SessionInfo
 from hansard.index import database as databases
 from hansard.index import indexing
 from tests.crashlab import faults
-from tests.unit.evidence import index_of, log_of
+from tests.unit.disk_probe import index_of, log_of
 from tests.unit.index import naive
 from tests.unit.index.busy import Busy
 

@@ -23,7 +23,7 @@ from hansard.index.catalogue import Catalogue
 from tests.crashlab import faults
 from tests.faults.test_fork import ended_well, in_child
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store
-from tests.unit.evidence import index_of
+from tests.unit.disk_probe import index_of
 from tests.unit.index import naive
 
 MESSAGE = {"role": "user", "content": "hello"}

@@ -13,7 +13,7 @@ import pytest
 import hansard
 from hansard import Session
 from hansard.log.lock import Lock
-from tests.unit.evidence import Traffic, index_of, log_of
+from tests.unit.disk_probe import Traffic, index_of, log_of
 
 MESSAGE = {"role": "user", "content": "x" * 700}
 

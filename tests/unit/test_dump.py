@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from tests.unit.evidence import tree
+from tests.unit.disk_probe import tree
 
 
 def test_a_dry_run_counts_what_a_compaction_rewrites(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import hansard
 from hansard import errors, importers
 from hansard.errors import HansardError
 from hansard.log import disk
-from tests.unit.evidence import log_of
+from tests.unit.disk_probe import log_of
 
 CLASSES = {
     name: value

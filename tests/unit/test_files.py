@@ -13,7 +13,7 @@ import pytest
 
 import hansard
 from hansard.log import disk, format
-from tests.unit.evidence import log_of, modes, tree
+from tests.unit.disk_probe import log_of, modes, tree
 
 # -- symbolic links -----------------------------------------------------------------------------
 

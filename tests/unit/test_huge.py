@@ -9,7 +9,7 @@ import pytest
 
 import hansard
 from hansard.log import format
-from tests.unit.evidence import log_of, tree
+from tests.unit.disk_probe import log_of, tree
 
 MEBIBYTE = 1 << 20
 

@@ -15,7 +15,7 @@ import hansard
 from hansard import Store
 from hansard.log import names
 from tests.contract.test_keeping import BAD_IDS, IDS
-from tests.unit.evidence import index_of, tree
+from tests.unit.disk_probe import index_of, tree
 
 TRAVERSAL = [
     "../../x", "../x", "/etc/x", "..\\x", "a/../b", ".", "..", "...", "./a", "a/.", "a/", "/", "//",

@@ -15,7 +15,7 @@ import pytest
 
 import hansard
 from hansard import Store
-from tests.unit.evidence import log_of, tree
+from tests.unit.disk_probe import log_of, tree
 
 #: Whom root becomes, to whom modes mean nothing.
 NOBODY = 65534

@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard import Store
-from tests.unit.evidence import log_of, tree
+from tests.unit.disk_probe import log_of, tree
 
 # -- open ---------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from hansard.backend.contract import AppendRequest
 from hansard.event.envelope import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from tests.crashlab import faults
-from tests.unit.evidence import log_of, tree
+from tests.unit.disk_probe import log_of, tree
 
 NOW = datetime.now(UTC)
 

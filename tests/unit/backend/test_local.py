@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from tests.unit.evidence import tree
+from tests.unit.disk_probe import tree
 
 
 def damaged_copy(root: Path, session_id: str, content: bytes | None) -> str:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 import hansard
 from hansard import Store
-from tests.unit.evidence import log_of
+from tests.unit.disk_probe import log_of
 from tests.unit.index import naive
 
 MESSAGE = {"role": "user", "content": "hello"}

@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from tests.crashlab import faults
-from tests.unit.evidence import index_of, log_of
+from tests.unit.disk_probe import index_of, log_of
 from tests.unit.index import naive
 from tests.unit.index.busy import Busy
 from tests.unit.index.test_cost import logs_opened

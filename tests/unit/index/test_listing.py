@@ -15,7 +15,7 @@ import pytest
 
 import hansard
 from hansard import Page, SessionInfo, Store
-from tests.unit.evidence import index_of, tree
+from tests.unit.disk_probe import index_of, tree
 from tests.unit.index import naive
 from tests.unit.index.busy import IDS, KEYS, TITLES, VALUES, Busy
 

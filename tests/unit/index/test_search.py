@@ -15,7 +15,7 @@ import pytest
 import hansard
 from hansard import Store
 from hansard.index import indexing, words
-from tests.unit.evidence import index_of
+from tests.unit.disk_probe import index_of
 from tools.crash.erasure import leaks
 
 

@@ -9,7 +9,7 @@ import pytest
 import hansard
 from hansard import Store, Usage
 from hansard.index.entry import DayStats, StoreStats
-from tests.unit.evidence import index_of
+from tests.unit.disk_probe import index_of
 from tests.unit.index import naive
 from tests.unit.index.busy import Busy
 

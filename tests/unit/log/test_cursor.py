@@ -10,7 +10,7 @@ from hansard.backend.local import LocalBackend
 from hansard.errors import Closed, HansardError
 from hansard.log.cursor import SLACK
 from tests.crashlab import faults
-from tests.unit.evidence import Traffic
+from tests.unit.disk_probe import Traffic
 from tests.unit.log.cursor_files import file_of, keep, kept
 
 #: What every line has besides its places.

@@ -10,7 +10,7 @@ from hansard.backend.local import LocalBackend
 from hansard.errors import Closed, Damaged, LockTimeout, ReadOnly, UnsafePath
 from hansard.log import disk, names
 from tests.crashlab import faults
-from tests.unit.evidence import modes, tree
+from tests.unit.disk_probe import modes, tree
 from tests.unit.log.cursor_files import file_of, keep, kept
 
 

@@ -13,7 +13,7 @@ from hansard.log.sealed import Index
 from hansard.log.sealing import Sealer
 from hansard.upkeep.compaction import compaction_filter
 from hansard.upkeep.places import fork_bounds
-from tests.unit.evidence import Traffic
+from tests.unit.disk_probe import Traffic
 
 
 @pytest.fixture(params=["memory", "local"])

@@ -14,7 +14,7 @@ import hansard
 from hansard.log import disk
 from hansard.upkeep.examination import Diagnosis, Diagnostic
 from tests.crashlab import faults
-from tests.unit.evidence import index_of
+from tests.unit.disk_probe import index_of
 
 ROOT = os.geteuid() == 0
 PATIENCE = 60.0

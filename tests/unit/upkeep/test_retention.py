@@ -14,7 +14,7 @@ from hansard.backend.contract import AppendRequest
 from hansard.event.envelope import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from tests.crashlab import faults
-from tests.unit.evidence import log_of, tree
+from tests.unit.disk_probe import log_of, tree
 
 DAY = timedelta(days=1)
 

@@ -21,7 +21,7 @@ from hansard.errors import (
     UnknownFormat,
 )
 from tests.unit.event.keys import KEYS, telltale
-from tests.unit.evidence import log_of, tree
+from tests.unit.disk_probe import log_of, tree
 from tools.crash.erasure import leaks
 
 USER = {"role": "user", "content": "hi"}
