@@ -27,7 +27,7 @@ import hansard
 from hansard.adapters import common, openai_items
 from hansard.adapters.langchain import HansardChatMessageHistory
 from tests.adapters.processes import children, expect, go_on
-from tests.unit.aio.evidence import watching
+from tests.unit.aio.thread_probe import watching
 
 # Upstream deprecates the classes that stand beside ours here; ours derives from one and gives no warning.
 pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")

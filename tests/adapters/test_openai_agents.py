@@ -23,7 +23,7 @@ import hansard
 from hansard.adapters import common, openai_items
 from hansard.adapters.openai_agents import HansardSession
 from tests.adapters.processes import children, expect, go_on
-from tests.unit.aio.evidence import watching
+from tests.unit.aio.thread_probe import watching
 from tests.unit.disk_probe import index_of
 
 Item = Any

@@ -52,7 +52,7 @@ import hansard
 from hansard.adapters import common, openai_items, pydantic_items
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
 from tests.adapters.processes import PATIENCE, children, race
-from tests.unit.aio.evidence import watching
+from tests.unit.aio.thread_probe import watching
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

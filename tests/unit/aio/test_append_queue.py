@@ -12,7 +12,7 @@ from hansard.errors import SyncFailed
 from hansard.event.envelope import NewEvent
 from hansard.log import disk
 from tests.crashlab import faults
-from tests.unit.aio.evidence import Stay, come_round
+from tests.unit.aio.thread_probe import Stay, come_round
 
 
 def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

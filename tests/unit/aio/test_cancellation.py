@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard import aio
 from hansard.log import disk
-from tests.unit.aio.evidence import Stay, come_round
+from tests.unit.aio.thread_probe import Stay, come_round
 
 
 async def opened(path: Path) -> tuple[aio.Store, aio.Session]:

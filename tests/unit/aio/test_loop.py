@@ -12,7 +12,7 @@ import pytest
 import hansard
 from hansard import aio
 from hansard.log import disk
-from tests.unit.aio.evidence import Stay, watching
+from tests.unit.aio.thread_probe import Stay, watching
 
 MESSAGE = {"role": "user", "content": "hello"}
 
