@@ -14,7 +14,7 @@ import zstandard
 import hansard
 from hansard import Store
 from tests.crashlab import faults
-from tests.unit.saying import said, talk, tree
+from tests.unit.sample_messages import said, talk, tree
 
 
 @pytest.fixture

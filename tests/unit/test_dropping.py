@@ -9,7 +9,7 @@ import zstandard
 
 import hansard
 from hansard import Session, Store
-from tests.unit.saying import HIDDEN, found_anywhere, said, talk
+from tests.unit.sample_messages import HIDDEN, found_anywhere, said, talk
 
 
 @pytest.fixture

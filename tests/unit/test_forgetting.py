@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard import Store
-from tests.unit.saying import HIDDEN, found_anywhere, said, talk
+from tests.unit.sample_messages import HIDDEN, found_anywhere, said, talk
 
 
 @pytest.fixture
