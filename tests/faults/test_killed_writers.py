@@ -9,65 +9,65 @@ import pytest
 
 from hansard.log import names
 from tests.faults.journal import Death, leftovers
-from tests.faults.siege import APPENDING, BEGINNING, SESSIONS, Siege
+from tests.faults.kill_loop import APPENDING, BEGINNING, SESSIONS, KillLoop
 from tests.faults.workers import Crew, Wire, open_store
 
 
 @pytest.fixture
-def siege(tmp_path: Path, rng: random.Random) -> Iterator[Siege]:
-    """Return a siege that ends with the test."""
+def kill_loop(tmp_path: Path, rng: random.Random) -> Iterator[KillLoop]:
+    """Return a kill_loop that ends with the test."""
     with Crew() as crew:
-        siege = Siege(tmp_path, rng, crew)
-        yield siege
-        siege.close()
+        kill_loop = KillLoop(tmp_path, rng, crew)
+        yield kill_loop
+        kill_loop.close()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("half", ["first", "second"])
 def test_300_writers_killed_beside_compaction_lose_and_double_nothing(
-    siege: Siege, half: str
+    kill_loop: KillLoop, half: str
 ) -> None:
     """N-39, F-27 to F-31, F-99: whoever is killed, what was acknowledged is there once, whole, in order.
 
     Four processes with two threads each, while another compacts the sessions; now and then it is killed, too.
     """
-    fates = siege.withstand(150, SESSIONS, APPENDING, pace=3)
+    fates = kill_loop.withstand(150, SESSIONS, APPENDING, pace=3)
     # They did die in all places: before their writes, amid them, and before they were told.
     assert min(fates["acknowledged"], fates["there"], fates["not there"]) > 0
-    assert siege.recovered
-    sealed = [list((siege.path / names.SESSIONS / name).glob("*.zst")) for name in SESSIONS]
+    assert kill_loop.recovered
+    sealed = [list((kill_loop.path / names.SESSIONS / name).glob("*.zst")) for name in SESSIONS]
     assert any(sealed)
 
 
 @pytest.mark.slow
 def test_40_writers_killed_while_they_begin_sessions_damage_none(
-    siege: Siege, rng: random.Random
+    kill_loop: KillLoop, rng: random.Random
 ) -> None:
     """N-27, N-38, N-39, F-25: a session whose beginning was killed is there whole, or not; then it begins."""
     swept = 0
     begun: set[str] = set()
-    for name in siege.run(40, [], BEGINNING, pace=3):
-        attempts = siege.attempts(name)
+    for name in kill_loop.run(40, [], BEGINNING, pace=3):
+        attempts = kill_loop.attempts(name)
         # The last one of each thread is the one that may have been under way.
         for session in {attempt.writer: attempt.session for attempt in attempts}.values():
-            directory = siege.path / names.SESSIONS / names.encode(session)
+            directory = kill_loop.path / names.SESSIONS / names.encode(session)
             is_there = (directory / names.LOG).exists()
-            assert siege.store.exists(session) == is_there
+            assert kill_loop.store.exists(session) == is_there
             swept += len(leftovers(directory))
-            siege.append(session)
+            kill_loop.append(session)
             assert not leftovers(directory)
         begun.update(attempt.session for attempt in attempts)
-        siege.checker.look(attempt.session for attempt in attempts)
+        kill_loop.checker.look(attempt.session for attempt in attempts)
         for thread in range(2):
-            siege.checker.check(f"{name}.{thread}")
-    siege.checker.check_all()
+            kill_loop.checker.check(f"{name}.{thread}")
+    kill_loop.checker.check_all()
     assert swept > 0
-    assert siege.store.verify().ok
-    listed = siege.store.sessions().items
+    assert kill_loop.store.verify().ok
+    listed = kill_loop.store.sessions().items
     assert {item.id for item in listed} == begun
     assert not [item for item in listed if item.damaged]
-    assert siege.kills == 40
+    assert kill_loop.kills == 40
 
 
 # ------------------------------------------------------------------ what a death leaves behind

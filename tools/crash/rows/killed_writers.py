@@ -1,7 +1,7 @@
 """Row 7: kill -9 of writers, four processes × two threads, compaction running.
 
-Above: `campaign`.  Below: `tests.faults.siege`, which the tests use too.
-A case is a siege of thirty kills: each dead writer's journal is checked against the store when it has died.
+Above: `campaign`.  Below: `tests.faults.kill_loop`, which the tests use too.
+A case is a kill_loop of thirty kills: each dead writer's journal is checked against the store when it has died.
 """
 
 import random
@@ -11,36 +11,36 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.faults.siege import APPENDING, SESSIONS, Siege
+from tests.faults.kill_loop import APPENDING, SESSIONS, KillLoop
 from tests.faults.workers import Crew
 from tools.crash.row import Outcome, Row
 
-#: Each case is a siege with so many kills.
+#: Each case is a kill_loop with so many kills.
 KILLS = 30
 
 ROW = Row(7, f"writers killed while sessions are compacted, {KILLS} kills in each", 10, 170)
 
 
 class Case(NamedTuple):
-    """One siege."""
+    """One kill_loop."""
 
     seed: int
 
     @property
     def label(self) -> str:
         """Its name."""
-        return f"siege {self.seed}"
+        return f"kill_loop {self.seed}"
 
     def run(self) -> Outcome:
         """Kill, and check."""
-        folder = Path(tempfile.mkdtemp(prefix="hansard-siege-"))
+        folder = Path(tempfile.mkdtemp(prefix="hansard-kill_loop-"))
         try:
             with Crew() as crew:
-                siege = Siege(folder, random.Random(self.seed), crew)
+                kill_loop = KillLoop(folder, random.Random(self.seed), crew)
                 try:
-                    fates = siege.withstand(KILLS, SESSIONS, APPENDING, pace=4)
+                    fates = kill_loop.withstand(KILLS, SESSIONS, APPENDING, pace=4)
                 finally:
-                    siege.close()
+                    kill_loop.close()
         except (AssertionError, OSError) as wrong:
             return Outcome(ok=False, label=self.label, detail=str(wrong))
         finally:

@@ -48,7 +48,7 @@ BEGINNING = [
 ]
 
 
-class Siege:
+class KillLoop:
     """Four writers at a time; when one is killed, what it wrote is checked and another takes its place."""
 
     def __init__(self, folder: Path, rng: random.Random, crew: Crew) -> None:
