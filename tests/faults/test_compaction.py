@@ -16,7 +16,7 @@ from typing import IO, Any
 import pytest
 
 import hansard
-from tests.faults.scenes import temporaries
+from tests.faults.fault_scenarios import temporaries
 
 ID = "s"
 PATIENCE = 60

@@ -14,7 +14,7 @@ from hansard.backend.contract import Cursor
 from hansard.backend.local import LocalBackend
 from hansard.errors import DiskFailed
 from tests.crashlab import faults
-from tests.faults.scenes import Leftovers, do_not_wait_for_the_disk, temporaries
+from tests.faults.fault_scenarios import Leftovers, do_not_wait_for_the_disk, temporaries
 
 Positions = dict[str, int]
 

@@ -1,6 +1,6 @@
 """A disk that refuses a call: every call, every reason, once and for good.
 
-Each case strikes one call of one scene (scenes.py), and the loop goes on to the next call until the
+Each case strikes one call of one scene (fault_scenarios.py), and the loop goes on to the next call until the
 fault does not fire any more: then every call has had its turn.
 """
 
@@ -22,7 +22,7 @@ import pytest
 import hansard
 from hansard.log import names
 from tests.crashlab import faults
-from tests.faults.scenes import (
+from tests.faults.fault_scenarios import (
     ID,
     SCENES,
     THIRD,

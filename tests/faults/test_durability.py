@@ -19,7 +19,7 @@ from hansard.log.write_batch import Touched
 from hansard.log.writer import Writer
 from tests.crashlab import faults
 from tests.faults.crash_runs import ID, MESSAGES, PLANS, Plan, Run, broken_promises, whole_life
-from tests.faults.scenes import do_not_wait_for_the_disk
+from tests.faults.fault_scenarios import do_not_wait_for_the_disk
 
 
 class Trace:

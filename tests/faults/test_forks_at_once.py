@@ -14,7 +14,7 @@ import pytest
 import hansard
 from hansard import Session
 from tests.crashlab import faults
-from tests.faults.scenes import do_not_wait_for_the_disk, temporaries
+from tests.faults.fault_scenarios import do_not_wait_for_the_disk, temporaries
 from tests.faults.workers import (
     PATIENCE,
     Crew,

@@ -19,7 +19,7 @@ from hansard.event.envelope import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk, names
 from tests.crashlab import faults
-from tests.faults.scenes import do_not_wait_for_the_disk
+from tests.faults.fault_scenarios import do_not_wait_for_the_disk
 from tests.faults.workers import (
     Crew,
     Wire,

@@ -11,7 +11,7 @@ import zstandard
 
 import hansard
 from tests.crashlab import faults
-from tests.faults.scenes import (
+from tests.faults.fault_scenarios import (
     FIRST,
     FOURTH,
     ID,

@@ -11,7 +11,7 @@ import pytest
 
 import hansard
 from tests.crashlab import faults
-from tests.faults.scenes import do_not_wait_for_the_disk, temporaries
+from tests.faults.fault_scenarios import do_not_wait_for_the_disk, temporaries
 
 NUMBERS = [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK]
 SAID = [{"role": "user", "content": f"said {number}"} for number in range(5)]
