@@ -291,8 +291,8 @@ def public_place() -> Iterator[Path]:
 
 
 def confined(kind: str, place: Path) -> dict[str, Any]:
-    """Run a program of confined.py in a process of its own and return what it found."""
-    command = [sys.executable, "-m", "tests.faults.confined", kind, str(place)]
+    """Run a program of limited_process.py in a process of its own and return what it found."""
+    command = [sys.executable, "-m", "tests.faults.limited_process", kind, str(place)]
     done = subprocess.run(
         command, cwd=CHECKOUT, capture_output=True, text=True, timeout=60, check=False
     )

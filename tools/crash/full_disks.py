@@ -1,6 +1,6 @@
 """Ten ways in which the system really refuses: each is an error that is clear, and over when its cause is.
 
-Above: `rows/full_disks`.  Below: `mounts`, `nursery`, `tests.faults.confined`, and hansard as users see it.
+Above: `rows/full_disks`.  Below: `mounts`, `nursery`, `tests.faults.limited_process`, and hansard as users see it.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import hansard
-from tests.faults import confined
+from tests.faults import limited_process
 from tools.crash import mounts
 from tools.crash.nursery import nursery, place
 from tools.crash.row import Outcome
@@ -185,7 +185,7 @@ def no_permission(point: Path) -> None:
     # Up to the nursery's own, through which another user cannot pass either.
     for above in (point.parent, point.parent.parent):
         above.chmod(0o755)
-    for part, said in confined.permissions(point).items():
+    for part, said in limited_process.permissions(point).items():
         for call, answer in dict(said).items():  # type: ignore[call-overload]
             if "Permission denied" not in answer:
                 raise Wrong(f"{part}: {call}: {answer}")
@@ -193,14 +193,14 @@ def no_permission(point: Path) -> None:
 
 def file_size(point: Path) -> None:
     """Append up to the largest file that the process may write."""
-    found = confined.file_size(point)
+    found = limited_process.file_size(point)
     if "File too large" not in str(found["said"]):
         raise Wrong(str(found))
 
 
 def descriptors(point: Path) -> None:
     """Use a store with 0, 1, 2 … descriptors left."""
-    found = confined.descriptors(point)
+    found = limited_process.descriptors(point)
     if found["seq"] != found["acknowledged"] or not found["refused"]:
         raise Wrong(str(found))
 

@@ -1,6 +1,6 @@
 """Run a store where the operating system itself refuses things: no mocks, in a process of its own.
 
-    python -m tests.faults.confined permissions|file-size|descriptors DIRECTORY
+    python -m tests.faults.limited_process permissions|file-size|descriptors DIRECTORY
 
 The directory is the caller's to make and to delete. Prints a JSON object with what was found; whatever
 is not as it should be ends the process with a traceback.
