@@ -1,6 +1,6 @@
 """Writers that are killed while others write and compact, and a check of everything they were told.
 
-Beside: `test_killed_writers`, and the campaign's row of kills; `journal`, whose writers these are.
+Beside: `test_killed_writers`, and the campaign's row of kills; `ack_journal`, whose writers these are.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hansard.errors import LockTimeout, SessionNotFound
 from hansard.log import names
-from tests.faults.journal import Attempt, Checker, Death, Journal, read_journal, write_until_killed
+from tests.faults.ack_journal import Attempt, Checker, Death, Journal, read_journal, write_until_killed
 from tests.faults.workers import Crew, Wire, Worker, open_store, until
 
 SESSIONS = ["a", "b", "c"]

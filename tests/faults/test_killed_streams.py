@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hansard
-from tests.faults.journal import Death
+from tests.faults.ack_journal import Death
 from tests.faults.workers import Crew, Wire, Worker, open_store
 
 #: Where a stream can be struck by its own hand; the others are killed at random moments.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hansard.log import names
-from tests.faults.journal import Death, leftovers
+from tests.faults.ack_journal import Death, leftovers
 from tests.faults.kill_loop import APPENDING, BEGINNING, SESSIONS, KillLoop
 from tests.faults.workers import Crew, Wire, open_store
 
