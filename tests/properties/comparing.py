@@ -1,6 +1,6 @@
 """Ask a real session and the plain lists everything that can be asked, and see that the answers are the same.
 
-Beside: `machine`, which calls this after every step, and `plain`.
+Beside: `machine`, which calls this after every step, and `reference_model`.
 """
 
 import json
@@ -17,8 +17,8 @@ from hansard import Session, Store
 from hansard.event.kinds import MESSAGE_ADDED
 from hansard.exporters.telling import told
 from hansard.upkeep.transfer_transcript import Transcript
-from tests.properties import plain
-from tests.properties.plain import Json, PlainStore
+from tests.properties import reference_model
+from tests.properties.reference_model import Json, ReferenceModel
 
 #: Opens what a store has written once more, to be read by somebody who knows nothing yet.
 Reopen = Callable[[], Store]
@@ -27,7 +27,7 @@ Reopen = Callable[[], Store]
 class Comparison:
     """Compares, and goes another way through the questions each time."""
 
-    def __init__(self, lists: PlainStore) -> None:
+    def __init__(self, lists: ReferenceModel) -> None:
         self._plain = lists
         self._steps = 0
 
@@ -193,7 +193,7 @@ class Comparison:
         keep_first = rng.random() < 0.5
         found = session.window(messages=most, turns=turns, keep_first=keep_first)
         view = self._plain.messages(name)
-        expected = plain.window(view, most=most, turns=turns, keep_first=keep_first)
+        expected = reference_model.window(view, most=most, turns=turns, keep_first=keep_first)
         assert same(found) == same(expected), (most, turns, keep_first)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import hansard
 from hansard import Event
 from hansard.stream import Stream
-from tests.properties.plain import Json, Plain, after_patch
+from tests.properties.reference_model import Json, Plain, after_patch
 from tests.properties.stepping import MESSAGES, NAMES, PATCHES, PLACES, Stepping, action
 
 LABELS = st.sampled_from(["start", "before tools"])

@@ -1,6 +1,6 @@
 """Make the same call on a real store and on plain lists, one after the other.
 
-Beside: `plain` (the lists), `comparing` (every view of both), `machine` (all that can be done).
+Beside: `reference_model` (the lists), `comparing` (every view of both), `machine` (all that can be done).
 There are two handles on each session, from two stores on one directory where there is one; a step goes
 through one of them, and everything is compared through both.
 """
@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import hansard
 from hansard import Event, Session, Store
 from tests.properties.comparing import Comparison
-from tests.properties.plain import Json, PlainStore
+from tests.properties.reference_model import Json, ReferenceModel
 
 NAMES = ["a", "B/1", "c", "d.lock", "é", "x" * 300, "..", "7"]
 PLACES = st.sampled_from([0, 1])
@@ -72,7 +72,7 @@ class Stepping(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain = PlainStore()
+        self.plain = ReferenceModel()
         self.stores: list[Store] = []
         self.handles: dict[tuple[int, str], Session] = {}
         self.comparison = Comparison(self.plain)

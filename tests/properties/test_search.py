@@ -15,7 +15,7 @@ from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from hansard import Store
 from tests.properties.histories import settings
-from tests.properties.plain import Json, PlainStore
+from tests.properties.reference_model import Json, ReferenceModel
 from tests.properties.test_machine import InFiles
 
 WORDS = ["yes", "and", "now", "no", "par", "part", "partial", "ial", "1", "n", "a", "T", "U", "t"]
@@ -36,7 +36,7 @@ def text_of(message: Json) -> str:
 class Naive:
     """Finds words by looking at everything."""
 
-    def __init__(self, lists: PlainStore) -> None:
+    def __init__(self, lists: ReferenceModel) -> None:
         self._lists = lists
 
     def shown(self, name: str) -> dict[int, str]:
@@ -133,7 +133,7 @@ def test_found_is_what_is_shown() -> None:
 
 def test_the_naive_search_finds_something() -> None:
     """What the machine compares with is not empty: a fork's message is found in the session that said it."""
-    lists = PlainStore()
+    lists = ReferenceModel()
     lists.session("a").add(("message.added", {"message": {"content": "yes, Á"}}))
     lists.session("b").parent, lists.session("b").forked_at = "a", 1
     lists.session("b").add(("session.forked", {"parent": "a", "seq": 1}))

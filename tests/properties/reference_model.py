@@ -76,7 +76,7 @@ class Gone(NamedTuple):
         return said and fact.seq < self.before
 
 
-class PlainStore:
+class ReferenceModel:
     """All sessions by their ids."""
 
     def __init__(self) -> None:
