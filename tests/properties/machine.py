@@ -1,6 +1,6 @@
 """All that can be done to sessions: what the real ones and the plain lists are put through.
 
-Beside: `stepping` (which chooses, and makes each call twice), `test_machine` (which runs it).
+Beside: `machine_steps` (which chooses, and makes each call twice), `test_machine` (which runs it).
 """
 
 from datetime import datetime
@@ -13,7 +13,7 @@ import hansard
 from hansard import Event
 from hansard.stream import Stream
 from tests.properties.reference_model import Json, Plain, after_patch
-from tests.properties.stepping import MESSAGES, NAMES, PATCHES, PLACES, Stepping, action
+from tests.properties.machine_steps import MESSAGES, NAMES, PATCHES, PLACES, Stepping, action
 
 LABELS = st.sampled_from(["start", "before tools"])
 TITLES = st.sampled_from(["T", "U"])

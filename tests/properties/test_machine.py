@@ -13,7 +13,7 @@ from hansard import Store
 from hansard.log import names
 from tests.properties.histories import settings
 from tests.properties.machine import Streaming
-from tests.properties.stepping import PLACES, action
+from tests.properties.machine_steps import PLACES, action
 
 
 class InMemory(Streaming):
