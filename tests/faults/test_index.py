@@ -22,7 +22,7 @@ from hansard.index import database as databases
 from hansard.index import indexing
 from tests.crashlab import faults
 from tests.unit.disk_probe import index_of, log_of
-from tests.unit.index import naive
+from tests.unit.index import reference_listing
 from tests.unit.index.busy import Busy
 
 MESSAGE = {"role": "user", "content": "hello"}
@@ -45,7 +45,7 @@ def root(tmp_path: Path, rng: random.Random) -> Path:
 def truth(root: Path) -> list[SessionInfo]:
     """Return what there is, read from the logs."""
     with hansard.open(root, read_only=True) as store:
-        return naive.everything(store)
+        return reference_listing.everything(store)
 
 
 def check(root: Path) -> None:
@@ -53,7 +53,7 @@ def check(root: Path) -> None:
     expected = truth(root)
     with hansard.open(root, durability="os") as store:
         assert store.sessions().items == expected
-        assert store.sessions(order="-updated").items == naive.listing(expected, order="-updated")
+        assert store.sessions(order="-updated").items == reference_listing.listing(expected, order="-updated")
         assert store.count() == store.stats().sessions == len(expected)
         store.session("new").add_message(MESSAGE)
         assert "new" in [info.id for info in store.sessions().items]
@@ -301,10 +301,10 @@ def test_an_index_damaged_under_an_open_store_is_made_anew(
             with contextlib.suppress(sqlite3.DatabaseError):
                 spoil(index_of(root))
             store.session("steady").add_message(MESSAGE)
-            assert store.sessions().items == naive.everything(store)
+            assert store.sessions().items == reference_listing.everything(store)
             assert store.stats().sessions == store.count()
             Busy(store, rng, [root]).do(5)
-            assert store.sessions().items == naive.everything(store)
+            assert store.sessions().items == reference_listing.everything(store)
 
 
 # -- the disk -----------------------------------------------------------------------------------
@@ -379,8 +379,8 @@ def test_a_damaged_session_is_flagged_and_hides_no_other(tmp_path: Path, *, warm
         if warm:
             store.sessions()
         flip(log_of(root, "s4"), 600)
-        for order in naive.ORDERS:
-            found = naive.pages(store.sessions, 3, order=order)
+        for order in reference_listing.ORDERS:
+            found = reference_listing.pages(store.sessions, 3, order=order)
             assert {info.id: bool(info.damaged) for info in found} == {
                 f"s{number}": number == 4 for number in range(10)
             }
@@ -389,7 +389,7 @@ def test_a_damaged_session_is_flagged_and_hides_no_other(tmp_path: Path, *, warm
         assert str(log_of(root, "s4")) in store.sessions(damaged=True).items[0].damaged
         store.session("s4").repair()
         assert store.count(damaged=True) == 0
-        assert store.sessions().items == naive.everything(store)
+        assert store.sessions().items == reference_listing.everything(store)
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -428,7 +428,7 @@ def test_a_session_that_cannot_be_opened_for_a_while_is_listed_whole_afterwards(
         with faults.fail(errno.EIO, at=1, only=("read_at",), lasting=True):
             flagged = [bool(info.damaged) for info in store.sessions().items]
         assert flagged == [True, True]
-        assert store.sessions().items == naive.everything(store)
+        assert store.sessions().items == reference_listing.everything(store)
         assert store.count(damaged=False) == 2
 
 

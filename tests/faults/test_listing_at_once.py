@@ -24,7 +24,7 @@ from tests.crashlab import faults
 from tests.faults.test_fork import ended_well, in_child
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store
 from tests.unit.disk_probe import index_of
-from tests.unit.index import naive
+from tests.unit.index import reference_listing
 
 MESSAGE = {"role": "user", "content": "hello"}
 
@@ -88,12 +88,12 @@ def list_all(
         # Once at least: where processors are few, the writers may be through before this one begins.
         while passes == 0 or not wire.told_to_go():
             before = list(acknowledged)
-            order = rng.choice(["", "-"]) + rng.choice(sorted(naive.ORDERS))
+            order = rng.choice(["", "-"]) + rng.choice(sorted(reference_listing.ORDERS))
             paged = rng.random() < 0.5
             if not paged:
                 found = store.sessions(order=order, prefix="shared/").items
             else:
-                found = naive.pages(store.sessions, 7, order=order, prefix="shared/")
+                found = reference_listing.pages(store.sessions, 7, order=order, prefix="shared/")
             after = list(announced)
             counts = Counter(info.id for info in found)
             # A session that moves between two pages may be on both, or on neither.
@@ -154,7 +154,7 @@ def run(path: Path, rng: random.Random, *, lazy: bool = False) -> list[int]:
                 worker.go()
         passes = [worker.result() for worker in listers]
     with hansard.open(path, durability="os") as store:
-        assert store.sessions().items == naive.everything(store)
+        assert store.sessions().items == reference_listing.everything(store)
         assert {info.title for info in store.sessions(prefix="shared/").items} == {
             f"title {ROUNDS}"
         }
@@ -219,7 +219,7 @@ def test_whoever_is_killed_while_listing_leaves_nothing_stale(
             worker = crew.start(list_and_die, str(root), at)
             survived = not worker.hear_it_die()
             crew.discard(worker)
-            assert store.sessions().items == naive.everything(store)
+            assert store.sessions().items == reference_listing.everything(store)
             store.delete(f"t{at}")
             at += 1 + at // 4
         assert at > 20
@@ -249,7 +249,7 @@ def test_writers_do_not_wait_for_whoever_lists(tmp_path: Path) -> None:
         assert store.session("s").seq == 6
         worker.go()
         worker.result()
-        assert store.sessions().items == naive.everything(store)
+        assert store.sessions().items == reference_listing.everything(store)
         assert store.count() == 6
 
 
@@ -277,7 +277,7 @@ def test_threads_list_one_store_at_once(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(PATIENCE)
         assert problems == []
-        assert store.sessions().items == naive.everything(store)
+        assert store.sessions().items == reference_listing.everything(store)
 
 
 def list_in_a_forked_child(wire: Wire, path: str) -> None:
@@ -298,7 +298,7 @@ def list_in_a_forked_child(wire: Wire, path: str) -> None:
                 store.session(f"parent/{turn}/{number}").add_message(MESSAGE)
                 assert store.count(prefix=f"parent/{turn}/") == number + 1
             assert ended_well(pid)
-            assert store.sessions().items == naive.everything(store)
+            assert store.sessions().items == reference_listing.everything(store)
     connection = sqlite3.connect(index_of(Path(path)))
     assert connection.execute("PRAGMA integrity_check(session)").fetchone() == ("ok",)
     connection.close()
@@ -320,14 +320,14 @@ def fork_in_mid_pass(wire: Wire, path: str) -> None:
         assert staying.wait(PATIENCE)
 
         def child() -> None:
-            assert store.sessions().items == naive.everything(store)
+            assert store.sessions().items == reference_listing.everything(store)
             store.session("by the child").add_message(MESSAGE)
             assert store.count() == 4
 
         assert ended_well(in_child(child))
         go.set()
         thread.join(PATIENCE)
-        assert store.sessions().items == naive.everything(store)
+        assert store.sessions().items == reference_listing.everything(store)
         assert store.count() == 4
 
 

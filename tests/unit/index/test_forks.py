@@ -9,7 +9,7 @@ from msgspec.structs import replace
 import hansard
 from hansard import Store
 from tests.unit.disk_probe import log_of
-from tests.unit.index import naive
+from tests.unit.index import reference_listing
 
 MESSAGE = {"role": "user", "content": "hello"}
 
@@ -71,7 +71,7 @@ def test_what_a_parent_takes_out_is_taken_out_of_its_forks_and_theirs(store: Sto
     assert store.count(title="secret") == 3
     parent.scrub("secret")
     assert store.count(title="secret") == 0
-    assert store.sessions().items == naive.everything(store)
+    assert store.sessions().items == reference_listing.everything(store)
     assert "secret" not in repr(store.sessions().items)
 
 
@@ -119,7 +119,7 @@ def test_forks_of_a_damaged_session_are_flagged_and_whole_again_when_it_is_mende
         parent.repair()
         mended = listed(store)
         assert [info.id for info in mended.values() if info.damaged] == []
-        assert list(mended.values()) == naive.everything(store)
+        assert list(mended.values()) == reference_listing.everything(store)
         assert mended["p"].children == mended["c"].children == 1
 
 

@@ -13,7 +13,7 @@ import pytest
 import hansard
 from tests.crashlab import faults
 from tests.unit.disk_probe import index_of, log_of
-from tests.unit.index import naive
+from tests.unit.index import reference_listing
 from tests.unit.index.busy import Busy
 from tests.unit.index.test_cost import logs_opened
 from tests.unit.upkeep.test_retention import say
@@ -87,7 +87,7 @@ def test_the_latest_is_the_same_with_an_index_and_without(
                             for one in (store, without)
                         )
                         assert (found and found.id) == (expected and expected.id)
-            for info in naive.everything(store):
+            for info in reference_listing.everything(store):
                 expected_children = without.session(info.id).children()
                 assert store.session(info.id).children() == expected_children
                 assert len(expected_children) == info.children

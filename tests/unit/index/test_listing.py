@@ -16,7 +16,7 @@ import pytest
 import hansard
 from hansard import Page, SessionInfo, Store
 from tests.unit.disk_probe import index_of, tree
-from tests.unit.index import naive
+from tests.unit.index import reference_listing
 from tests.unit.index.busy import IDS, KEYS, TITLES, VALUES, Busy
 
 LISTER = """
@@ -104,22 +104,22 @@ def some_filter(
     }
     chosen = rng.sample(sorted(choices), rng.choice([0, 0, 1, 1, 2, 3]))
     asked = {name: choices[name]() for name in chosen}
-    asked["order"] = rng.choice(["", "-"]) + rng.choice(sorted(naive.ORDERS))
+    asked["order"] = rng.choice(["", "-"]) + rng.choice(sorted(reference_listing.ORDERS))
     return asked
 
 
 def compare(rng: random.Random, store: Store, folders: list[Path], *others: Lister) -> None:
     """Compare listings, counts and pages with what reading every session says."""
-    known = naive.everything(store)
+    known = reference_listing.everything(store)
     assert store.sessions().items == known
     for other in others:
         assert other.sessions().items == known
     for _ in range(6):
         asked = some_filter(rng, known, folders)
-        expected = naive.listing(known, **asked)
+        expected = reference_listing.listing(known, **asked)
         assert store.sessions(**asked) == Page(expected, None), asked
         limit = rng.randrange(1, 5)
-        assert naive.pages(store.sessions, limit, **asked) == expected, asked
+        assert reference_listing.pages(store.sessions, limit, **asked) == expected, asked
         counted = {name: value for name, value in asked.items() if name != "order"}
         assert store.count(**counted) == len(expected), asked
         for other in others:
@@ -145,7 +145,7 @@ def test_a_listing_says_what_reading_every_session_says(
             busy.do(rng.choice([0, 1, 1, 2, 15]))
             compare(rng, store, folders, *others)
             part = store.scoped("a/")
-            assert part.sessions().items == naive.everything(part)
+            assert part.sessions().items == reference_listing.everything(part)
             if kind == "os" and turn % 6 == 3:
                 for path in root.glob("index*"):
                     path.unlink()
@@ -158,7 +158,7 @@ def test_a_read_only_store_is_listed_and_nothing_is_written(
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
         Busy(store, rng, folders).do(60)
-        expected = naive.everything(store)
+        expected = reference_listing.everything(store)
         assert store.sessions().items == expected
     for index in (True, False):
         if not index:
@@ -176,7 +176,7 @@ def test_a_read_only_store_is_listed_and_nothing_is_written(
 
 def newest(known: list[SessionInfo]) -> str | None:
     """Return the id of the session in which something happened last."""
-    found = [info for info in naive.listing(known, order="-updated") if not info.archived]
+    found = [info for info in reference_listing.listing(known, order="-updated") if not info.archived]
     return found[0].id if found else None
 
 
@@ -197,7 +197,7 @@ def test_deleting_the_index_changes_no_answer(
             assert after == before
             assert index_of(root).exists()
             busy.do(1)
-            assert store.sessions().items == naive.everything(store)
+            assert store.sessions().items == reference_listing.everything(store)
 
 
 def test_what_another_has_compacted_is_listed_with_its_size(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard import Store
-from tests.unit.index import naive
+from tests.unit.index import reference_listing
 
 IDS = [f"s{number:02}" for number in range(30)]
 
@@ -30,7 +30,7 @@ def change(store: Store, session_id: str, rng: random.Random) -> None:
 @pytest.mark.parametrize(
     ("kind", "order"),
     [
-        *[("os", sign + name) for name in naive.ORDERS for sign in ("", "-")],
+        *[("os", sign + name) for name in reference_listing.ORDERS for sign in ("", "-")],
         ("memory", "-updated"),
         ("memory", "title"),
     ],
@@ -58,7 +58,7 @@ def test_pages_show_what_does_not_move_once(
         expected = [session_id for session_id in listed if session_id not in moving]
         found = [
             info.id
-            for info in naive.pages(store.sessions, 4, between, order=order)
+            for info in reference_listing.pages(store.sessions, 4, between, order=order)
             if info.id in expected
         ]
         assert found == expected
@@ -97,7 +97,7 @@ def test_what_is_deleted_meanwhile_hides_no_other(
             moved.add(rng.choice([found for found in IDS if found not in gone]))
             change(store, max(moved), rng)
 
-        found = Counter(info.id for info in naive.pages(store.sessions, 3, between, order=order))
+        found = Counter(info.id for info in reference_listing.pages(store.sessions, 3, between, order=order))
         assert set(found) >= set(IDS) - set(gone) - moved
 
 
@@ -127,5 +127,5 @@ def test_pages_go_on_when_the_index_was_deleted_between_them(
             for path in root.glob("index*"):
                 path.unlink()
 
-        found = [info.id for info in naive.pages(store.sessions, 7, between, order="cost")]
+        found = [info.id for info in reference_listing.pages(store.sessions, 7, between, order="cost")]
         assert found == expected

@@ -10,19 +10,19 @@ import hansard
 from hansard import Store, Usage
 from hansard.index.entry import DayStats, StoreStats
 from tests.unit.disk_probe import index_of
-from tests.unit.index import naive
+from tests.unit.index import reference_listing
 from tests.unit.index.busy import Busy
 
 
 def counted(store: Store) -> StoreStats:
     """Count every event of every session, but for bytes that compression saves and large content."""
-    infos = naive.everything(store)
+    infos = reference_listing.everything(store)
     whole = [info for info in infos if not info.damaged]
     days: dict[str, Counter[str]] = {}
     models: dict[str, Usage] = {}
     for info in whole:
         days.setdefault(info.created[:10], Counter())["sessions"] += 1
-        for event in naive.own_events(store.session(info.id)):
+        for event in reference_listing.own_events(store.session(info.id)):
             day = days.setdefault(event.stamp[:10], Counter())
             day["events"] += 1
             day["messages"] += event.kind == "message.added"
@@ -32,7 +32,7 @@ def counted(store: Store) -> StoreStats:
         sessions=len(infos),
         archived=sum(info.archived for info in whole),
         damaged=len(infos) - len(whole),
-        forks=sum(naive.parent_of(store, info.id) is not None for info in infos),
+        forks=sum(reference_listing.parent_of(store, info.id) is not None for info in infos),
         events=sum(day["events"] for day in days.values()),
         messages=sum(day["messages"] for day in days.values()),
         bytes=sum(info.bytes for info in whole),
