@@ -23,7 +23,7 @@ from hansard.index import indexing
 from tests.crashlab import faults
 from tests.unit.disk_probe import index_of, log_of
 from tests.unit.index import reference_listing
-from tests.unit.index.busy import Busy
+from tests.unit.index.random_store import RandomStore
 
 MESSAGE = {"role": "user", "content": "hello"}
 
@@ -33,7 +33,7 @@ def root(tmp_path: Path, rng: random.Random) -> Path:
     """Return a store in which a lot has happened, and whose index knows of all but the last of it."""
     path = tmp_path / "store"
     with hansard.open(path, durability="os") as store:
-        busy = Busy(store, rng, [tmp_path])
+        busy = RandomStore(store, rng, [tmp_path])
         busy.do(80)
         store.session("steady").add_message(MESSAGE)
         store.sessions()
@@ -303,7 +303,7 @@ def test_an_index_damaged_under_an_open_store_is_made_anew(
             store.session("steady").add_message(MESSAGE)
             assert store.sessions().items == reference_listing.everything(store)
             assert store.stats().sessions == store.count()
-            Busy(store, rng, [root]).do(5)
+            RandomStore(store, rng, [root]).do(5)
             assert store.sessions().items == reference_listing.everything(store)
 
 

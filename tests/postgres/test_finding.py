@@ -17,7 +17,7 @@ from hansard.index.query import expression
 from hansard.index.server import ServerDatabase
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import Server
-from tests.unit.index.busy import IDS, KEYS, TITLES, VALUES, Busy
+from tests.unit.index.random_store import IDS, KEYS, TITLES, VALUES, RandomStore
 
 #: What is asked of both stores: words that stand in most messages, in some, and in none.
 QUESTIONS = (
@@ -114,7 +114,7 @@ def test_a_database_answers_as_files_do(
     """N-86: after the same random deeds, pages, counts, hits and sums are those of the local index."""
     with hansard.open(tmp_path / "files", durability="os", auto_compact=False) as files:
         pairs = [(found, random.Random(seed), random.Random(seed)) for found in (files, store)]
-        busy = [Busy(found, rng, folders) for found, rng, _ in pairs]
+        busy = [RandomStore(found, rng, folders) for found, rng, _ in pairs]
         for step in range(3):
             for one, (found, rng, _) in zip(busy, pairs, strict=True):
                 one.do(16)

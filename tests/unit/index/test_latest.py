@@ -14,7 +14,7 @@ import hansard
 from tests.crashlab import faults
 from tests.unit.disk_probe import index_of, log_of
 from tests.unit.index import reference_listing
-from tests.unit.index.busy import Busy
+from tests.unit.index.random_store import RandomStore
 from tests.unit.index.test_cost import logs_opened
 from tests.unit.upkeep.test_retention import say
 
@@ -75,7 +75,7 @@ def test_the_latest_is_the_same_with_an_index_and_without(
         hansard.open(root, durability="os") as store,
         hansard.open(root, read_only=True) as without,
     ):
-        busy = Busy(store, rng, folders)
+        busy = RandomStore(store, rng, folders)
         for _ in range(15):
             busy.do(rng.choice([1, 3, 10]))
             store.sessions()

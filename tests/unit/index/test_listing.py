@@ -17,7 +17,7 @@ import hansard
 from hansard import Page, SessionInfo, Store
 from tests.unit.disk_probe import index_of, tree
 from tests.unit.index import reference_listing
-from tests.unit.index.busy import IDS, KEYS, TITLES, VALUES, Busy
+from tests.unit.index.random_store import IDS, KEYS, TITLES, VALUES, RandomStore
 
 LISTER = """
 import json, sys, hansard, msgspec
@@ -139,7 +139,7 @@ def test_a_listing_says_what_reading_every_session_says(
     root = tmp_path / "store"
     where = "memory:" if kind == "memory" else root
     with hansard.open(where, durability="os") as store:
-        busy = Busy(store, rng, folders)
+        busy = RandomStore(store, rng, folders)
         others = [] if kind == "memory" else [lister(root, "rw"), lister(root, "ro")]
         for turn in range(16):
             busy.do(rng.choice([0, 1, 1, 2, 15]))
@@ -157,7 +157,7 @@ def test_a_read_only_store_is_listed_and_nothing_is_written(
     """N-76, N-86: whoever may only read lists the same, with an index and without, and leaves no trace."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
-        Busy(store, rng, folders).do(60)
+        RandomStore(store, rng, folders).do(60)
         expected = reference_listing.everything(store)
         assert store.sessions().items == expected
     for index in (True, False):
@@ -186,7 +186,7 @@ def test_deleting_the_index_changes_no_answer(
     """N-86: without its index, also if it goes while the store is open, a store lists and counts the same."""
     root = tmp_path / "store"
     with hansard.open(root, durability="os") as store:
-        busy = Busy(store, rng, folders)
+        busy = RandomStore(store, rng, folders)
         for _ in range(5):
             busy.do(20)
             before = store.sessions(order="-updated"), store.count(archived=False), store.stats()

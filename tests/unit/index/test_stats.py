@@ -11,7 +11,7 @@ from hansard import Store, Usage
 from hansard.index.entry import DayStats, StoreStats
 from tests.unit.disk_probe import index_of
 from tests.unit.index import reference_listing
-from tests.unit.index.busy import Busy
+from tests.unit.index.random_store import RandomStore
 
 
 def counted(store: Store) -> StoreStats:
@@ -64,7 +64,7 @@ def test_stats_are_what_counting_every_event_says(
     """Whatever was done, sums and days are what the events add up to, each counted once, in every scope."""
     root = tmp_path / "store"
     with hansard.open("memory:" if kind == "memory" else root, durability="os") as store:
-        busy = Busy(store, rng, [tmp_path])
+        busy = RandomStore(store, rng, [tmp_path])
         for turn in range(12):
             busy.do(rng.choice([1, 1, 2, 15]))
             for part in (store, store.scoped("a/")):

@@ -19,7 +19,7 @@ VALUES: list[Any] = [1, 1.0, True, "1", 2.5, {"b": 1, "a": [1, 2.0]}, [], "x" * 
 KEYS = ["user", "k", "with space", "ключ"]
 
 
-class Busy:
+class RandomStore:
     """Does things to the sessions of a store."""
 
     def __init__(self, store: Store, rng: random.Random, folders: list[Path]) -> None:
