@@ -9,7 +9,7 @@ import pytest
 import hansard
 from hansard.log import format
 from tests.faults.logs import rich_log
-from tests.format import hand
+from tests.format import handwritten_log
 from tests.format.grammar import PAGE, grammar, pattern
 
 SECTION = re.search(r"^## 12\. .*?(?=^## )", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
@@ -135,7 +135,7 @@ def test_real_logs_are_what_the_grammar_says(tmp_path: Path) -> None:
 )
 def test_the_grammar_is_strict(old: bytes, new: bytes) -> None:
     """F-14, F-20: the grammar does not fit a record that is written in another way."""
-    log = hand.HandLog().message({"n": 1}).data
+    log = handwritten_log.HandwrittenLog().message({"n": 1}).data
     record = log[log.index(b'{"seq":1') :]
     rule = pattern("record", grammar())
     assert re.fullmatch(rule, record)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hansard
-from tests.format import hand, make_samples
+from tests.format import handwritten_log, make_samples
 
 FROZEN = sorted(path.parent for path in Path(__file__).parent.glob("v*/*/expected.json"))
 NEW = {"role": "user", "content": "a later version"}
@@ -136,9 +136,9 @@ def test_every_checksum_of_a_sample_is_that_of_the_format_page(sample: Path) -> 
     for log in (sample / "store").rglob("log.jsonl"):
         data = log.read_bytes()
         whole = data[: data.rindex(b"\n") + 1]
-        records = [line for line in hand.lines(whole) if "seq" in line and "log" not in line]
+        records = [line for line in handwritten_log.lines(whole) if "seq" in line and "log" not in line]
         assert records
-        assert hand.lines(whole)[0]["data"]["version"] == 1
+        assert handwritten_log.lines(whole)[0]["data"]["version"] == 1
 
 
 @pytest.mark.parametrize("sample", list(make_samples.SAMPLES))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import hansard
-from tests.format.hand import HandLog
+from tests.format.handwritten_log import HandwrittenLog
 
 ID = "s"
 
@@ -19,7 +19,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def put(path: Path, log: HandLog) -> None:
+def put(path: Path, log: HandwrittenLog) -> None:
     """Replace the session's log."""
     (path / "sessions" / ID / "log.jsonl").write_bytes(log.data)
 
@@ -35,7 +35,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 def test_a_log_written_by_hand_from_the_page_is_read(path: Path) -> None:
     """F-12 to F-30: a log made with nothing but the format page says what it should."""
-    log = HandLog().message({"n": 1}).message({"n": 2}, ',"key":"k","more":1').message({"n": 3})
+    log = HandwrittenLog().message({"n": 1}).message({"n": 2}, ',"key":"k","more":1').message({"n": 3})
     control = len(log.data)
     log.record({"metadata": {"title": "T"}}, "metadata.set", extra=',"control":true')
     log.torn(b'{"seq":5,"ti')
@@ -52,7 +52,7 @@ def test_a_log_written_by_hand_from_the_page_is_read(path: Path) -> None:
 def test_unknown_members_of_a_line_are_passed_over_and_stay(path: Path) -> None:
     """N-43, F-14, F-46: a newer minor version's members change nothing for us, and are kept."""
     extra = ',"trace":{"span":"7","list":[1,{}]},"flag":null'
-    log = HandLog(generator="newer").message({"n": 1}, extra).message({"n": 2}, extra)
+    log = HandwrittenLog(generator="newer").message({"n": 1}, extra).message({"n": 2}, extra)
     log.note("verified", {"by": "newer"}, extra)
     log.message({"n": 3}, ',"more":1,"new":"é"').message({"n": 4, "extra": True}, extra)
     put(path, log)
@@ -75,7 +75,7 @@ def test_unknown_notes_are_passed_over_and_stay(
     path: Path, data: dict[str, Any], last: bool
 ) -> None:
     """N-43, F-33, F-46: a note with a word of a newer minor version is kept, wherever it stands."""
-    log = HandLog().message({"n": 1})
+    log = HandwrittenLog().message({"n": 1})
     log.note("indexed", data)
     if not last:
         log.message({"n": 2})
@@ -93,7 +93,7 @@ def test_unknown_notes_are_passed_over_and_stay(
 
 def test_a_note_may_shut_the_log_for_a_reason_that_is_not_known(path: Path) -> None:
     """F-34, F-46: a reason that this version does not know keeps it from appending all the same."""
-    put(path, HandLog().message({"n": 1}).note("quarantined", {"shut": ["quarantine"]}))
+    put(path, HandwrittenLog().message({"n": 1}).note("quarantined", {"shut": ["quarantine"]}))
     before = contents(path)
     with hansard.open(path) as store:
         assert store.session(ID).messages() == [{"n": 1}]
@@ -104,7 +104,7 @@ def test_a_note_may_shut_the_log_for_a_reason_that_is_not_known(path: Path) -> N
 
 def test_unknown_kinds_are_kept_shown_and_counted(path: Path) -> None:
     """N-43, F-46: events of kinds that this version does not know are read like any other."""
-    log = HandLog().message({"n": 1})
+    log = HandwrittenLog().message({"n": 1})
     log.record({"message": {"not": "ours"}, "x": [1]}, "message.translated")
     control = len(log.data)
     log.record({"to": 1}, "session.starred", extra=',"control":true')
@@ -161,7 +161,7 @@ def test_unknown_members_of_the_marker_are_kept(path: Path) -> None:
 @pytest.mark.parametrize("version", [999, 2, 0, -1])
 def test_a_log_of_another_version_is_refused_and_left_alone(path: Path, version: int) -> None:
     """N-44, F-45: a header that says another version is refused by readers and writers; no file changes."""
-    log = HandLog(version=version).message({"n": 1})
+    log = HandwrittenLog(version=version).message({"n": 1})
     put(path, log)
     with hansard.open(path) as store:
         store.session("other").add_message({"n": 1})

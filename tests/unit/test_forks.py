@@ -12,7 +12,7 @@ import hansard
 from hansard import Session, Store
 from hansard.backend.local import LocalBackend
 from hansard.log import descriptors, disk
-from tests.format.hand import TIME, HandLog
+from tests.format.handwritten_log import TIME, HandwrittenLog
 
 SECRET = {"role": "user", "content": "my word is swordfish"}
 
@@ -243,7 +243,7 @@ def test_a_namesake_is_no_child(tmp_path: Path) -> None:
 
 def write_fork(root: Path, name: str, parent: str, seq: int, **data: Any) -> None:
     """Write by hand the log of a session that says it was forked."""
-    log = HandLog.__new__(HandLog)
+    log = HandwrittenLog.__new__(HandwrittenLog)
     log.data, log.seq = b"", seq
     log.note("header", {"version": 1, "session": name})
     log.record({"parent": parent, "seq": seq, **data}, "session.forked", extra=',"control":true')
@@ -275,7 +275,7 @@ def break_short(root: Path) -> str:
     """A parent that has fewer events than the child inherits."""
     write_fork(root, "b", "c", 1)
     (root / "sessions" / "c").mkdir()
-    (root / "sessions" / "c" / "log.jsonl").write_bytes(HandLog("c").message({"n": 1}).data)
+    (root / "sessions" / "c" / "log.jsonl").write_bytes(HandwrittenLog("c").message({"n": 1}).data)
     write_fork(root, "a", "b", 3)
     return "has only 2 events"
 
@@ -283,7 +283,7 @@ def break_short(root: Path) -> str:
 def break_anew(root: Path) -> str:
     """A parent that began at another time."""
     (root / "sessions" / "c").mkdir()
-    (root / "sessions" / "c" / "log.jsonl").write_bytes(HandLog("c").message({"n": 1}).data)
+    (root / "sessions" / "c" / "log.jsonl").write_bytes(HandwrittenLog("c").message({"n": 1}).data)
     write_fork(root, "a", "c", 1, created=TIME.replace("2026", "2025"))
     return "another session has taken its name"
 

@@ -11,7 +11,7 @@ import pytest
 import hansard
 from hansard.backend.local import LocalBackend
 from hansard.log import reader
-from tests.format.hand import HandLog
+from tests.format.handwritten_log import HandwrittenLog
 
 
 def _say(session: hansard.Session, rng: random.Random) -> None:
@@ -107,7 +107,7 @@ def test_only_whole_messages_are_joined_where_they_stand(tmp_path: Path) -> None
 def test_what_is_no_object_is_no_message(tmp_path: Path, wrong: str) -> None:
     """F-17: what somebody has put in the place of a message is left out of the JSON too."""
     hansard.open(tmp_path / "s").session("s").add_message({"n": 0})
-    log = HandLog().message({"n": 1})
+    log = HandwrittenLog().message({"n": 1})
     log.seq += 1
     time = "2026-01-01T12:00:00.000000Z"
     log.line(f'{{"seq":2,"time":"{time}","kind":"message.added","data":{{"message":{wrong}}}')

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.log import format
-from tests.format import hand
+from tests.format import handwritten_log
 from tests.format.grammar import PAGE
 
 TIME = b"2026-01-01T12:00:00.000000Z"
@@ -58,7 +58,7 @@ def test_the_checksum_runs_on_over_all_lines(made: list[tuple[dict[str, Any], bo
         assert format.stored_crc(line) == crc == zlib.crc32(data)
     assert format.checked_crc(data, 0) == crc
     # The same from the page alone, by code that shares nothing with this.
-    assert len(hand.lines(data)) == len(made)
+    assert len(handwritten_log.lines(data)) == len(made)
     for at in range(0, len(data), 5):
         bad = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
         assert format.checked_crc(bad, 0) is None

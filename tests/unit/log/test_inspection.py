@@ -11,36 +11,36 @@ import pytest
 import hansard
 from hansard.log import format, inspection
 from hansard.log.format import Mark
-from tests.format.hand import HandLog
+from tests.format.handwritten_log import HandwrittenLog
 
 ID = "s"
 
 
-def findings(log: HandLog) -> list[inspection.Finding]:
+def findings(log: HandwrittenLog) -> list[inspection.Finding]:
     """Return all damage behind a log's header."""
-    start = len(HandLog().data)
+    start = len(HandwrittenLog().data)
     mark = Mark(start, 0, format.crc32(log.data[:start]))
     return list(inspection.findings(mark, log.data[start:]))
 
 
-def begun() -> HandLog:
+def begun() -> HandwrittenLog:
     """Return a log with one record."""
-    return HandLog().message({"n": 1})
+    return HandwrittenLog().message({"n": 1})
 
 
-def unfinished() -> HandLog:
+def unfinished() -> HandwrittenLog:
     """Return a log whose last batch lacks its last record."""
     return begun().message({"n": 2}, ',"more":2').message({"n": 3}, ',"more":1')
 
 
-def abandoned() -> HandLog:
+def abandoned() -> HandwrittenLog:
     """Return a log with an abandoned line at its end."""
     log = begun()
     log.data += b'{"seq":2,"ti~torn\n'
     return log
 
 
-def recovered(log: HandLog, *, offset: int = 0, length: int = 0) -> HandLog:
+def recovered(log: HandwrittenLog, *, offset: int = 0, length: int = 0) -> HandwrittenLog:
     """End what is unfinished behind the first record, with a note that may be off by some bytes."""
     edge = len(begun().data)
     log.seq = 1
@@ -119,19 +119,19 @@ WRONG = {
 
 
 @pytest.mark.parametrize("log", RIGHT.values(), ids=list(RIGHT))
-def test_a_log_that_keeps_the_rules_is_whole(log: HandLog) -> None:
+def test_a_log_that_keeps_the_rules_is_whole(log: HandwrittenLog) -> None:
     """F-27 to F-33: finished appends, notes, recoveries and what a crash leaves at the end are no damage."""
     assert findings(log) == []
 
 
 @pytest.mark.parametrize(("log", "reason"), WRONG.values(), ids=list(WRONG))
 def test_a_log_that_breaks_a_rule_is_damaged_in_spite_of_its_checksums(
-    log: HandLog, reason: str, tmp_path: Path
+    log: HandwrittenLog, reason: str, tmp_path: Path
 ) -> None:
     """N-26, F-15, F-30, F-32: what no writer writes is found by `verify`, with its place and reason."""
     found = findings(log)
     assert [finding for finding in found if reason in finding.reason]
-    assert all(len(HandLog().data) <= finding.offset < len(log.data) for finding in found)
+    assert all(len(HandwrittenLog().data) <= finding.offset < len(log.data) for finding in found)
     with hansard.open(tmp_path / "store") as store:
         store.session(ID).add_message({})
         (tmp_path / "store" / "sessions" / ID / "log.jsonl").write_bytes(log.data)
@@ -141,7 +141,7 @@ def test_a_log_that_breaks_a_rule_is_damaged_in_spite_of_its_checksums(
 
 def test_one_damaged_line_spoils_no_other() -> None:
     """F-21: damage in a body, in a checksum, and a line that does not belong there are one finding each."""
-    log = HandLog()
+    log = HandwrittenLog()
     for number in range(6):
         log.message({"n": number})
     lines = log.data.splitlines(keepends=True)
@@ -149,7 +149,7 @@ def test_one_damaged_line_spoils_no_other() -> None:
     digits = lines[4][:-5] + bytes([lines[4][-5] ^ 1]) + lines[4][-4:]
     upper = lines[4][:-11] + lines[4][-11:].upper()
     for bad in (digits, upper):
-        damaged = HandLog()
+        damaged = HandwrittenLog()
         damaged.data = b"".join([*lines[:2], body, lines[3], bad, b"{}\n", *lines[5:]])
         expected = [len(b"".join(lines[:2])), len(b"".join(lines[:4]))]
         found = [finding.offset for finding in findings(damaged)]
@@ -161,7 +161,7 @@ def test_one_damaged_line_spoils_no_other() -> None:
 def test_only_whole_appends_are_committed() -> None:
     """F-27: of an unfinished batch nothing is there; what was recovered is passed over."""
     log = recovered(unfinished()).message({"n": "a"}, ',"more":1').message({"n": "b"})
-    start = len(HandLog().data)
+    start = len(HandwrittenLog().data)
     whole = Mark(start, 0, format.crc32(log.data[:start]))
     kept = [
         item.raw

@@ -12,14 +12,14 @@ from hansard.log import format, names, reader
 from hansard.log.reader import Reader
 from hansard.log.segment import open_segment
 from tests.crashlab import faults
-from tests.format.hand import HandLog
+from tests.format.handwritten_log import HandwrittenLog
 
 
 class Written:
     """A log made by chance, and what is in it."""
 
     def __init__(self, rng: random.Random, length: int) -> None:
-        self.log = HandLog()
+        self.log = HandwrittenLog()
         self.events: list[int] = []
         self.controls: list[int] = []
         #: The offsets between two appends.
@@ -163,7 +163,7 @@ def test_a_batch_that_is_longer_than_a_piece_is_not_decoded_line_by_line(
     tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-77, F-43: to find the ends of a batch of 3,000 records, some dozens of its lines are decoded."""
-    log = HandLog().message({"n": 0})
+    log = HandwrittenLog().message({"n": 0})
     # Not by `record`, which computes the checksum of all for each.
     check = format.crc32(log.data)
     lines = []
@@ -193,7 +193,7 @@ def test_a_batch_that_failed_twice_ends_behind_the_note(
     tmp_path: Path, directory: int, lost: int
 ) -> None:
     """F-29, F-42: two unfinished batches that look alike are two: the log ends between them."""
-    log = HandLog().message({"n": 0})
+    log = HandwrittenLog().message({"n": 0})
     offset = len(log.data)
 
     def fail() -> None:
@@ -212,7 +212,7 @@ def test_a_batch_that_failed_twice_ends_behind_the_note(
 
 def test_a_log_that_became_shorter_is_damage(tmp_path: Path, directory: int) -> None:
     """F-26: a reader that saw a longer log than there is now says so, and does not start over."""
-    log = HandLog().message({"n": 1})
+    log = HandwrittenLog().message({"n": 1})
     shorter = len(log.data)
     log.message({"n": 2})
     found = read(tmp_path, directory, log.data)
@@ -224,13 +224,13 @@ def test_a_log_that_became_shorter_is_damage(tmp_path: Path, directory: int) -> 
 
 def test_a_control_chain_that_leads_astray_is_damage(tmp_path: Path, directory: int) -> None:
     """F-19, F-32: a `ctl` that points to no control record is damage, and never a loop."""
-    log = HandLog()
+    log = HandwrittenLog()
     first = len(log.data)
     log.message({"n": 1}).message({"n": 2}, f',"ctl":{first}')
     found = read(tmp_path, directory, log.data)
     with pytest.raises(hansard.Damaged, match="leads astray"):
         found.controls(found.tail().ctl)
-    log = HandLog()
+    log = HandwrittenLog()
     log.record({}, extra=f',"control":true,"ctl":{len(log.data)}')
     found = read(tmp_path, directory, log.data)
     with pytest.raises(hansard.Damaged, match="leads astray"):

@@ -11,7 +11,7 @@ import pytest
 import hansard
 from hansard.log import disk, format, names
 from hansard.log.segment import Segment, create_segment, header, open_segment
-from tests.format.hand import HandLog
+from tests.format.handwritten_log import HandwrittenLog
 
 TIME = b"2026-01-01T12:00:00.000000Z"
 
@@ -34,13 +34,13 @@ def opened(directory: int, session_id: str | None = "s") -> Segment:
 def test_the_header_says_version_and_session() -> None:
     """F-23: a header is a note with the format's version and the true id, and the mark behind it is right."""
     line, mark = header("é/✓", before=0, time=TIME)
-    assert line == HandLog("é/✓").data
+    assert line == HandwrittenLog("é/✓").data
     assert (mark.offset, mark.seq, mark.crc) == (len(line), 0, format.crc32(line))
 
 
 def test_a_new_segment_is_whole_and_private(tmp_path: Path, directory: int) -> None:
     """F-3, F-25, N-13: the file has its name with header and records, mode 0600, and no temporary left."""
-    content = HandLog().message({"n": 1}).data
+    content = HandwrittenLog().message({"n": 1}).data
     segment = create_segment(directory, "log", "s", content)
     assert os.listdir(tmp_path) == [names.LOG]
     assert (tmp_path / names.LOG).read_bytes() == content
@@ -53,7 +53,7 @@ def test_a_name_that_is_taken_is_not_taken_again(tmp_path: Path, directory: int)
     """F-25, N-27, N-30: a segment that is there is never replaced, and the attempt leaves nothing."""
     (tmp_path / names.LOG).write_bytes(b"mine")
     with pytest.raises(hansard.DiskFailed):
-        create_segment(directory, "log", "s", HandLog().data)
+        create_segment(directory, "log", "s", HandwrittenLog().data)
     assert os.listdir(tmp_path) == [names.LOG]
     assert (tmp_path / names.LOG).read_bytes() == b"mine"
 
@@ -65,7 +65,7 @@ def test_no_segment_is_no_error(directory: int) -> None:
 
 def test_the_version_is_asked_before_the_checksum(tmp_path: Path, directory: int) -> None:
     """F-45, N-44: a newer version may have another checksum, and is refused as unknown, not as damaged."""
-    data = HandLog(version=2).data
+    data = HandwrittenLog(version=2).data
     (tmp_path / names.LOG).write_bytes(data[:-5] + b"x" + data[-4:])
     with pytest.raises(hansard.UnknownFormat, match="version 2"):
         opened(directory)
@@ -77,10 +77,10 @@ def test_the_version_is_asked_before_the_checksum(tmp_path: Path, directory: int
         (b"", "empty file"),
         (b"{", "no whole header"),
         (b"{}\n", "not a header"),
-        (HandLog().message({}).data[len(HandLog().data) :], "not a header"),
-        (HandLog().note("verified", {}).data[len(HandLog().data) :], "not a header"),
-        (HandLog().data.replace(b'"s"', b'"t"'), "checksum mismatch"),
-        (HandLog("other").data, "session 'other'"),
+        (HandwrittenLog().message({}).data[len(HandwrittenLog().data) :], "not a header"),
+        (HandwrittenLog().note("verified", {}).data[len(HandwrittenLog().data) :], "not a header"),
+        (HandwrittenLog().data.replace(b'"s"', b'"t"'), "checksum mismatch"),
+        (HandwrittenLog("other").data, "session 'other'"),
     ],
 )
 def test_a_header_that_is_not_ours_is_damage(
@@ -96,7 +96,7 @@ def test_a_header_that_is_not_ours_is_damage(
 
 def test_whoever_asks_for_no_session_gets_any(tmp_path: Path, directory: int) -> None:
     """F-11, F-23: a log under a hashed name tells its own id."""
-    (tmp_path / names.LOG).write_bytes(HandLog("x" * 900).data)
+    (tmp_path / names.LOG).write_bytes(HandwrittenLog("x" * 900).data)
     assert opened(directory, None).session_id == "x" * 900
 
 
@@ -104,7 +104,7 @@ def test_reading_goes_on_after_a_short_read(
     tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-42: a read that brings fewer bytes than asked for is continued, and only the end is the end."""
-    content = HandLog().message({"n": 1}).data
+    content = HandwrittenLog().message({"n": 1}).data
     (tmp_path / names.LOG).write_bytes(content)
     monkeypatch.setattr(disk, "read_at", lambda fd, length, at: os.pread(fd, min(length, 7), at))
     segment = opened(directory)
@@ -114,7 +114,7 @@ def test_reading_goes_on_after_a_short_read(
 
 def test_a_file_that_became_shorter_is_damage(tmp_path: Path, directory: int) -> None:
     """F-26: bytes that were there and are gone are damage, at the place where the file now ends."""
-    content = HandLog().message({"n": 1}).data
+    content = HandwrittenLog().message({"n": 1}).data
     (tmp_path / names.LOG).write_bytes(content)
     segment = opened(directory)
     os.truncate(tmp_path / names.LOG, 50)
@@ -128,7 +128,7 @@ def test_a_segment_closes_its_file_when_the_last_user_is_gone(
     tmp_path: Path, directory: int
 ) -> None:
     """N-79: neither a segment that was let go of nor one that was refused keeps its descriptor."""
-    (tmp_path / names.LOG).write_bytes(HandLog().data)
+    (tmp_path / names.LOG).write_bytes(HandwrittenLog().data)
     gc.collect()  # what earlier tests left is not what this one counts
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):

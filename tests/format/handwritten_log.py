@@ -14,7 +14,7 @@ TIME = "2026-01-01T12:00:00.000000Z"
 _TRAILER = re.compile(rb'^(.*),"crc":"([0-9a-f]{8})"\}\n$', re.DOTALL)
 
 
-class HandLog:
+class HandwrittenLog:
     """The bytes of a segment, as they grow."""
 
     def __init__(self, session: str = "s", **header: Any) -> None:
@@ -22,7 +22,7 @@ class HandLog:
         self.seq = 0
         self.note("header", {"version": 1, "session": session, **header})
 
-    def line(self, body: str) -> "HandLog":
+    def line(self, body: str) -> "HandwrittenLog":
         """Add a line: its text up to the trailer (F-20)."""
         check = zlib.crc32(self.data + body.encode())
         self.data += body.encode() + b',"crc":"%08x"}\n' % check
@@ -30,22 +30,22 @@ class HandLog:
 
     def record(
         self, data: dict[str, Any], kind: str = "x.test", *, extra: str = "", seq: int | None = None
-    ) -> "HandLog":
+    ) -> "HandwrittenLog":
         """Add a record; `extra` stands between `kind` and `data`."""
         self.seq = self.seq + 1 if seq is None else seq
         head = f'{{"seq":{self.seq},"time":"{TIME}","kind":"{kind}"'
         return self.line(f'{head}{extra},"data":{_json(data)}')
 
-    def message(self, message: dict[str, Any], extra: str = "") -> "HandLog":
+    def message(self, message: dict[str, Any], extra: str = "") -> "HandwrittenLog":
         """Add a message."""
         return self.record({"message": message}, "message.added", extra=extra)
 
-    def note(self, word: str, data: dict[str, Any], extra: str = "") -> "HandLog":
+    def note(self, word: str, data: dict[str, Any], extra: str = "") -> "HandwrittenLog":
         """Add a note."""
         head = f'{{"log":"{word}","seq":{self.seq},"time":"{TIME}"'
         return self.line(f'{head}{extra},"data":{_json(data)}')
 
-    def torn(self, fragment: bytes) -> "HandLog":
+    def torn(self, fragment: bytes) -> "HandwrittenLog":
         """Add what a crash left, and its recovery (F-29)."""
         offset = len(self.data)
         self.data += fragment + b"~torn\n"
