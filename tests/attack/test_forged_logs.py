@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from tests.attack.forging import (
+from tests.attack.forge_files import (
     HELLO,
     TIME,
     Forged,

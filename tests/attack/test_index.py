@@ -16,7 +16,7 @@ import pytest
 import hansard
 from hansard.backend.place import LocalPlace
 from hansard.index.database import APPLICATION, VERSION, Database
-from tests.attack.forging import PATIENCE, with_a_good_session
+from tests.attack.forge_files import PATIENCE, with_a_good_session
 from tests.unit.disk_probe import index_of
 
 #: A question to it is never answered.
