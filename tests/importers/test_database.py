@@ -12,7 +12,7 @@ import pytest
 
 from hansard.importers import database
 from hansard.importers.source import Files, Unreadable
-from tests.attack.forge_files import confined
+from tests.hostile.forge_files import confined
 from tests.importers.sources import untouched
 
 

@@ -14,7 +14,7 @@ import hansard
 from hansard.backend import local_log
 from hansard.log import checkpoint as checkpoints
 from hansard.log import disk, names
-from tests.attack.forge_files import checkpoint_head
+from tests.hostile.forge_files import checkpoint_head
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from hansard.log.sealed import (
     Sealed,
     seek_table,
 )
-from tests.attack.forge_files import checkpoint_head
+from tests.hostile.forge_files import checkpoint_head
 
 Index = dict[str, Any]
 

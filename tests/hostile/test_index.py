@@ -16,7 +16,7 @@ import pytest
 import hansard
 from hansard.backend.place import LocalPlace
 from hansard.index.database import APPLICATION, VERSION, Database
-from tests.attack.forge_files import PATIENCE, with_a_good_session
+from tests.hostile.forge_files import PATIENCE, with_a_good_session
 from tests.unit.disk_probe import index_of
 
 #: A question to it is never answered.
@@ -183,7 +183,7 @@ def test_what_is_not_a_regular_file_is_not_opened(
     path.unlink(missing_ok=True)
     plant(path)
     program = (
-        "import sys; from pathlib import Path; from tests.attack.test_index import listed\n"
+        "import sys; from pathlib import Path; from tests.hostile.test_index import listed\n"
         "assert listed(Path(sys.argv[1])) == ['good']"
     )
     subprocess.run([sys.executable, "-c", program, store], timeout=PATIENCE, check=True)

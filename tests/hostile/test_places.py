@@ -16,7 +16,7 @@ import pytest
 
 import hansard
 from hansard.log import disk, names
-from tests.attack.forge_files import PATIENCE, nested, with_a_good_session
+from tests.hostile.forge_files import PATIENCE, nested, with_a_good_session
 
 #: Somebody without rights.
 NOBODY = 65534

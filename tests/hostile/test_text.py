@@ -14,7 +14,7 @@ import hansard
 from hansard.event import secrets
 from hansard.log import disk
 from hansard.upkeep import transfer_markdown
-from tests.attack.forge_files import PATIENCE, confined, nested
+from tests.hostile.forge_files import PATIENCE, confined, nested
 
 
 def markdown_of(text: str) -> str:

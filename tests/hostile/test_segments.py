@@ -13,7 +13,7 @@ import hansard
 from hansard.log import disk, sealed
 from hansard.log.sealed import INDEX_END, KEY, OURS, SKIPPABLE, TABLE_END, Sealed
 from hansard.log.thawing import thaw
-from tests.attack.forge_files import (
+from tests.hostile.forge_files import (
     TIME,
     checkpoint_head,
     confined,

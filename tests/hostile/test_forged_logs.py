@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from tests.attack.forge_files import (
+from tests.hostile.forge_files import (
     HELLO,
     TIME,
     Forged,

@@ -11,7 +11,7 @@ import pytest
 import hansard
 from hansard.event.envelope import Event
 from hansard.state import fold
-from tests.attack.forge_files import (
+from tests.hostile.forge_files import (
     TIME,
     ask_everything,
     confined,

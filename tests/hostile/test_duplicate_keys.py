@@ -11,7 +11,7 @@ import hansard
 from hansard import importers
 from hansard.errors import InvalidEvent
 from hansard.event import codec
-from tests.attack.forge_files import Forged, plant, with_a_good_session
+from tests.hostile.forge_files import Forged, plant, with_a_good_session
 from tests.cli.running import hansard as command
 from tests.importers.sources import KEY
 
