@@ -15,7 +15,14 @@ from pathlib import Path
 
 from hansard.errors import LockTimeout, SessionNotFound
 from hansard.log import names
-from tests.faults.ack_journal import Attempt, Checker, Death, Journal, read_journal, write_until_killed
+from tests.faults.ack_journal import (
+    Attempt,
+    Checker,
+    Death,
+    Journal,
+    read_journal,
+    write_until_killed,
+)
 from tests.faults.workers import Crew, Wire, Worker, open_store, until
 
 SESSIONS = ["a", "b", "c"]

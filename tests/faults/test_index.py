@@ -53,7 +53,9 @@ def check(root: Path) -> None:
     expected = truth(root)
     with hansard.open(root, durability="os") as store:
         assert store.sessions().items == expected
-        assert store.sessions(order="-updated").items == reference_listing.listing(expected, order="-updated")
+        assert store.sessions(order="-updated").items == reference_listing.listing(
+            expected, order="-updated"
+        )
         assert store.count() == store.stats().sessions == len(expected)
         store.session("new").add_message(MESSAGE)
         assert "new" in [info.id for info in store.sessions().items]

@@ -15,7 +15,7 @@ from tests.faults.workers import Crew, Wire, open_store
 
 @pytest.fixture
 def kill_loop(tmp_path: Path, rng: random.Random) -> Iterator[KillLoop]:
-    """Return a kill_loop that ends with the test."""
+    """Return a kill loop that ends with the test."""
     with Crew() as crew:
         kill_loop = KillLoop(tmp_path, rng, crew)
         yield kill_loop

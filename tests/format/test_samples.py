@@ -136,7 +136,9 @@ def test_every_checksum_of_a_sample_is_that_of_the_format_page(sample: Path) -> 
     for log in (sample / "store").rglob("log.jsonl"):
         data = log.read_bytes()
         whole = data[: data.rindex(b"\n") + 1]
-        records = [line for line in handwritten_log.lines(whole) if "seq" in line and "log" not in line]
+        records = [
+            line for line in handwritten_log.lines(whole) if "seq" in line and "log" not in line
+        ]
         assert records
         assert handwritten_log.lines(whole)[0]["data"]["version"] == 1
 

@@ -35,7 +35,12 @@ def contents(path: Path) -> dict[str, bytes]:
 
 def test_a_log_written_by_hand_from_the_page_is_read(path: Path) -> None:
     """F-12 to F-30: a log made with nothing but the format page says what it should."""
-    log = HandwrittenLog().message({"n": 1}).message({"n": 2}, ',"key":"k","more":1').message({"n": 3})
+    log = (
+        HandwrittenLog()
+        .message({"n": 1})
+        .message({"n": 2}, ',"key":"k","more":1')
+        .message({"n": 3})
+    )
     control = len(log.data)
     log.record({"metadata": {"title": "T"}}, "metadata.set", extra=',"control":true')
     log.torn(b'{"seq":5,"ti')

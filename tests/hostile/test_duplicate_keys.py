@@ -11,8 +11,8 @@ import hansard
 from hansard import importers
 from hansard.errors import InvalidEvent
 from hansard.event import codec
-from tests.hostile.forge_files import Forged, plant, with_a_good_session
 from tests.cli.running import hansard as command
+from tests.hostile.forge_files import Forged, plant, with_a_good_session
 from tests.importers.sources import KEY
 
 #: An object in which the first of two values is one that redaction would find.

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import hansard
 from hansard import Event
 from hansard.stream import Stream
-from tests.properties.reference_model import Json, Plain, after_patch
 from tests.properties.machine_steps import MESSAGES, NAMES, PATCHES, PLACES, Stepping, action
+from tests.properties.reference_model import Json, Plain, after_patch
 
 LABELS = st.sampled_from(["start", "before tools"])
 TITLES = st.sampled_from(["T", "U"])

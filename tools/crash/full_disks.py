@@ -1,7 +1,4 @@
-"""Ten ways in which the system really refuses: each is an error that is clear, and over when its cause is.
-
-Above: `rows/full_disks`.  Below: `mounts`, `nursery`, `tests.faults.limited_process`, and hansard as users see it.
-"""
+"""Ten ways in which a real system refuses a write: each gives a clear error and ends with its cause."""
 
 import contextlib
 import errno

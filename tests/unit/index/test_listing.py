@@ -176,7 +176,9 @@ def test_a_read_only_store_is_listed_and_nothing_is_written(
 
 def newest(known: list[SessionInfo]) -> str | None:
     """Return the id of the session in which something happened last."""
-    found = [info for info in reference_listing.listing(known, order="-updated") if not info.archived]
+    found = [
+        info for info in reference_listing.listing(known, order="-updated") if not info.archived
+    ]
     return found[0].id if found else None
 
 

@@ -97,7 +97,9 @@ def test_what_is_deleted_meanwhile_hides_no_other(
             moved.add(rng.choice([found for found in IDS if found not in gone]))
             change(store, max(moved), rng)
 
-        found = Counter(info.id for info in reference_listing.pages(store.sessions, 3, between, order=order))
+        found = Counter(
+            info.id for info in reference_listing.pages(store.sessions, 3, between, order=order)
+        )
         assert set(found) >= set(IDS) - set(gone) - moved
 
 
@@ -127,5 +129,7 @@ def test_pages_go_on_when_the_index_was_deleted_between_them(
             for path in root.glob("index*"):
                 path.unlink()
 
-        found = [info.id for info in reference_listing.pages(store.sessions, 7, between, order="cost")]
+        found = [
+            info.id for info in reference_listing.pages(store.sessions, 7, between, order="cost")
+        ]
         assert found == expected

@@ -10,8 +10,8 @@ import pytest
 import hansard
 from hansard import Session, Store
 from hansard.errors import InvalidEvent, SessionNotFound
-from tests.unit.event.keys import KEYS, telltale
 from tests.unit.disk_probe import log_of, tree
+from tests.unit.event.keys import KEYS, telltale
 
 
 def shared(session: Session, **options: Any) -> list[dict[str, Any]]:

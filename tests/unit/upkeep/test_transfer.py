@@ -20,8 +20,8 @@ from hansard.errors import (
     SessionNotFound,
     UnknownFormat,
 )
-from tests.unit.event.keys import KEYS, telltale
 from tests.unit.disk_probe import log_of, tree
+from tests.unit.event.keys import KEYS, telltale
 from tools.crash.erasure import leaks
 
 USER = {"role": "user", "content": "hi"}

@@ -1,7 +1,6 @@
 """Row 7: kill -9 of writers, four processes × two threads, compaction running.
 
-Above: `campaign`.  Below: `tests.faults.kill_loop`, which the tests use too.
-A case is a kill_loop of thirty kills: each dead writer's journal is checked against the store when it has died.
+A case is a loop of thirty kills. After each one, the dead writer's journal is compared with the store.
 """
 
 import random
@@ -15,25 +14,25 @@ from tests.faults.kill_loop import APPENDING, SESSIONS, KillLoop
 from tests.faults.workers import Crew
 from tools.crash.row import Outcome, Row
 
-#: Each case is a kill_loop with so many kills.
+#: Kills in each case.
 KILLS = 30
 
 ROW = Row(7, f"writers killed while sessions are compacted, {KILLS} kills in each", 10, 170)
 
 
 class Case(NamedTuple):
-    """One kill_loop."""
+    """One loop of kills."""
 
     seed: int
 
     @property
     def label(self) -> str:
         """Its name."""
-        return f"kill_loop {self.seed}"
+        return f"kills {self.seed}"
 
     def run(self) -> Outcome:
         """Kill, and check."""
-        folder = Path(tempfile.mkdtemp(prefix="hansard-kill_loop-"))
+        folder = Path(tempfile.mkdtemp(prefix="hansard-kills-"))
         try:
             with Crew() as crew:
                 kill_loop = KillLoop(folder, random.Random(self.seed), crew)
