@@ -81,16 +81,16 @@ _LATER = {
     "CallDifference": "upkeep.comparison",
     "Change": "upkeep.comparison",
     "Closed": "errors",
-    "CompactReport": "upkeep.compaction",
+    "CompactReport": "maintenance.compact",
     "Comparison": "upkeep.comparison",
-    "CopyReport": "upkeep.transfer_copy",
+    "CopyReport": "transfer.copy",
     "Damaged": "errors",
     "DayStats": "index.entry",
-    "Diagnosis": "upkeep.examination",
-    "Diagnostic": "upkeep.examination",
+    "Diagnosis": "maintenance.doctor",
+    "Diagnostic": "maintenance.doctor",
     "DiskFailed": "errors",
     "Divergence": "upkeep.comparison",
-    "DropReport": "upkeep.dropping",
+    "DropReport": "maintenance.dropping",
     "Event": "event.envelope",
     "Finding": "backend.contract",
     "Followed": "follow",
@@ -98,7 +98,7 @@ _LATER = {
     "HansardError": "errors",
     "Health": "backend.contract",
     "Hit": "index.entry",
-    "ImportReport": "upkeep.transfer_import",
+    "ImportReport": "transfer.importing",
     "InUse": "errors",
     "InvalidEvent": "errors",
     "InvalidExport": "errors",
@@ -107,13 +107,13 @@ _LATER = {
     "NothingToImport": "errors",
     "Page": "index.entry",
     "Problem": "message.tool_calls",
-    "PruneReport": "upkeep.pruning",
+    "PruneReport": "maintenance.prune",
     "ReadOnly": "errors",
     "Record": "backend.contract",
     "Reentered": "errors",
-    "RepairReport": "upkeep.repair",
+    "RepairReport": "maintenance.repair",
     "Said": "upkeep.comparison",
-    "ScrubReport": "upkeep.scrub",
+    "ScrubReport": "maintenance.redact",
     "SecretRefused": "errors",
     "SeqConflict": "errors",
     "Session": "session",
@@ -121,11 +121,11 @@ _LATER = {
     "SessionExists": "errors",
     "SessionInfo": "index.entry",
     "SessionNotFound": "errors",
-    "SessionReport": "upkeep.verify",
+    "SessionReport": "maintenance.verify",
     "State": "state.fold",
     "Store": "store",
     "StoreNotFound": "errors",
-    "StoreReport": "upkeep.verify",
+    "StoreReport": "maintenance.verify",
     "StoreStats": "index.entry",
     "Stream": "stream",
     "SyncFailed": "errors",
@@ -167,12 +167,20 @@ if TYPE_CHECKING:
     from hansard.event.envelope import Event
     from hansard.follow import Followed, Follower
     from hansard.index.entry import DayStats, Hit, Page, SessionInfo, StoreStats
+    from hansard.maintenance.compact import CompactReport
+    from hansard.maintenance.doctor import Diagnosis, Diagnostic
+    from hansard.maintenance.dropping import DropReport
+    from hansard.maintenance.prune import PruneReport
+    from hansard.maintenance.redact import ScrubReport
+    from hansard.maintenance.repair import RepairReport
+    from hansard.maintenance.verify import SessionReport, StoreReport
     from hansard.message.tool_calls import Problem
     from hansard.session import Session
     from hansard.state.fold import State, Usage
     from hansard.store import Store, migrate, open
     from hansard.stream import Stream
-    from hansard.upkeep.compaction import CompactReport
+    from hansard.transfer.copy import CopyReport
+    from hansard.transfer.importing import ImportReport
     from hansard.upkeep.comparison import (
         CallDifference,
         Change,
@@ -181,14 +189,6 @@ if TYPE_CHECKING:
         Said,
         ToolCall,
     )
-    from hansard.upkeep.dropping import DropReport
-    from hansard.upkeep.examination import Diagnosis, Diagnostic
-    from hansard.upkeep.pruning import PruneReport
-    from hansard.upkeep.repair import RepairReport
-    from hansard.upkeep.scrub import ScrubReport
-    from hansard.upkeep.transfer_copy import CopyReport
-    from hansard.upkeep.transfer_import import ImportReport
-    from hansard.upkeep.verify import SessionReport, StoreReport
 else:
 
     def __getattr__(name: str) -> Any:

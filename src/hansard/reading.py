@@ -25,10 +25,10 @@ from hansard.state.redaction import Redactions
 from hansard.state.views import View
 
 if TYPE_CHECKING:
+    from hansard.maintenance.compact import CompactReport
+    from hansard.maintenance.repair import RepairReport
+    from hansard.maintenance.verify import SessionReport
     from hansard.message.tool_calls import Problem
-    from hansard.upkeep.compaction import CompactReport
-    from hansard.upkeep.repair import RepairReport
-    from hansard.upkeep.verify import SessionReport
 
 #: A place in a session: a seq, the label of a snapshot, or a time with its zone.
 At = int | str | datetime
@@ -374,7 +374,7 @@ class Reading:
             dry_run: write nothing, and report what would be rewritten.
         """
         from hansard.index import residue
-        from hansard.upkeep.compaction import compact_session
+        from hansard.maintenance.compact import compact_session
 
         report = compact_session(self._backend, self.id, progress=progress, dry_run=dry_run)
         if not dry_run:
@@ -391,7 +391,7 @@ class Reading:
         Args:
             missing: a sealed segment that is not there at all is lost: let its events be, too.
         """
-        from hansard.upkeep.repair import repair_session
+        from hansard.maintenance.repair import repair_session
 
         return repair_session(self._backend, self.id, missing=missing)
 
@@ -407,7 +407,7 @@ class Reading:
 
         If an earlier sync has failed and nothing is wrong, the session can be appended to again.
         """
-        from hansard.upkeep.verify import verify_session
+        from hansard.maintenance.verify import verify_session
 
         return verify_session(self._backend, self.id)
 

@@ -40,10 +40,10 @@ from hansard.state.views import View
 from hansard.stream import Stream
 
 if TYPE_CHECKING:
+    from hansard.maintenance.dropping import DropReport
+    from hansard.maintenance.redact import ScrubReport
+    from hansard.transfer.exporting import Format
     from hansard.upkeep.comparison import Comparison, Side
-    from hansard.upkeep.dropping import DropReport
-    from hansard.upkeep.scrub import ScrubReport
-    from hansard.upkeep.transfer_export import Format
 
 #: The last characters of a fresh id are random; so many tell the streams of a session apart.
 _STREAM_ID = 12
@@ -258,12 +258,12 @@ class Session(Reading):
         event = self._event_at(seq)
         if event is None or event.kind not in {MESSAGE_ADDED, SUMMARY_ADDED, MESSAGE_PART}:
             raise InvalidEvent(f"session {self.id!r} has no message at seq {seq}")
-        from hansard.upkeep import scrub
+        from hansard.maintenance import redact
 
         if event.kind == MESSAGE_PART:
             # If the message was finished, it is the message that goes, and its parts with it.
-            event = next(filter(partial(scrub.finishes, event), self.events(after=seq)), event)
-        return self._append([scrub.redaction(event, reason)])[0]
+            event = next(filter(partial(redact.finishes, event), self.events(after=seq)), event)
+        return self._append([redact.redaction(event, reason)])[0]
 
     def scrub(self, *texts: str, reason: str = "scrubbed") -> "ScrubReport":
         """Remove secrets from everything that is stored, permanently; return how many were found.
@@ -280,7 +280,7 @@ class Session(Reading):
         """
         if not all(isinstance(text, str) and text for text in texts):  # type: ignore[redundant-expr]
             raise InvalidEvent("texts to scrub must be strings that are not empty")
-        from hansard.upkeep.scrub import Scrubber, ScrubReport
+        from hansard.maintenance.redact import Scrubber, ScrubReport
 
         scrubber = Scrubber(texts)
         events = self._append(list(scrubber.redactions(self.events(), reason)))
@@ -300,7 +300,7 @@ class Session(Reading):
             reason: kept in the log with the event that says so.
             dry_run: do nothing, and report what would be dropped.
         """
-        from hansard.upkeep.dropping import drop_history
+        from hansard.maintenance.dropping import drop_history
 
         whole = self._whole()
         return drop_history(self._backend, self._log, whole, before, reason=reason, dry_run=dry_run)
@@ -402,7 +402,7 @@ class Session(Reading):
             redact: replace what looks like a credential. What was redacted from the views is never in it.
             hook: called with each object at last; returns what to yield instead, or None to leave it out.
         """
-        from hansard.upkeep.share import share
+        from hansard.transfer.share import share
 
         return share(self._whole(), self.id, redact=redact, hook=hook)
 
@@ -430,7 +430,7 @@ class Session(Reading):
             own_only: of a fork, only its own events in "jsonl". Otherwise what it inherits is in it, and it
                 can be imported where its parent is not.
         """
-        from hansard.upkeep.transfer_export import export
+        from hansard.transfer.exporting import export
 
         return export(
             self._whole(),

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from hansard.follow import Follower
     from hansard.index.entry import StoreStats
     from hansard.index.listing import SessionFilter
-    from hansard.upkeep.compaction import CompactReport
-    from hansard.upkeep.examination import Diagnosis
-    from hansard.upkeep.periodic import Keeper
-    from hansard.upkeep.pruning import PruneReport
-    from hansard.upkeep.transfer_copy import CopyReport
-    from hansard.upkeep.transfer_file import Source
-    from hansard.upkeep.transfer_import import ImportReport
-    from hansard.upkeep.verify import StoreReport
+    from hansard.maintenance.compact import CompactReport
+    from hansard.maintenance.doctor import Diagnosis
+    from hansard.maintenance.periodic import Keeper
+    from hansard.maintenance.prune import PruneReport
+    from hansard.maintenance.verify import StoreReport
+    from hansard.transfer.copy import CopyReport
+    from hansard.transfer.export_file import Source
+    from hansard.transfer.importing import ImportReport
     from hansard.workspace import Folder
 
 
@@ -67,7 +67,7 @@ def _import_before_fork() -> None:
 
 
 #: Where calls import from when they need it; a test compares these with what they import.
-_PACKAGES = ("backend", "event", "index", "log", "state", "upkeep")
+_PACKAGES = ("backend", "event", "index", "log", "maintenance", "state", "transfer", "upkeep")
 _MODULES = (
     "binascii",
     "hashlib",
@@ -233,7 +233,7 @@ class _Caretaker:
         backend = self._backend()
         if self._keeper is None and backend is not None:
             from hansard.index import residue
-            from hansard.upkeep.periodic import Keeper
+            from hansard.maintenance.periodic import Keeper
 
             self._keeper = Keeper(backend, residue.forget)
         if self._keeper is not None:
@@ -316,15 +316,15 @@ class Store:
 
     def delete(self, id: str) -> None:
         """Move a session to the trash. Handles on it raise `SessionDeleted` from now on."""
-        from hansard.upkeep import retention
+        from hansard.maintenance import trash
 
-        retention.delete(self._backend, id)
+        trash.delete(self._backend, id)
 
     def restore(self, id: str) -> Session:
         """Bring a deleted session back, with everything that was in it."""
-        from hansard.upkeep import retention
+        from hansard.maintenance import trash
 
-        retention.restore(self._backend, id)
+        trash.restore(self._backend, id)
         return Session(self._backend, id)
 
     def trash(self) -> list[str]:
@@ -337,9 +337,9 @@ class Store:
         Raises `InUse` while other sessions that were forked from it exist, be it in the trash: they need
         its events.
         """
-        from hansard.upkeep import retention
+        from hansard.maintenance import trash
 
-        retention.purge(self._backend, id)
+        trash.purge(self._backend, id)
 
     def latest(
         self,
@@ -362,7 +362,7 @@ class Store:
             skip_damaged: pass over sessions that cannot be read. Otherwise one that may be the newest
                 raises `Damaged`: to go on with an older one is for the caller to decide.
         """
-        from hansard.upkeep.resume import latest
+        from hansard.index.latest import latest
 
         filters = self._filters(
             prefix=prefix, workspace=workspace, archived=None if archived else False
@@ -568,7 +568,7 @@ class Store:
             source: a file that is open to read, or its content: bytes, text, or pieces of them.
             id: the session's id here; the one it had, if it is not given.
         """
-        from hansard.upkeep.transfer_import import import_session
+        from hansard.transfer.importing import import_session
 
         return import_session(self._backend, source, id)
 
@@ -594,7 +594,7 @@ class Store:
             prefix: only sessions whose ids begin so.
             progress: called with the number of events that are done, and of how many.
         """
-        from hansard.upkeep.transfer_copy import copy_sessions
+        from hansard.transfer.copy import copy_sessions
 
         wanted = sorted(self._backend.ids()) if ids is None else ids
         chosen = (found for found in wanted if found.startswith(prefix))
@@ -681,7 +681,7 @@ class Store:
             dry_run: write nothing, and report what would be rewritten.
         """
         from hansard.index import residue
-        from hansard.upkeep.compaction import compact_store
+        from hansard.maintenance.compact import compact_store
 
         wanted = (found for found in self._backend.ids() if found.startswith(prefix))
         report = compact_store(self._backend, wanted, progress=progress, dry_run=dry_run)
@@ -691,7 +691,7 @@ class Store:
 
     def verify(self) -> "StoreReport":
         """Check every byte of every session, and report."""
-        from hansard.upkeep.verify import verify_store
+        from hansard.maintenance.verify import verify_store
 
         return verify_store(self._backend, self._backend.ids())
 
@@ -718,7 +718,7 @@ class Store:
             dry_run: only report what would be done.
             all_workspaces: whatever workspace they belong to.
         """
-        from hansard.upkeep.pruning import prune
+        from hansard.maintenance.prune import prune
 
         return prune(
             self._backend,
@@ -734,9 +734,9 @@ class Store:
 
         Each is recorded before it is done. If it was refused after all, a `session.kept` follows.
         """
-        from hansard.upkeep import retention
+        from hansard.maintenance import trash
 
-        return retention.audit(self._backend)
+        return trash.audit(self._backend)
 
     def examine(self) -> "Diagnosis":
         """Say how the store is: files, locks, leftovers, the place where it is, and what needs attention.
@@ -745,7 +745,7 @@ class Store:
         the files of the whole are not looked at.
         """
         from hansard.index.condition import look
-        from hansard.upkeep.examination import examine
+        from hansard.maintenance.doctor import examine
 
         return examine(self._backend, look)
 

@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard.backend import local_log
-from hansard.upkeep import periodic
+from hansard.maintenance import periodic
 
 
 @contextmanager

@@ -399,7 +399,7 @@ def fork_while_importing(wire: Wire, path: str, module: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["hansard.index.finder", "hansard.event.secrets", "hansard.upkeep.verify", "sqlite3"],
+    ["hansard.index.finder", "hansard.event.secrets", "hansard.maintenance.verify", "sqlite3"],
 )
 def test_a_child_forked_in_the_middle_of_an_import_does_not_hang(
     tmp_path: Path, module: str

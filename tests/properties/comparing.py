@@ -16,7 +16,7 @@ import hansard
 from hansard import Session, Store
 from hansard.event.kinds import MESSAGE_ADDED
 from hansard.exporters.telling import told
-from hansard.upkeep.transfer_transcript import Transcript
+from hansard.transfer.transcript import Transcript
 from tests.properties import reference_model
 from tests.properties.reference_model import Json, ReferenceModel
 

@@ -23,8 +23,10 @@ LAYERS = (
     ("hansard",),
     # what a caller holds
     ("store", "session", "reading", "stream", "follow"),
-    # compaction, verify, repair, retention, transfer
-    ("upkeep",),
+    # export, import, copy, share: what leaves is what a compaction would keep
+    ("transfer",),
+    # compact, verify, repair, redact, delete, prune, diagnose
+    ("maintenance", "upkeep"),
     # listing and search: derived, disposable
     ("index",),
     # fold, replay, checkpoint, lineage, views: pure

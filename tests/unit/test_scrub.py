@@ -9,7 +9,7 @@ import pytest
 
 import hansard
 from hansard import Store
-from hansard.upkeep import scrub
+from hansard.maintenance import redact
 
 #: In pieces, so that no scanner takes this file for a leak.
 KEY = "sk-" + "proj-" + "Ab1" * 16
@@ -171,7 +171,7 @@ def test_what_an_earlier_scrub_took_out_of_a_fork_s_origin_stands(store: Store) 
     child = store.session("parent").fork("child")
     fork = next(event for event in child.events() if event.kind == "session.forked")
     wrong = {"parent": "[redacted]", "seq": 1, "created": "[redacted]"}
-    child._append([scrub.redaction(fork, "scrubbed", wrong)])
+    child._append([redact.redaction(fork, "scrubbed", wrong)])
     child.compact()
     assert store.session("child").parent == "parent"
     assert texts(store.session("child")) == ["first"]

@@ -10,7 +10,7 @@ import hansard
 from hansard.backend import compaction
 from hansard.event import codec
 from hansard.log import format, inspection, reader, sealed, sealing, thawing, write_batch
-from hansard.upkeep import transfer_file
+from hansard.transfer import export_file
 
 #: The limits of the log, a thousandth of what they are: modules, name, value.
 SMALL = (
@@ -27,8 +27,8 @@ SMALL = (
     ((codec,), "MAX_BYTES", 16_000),
     ((codec,), "MAX_BATCH", 64_000),
     ((compaction,), "LARGEST", 16_000),
-    ((transfer_file,), "LONGEST", 40_000),
-    ((transfer_file,), "_LARGEST_APPEND", 128_000),
+    ((export_file,), "LONGEST", 40_000),
+    ((export_file,), "_LARGEST_APPEND", 128_000),
 )
 EDGES = (352, 1 << 10, 4096, 15_700, 16_000, 25_000)
 

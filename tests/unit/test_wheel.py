@@ -21,6 +21,7 @@ MODULES = [
     "importers",
     "index",
     "log",
+    "maintenance",
     "message",
     "py.typed",
     "reading",
@@ -28,6 +29,7 @@ MODULES = [
     "state",
     "store",
     "stream",
+    "transfer",
     "upkeep",
     "workspace",
 ]

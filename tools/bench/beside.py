@@ -85,7 +85,7 @@ with open(out, "w") as file:
 _COMPACTOR: Final = """
 import sys
 import hansard
-from hansard.upkeep import compaction
+from hansard.maintenance import compact as compaction
 path, durability = sys.argv[1:]
 with hansard.open(path, durability=durability, auto_compact=False) as store:
     compaction.compact_session(store._backend, "long", level=compaction.QUICK)

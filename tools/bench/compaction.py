@@ -178,7 +178,7 @@ ALL: list[Callable[[Path], Result]] = [
 
 def _compact_quickly(store: hansard.Store, session_id: str) -> None:
     """Compact a session as the thread of a store does."""
-    from hansard.upkeep.compaction import QUICK, compact_session
+    from hansard.maintenance.compact import QUICK, compact_session
 
     compact_session(store._backend, session_id, level=QUICK)  # noqa: SLF001 - there is no other way
 

@@ -18,7 +18,7 @@ from hansard.follow import Followed
 from hansard.log import names
 
 if TYPE_CHECKING:
-    from hansard.upkeep.transfer_copy import CopyReport
+    from hansard.transfer.copy import CopyReport
 
 P = ParamSpec("P")
 

@@ -1,1 +1,1 @@
-"""LOOKING AFTER IT: verify, retention, share; later compaction, repair, transfer."""
+"""Compare sessions."""

@@ -16,7 +16,7 @@ from tests.unit.disk_probe import index_of, log_of
 from tests.unit.index import reference_listing
 from tests.unit.index.random_store import RandomStore
 from tests.unit.index.test_cost import logs_opened
-from tests.unit.upkeep.test_retention import say
+from tests.unit.maintenance.test_trash import say
 
 MESSAGE = {"role": "user", "content": "hello"}
 

@@ -247,7 +247,7 @@ def test_one_session_is_compacted_and_the_index_forgets_too(tmp_path: Path) -> N
         store.search("lion")
         store.session("a").redact(1)
         with hansard.open(tmp_path / "store", search_index=True) as other:
-            from hansard.upkeep.compaction import compact_session
+            from hansard.maintenance.compact import compact_session
 
             compact_session(other._backend, "a")
         assert bytes_in(tmp_path, b"zebrawor") != []

@@ -1,6 +1,5 @@
 """Take in a session that was exported: all of it, or nothing.
 
-Above: `store`.  Below: `transfer_file` (which believes nothing), `backend.contract` (stages).
 Events go into a stage as they are read, and the stage becomes a session when the last line has said how many
 there should be, and what their checksum is. Until then nobody sees anything, and whoever dies leaves nothing.
 """
@@ -15,7 +14,7 @@ from hansard.errors import Damaged, InvalidEvent, SessionExists
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import CONTROL
 from hansard.state import lineage
-from hansard.upkeep.transfer_file import Moved, Reader, Source, line_of, sha256
+from hansard.transfer.export_file import Moved, Reader, Source, line_of, sha256
 
 #: So many events, or bytes, go into the stage at once.
 _MANY: Final = 256

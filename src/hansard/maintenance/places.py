@@ -1,6 +1,5 @@
 """Know the places to which views are led: by forks, labels and reverts.
 
-Above: `compaction`.  Below: `state.fork_graph`, `backend.contract`.
 At such a place a message may have been half said, and must be shown so for ever.
 """
 

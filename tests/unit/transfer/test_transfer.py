@@ -190,7 +190,7 @@ def test_a_fork_of_nothing_yet_is_exported_alone(make: Callable[..., Store]) -> 
 @pytest.mark.parametrize("key", KEYS)
 def test_no_key_gets_out(key: str) -> None:
     """N-66: an export has no credential in it, in no format, wherever the session has one, and in no part."""
-    from tests.unit.upkeep.test_share import fill as fill_with
+    from tests.unit.transfer.test_share import fill as fill_with
 
     with hansard.open("memory:") as store, hansard.open("memory:") as target:
         session = fill_with(store, key)

@@ -1,6 +1,5 @@
 """Find the session to go on with: the one in which something happened last.
 
-Above: `store`.  Below: `index`, `workspace`, `state.activity`, `backend.contract`.
 By the times of events, not of files. The index says where to look, and the logs decide. A session that
 cannot be read and may be the newest is an error: to go on with an older one in silence is how people lose a
 conversation without noticing.

@@ -1,7 +1,4 @@
-"""Look at everything that is stored, and report.
-
-Above: `store`, `session`.  Below: `backend.contract`.
-"""
+"""Look at everything that is stored, and report."""
 
 from collections.abc import Iterable, Iterator
 
@@ -19,8 +16,8 @@ from hansard.errors import (
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_PART
 from hansard.log import names
+from hansard.maintenance.compact import compaction_filter
 from hansard.state import checkpoint, lineage, redaction, replay
-from hansard.upkeep.compaction import compaction_filter
 
 
 class SessionReport(msgspec.Struct, frozen=True):

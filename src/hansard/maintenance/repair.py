@@ -1,6 +1,5 @@
 """Mend a damaged session: save what is whole, keep the rest, and say what was done.
 
-Above: `session`.  Below: `verify`, `state.fork_graph`, `backend.contract`.
 Never done by itself: whoever calls this has seen `verify`, and perhaps looked for a backup. What the
 session's own files cannot tell any more, its forks may: up to which seq there were events, and when it began.
 """
@@ -11,8 +10,8 @@ import msgspec
 
 from hansard.backend.contract import Backend, Finding, Known
 from hansard.errors import Damaged, ReadOnly
+from hansard.maintenance.verify import untrue, verify_session
 from hansard.state.fork_graph import forks
-from hansard.upkeep.verify import untrue, verify_session
 
 
 class RepairReport(msgspec.Struct, frozen=True):

@@ -1,7 +1,4 @@
-"""Write a session out, so that it can be read elsewhere: by a program, or by people.
-
-Above: `session`.  Below: `share` (what may be given away), `transfer_file`, `transfer_transcript`.
-"""
+"""Write a session out, so that it can be read elsewhere: by a program, or by people."""
 
 from collections.abc import Iterator
 from typing import Final, Literal, get_args
@@ -13,8 +10,8 @@ from hansard.event.envelope import Event
 from hansard.event.kinds import SESSION_FORKED
 from hansard.state.lineage import Lineage
 from hansard.state.views import View
-from hansard.upkeep import share
-from hansard.upkeep.transfer_file import Writer, origins
+from hansard.transfer import share
+from hansard.transfer.export_file import Writer, origins
 
 Format = Literal["jsonl", "markdown", "html"]
 FORMATS: Final[tuple[str, ...]] = get_args(Format)
@@ -40,11 +37,11 @@ def export(
     upto = share.last_seq(log, session_id)
     if format == "jsonl":
         return _jsonl(log, session_id, upto, redacted=redacted, parts=parts, own_only=own_only)
-    from hansard.upkeep import transfer_html, transfer_markdown
-    from hansard.upkeep.transfer_transcript import Transcript
+    from hansard.transfer import html, markdown
+    from hansard.transfer.transcript import Transcript
 
     transcript = Transcript(log, session_id, upto, redact=redacted, view=view, events=events)
-    render = transfer_html.render if format == "html" else transfer_markdown.render
+    render = html.render if format == "html" else markdown.render
     return render(transcript)
 
 

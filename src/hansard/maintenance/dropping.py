@@ -1,6 +1,5 @@
 """Drop the beginning of a session's history, for good.
 
-Above: `session`.  Below: `retention` (who needs it), `state`, `backend.contract`.
 What was said before a seq is taken out as a redaction takes out a message: one event says so, no view shows
 it from then on, and compaction removes the bytes. The places stay, so seqs, keys, labels and forks mean what
 they meant; and so does what was done to the session, which is its state. The reasons are in
@@ -18,10 +17,10 @@ from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec, kinds
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import CONTROL, HISTORY_DROPPED, MESSAGE_ADDED, MESSAGE_PART, is_said
+from hansard.maintenance.trash import check_unused
 from hansard.message import tool_calls
 from hansard.state import lineage
 from hansard.state.redaction import Redactions
-from hansard.upkeep.retention import check_unused
 
 
 class DropReport(msgspec.Struct, frozen=True):

@@ -1,6 +1,5 @@
 """Delete, restore and purge sessions, and keep a record of it.
 
-Above: `store`, `pruning`.  Below: `state.fork_graph`, `backend.contract`, `event`.
 *Announced first.* Each deed is written to the audit log before it is done, as durably as an append. If that
 cannot be written, nothing is done and the error says so: no session ever goes without a trace, and no
 deed that was done looks undone. A deed that is refused after all is followed by a `session.kept`. A crash in

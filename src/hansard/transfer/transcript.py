@@ -1,6 +1,5 @@
 """Go through a session as somebody who reads it would: message by message, and what else happened.
 
-Above: `transfer_markdown`, `transfer_html`.  Below: `state` (views, streams), `event.secrets`.
 Nothing of it is held but what is just being read, and messages that were streamed and never finished.
 """
 
@@ -33,7 +32,7 @@ from hansard.state.lineage import redactions_of
 from hansard.state.path import Path
 from hansard.state.streams import Streams
 from hansard.state.views import VIEWS, View
-from hansard.upkeep.transfer_file import Origin, origins
+from hansard.transfer.export_file import Origin, origins
 
 #: Said once, at the top, and not each time.
 _QUIET: Final = frozenset({MESSAGE_PART, MESSAGE_REDACTED})

@@ -1,6 +1,5 @@
 """Make of a session what can be shown to others.
 
-Above: `session`, `transfer_export`.  Below: `event.secrets`, `state.redaction` (what was taken out).
 What is stored stays as it is; what is handed out is a copy, one JSON object for each event. Whoever shares a
 session counts on what is *not* in it, so this reads like a list of ways for a secret to get out: what was
 redacted in the log stays away whatever is asked for; a key is looked for in every text, also in the
@@ -19,10 +18,10 @@ from hansard.event import secrets
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from hansard.log import format
+from hansard.maintenance.compact import compaction_filter, masked
 from hansard.state import redaction
 from hansard.state.lineage import redactions_of
 from hansard.state.redaction import Redactions
-from hansard.upkeep.compaction import compaction_filter, masked
 
 #: The version of what `share` and `export` yield: a first object that says so, then one for each event.
 VERSION: Final = 1

@@ -1,6 +1,5 @@
 """Move sessions in which nothing has happened for long into the trash.
 
-Above: `store`.  Below: `retention`, `index`, `workspace`, `backend.contract`.
 First a plan, then the deeds; a dry run is the plan alone. The index says what may go, and the log of each
 decides. What moves is not touched: a session goes only if it is at the seq at which it was looked at, and
 nobody waits for one that somebody is writing to. Children go before their parents, so a child that stays
@@ -29,9 +28,9 @@ from hansard.index import finder
 from hansard.index.description import Description, describe
 from hansard.index.entry import SessionInfo
 from hansard.index.listing import SessionFilter
+from hansard.maintenance.trash import announce, refusals_recorded
 from hansard.state.activity import last_activity, latest_activity
 from hansard.state.fork_graph import ForkGraph
-from hansard.upkeep.retention import announce, refusals_recorded
 
 #: The metadata that keep a session from being pruned.
 PINNED: Final = "pinned"

@@ -11,8 +11,8 @@ from hansard import Store
 from hansard.backend import compaction as backend_compaction
 from hansard.log.sealed import Index
 from hansard.log.sealing import Sealer
-from hansard.upkeep.compaction import compaction_filter
-from hansard.upkeep.places import fork_bounds
+from hansard.maintenance.compact import compaction_filter
+from hansard.maintenance.places import fork_bounds
 from tests.unit.disk_probe import Traffic
 
 

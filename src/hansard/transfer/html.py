@@ -1,6 +1,5 @@
 """Write a transcript as one page that needs nothing else.
 
-Above: `transfer_export`.  Below: `transfer_transcript`, `message.parse`.
 No script, no picture, no font, no link to anywhere: the page is to be opened by somebody who trusts neither
 the people nor the models who wrote in it. Every text is escaped, and a policy in the page forbids the browser
 all that the page does not need, should an escape ever be forgotten.
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hansard.message.parse import MessagePart, parse, to_json
-from hansard.upkeep.transfer_transcript import Entry, Transcript
+from hansard.transfer.transcript import Entry, Transcript
 
 #: Styles from the page itself, and nothing from anywhere.
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

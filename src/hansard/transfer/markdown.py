@@ -1,6 +1,5 @@
 """Write a transcript as Markdown.
 
-Above: `transfer_export`.  Below: `transfer_transcript`, `message.parse`.
 What people and models say is Markdown itself, as often as not, and is quoted: every line of it begins with
 `> `, so nothing in it ends where it should not, or passes for a heading of the transcript; tags, pictures and
 links that lead elsewhere than to the web are shown as text, so nothing is run or fetched. What tools are
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hansard.message.parse import MessagePart, parse, to_json
-from hansard.upkeep.transfer_transcript import Entry, Transcript
+from hansard.transfer.transcript import Entry, Transcript
 
 _TICKS: Final = re.compile(r"`+")
 #: Ends of lines, for all who read Markdown or text; and what a terminal would obey.

@@ -19,8 +19,9 @@ import hansard
 from hansard.backend import local_log
 from hansard.backend.contract import Backend
 from hansard.log.lock import Lock
-from hansard.upkeep import compaction, periodic
-from hansard.upkeep.compaction import CompactReport
+from hansard.maintenance import compact as compaction
+from hansard.maintenance import periodic
+from hansard.maintenance.compact import CompactReport
 from tests.crashlab import faults
 
 NAME = "hansard-compaction"

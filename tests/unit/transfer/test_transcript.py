@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 
 import hansard
 from hansard import Session, Store
-from hansard.upkeep.transfer_html import POLICY
+from hansard.transfer.html import POLICY
 
 #: What would be run, fetched, or taken for the page itself.
 HOSTILE = [

@@ -1,6 +1,5 @@
 """Copy sessions from one store to another, event for event.
 
-Above: `store`.  Below: `backend.contract`, `state.lineage`, `compaction` (what is to be forgotten).
 The target may be of another kind: everything goes through the contract. A copy that was broken off goes on
 where the target stands, after comparing what is there; so does one of a session that has grown since. What
 was written is read back and compared before the next piece is. A fork is copied after what it was forked
@@ -23,13 +22,14 @@ from hansard.backend.contract import AppendRequest, Backend, Head, Log
 from hansard.errors import HansardError, SessionDeleted, SessionExists, SessionNotFound
 from hansard.event import codec, kinds
 from hansard.event.kinds import MESSAGE_PART, MESSAGE_REDACTED, SessionForked
+from hansard.maintenance import trash
+from hansard.maintenance.compact import masked
 from hansard.state import lineage, redaction
 from hansard.state.redaction import Redactions
-from hansard.upkeep import retention, share
-from hansard.upkeep.compaction import masked
-from hansard.upkeep.transfer_export import alone
-from hansard.upkeep.transfer_file import Moved
-from hansard.upkeep.transfer_import import draft_of
+from hansard.transfer import share
+from hansard.transfer.export_file import Moved
+from hansard.transfer.exporting import alone
+from hansard.transfer.importing import draft_of
 
 #: So many events, or bytes, are written, read back and compared at once.
 _MANY: Final = 1_000
@@ -295,7 +295,7 @@ class _Copying:
         try:
             self._source.whole.log(session_id).head()
         except SessionDeleted:
-            retention.delete(self._target, session_id)
+            trash.delete(self._target, session_id)
 
 
 def _other(where: str, session_id: str, seq: int) -> SessionExists:

@@ -1,6 +1,5 @@
 """Say what an exported session looks like as a file, and read one as if an enemy had written it.
 
-Above: `transfer_export`, `transfer_import`.  Below: `event`, `log.format` (how long a line may be).
 A first line that says what it is, one line for each event, and a last line with their number and a checksum
 of all that was before it: a file that was cut, in the middle of a line or between two, is noticed. Lines end
 with LF and nothing else does, as in a log.
@@ -21,7 +20,7 @@ from hansard.event.kinds import MESSAGE_ADDED, check_key, check_kind
 from hansard.log import format
 from hansard.state import lineage
 from hansard.state.lineage import Lineage
-from hansard.upkeep.share import VERSION
+from hansard.transfer.share import VERSION
 
 if TYPE_CHECKING:
     from hashlib import _Hash

@@ -1,6 +1,5 @@
 """Compact sessions by themselves, when they have grown: off the way of those who append.
 
-Above: `store`.  Below: `compaction`, `backend.contract`.
 A backend says which session has outgrown its active segment, after the append was acknowledged. One thread,
 begun when it is needed and gone when it is not, compacts such sessions one after the other, quickly rather
 than tightly. What goes wrong here is nobody's error: the log is as it was, and is tried again next time. It
@@ -16,7 +15,7 @@ from weakref import ref
 
 from hansard.backend.contract import Backend
 from hansard.errors import Closed, LockTimeout, SessionDeleted, SessionNotFound
-from hansard.upkeep import compaction
+from hansard.maintenance import compact as compaction
 
 _log = logging.getLogger("hansard")
 

@@ -1,6 +1,5 @@
 """Make what is stored smaller, and rid it of what was taken out.
 
-Above: `store`, `session`.  Below: `state`, `backend.contract`.
 Nothing that a view can show changes. Gone afterwards are the bytes of what was redacted or scrubbed, and
 the parts of streamed messages that were added whole: except where a fork, a snapshot or a revert leads into
 the middle of the stream, since there the parts are all that can be shown.
@@ -29,9 +28,9 @@ from hansard.event.kinds import (
     MESSAGE_ADDED,
     MESSAGE_REDACTED,
 )
+from hansard.maintenance.places import Places, places_of
 from hansard.state import checkpoint, fold, lineage, redaction, replay
 from hansard.state.redaction import Redactions
-from hansard.upkeep.places import Places, places_of
 
 #: How hard zstd tries: by hand, where a person waits for little; by itself, beside other work.
 LEVEL: Final = 16

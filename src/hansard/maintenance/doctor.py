@@ -1,6 +1,5 @@
 """Report the state of a store, and what needs attention: a dozen checks, each yields diagnostics.
 
-Above: `store`.  Below: `backend.contract`, `backend.condition`.
 The checks change nothing. Whether every byte of the sessions is right, `verify` reports.
 """
 

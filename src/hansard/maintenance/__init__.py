@@ -1,0 +1,1 @@
+"""Look after stored sessions: compact, verify, repair, redact, prune, delete, diagnose."""

@@ -1,0 +1,1 @@
+"""Move sessions between stores and files: export, import, copy, share."""
