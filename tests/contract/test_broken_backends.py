@@ -710,7 +710,7 @@ def test_a_broken_backend_fails_its_tests(row: Broken, monkeypatch: pytest.Monke
 LOCKLESS = """
 import sys, tempfile
 from pathlib import Path
-from hansard.log.lock import Lock
+from hansard.log.disk import Lock
 from tests.contract.conftest import files
 from tests.contract.test_keeping import test_handles_write_at_the_same_time as test
 with tempfile.TemporaryDirectory() as place:

@@ -231,7 +231,7 @@ def test_a_second_compactor_is_refused_and_breaks_nothing(path: Path) -> None:
 LOCKLESS = """
 import sys
 import hansard
-from hansard.log.lock import Lock
+from hansard.log.disk import Lock
 
 if sys.argv[2] == "without":
     real = Lock.acquire

@@ -14,7 +14,7 @@ import pytest
 import hansard
 from hansard.backend.local_log import LocalLog
 from hansard.log import disk, segment, writer
-from hansard.log.root import Root
+from hansard.log.store_directory import StoreDirectory
 from hansard.log.write_batch import Touched
 from hansard.log.writer import Writer
 from tests.crashlab import faults
@@ -282,7 +282,7 @@ def _no_directory_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_sync_of_the_roots_names(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Root, "sync_names", lambda *_: None)
+    patch.setattr(StoreDirectory, "sync_names", lambda *_: None)
 
 
 def _no_sync_of_records(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.log import lock
+from hansard.log import disk
 from tests.crashlab import faults
 from tests.unit.disk_probe import index_of
 
@@ -98,7 +98,7 @@ def test_a_lock_that_is_refused_is_not_taken_for_one_that_is_held(
             raise PermissionError(errno.EACCES, "refused")
 
     # What portalocker calls: the operating system's, as a security module answers it.
-    monkeypatch.setattr(lock, "_flock", refuse)
+    monkeypatch.setattr(disk, "_flock", refuse)
     with hansard.open(path, lock_timeout=5) as store:
         with pytest.raises(hansard.DiskFailed, match="lock: Permission denied"):
             store.session(ID).add_message({"role": "user", "content": "third"})

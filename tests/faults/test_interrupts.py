@@ -91,7 +91,7 @@ def test_a_point_is_where_a_function_begins_or_a_c_function_has_returned() -> No
         ("compact", "Writer._go_on"),
         ("compact", "Handle._adopt"),
         ("list", "Handle._open"),
-        ("restore", "Root.open_session"),
+        ("restore", "StoreDirectory.open_session"),
     ],
 )
 def test_no_point_takes_the_end_of_one_file_for_that_of_another(

@@ -11,7 +11,7 @@ import hansard
 from hansard.backend.local_log import LocalLog
 from hansard.errors import LockTimeout, SeqConflict, SessionDeleted
 from hansard.log import disk, names
-from hansard.log.lock import Lock
+from hansard.log.disk import Lock
 from tests.faults.workers import (
     PATIENCE,
     Crew,

@@ -11,7 +11,7 @@ import pytest
 
 import hansard
 from hansard.errors import Damaged, DiskFailed
-from hansard.log import disk, names, root
+from hansard.log import disk, names, store_directory
 from tests.faults.workers import Crew, Wire, open_store, replaced, until
 
 Change = Callable[[Path], None]
@@ -119,7 +119,7 @@ def _known(
 ) -> None:
     """Let the session's directory have changed long ago, so that its time is relied on; or just now."""
     if request.param == "settled":
-        monkeypatch.setattr(root, "_TICK", 0)
+        monkeypatch.setattr(store_directory, "_TICK", 0)
         store.session("s").add_message({"text": "before"})
         _let_the_clock_tick(_log(path).parent)
 
@@ -268,7 +268,7 @@ def test_an_append_asks_the_system_no_more_than_before(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-39: to know that its files have their names, an append asks once, for the directory's time."""
-    monkeypatch.setattr(root, "_TICK", 0)
+    monkeypatch.setattr(store_directory, "_TICK", 0)
     session = open_store(str(path), "os").session("s")
     for _ in range(3):
         session.add_message({"text": "before"})

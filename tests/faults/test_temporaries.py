@@ -11,7 +11,7 @@ import pytest
 
 import hansard
 from hansard.log import disk, names
-from hansard.log.root import sweep
+from hansard.log.store_directory import sweep
 from tests.faults.workers import Crew, Wire, open_store, replaced
 
 #: The number of no process here, as that of a process in another PID namespace may be.
@@ -29,7 +29,7 @@ def _sweep(store: Path) -> list[str]:
     """Sweep every directory of a store, as others may at any moment; return what went."""
     swept = []
     for folder, _, _ in os.walk(store):
-        directory = disk.Open(disk.open_root(folder))
+        directory = disk.OwnedFd(disk.open_root(folder))
         swept += sweep(directory.descriptor)
     return swept
 
@@ -100,7 +100,7 @@ def test_what_is_in_use_is_not_swept(path: Path, work: Callable[..., None]) -> N
 def test_a_file_that_is_swept_before_it_is_locked_is_created_again(path: Path) -> None:
     """N-38: a sweep between the creation of a temporary file and its lock costs a second try, and no file."""
     path.mkdir()
-    directory = disk.Open(disk.open_root(str(path)))
+    directory = disk.OwnedFd(disk.open_root(str(path)))
     name = names.temporary("x")
     lock, sweeps = fcntl.flock, [2]
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_swept_before_it_is_locked_is_created_again(path: Path) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fcntl, "flock", swept_first)
-        file = disk.Open(disk.create_file(directory.descriptor, name))
+        file = disk.OwnedFd(disk.create_file(directory.descriptor, name))
     assert not sweeps[0]
     assert disk.is_named(directory.descriptor, name, file.descriptor)
     assert _sweep(path) == []
@@ -121,9 +121,9 @@ def test_a_file_that_is_swept_before_it_is_locked_is_created_again(path: Path) -
 def test_a_sweeper_that_comes_late_leaves_a_file_that_has_its_name(path: Path) -> None:
     """N-38: a temporary file that was renamed between a sweeper's two looks is not removed."""
     path.mkdir()
-    directory = disk.Open(disk.open_root(str(path)))
+    directory = disk.OwnedFd(disk.open_root(str(path)))
     name = names.temporary("x")
-    file = disk.Open(disk.create_file(directory.descriptor, name))
+    file = disk.OwnedFd(disk.create_file(directory.descriptor, name))
     opened = disk.open_file
 
     def renamed_when_open(*args: Any, **options: Any) -> int:

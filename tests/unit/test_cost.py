@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard import Session
-from hansard.log.lock import Lock
+from hansard.log.disk import Lock
 from tests.unit.disk_probe import Traffic, index_of, log_of
 
 MESSAGE = {"role": "user", "content": "x" * 700}

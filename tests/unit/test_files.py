@@ -321,8 +321,8 @@ def test_left_over_temporaries_are_swept_where_they_lie(tmp_path: Path) -> None:
     files = []
     for folder in (root, root / "sessions" / "s"):
         (folder / left).touch()
-        directory = disk.Open(disk.open_root(str(folder)))
-        files.append(disk.Open(disk.create_file(directory.descriptor, used)))
+        directory = disk.OwnedFd(disk.open_root(str(folder)))
+        files.append(disk.OwnedFd(disk.create_file(directory.descriptor, used)))
         os.utime(folder / used, (0, 0))
     with hansard.open(root, durability="os") as store:
         store.session("s").add_message({"n": 2})

@@ -128,7 +128,7 @@ import os, sys, errno
 import hansard
 from hansard.backend import local
 from tests.unit.test_read_only import read_everything, writes
-from hansard.log.lock import _locker
+from hansard.log.disk import _locker
 import hansard.index.finder, hansard.index.listing
 _locker()  # imported while it can be: this user may not see the interpreter's files
 if os.getuid() == 0:

@@ -21,12 +21,12 @@ from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, MESSAGE_REDACTED
 from hansard.log import disk, format, inspection, names
 from hansard.log.chain import Chain, Part
+from hansard.log.disk import Lock
 from hansard.log.format import Line, Mark
-from hansard.log.lock import Lock
 from hansard.log.reader import Piece
-from hansard.log.root import sweep
 from hansard.log.sealed import LAST_FRAME, Sealed
 from hansard.log.sealing import Sealer
+from hansard.log.store_directory import sweep
 
 #: A segment is not joined with others beyond this, before compression: what was sealed because it had grown
 #: is large enough, and is never written again unless something in it is to be forgotten.

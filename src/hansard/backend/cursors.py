@@ -15,7 +15,7 @@ from hansard.errors import Closed, LockTimeout, SeqConflict
 from hansard.log import cursors, names
 from hansard.log.cursor import CursorFile
 from hansard.log.positions import Changes, apply
-from hansard.log.root import Root
+from hansard.log.store_directory import StoreDirectory
 
 #: No seq is higher: a PostgreSQL bigint holds it.
 MAX_SEQ: Final = 2**63 - 1
@@ -131,7 +131,7 @@ class ReadOnlyCursor(OpenCursor):
 
     __slots__ = ("_check_open", "_closed", "_root")
 
-    def __init__(self, name: str, root: Root, check_open: Callable[[], None]) -> None:
+    def __init__(self, name: str, root: StoreDirectory, check_open: Callable[[], None]) -> None:
         super().__init__(name)
         self._root = root
         self._check_open = check_open
@@ -158,7 +158,9 @@ class LocalCursors:
 
     __slots__ = ("_check_open", "_opened", "_root", "_syncs")
 
-    def __init__(self, root: Root, check_open: Callable[[], None], *, syncs: bool) -> None:
+    def __init__(
+        self, root: StoreDirectory, check_open: Callable[[], None], *, syncs: bool
+    ) -> None:
         self._root = root
         self._check_open = check_open
         self._syncs = syncs

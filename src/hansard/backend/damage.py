@@ -17,9 +17,9 @@ from hansard.log.comparison import compare
 from hansard.log.format import Line, Mark
 from hansard.log.handle import DELETED, SEALED
 from hansard.log.reader import Reader
-from hansard.log.root import Root, deleted
 from hansard.log.sealed import Index, Sealed
 from hansard.log.segment import Raw, Segment
+from hansard.log.store_directory import StoreDirectory, deleted
 from hansard.log.thawing import thaw
 from hansard.log.writer import last_time
 
@@ -29,24 +29,24 @@ class Site:
 
     __slots__ = ("_open", "directory", "name", "root", "session_id", "temporaries")
 
-    def __init__(self, root: Root, session_id: str, name: str, directory: int) -> None:
+    def __init__(self, root: StoreDirectory, session_id: str, name: str, directory: int) -> None:
         self.root = root
         self.session_id = session_id
         self.name = name
         self.directory = directory
         self.temporaries: list[str] = []
         #: Open until the end, so that they are not swept.
-        self._open: list[disk.Open] = []
+        self._open: list[disk.OwnedFd] = []
 
     def path(self, file: str = "") -> str:
         """Return a path, for people."""
         return self.root.path_of(self.name, file)
 
-    def temporary(self, base: str) -> tuple[str, disk.Open]:
+    def temporary(self, base: str) -> tuple[str, disk.OwnedFd]:
         """Create a file that goes if it has no other name by the end; return its name, and the open file."""
         name = names.temporary(base)
         self.temporaries.append(name)
-        file = disk.Open(disk.create_file(self.directory, name))
+        file = disk.OwnedFd(disk.create_file(self.directory, name))
         self._open.append(file)
         return name, file
 
@@ -65,7 +65,7 @@ class Found(NamedTuple):
 
     name: str
     first: int
-    segment: disk.Open
+    segment: disk.OwnedFd
     #: Where it ends, if it is whole, and when its last event was written.
     end: Mark | None = None
     time: str = ""
@@ -103,7 +103,7 @@ class Look:
         except FileNotFoundError:
             raise self._site.not_found() from None
         path = self._site.path(names.LOG)
-        whole = disk.Open(file)
+        whole = disk.OwnedFd(file)
         try:
             segment = Segment(disk.duplicate(file), path, None)
         except Damaged:
@@ -164,7 +164,7 @@ class Look:
 
     def _look_at(self, name: str, first: int) -> Found:
         path = self._site.path(name)
-        file = disk.Open(disk.open_file(self._site.directory, name))
+        file = disk.OwnedFd(disk.open_file(self._site.directory, name))
         packed = name.endswith(".zst")
         try:
             segment: Segment

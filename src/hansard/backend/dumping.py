@@ -30,10 +30,10 @@ def records(directory: int, path: str) -> Iterator[Record]:
             continue  # compacted away meanwhile: what it held is in another one
         except OSError as error:
             raise disk.explain(error, "open", f"{path}/{name}") from error
-        yield from _segment(disk.Open(file), name, f"{path}/{name}")
+        yield from _segment(disk.OwnedFd(file), name, f"{path}/{name}")
 
 
-def _segment(file: disk.Open, name: str, path: str) -> Iterator[Record]:
+def _segment(file: disk.OwnedFd, name: str, path: str) -> Iterator[Record]:
     descriptor = disk.duplicate(file.descriptor)
     try:
         segment = (

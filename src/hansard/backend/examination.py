@@ -24,8 +24,8 @@ from hansard.backend.condition import (
 from hansard.errors import Damaged, DiskFailed, UnknownFormat, UnsafePath
 from hansard.log import disk, format, inspection, names
 from hansard.log.reader import Reader
-from hansard.log.root import Root
 from hansard.log.segment import open_segment
+from hansard.log.store_directory import StoreDirectory
 
 #: Maximum number of files named that are odd in one way.
 NAMED: Final = 20
@@ -50,7 +50,7 @@ _LOCAL_PROGRAMS: Final = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs"})
 _VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 
 
-def examine(root: Root) -> StoreStatus:
+def examine(root: StoreDirectory) -> StoreStatus:
     """Look at a store; what cannot be read is reported as odd."""
     found = _Examiner(root)
     return StoreStatus(
@@ -66,7 +66,7 @@ def examine(root: Root) -> StoreStatus:
     )
 
 
-def _index(root: Root) -> IndexFile:
+def _index(root: StoreDirectory) -> IndexFile:
     """Find the file of the index; it is not opened."""
     with suppress(OSError):  # what has its name is not a file
         name = place.database_name(root.descriptor)
@@ -117,7 +117,7 @@ def find_mount(table: str, path: str) -> FileSystem:
     return found
 
 
-def _home(root: Root) -> Home:
+def _home(root: StoreDirectory) -> Home:
     found = find_mount(disk.told_by_system(_MOUNTS), disk.real(root.path))
     return Home(
         file_system=found.kind,
@@ -135,7 +135,7 @@ def _home(root: Root) -> Home:
 class _Examiner:
     """Walks through a store, and collects what it finds."""
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: StoreDirectory) -> None:
         self._now = time.time()
         self._owner = disk.status(root.descriptor).owner
         self._holders = disk.lock_holders()
@@ -150,7 +150,7 @@ class _Examiner:
     def _look_into(self, parent: int, path: str, *parts: str) -> None:
         """Look at everything in a directory. `parts`: its path in the store."""
         try:
-            directory = disk.OpenNumber(disk.open_directory(parent, parts[-1] if parts else "."))
+            directory = disk.OwnedDirFd(disk.open_directory(parent, parts[-1] if parts else "."))
             for name in disk.names(directory):
                 with suppress(FileNotFoundError):
                     self._look_at(directory, f"{path}/{_spelled(name)}", *parts, name)

@@ -33,9 +33,9 @@ from hansard.errors import (
     SessionNotFound,
 )
 from hansard.log import descriptors, disk, names
-from hansard.log.lock import Lock
-from hansard.log.root import Root
+from hansard.log.disk import Lock
 from hansard.log.segment import open_segment
+from hansard.log.store_directory import StoreDirectory
 from hansard.log.writer import Durability
 
 #: How long a writer waits for the lock before it names the holder and gives up.
@@ -78,7 +78,7 @@ class LocalBackend(Backend):
         durability: Durability = "sync",
         lock_timeout: float = LOCK_TIMEOUT,
     ) -> None:
-        self._root = Root(path, create=create, read_only=read_only)
+        self._root = StoreDirectory(path, create=create, read_only=read_only)
         self._cursors = LocalCursors(self._root, self.check_open, syncs=durability == "sync")
         self.where = self._root.path
         self.read_only = read_only
@@ -260,7 +260,7 @@ class LocalBackend(Backend):
             directory = self._root.open_session(name, name, buried=True)
             if directory is None:
                 return None
-            opened = disk.Open(directory)
+            opened = disk.OwnedFd(directory)
             path = self._root.path_of(name, names.LOG)
             segment = open_segment(opened.descriptor, path, None, writable=False)
         except HansardError:

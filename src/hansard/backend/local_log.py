@@ -38,8 +38,8 @@ from hansard.log.checkpoint import write as write_checkpoint
 from hansard.log.descriptors import SESSION
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
-from hansard.log.root import Root, deleted
 from hansard.log.sealed import Sealed
+from hansard.log.store_directory import StoreDirectory, deleted
 from hansard.log.write_batch import PendingAppend
 from hansard.log.writer import Writer, last_time
 
@@ -81,7 +81,7 @@ class LocalLog(Log):
     def __init__(
         self,
         backend: "LocalBackend",
-        root: Root,
+        root: StoreDirectory,
         session_id: str,
         name: str,
         *,

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from hansard.backend.contract import Place
 from hansard.log import disk, names
-from hansard.log.root import Root
+from hansard.log.store_directory import StoreDirectory
 
 #: What SQLite adds to the name of a database for what it keeps next to it.
 WAL, SHM, JOURNAL = "-wal", "-shm", "-journal"
@@ -26,7 +26,7 @@ class LocalPlace(Place):
 
     __slots__ = ("_root", "path")
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: StoreDirectory) -> None:
         self._root = root
         self.path = f"{root.path}/{names.INDEX}"
 

@@ -22,11 +22,11 @@ from hansard.backend.records import stream_of
 from hansard.errors import SessionNotFound
 from hansard.event.kinds import EVENT_LOST, SESSION_REPAIRED
 from hansard.log import disk, format, inspection, mending, names
+from hansard.log.disk import Lock
 from hansard.log.format import Line, Mark
-from hansard.log.lock import Lock
 from hansard.log.reframing import Reframer
-from hansard.log.root import Root, deleted
 from hansard.log.sealing import Sealer
+from hansard.log.store_directory import StoreDirectory, deleted
 
 #: How often to start again when the lock file is replaced under our hands.
 _TRIES: Final = 5
@@ -48,7 +48,7 @@ class _New(NamedTuple):
 
 
 def repair(
-    root: Root, session_id: str, name: str, *, known: Known, missing: bool, timeout: float
+    root: StoreDirectory, session_id: str, name: str, *, known: Known, missing: bool, timeout: float
 ) -> Repaired:
     """Mend what is damaged of a session; return what was done. Nothing is written if nothing is."""
     root.check_writable()
@@ -240,7 +240,7 @@ class _Repair:
 
     def _write_missing(self, first: int, last: int) -> _New:
         created = self._known.created or self._now.decode()
-        nothing = Found("", first, disk.Open(-1))
+        nothing = Found("", first, disk.OwnedFd(-1))
         lines = self._lines(nothing, first - 1, last, {}, created)
         return self._seal(names.sealed(first), first - 1, created, lines, {})
 

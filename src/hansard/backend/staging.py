@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from hansard.backend.contract import AppendRequest, Stage, key_used, nothing_staged
 from hansard.event.envelope import NewEvent
-from hansard.log.root import Root
 from hansard.log.staging import Staging
+from hansard.log.store_directory import StoreDirectory
 
 if TYPE_CHECKING:
     from hansard.backend.local import LocalBackend
@@ -20,7 +20,9 @@ class LocalStage(Stage):
 
     __slots__ = ("_backend", "_keys", "_staging", "session_id")
 
-    def __init__(self, backend: "LocalBackend", root: Root, session_id: str, before: int) -> None:
+    def __init__(
+        self, backend: "LocalBackend", root: StoreDirectory, session_id: str, before: int
+    ) -> None:
         self.session_id = session_id
         self._backend = backend
         self._staging = Staging(root, session_id, before)

@@ -21,9 +21,9 @@ import msgspec
 from hansard.backend.contract import Changed, Watch
 from hansard.errors import LockTimeout, UnsafePath
 from hansard.log import disk, names
-from hansard.log.lock import Lock
+from hansard.log.disk import Lock
 from hansard.log.marks import CONSUMED, EPOCH, LOST, Table, following
-from hansard.log.root import Root
+from hansard.log.store_directory import StoreDirectory
 
 #: How long one pass waits, in all, for writers that hold the locks of marked sessions.
 PATIENCE: Final = 1.0
@@ -54,7 +54,9 @@ class LocalWatch(Watch):
 
     __slots__ = ("_boot", "_found", "_ids_of", "_read", "_root", "_table")
 
-    def __init__(self, root: Root, ids_of: Callable[[Iterable[str]], Iterator[str]]) -> None:
+    def __init__(
+        self, root: StoreDirectory, ids_of: Callable[[Iterable[str]], Iterator[str]]
+    ) -> None:
         self._root = root
         self._ids_of = ids_of
         self._boot = disk.boot()
@@ -203,7 +205,7 @@ def _follows(known: Seen, found: Seen, consumed: int) -> bool:
     )
 
 
-def stamps(root: Root, sessions: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def stamps(root: StoreDirectory, sessions: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield ids, each with a text that changes when its log does; given ids and names of directories."""
     directory = root.sessions
     for session_id, name in sessions:

@@ -11,8 +11,8 @@ from typing import Final
 
 from hansard.errors import Closed, HansardError
 from hansard.log import cursors, disk, format, names, positions
-from hansard.log.lock import Lock
-from hansard.log.root import Root, sweep
+from hansard.log.disk import Lock
+from hansard.log.store_directory import StoreDirectory, sweep
 
 #: A file may be twice as long as its positions need, and this much longer (F-54).
 SLACK: Final = 64 * 1024
@@ -40,7 +40,7 @@ class CursorFile:
         "positions",
     )
 
-    def __init__(self, root: Root, name: str, *, syncs: bool, timeout: float) -> None:
+    def __init__(self, root: StoreDirectory, name: str, *, syncs: bool, timeout: float) -> None:
         root.check_writable()
         place = cursors.find(root, name, create=True)
         assert place is not None  # its directory has just been made
@@ -52,7 +52,7 @@ class CursorFile:
         self._generation = disk.generation
         self._lock: Lock | None = None
         #: The file to append to; None if the next move must write one anew.
-        self._file: disk.Open | None = None
+        self._file: disk.OwnedFd | None = None
         #: Of the file: its running checksum, its size, and what that would be if it were written anew.
         self._crc = self._size = self._fresh = 0
         try:
@@ -99,7 +99,7 @@ class CursorFile:
         """Read the positions. The lock is held, so nobody else moves them."""
         place = self._place
         try:
-            file = disk.Open(disk.open_file(place.descriptor, place.file, writable=True))
+            file = disk.OwnedFd(disk.open_file(place.descriptor, place.file, writable=True))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -151,7 +151,7 @@ class CursorFile:
                 "moved: close it and open it again, and it begins at 0"
             )
 
-    def _append(self, file: disk.Open, line: bytes) -> None:
+    def _append(self, file: disk.OwnedFd, line: bytes) -> None:
         operation = "write"
         try:
             disk.write_all(file.descriptor, line)
@@ -170,7 +170,7 @@ class CursorFile:
         temporary = names.temporary(name)
         operation = "create"
         try:
-            file = disk.Open(disk.create_file(directory, temporary))
+            file = disk.OwnedFd(disk.create_file(directory, temporary))
             try:
                 operation = "write"
                 disk.write_all(file.descriptor, content)

@@ -9,14 +9,14 @@ from typing import Final
 
 from hansard.errors import Damaged, HansardError, LockTimeout
 from hansard.log import disk, names, positions
-from hansard.log.lock import Lock
-from hansard.log.root import Root
+from hansard.log.disk import Lock
+from hansard.log.store_directory import StoreDirectory
 
 #: Ten millions of sessions take less. More is read into nobody's memory (N-74).
 _LARGEST: Final = 1 << 30
 
 
-class Place(disk.Open):
+class Place(disk.OwnedFd):
     """Where the files of one cursor are: the open directory, and their names in it.
 
     Attributes:
@@ -27,7 +27,7 @@ class Place(disk.Open):
 
     __slots__ = ("_lock_file", "_lock_path", "file", "name", "path")
 
-    def __init__(self, root: Root, directory: int, name: str) -> None:
+    def __init__(self, root: StoreDirectory, directory: int, name: str) -> None:
         super().__init__(directory)
         self.name = name
         base = self._base(root)
@@ -35,7 +35,7 @@ class Place(disk.Open):
         self.path = root.path_of_cursor(self.file)
         self._lock_path = root.path_of_cursor(self._lock_file)
 
-    def _base(self, root: Root) -> str:
+    def _base(self, root: StoreDirectory) -> str:
         """Return what the names of the files begin with."""
         # What `list_names` calls by its file, for want of its name, must be found under it.
         if names.is_hashed(self.name):
@@ -121,13 +121,13 @@ class Place(disk.Open):
             raise disk.explain(error, "remove", self.path) from error
 
 
-def find(root: Root, name: str, *, create: bool = False) -> Place | None:
+def find(root: StoreDirectory, name: str, *, create: bool = False) -> Place | None:
     """Return where a cursor's files are, or would be; None if there is no directory for them."""
     directory = root.open_cursors(create=create)
     return None if directory is None else Place(root, directory, name)
 
 
-def read_positions(root: Root, name: str) -> dict[str, int]:
+def read_positions(root: StoreDirectory, name: str) -> dict[str, int]:
     """Return a cursor's positions as they are now. Takes no lock and makes nothing (F-55)."""
     place = find(root, name)
     if place is None:
@@ -141,7 +141,7 @@ def read_positions(root: Root, name: str) -> dict[str, int]:
     return positions.parse(place.path, name, positions.without_torn_tail(data))[0]
 
 
-def list_names(root: Root) -> list[str]:
+def list_names(root: StoreDirectory) -> list[str]:
     """Return the names of all cursors, sorted; one that cannot be read is among them."""
     directory = root.open_cursors(create=False)
     if directory is None:
@@ -163,7 +163,7 @@ def list_names(root: Root) -> list[str]:
     return sorted(found)
 
 
-def drop(root: Root, name: str, *, syncs: bool) -> bool:
+def drop(root: StoreDirectory, name: str, *, syncs: bool) -> bool:
     """Remove a cursor, also one that cannot be read; say whether there was one (F-56)."""
     root.check_writable()
     place = find(root, name)

@@ -14,12 +14,12 @@ from hansard.errors import LockTimeout, SessionNotFound
 from hansard.log import checkpoint, disk, names
 from hansard.log.chain import Chain
 from hansard.log.checkpoint import Checkpoint
-from hansard.log.lock import Lock
+from hansard.log.disk import Lock
 from hansard.log.marks import NOWHERE, UNMARKED
 from hansard.log.reader import Reader, Tail
-from hansard.log.root import Root, deleted, is_past, sweep
 from hansard.log.sealed import Sealed
 from hansard.log.segment import Raw, Segment, open_raw, open_segment
+from hansard.log.store_directory import StoreDirectory, deleted, is_past, sweep
 
 FAILED: Final = "failed"
 DELETED: Final = "deleted"
@@ -66,7 +66,9 @@ class Handle:
         "tail",
     )
 
-    def __init__(self, root: Root, session_id: str, name: str, *, buried: bool = False) -> None:
+    def __init__(
+        self, root: StoreDirectory, session_id: str, name: str, *, buried: bool = False
+    ) -> None:
         """`buried`: only to read, and also what is in the trash: others may have been forked from it."""
         self.root = root
         self._buried = buried
@@ -85,7 +87,7 @@ class Handle:
         self.reader: Reader | None = None
         self.tail: Tail | None = None
         self.lock: Lock | None = None
-        self.directory: disk.Open | None = None
+        self.directory: disk.OwnedFd | None = None
         self.parent: int | None = None
         self.settled = 0
         self._chain: Chain | None = None
@@ -355,7 +357,7 @@ class Handle:
             descriptor = self.root.open_session(self.session_id, self.name, create=create)
             if descriptor is None:
                 return None
-            directory = disk.Open(descriptor)
+            directory = disk.OwnedFd(descriptor)
             path = self.root.path_of(self.name, names.LOCK)
             try:
                 file = disk.open_file(descriptor, names.LOCK, writable=True, create=True)
@@ -375,7 +377,7 @@ class Handle:
         self.parent = self._open_parent()
         if self.directory is None:
             found = self.root.open_session(self.session_id, self.name)
-            self.directory = None if found is None else disk.Open(found)
+            self.directory = None if found is None else disk.OwnedFd(found)
 
     def _open_parent(self) -> int:
         try:

@@ -55,8 +55,8 @@ class Table:
 
     def __init__(self, root: int) -> None:
         disk.make_directory(root, names.MARKS)
-        self._directory = disk.Open(disk.open_directory(root, names.MARKS))
-        self._file = disk.Open(disk.open_to_change(self._directory.descriptor, names.EPOCH))
+        self._directory = disk.OwnedFd(disk.open_directory(root, names.MARKS))
+        self._file = disk.OwnedFd(disk.open_to_change(self._directory.descriptor, names.EPOCH))
         # Longer, never shorter: whoever has it mapped would be killed by a look at what is cut off.
         disk.lengthen(self._file.descriptor, _SIZE)
         self.numbers: Sequence[int] = disk.map_numbers(self._file.descriptor, _SIZE)

@@ -150,7 +150,7 @@ class Sealed(Segment):
 
     def __init__(self, descriptor: int, path: str, session_id: str | None) -> None:
         # From here on it owns the descriptor, also if the index is refused. There is no header to read.
-        disk.Open.__init__(self, descriptor)
+        disk.OwnedFd.__init__(self, descriptor)
         self.path = path
         # Re-entrant: a signal handler may read while its own thread is reading.
         self._mutex = threading.RLock()

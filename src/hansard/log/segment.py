@@ -25,7 +25,7 @@ _NO_LINKS: Final = frozenset(
 _PIECE: Final = 1 << 20
 
 
-class Segment(disk.Open):
+class Segment(disk.OwnedFd):
     """An open segment: where it is, and where its records begin.
 
     Attributes:
@@ -115,7 +115,7 @@ class Raw(Segment):
     __slots__ = ()
 
     def __init__(self, descriptor: int, path: str) -> None:
-        disk.Open.__init__(self, descriptor)
+        disk.OwnedFd.__init__(self, descriptor)
         self.path = path
         self.start = format.Mark(0, 0, 0)
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from hansard.log import disk, format
 from hansard.log.append_request import AppendRequest
-from hansard.log.root import Root
 from hansard.log.segment import header
+from hansard.log.store_directory import StoreDirectory
 from hansard.log.write_batch import WriteBatch
 
 #: So many bytes of lines are written at once.
@@ -29,13 +29,13 @@ class Staging:
 
     __slots__ = ("_batch", "_before", "_file", "_pending", "_root", "_session_id", "name")
 
-    def __init__(self, root: Root, session_id: str, before: int) -> None:
+    def __init__(self, root: StoreDirectory, session_id: str, before: int) -> None:
         root.check_writable()
         self.name = ""
         self._root = root
         self._session_id = session_id
         self._before = before
-        self._file: disk.Open | None = None
+        self._file: disk.OwnedFd | None = None
         #: What is framed and not written yet, and how many bytes that is.
         self._batch: WriteBatch | None = None
         self._pending = 0
@@ -54,7 +54,7 @@ class Staging:
 
     def _begin(self, request: AppendRequest, now: bytes) -> WriteBatch:
         self.name, file = self._root.create_staged()
-        self._file = disk.Open(file)
+        self._file = disk.OwnedFd(file)
         first = request.events[0].time
         head, start = header(
             self._session_id, before=self._before, time=first.encode() if first else now

@@ -55,7 +55,7 @@ class Touched(NamedTuple):
     """What a sync must cover: the segment, and its directory while its entry is not durable."""
 
     segment: Segment | None
-    directory: disk.Open | None
+    directory: disk.OwnedFd | None
     #: The directory that the entry of that one is in.
     parent: int | None = None
     #: Where the segment ended when the lock was held; 0 if nobody has looked.

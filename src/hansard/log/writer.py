@@ -26,13 +26,13 @@ from hansard.errors import (
 )
 from hansard.log import disk, format, names
 from hansard.log.append_request import AppendRequest, AppendResult, seq_conflict
+from hansard.log.disk import Lock
 from hansard.log.format import Mark
 from hansard.log.handle import DELETED, FAILED, SEALED, Handle
 from hansard.log.keys import Keys
-from hansard.log.lock import Lock
 from hansard.log.reader import Reader, Tail
-from hansard.log.root import deleted, sweep
 from hansard.log.segment import Segment, create_segment, header, next_header, replace_segment
+from hansard.log.store_directory import deleted, sweep
 from hansard.log.turns import Turns
 from hansard.log.write_batch import PendingAppend, Touched, WriteBatch
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from hansard.log.disk import Lock
 from hansard.log.handle import Handle
-from hansard.log.lock import Lock
 from hansard.log.turns import Turns
 from tests.crashlab import faults
 from tests.crashlab.faults import Call

@@ -140,8 +140,8 @@ def test_stale_temporaries_are_swept_and_fresh_ones_kept(backend: LocalBackend) 
     left = place / names.temporary("d.jsonl")
     left.write_bytes(b"half")
     used = place / f".tmp-c.jsonl-{2**22 + 1}-{'0' * 16}"
-    directory = disk.Open(disk.open_root(str(place)))
-    file = disk.Open(disk.create_file(directory.descriptor, used.name))
+    directory = disk.OwnedFd(disk.open_root(str(place)))
+    file = disk.OwnedFd(disk.create_file(directory.descriptor, used.name))
     os.utime(used, (0, 0))
     assert kept(backend) == {"s": 1}
     assert (left.exists(), used.exists()) == (False, True)

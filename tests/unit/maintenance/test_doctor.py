@@ -137,8 +137,8 @@ def test_whose_temporary_files_are_is_said(path: Path) -> None:
     for name, folder in ((staged, path), (left, path / "sessions" / "a+1")):
         (folder / name).write_bytes(b"12345")
         (folder / name).chmod(0o600)
-    directory = disk.Open(disk.open_root(str(path)))
-    held = disk.Open(disk.create_file(directory.descriptor, used))
+    directory = disk.OwnedFd(disk.open_root(str(path)))
+    held = disk.OwnedFd(disk.create_file(directory.descriptor, used))
     past = datetime.now(UTC) - timedelta(days=2)
     os.utime(path / used, (past.timestamp(), past.timestamp()))
     found = examine(path)
@@ -170,7 +170,7 @@ def test_what_a_repair_has_kept_is_listed(path: Path) -> None:
 def test_a_held_lock_names_its_holder(path: Path) -> None:
     """N-23: who holds a session's lock is named with its command; who was stopped is a problem."""
     program = (
-        f"import sys; from hansard.log.lock import Lock; import os\n"
+        f"import sys; from hansard.log.disk import Lock; import os\n"
         f"lock = Lock(os.open({str(path / 'sessions' / 'a+1' / 'lock')!r}, os.O_RDWR), '')\n"
         "lock.acquire(0); print('held', flush=True); sys.stdin.read()"
     )

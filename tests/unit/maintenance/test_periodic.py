@@ -18,7 +18,7 @@ import zstandard
 import hansard
 from hansard.backend import local_log
 from hansard.backend.contract import Backend
-from hansard.log.lock import Lock
+from hansard.log.disk import Lock
 from hansard.maintenance import compact as compaction
 from hansard.maintenance import periodic
 from hansard.maintenance.compact import CompactReport

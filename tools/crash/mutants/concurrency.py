@@ -9,7 +9,7 @@ _DELETION = "tests/faults/test_deletion.py"
 CONCURRENCY = (
     Mutant(
         "no lock",
-        "log/lock.py",
+        "log/disk.py",
         "            self._flock(self.descriptor, _EXCLUSIVE_NOW)\n",
         "            pass\n",
         (f"{_AT_ONCE}::test_eight_processes_append_to_one_session_and_every_event_is_there_once",),
@@ -61,8 +61,8 @@ CONCURRENCY = (
     ),
     Mutant(
         "a child of a fork keeps its parent's lock",
-        "log/lock.py",
-        "        disk.close_in_children(self)\n",
+        "log/disk.py",
+        "        close_in_children(self)\n",
         "",
         ("tests/faults/test_fork.py",),
     ),

@@ -46,7 +46,7 @@ DURABILITY = (
     ),
     Mutant(
         "the names of a new store are not synced",
-        "log/root.py",
+        "log/store_directory.py",
         "            disk.sync_directory(self._descriptor)\n"
         "            disk.sync_above(self._descriptor)\n",
         "            pass\n",
@@ -150,7 +150,7 @@ DURABILITY = (
     ),
     Mutant(
         "a deletion is not synced",
-        "log/root.py",
+        "log/store_directory.py",
         "            disk.sync_directory(self._trash)\n            disk.sync_directory(self._sessions)\n",
         "            pass\n",
         (f"{_ORDER}::test_deleting_and_restoring_are_durable",),

@@ -36,7 +36,7 @@ class _Marker(msgspec.Struct):
     hansard: str = ""
 
 
-class Root:
+class StoreDirectory:
     """The directories of an open store.
 
     Attributes:
@@ -56,7 +56,7 @@ class Root:
         self.marks = Marks()
         self._named = False
         #: The directories that are open, the root itself under no name; None once it was closed.
-        self._parts: dict[str, disk.OpenNumber] | None = {}
+        self._parts: dict[str, disk.OwnedDirFd] | None = {}
         descriptors.stores.add(self)
         try:
             self._open(create=create and not read_only)
@@ -76,12 +76,12 @@ class Root:
         )
         parts = self._parts = {}
         try:
-            parts[""] = disk.OpenNumber(disk.open_root(self.path))
+            parts[""] = disk.OwnedDirFd(disk.open_root(self.path))
         except FileNotFoundError:
             if not create:
                 raise missing from None
             disk.make_root(self.path)
-            parts[""] = disk.OpenNumber(disk.open_root(self.path))
+            parts[""] = disk.OwnedDirFd(disk.open_root(self.path))
         self._check_owner()
         try:
             text = disk.read_all(self._descriptor, names.MARKER, _MARKER_LIMIT)
@@ -232,7 +232,7 @@ class Root:
             descriptor = self._open_part(name)
             if descriptor is None:
                 return -1
-            found = parts[name] = disk.OpenNumber(descriptor)
+            found = parts[name] = disk.OwnedDirFd(descriptor)
         return found
 
     def check_writable(self) -> None:
