@@ -9,7 +9,7 @@ import pytest
 import hansard
 from hansard.backend import compaction
 from hansard.event import codec
-from hansard.log import format, inspection, reader, sealed, sealing, thawing, write_batch
+from hansard.log import format, reader, sealed, sealing, segment_scan, thawing, write_batch
 from hansard.transfer import export_file
 
 #: The limits of the log, a thousandth of what they are: modules, name, value.
@@ -22,7 +22,7 @@ SMALL = (
     ((reader, write_batch), "PIECE", 1 << 10),
     ((reader,), "WINDOW", 256),
     ((reader,), "_NEAR", 512),
-    ((inspection,), "_PIECE", 1 << 10),
+    ((segment_scan,), "_PIECE", 1 << 10),
     ((format,), "MAX_LINE", 24_000),
     ((codec,), "MAX_BYTES", 16_000),
     ((codec,), "MAX_BATCH", 64_000),

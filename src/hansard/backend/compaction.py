@@ -19,7 +19,7 @@ from hansard.backend.records import event_of
 from hansard.errors import Damaged, DiskFailed
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, MESSAGE_REDACTED
-from hansard.log import disk, format, inspection, names
+from hansard.log import disk, format, names, segment_scan
 from hansard.log.chain import Chain, Part
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Mark
@@ -87,7 +87,7 @@ class Source:
         """Yield the same, each with the members that this version does not know."""
         segment = self.part.reader.segment
         for piece in self.pieces():
-            for _, raw in inspection.committed(segment, piece.start, piece.data, piece.end):
+            for _, raw in segment_scan.committed(segment, piece.start, piece.data, piece.end):
                 yield format.decode_line(raw), format.unknown_members(raw)
 
 

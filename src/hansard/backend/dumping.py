@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from hansard.backend.contract import Record
 from hansard.errors import Damaged, UnknownFormat
-from hansard.log import disk, inspection, names
+from hansard.log import disk, names, segment_scan
 from hansard.log.sealed import Sealed
 from hansard.log.segment import Raw, Segment
 
@@ -47,12 +47,12 @@ def _segment(file: disk.OwnedFd, name: str, path: str) -> Iterator[Record]:
             yield Record(name, 0, disk.size(file.descriptor), b"", str(error))
             return
         raw = Raw(disk.duplicate(file.descriptor), path)
-        yield from _walked(name, inspection.walk(raw), raw, raw.size())
+        yield from _walked(name, segment_scan.scan(raw), raw, raw.size())
         return
     try:
         head = segment.read(0, segment.start.offset)
         yield Record(name, 0, len(head), head, "")
-        walked = inspection.walk(segment)
+        walked = segment_scan.scan(segment)
         yield from _walked(name, walked, segment, segment.size(), segment.start.offset)
     except Damaged as error:
         yield Record(name, error.offset, 0, b"", error.reason)
@@ -60,13 +60,13 @@ def _segment(file: disk.OwnedFd, name: str, path: str) -> Iterator[Record]:
 
 def _walked(
     name: str,
-    lines: Iterator[inspection.Seen],
+    lines: Iterator[segment_scan.ScannedLine],
     source: Segment,
     size: int,
     end: int = 0,
 ) -> Iterator[Record]:
     for seen in lines:
-        reason = "" if seen.finding is None else seen.finding.reason
+        reason = seen.reason
         if seen.line is None and not reason:
             reason = "unfinished, and ended by the next append"
         yield Record(name, seen.offset, seen.length, seen.raw, reason)

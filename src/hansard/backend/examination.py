@@ -22,7 +22,7 @@ from hansard.backend.condition import (
     UnexpectedFiles,
 )
 from hansard.errors import Damaged, DiskFailed, UnknownFormat, UnsafePath
-from hansard.log import disk, format, inspection, names
+from hansard.log import disk, format, names, segment_scan
 from hansard.log.reader import Reader
 from hansard.log.segment import open_segment
 from hansard.log.store_directory import StoreDirectory
@@ -210,7 +210,7 @@ class _Examiner:
                 return
             reader = Reader(segment)
             pieces = reader.forwards(segment.start, reader.tail().mark)
-            found = [one.length for piece in pieces for one in inspection.discarded(piece.data)]
+            found = [one.length for piece in pieces for one in segment_scan.discarded(piece.data)]
             if found:
                 size, count = sum(found), len(found)
                 self.leftovers.append(Leftover("discarded", path, size, age, count=count))

@@ -31,7 +31,7 @@ from hansard.errors import Damaged, InvalidEvent, LockTimeout, SessionDeleted, S
 from hansard.event import codec
 from hansard.event.envelope import Event
 from hansard.event.kinds import SESSION_FORKED, is_said
-from hansard.log import disk, format, inspection, names
+from hansard.log import disk, format, names, segment_scan
 from hansard.log.chain import Chain, Part, check_chain
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
@@ -473,10 +473,10 @@ class LocalLog(Log):
                         yield event_of(line)
         # If not even the header is whole, the lines behind it may be.
         segment = self._handle.raw() if reader is None else reader.segment
-        found = () if segment is None else inspection.salvage(segment)
+        found = () if segment is None else segment_scan.salvage(segment)
         path = self._handle.path
         for item in found:
-            if isinstance(item, inspection.Finding):
+            if isinstance(item, segment_scan.Finding):
                 yield Finding("damage", path, *item)
             else:
                 yield event_of(item)
@@ -507,7 +507,7 @@ class LocalLog(Log):
             self._forget_cached(reader)
             tail = self._handle.look_anew(reader)
             for piece in reader.forwards(reader.segment.start, tail.mark):
-                inspection.committed(reader.segment, piece.start, piece.data, piece.end)
+                segment_scan.committed(reader.segment, piece.start, piece.data, piece.end)
             chain = self._handle.chain(reader)
             if chain is not None:
                 check_chain(chain, reader, stream_of)
@@ -531,7 +531,7 @@ class LocalLog(Log):
         for part in (*sealed, Part(reader, tail.mark)):
             path = part.reader.segment.path
             for piece in part.reader.forwards(part.start, part.end):
-                for fragment in inspection.discarded(piece.data):
+                for fragment in segment_scan.discarded(piece.data):
                     reason = (
                         f"{fragment.reason}, as a crash leaves one; none of it was acknowledged"
                     )
@@ -603,7 +603,7 @@ class LocalLog(Log):
         reader = self._handle.reader
         # If not even the header is whole, the lines behind it may be.
         segment = self._handle.raw() if reader is None else reader.segment
-        findings = iter(()) if segment is None else inspection.all_findings(segment)
+        findings = iter(()) if segment is None else segment_scan.all_findings(segment)
         listed = islice(findings, MAX_FINDINGS)
         found = [Finding("damage", error.path, *finding) for finding in listed]
         return found or [Finding("damage", error.path, error.offset, 0, error.reason)]

@@ -14,7 +14,7 @@ from hansard.backend.contract import Chunk, Streamed
 from hansard.event import kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
-from hansard.log import format, inspection
+from hansard.log import format, segment_scan
 from hansard.log.format import Line
 from hansard.log.reader import Piece
 
@@ -115,7 +115,7 @@ class LocalChunk(Chunk):
     def _refuse(self) -> NoReturn:
         # A checksum that fits does not make a record of it: its data would not be what a reader expects.
         segment, start, end, data = self._piece
-        inspection.committed(segment, start, data, end)
+        segment_scan.committed(segment, start, data, end)
         raise segment.damaged(start.offset, "a record whose data are no JSON object")
 
     def messages(self) -> list[tuple[int, dict[str, Any]]]:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from hansard.errors import Damaged
-from hansard.log import disk, format, inspection, names
+from hansard.log import disk, format, names, segment_scan
 from hansard.log.comparison import StreamOf, compare
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Piece, Reader
@@ -361,7 +361,7 @@ def check_chain(chain: Chain, active: Reader, stream_of: StreamOf) -> None:
             compare(part.reader.segment, stream_of)
         else:
             for piece in part.reader.forwards(part.start, part.end):
-                inspection.committed(part.reader.segment, piece.start, piece.data, piece.end)
+                segment_scan.committed(part.reader.segment, piece.start, piece.data, piece.end)
         seq = part.end.seq
     if seq < active.segment.start.seq:
         raise active.segment.damaged(0, f"the segment before ends at event {seq}")

@@ -1,6 +1,6 @@
 """Compare the index of a sealed segment with its lines: everything in it is said by them, too.
 
-Above: `chain`, `backend.damage`.  Below: `sealed`, `reader`, `inspection`.
+Above: `chain`, `backend.damage`.  Below: `sealed`, `reader`, `segment_scan`.
 The index has a checksum, which tells that it is as it was written. Whoever wrote it may have been wrong, or
 its disk: a key that it does not name is an append that is made twice, and a control record that it leaves out
 a title that is lost. So `verify` adds up the lines once more (F-97).
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import NamedTuple
 
-from hansard.log import format, inspection
+from hansard.log import format, segment_scan
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Piece, Reader
 from hansard.log.sealed import PAGE, Sealed
@@ -81,7 +81,7 @@ def _add_up(sealed: Sealed, stream_of: StreamOf) -> _Sum:
     for piece in Reader(sealed).forwards(sealed.start, sealed.end):
         lengths = (len(raw) + 1 for raw in piece.data.split(b"\n"))
         offsets = [*accumulate(lengths, initial=piece.start.offset)]
-        for place, raw in inspection.committed(sealed, piece.start, piece.data, piece.end):
+        for place, raw in segment_scan.committed(sealed, piece.start, piece.data, piece.end):
             line = format.decode_line(raw)
             offset = offsets[place]
             while frames and frames[-1].offset <= offset:

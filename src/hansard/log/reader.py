@@ -3,7 +3,7 @@
 Above: `writer`, `backend.local`.  Below: `borders`, `segment`, `format`.
 Takes no lock and writes nothing (F-41). Everything starts and ends at a *mark*, a place between two
 appends, and what lies between two marks is checked with one CRC before a line of it is
-decoded (F-43). The slow, line-by-line walk that finds the damaged byte is in `inspection`.
+decoded (F-43). The slow, line-by-line walk that finds the damaged byte is in `segment_scan`.
 """
 
 from bisect import bisect_right
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from hansard.errors import Damaged
-from hansard.log import disk, format, inspection
+from hansard.log import disk, format, segment_scan
 from hansard.log.borders import first_mark, last_line
 from hansard.log.format import Line, Mark
 from hansard.log.segment import Segment
@@ -154,20 +154,20 @@ class Reader:
         cut, line = last_line(data)
         size = start.offset + len(data)
         if line is None:
-            inspection.raise_if_damaged(segment, start, data)
+            segment_scan.raise_if_damaged(segment, start, data)
             if known is not None:
                 return msgspec.structs.replace(known, size=size)
             return Tail(start, 0, (), size, "")
         whole = data[:cut]
         crc = format.checked_crc(whole, start.crc)
         if crc is None:
-            raise inspection.first_damage(segment, start, whole)
+            raise segment_scan.first_damage(segment, start, whole)
         mark = Mark(start.offset + cut, line.seq, crc)
         if line.seq != start.seq + whole.count(b"\n"):
             # Notes, or an append that a crash left unfinished; or seqs that do not follow (F-32).
-            inspection.committed(segment, start, whole, mark)
+            segment_scan.committed(segment, start, whole, mark)
         # Whole lines behind the last complete append are of an unfinished one, or damage.
-        inspection.raise_if_damaged(segment, mark, data[cut:])
+        segment_scan.raise_if_damaged(segment, mark, data[cut:])
         begin = start.offset + data.rfind(b"\n", 0, cut - 1) + 1
         time = line.time
         shut: tuple[str, ...] = ()
@@ -203,7 +203,7 @@ class Reader:
                 if start.offset + length == end.offset:
                     crc = format.checked_crc(data, start.crc)
                     if crc is None or crc != end.crc:
-                        raise inspection.first_damage(segment, start, data)
+                        raise segment_scan.first_damage(segment, start, data)
                     yield Piece(segment, start, end, data)
                     return
                 cut, line = last_line(data)
@@ -213,12 +213,12 @@ class Reader:
                     raise segment.damaged(start.offset, "longer than a record can be")
                 # Nearly always a long batch, and one checksum says that nothing is wrong with it.
                 if format.checked_crc(data[: data.rfind(b"\n") + 1], start.crc) is None:
-                    inspection.raise_if_damaged(segment, start, data)
+                    segment_scan.raise_if_damaged(segment, start, data)
                 length *= 2
             data = data[:cut]
             crc = format.checked_crc(data, start.crc)
             if crc is None:
-                raise inspection.first_damage(segment, start, data)
+                raise segment_scan.first_damage(segment, start, data)
             mark = Mark(start.offset + cut, line.seq, crc)
             yield Piece(segment, start, mark, data)
             self._remember(mark)
@@ -241,7 +241,7 @@ class Reader:
             data = data[start.offset - begin :]
             crc = format.checked_crc(data, start.crc)
             if crc is None or crc != end.crc:
-                raise inspection.first_damage(self.segment, start, data)
+                raise segment_scan.first_damage(self.segment, start, data)
             yield Piece(self.segment, start, end, data)
             end = start
             length = min(length * 4, PIECE)
@@ -345,7 +345,7 @@ class Reader:
         raw = data[format.TRAILER : end]
         if crc is None or format.checked_crc(raw, crc) is None:
             raise self.segment.damaged(offset, "checksum mismatch")
-        return inspection.decode(self.segment, offset, raw)
+        return segment_scan.decode(self.segment, offset, raw)
 
 
 def _settle(piece: Piece, decode_lines: Callable[[bytes], list[Any]]) -> list[Any]:
@@ -358,7 +358,7 @@ def _settle(piece: Piece, decode_lines: Callable[[bytes], list[Any]]) -> list[An
             return lines
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         lines = None
-    kept = inspection.committed(piece.segment, piece.start, piece.data, piece.end)
+    kept = segment_scan.committed(piece.segment, piece.start, piece.data, piece.end)
     if lines is not None and len(lines) == piece.data.count(b"\n"):
         return [lines[index] for index, _ in kept]
     wanted = b"".join(raw for _, raw in kept)

@@ -24,7 +24,7 @@ MEANING = (
     Mutant(
         "a last line that is damaged passes for a torn tail",
         "log/reader.py",
-        "        if crc is None:\n            raise inspection.first_damage(segment, start, whole)\n"
+        "        if crc is None:\n            raise segment_scan.first_damage(segment, start, whole)\n"
         "        mark = Mark(start.offset + cut, line.seq, crc)\n",
         "        if crc is None:\n            return Tail(start, 0, (), size, '')\n"
         "        mark = Mark(start.offset + cut, line.seq, crc)\n",
@@ -37,7 +37,7 @@ MEANING = (
         "        if line.seq < 0:\n",
         ("tests/faults/test_writers_at_once.py",
          "tests/faults/test_torn_tails.py::test_a_torn_first_record_leaves_an_empty_session",
-         "tests/unit/log/test_reader.py", "tests/unit/log/test_inspection.py"),
+         "tests/unit/log/test_reader.py", "tests/unit/log/test_segment_scan.py"),
     ),
     Mutant(
         "the key of an append is ignored",

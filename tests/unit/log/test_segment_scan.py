@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.log import format, inspection
+from hansard.log import format, segment_scan
 from hansard.log.format import Mark
 from tests.format.handwritten_log import HandwrittenLog
 
 ID = "s"
 
 
-def findings(log: HandwrittenLog) -> list[inspection.Finding]:
+def findings(log: HandwrittenLog) -> list[segment_scan.Finding]:
     """Return all damage behind a log's header."""
     start = len(HandwrittenLog().data)
     mark = Mark(start, 0, format.crc32(log.data[:start]))
-    return list(inspection.findings(mark, log.data[start:]))
+    return list(segment_scan.findings(mark, log.data[start:]))
 
 
 def begun() -> HandwrittenLog:
@@ -165,8 +165,10 @@ def test_only_whole_appends_are_committed() -> None:
     whole = Mark(start, 0, format.crc32(log.data[:start]))
     kept = [
         item.raw
-        for item in inspection._settled(whole, inspection._split(log.data[start:]), final=True)
-        if isinstance(item, inspection.Seen)
+        for item in segment_scan._settled(
+            whole, segment_scan._walk(whole, segment_scan._split(log.data[start:])), final=True
+        )
+        if isinstance(item, segment_scan.ScannedLine) and item.record is not None
     ]
     assert [b'"n":1}' in kept[0], b'"n":"a"' in kept[1], b'"n":"b"' in kept[2]] == [True] * 3
     assert len(kept) == 3

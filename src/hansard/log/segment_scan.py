@@ -1,0 +1,508 @@
+"""Scan a segment line by line: where it is damaged, and which of its records can be trusted.
+
+`segment_reader` checks many lines with one CRC and stops at damage. This module reads each line by itself.
+It knows the complete grammar (docs/format.md, F-27 to F-34) and which records of a damaged segment are
+still valid (F-111). `verify`, `dump`, salvage and `repair` all use it. Nothing here writes.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import msgspec
+
+from hansard.errors import Damaged
+from hansard.log import disk, format
+from hansard.log.format import Line, Mark
+from hansard.log.segment import Segment
+
+#: Bytes of a segment that are read at once.
+_PIECE: Final = 1 << 20
+
+#: Maximum running checksums that are tried after damaged lines.
+_MOST_KNOWN: Final = 8
+
+#: Maximum distance, in lines, of a line that was moved from the line that it follows.
+_NEAR: Final = 8
+
+#: Minimum length of a record: limits how many events damaged bytes can have held.
+_SHORTEST: Final = 64
+
+#: Lines that were cut out leave no bytes: maximum number that is believed to be missing.
+_GONE: Final = 1000
+
+_NO_OBJECT: Final = "not a record: its data are no JSON object"
+_MISMATCH: Final = "checksum mismatch"
+_MOVED: Final = "it is out of place"
+_NO_PREDECESSOR: Final = "its checksum cannot be checked: the line before it is lost"
+_DOES_NOT_FIT: Final = "it cannot be checked, and does not fit here"
+CHECKSUM_ALONE: Final = "only its checksum is damaged"
+
+#: How the note begins that names a discarded fragment (F-29).
+_RECOVERED: Final = b'{"log":"recovered",'
+
+_SEQ: Final = re.compile(rb'"seq":([0-9]{1,18}),"time"')
+_HEADER_SEQ: Final = re.compile(rb'^\{"log":"header","seq":([0-9]{1,18}),')
+_TIME: Final = re.compile(rb'"time":"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z)"')
+_CREATED: Final = re.compile(rb'"created":"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z)"')
+
+
+class Finding(NamedTuple):
+    """Damage: its offset, its length in bytes, and what is wrong with them."""
+
+    offset: int
+    length: int
+    reason: str
+
+
+class ScannedLine(NamedTuple):
+    """One complete line.
+
+    A line and a reason: the line is damaged, or out of place, and what it says can be trusted nevertheless.
+    """
+
+    place: int
+    offset: int
+    length: int
+    raw: bytes
+    #: None for a discarded fragment, and for a line that cannot be trusted.
+    line: Line | None
+    #: What is wrong with it; empty if nothing is.
+    reason: str = ""
+    #: False if its checksum depends on a line that is lost.
+    checked: bool = True
+
+    @property
+    def finding(self) -> Finding:
+        """What is wrong with the line, and where."""
+        return Finding(self.offset, self.length, self.reason)
+
+    @property
+    def record(self) -> Line | None:
+        """The line, if it is a record and not a note."""
+        return None if self.line is None or self.line.log is not None else self.line
+
+
+def decode(segment: Segment, offset: int, raw: bytes) -> Line:
+    """Decode one line, or raise `Damaged` for it."""
+    line, reason = _parse(raw)
+    if line is None:
+        raise segment.damaged(offset, reason)
+    return line
+
+
+def _parse(raw: bytes) -> tuple[Line | None, str]:
+    """Return the parsed line, or None and why it is not one."""
+    try:
+        line = format.decode_line(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return None, f"not a record: {error}"
+    return (line, "") if format.has_object(line) else (None, _NO_OBJECT)
+
+
+# -- lines --------------------------------------------------------------------------------------
+
+
+def _split(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield each complete line of some bytes, and its length."""
+    begin = 0
+    while end := data.find(b"\n", begin) + 1:
+        yield data[begin:end], end - begin
+        begin = end
+
+
+def _stream(segment: Segment) -> Iterator[tuple[bytes, int]]:
+    """Yield each complete line of a segment, and its length, with no more than one in memory.
+
+    Of a line that is longer than a line can be, only the end is kept: there its checksum would be.
+    """
+    offset = segment.start.offset
+    rest = bytearray()
+    dropped = 0
+    while data := segment.read_some(offset, _PIECE):
+        offset += len(data)
+        *lines, last = data.split(b"\n")
+        for line in lines:
+            rest += line + b"\n"
+            yield bytes(rest), dropped + len(rest)
+            rest, dropped = bytearray(), 0
+        rest += last
+        if dropped or len(rest) > format.MAX_LINE:
+            dropped += max(0, len(rest) - format.TRAILER)
+            del rest[: -format.TRAILER]
+            # A hole is zeros, in which no line ends: a sparse file of a tebibyte is read in no time.
+            if hole := disk.next_data(segment.descriptor, offset) - offset:
+                offset, dropped, rest = offset + hole, dropped + hole, bytearray(len(rest))
+    if dropped:
+        yield bytes(rest), dropped + len(rest)
+
+
+class _Walk:
+    """Judges the lines after a mark, one by one, each by its own bytes and its neighbors'.
+
+    One damaged line spoils no other (F-21): the line after it is checked from every running checksum that
+    may be right there, whether the damage is in a line's body, in its checksum, or an extra line.
+    """
+
+    __slots__ = (
+        "_known",
+        "_known_at",
+        "_last",
+        "_meant",
+        "_offset",
+        "_proven_only",
+        "_recent",
+        "_spoilt",
+        "_sure",
+    )
+
+    def __init__(self, start: Mark, known_at: Mapping[int, int], *, proven_only: bool) -> None:
+        self._offset = start.offset
+        self._known: tuple[int, ...] = (start.crc,)
+        self._known_at = known_at
+        self._proven_only = proven_only
+        #: False after a line without a checksum: the only right value may be lost with it.
+        self._sure = True
+        #: What the lines before say of the running checksum after them.
+        self._recent: deque[int] = deque(maxlen=_NEAR)
+        #: The running checksums after the last line if only its own checksum is damaged.
+        self._meant: tuple[int, ...] = ()
+        #: The last seq, and the damaged bytes since.
+        self._last = start.seq
+        self._spoilt = 0
+
+    def lines(self, lines: Iterable[tuple[bytes, int]]) -> Iterator[ScannedLine]:
+        """Yield the lines, each with what is wrong with it."""
+        suspect: ScannedLine | None = None
+        for place, (raw, length) in enumerate(lines):
+            meant = self._meant
+            found = self._judge(place, raw, length)
+            if suspect is not None:
+                yield self._count(self._decide(suspect, found, meant))
+                suspect = None
+            if found.line is not None and found.reason == _MISMATCH:
+                # What it is, the line after it tells.
+                suspect = found
+            else:
+                yield self._count(found)
+        if suspect is not None:
+            yield self._count(suspect._replace(line=None))
+
+    def _judge(self, place: int, raw: bytes, length: int) -> ScannedLine:
+        offset = self._offset
+        self._offset += length
+        if offset in self._known_at:
+            self._known, self._sure = (self._known_at[offset], *self._known), True
+        known, sure = self._known, self._sure
+        stored = format.stored_crc(raw)
+        cut = length > len(raw)
+        if stored is None and raw.endswith(format.TORN) and not cut:
+            # A discarded fragment: only the `recovered` note after it can tell whether it may be here.
+            self._known = tuple(format.crc32(raw, crc) for crc in known)
+            return ScannedLine(place, offset, length, raw, None)
+        right = any(format.checked_crc(raw, crc) is not None for crc in known)
+        checked = True
+        line: Line | None = None
+        if cut:
+            reason = "longer than a record can be"
+        elif stored is None:
+            reason = "no checksum"
+        else:
+            line, reason = _parse(raw)
+            if line is None and sure and not right:
+                reason = _MISMATCH
+            elif line is not None and not right:
+                if any(format.checked_crc(raw, crc) is not None for crc in self._recent):
+                    reason = _MOVED
+                elif sure:
+                    reason = _MISMATCH
+                else:
+                    checked = False
+            self._recent.append(stored)
+        self._advance(raw, stored, known, trusted=right and not reason)
+        return ScannedLine(place, offset, length, raw, line, reason, checked)
+
+    def _advance(
+        self, raw: bytes, stored: int | None, known: tuple[int, ...], *, trusted: bool
+    ) -> None:
+        """Set the running checksums that may be right after a line."""
+        self._sure = stored is not None
+        if trusted and stored is not None:
+            self._known, self._meant = (stored,), ()
+            return
+        # The damage may be in the checksum alone, or the line may be one too many.
+        self._meant = tuple(format.crc_after(raw, crc) for crc in known)
+        said = () if stored is None else (stored,)
+        self._known = (*said, *self._meant, *known)[:_MOST_KNOWN]
+
+    def _decide(
+        self, suspect: ScannedLine, after: ScannedLine, meant: tuple[int, ...]
+    ) -> ScannedLine:
+        """Decide by the line after it on a line whose checksum does not follow from those before."""
+        line = suspect.line
+        assert line is not None  # or its reason would be another one
+        following = after.line
+        follows = (
+            following is not None
+            and not after.reason
+            and after.checked
+            and following.seq == line.seq + (following.log is None)
+        )
+        gap = line.seq - self._last - 1
+        if follows and any(format.checked_crc(after.raw, crc) is not None for crc in meant):
+            # The next checksum, which covers this line, is right.
+            return suspect._replace(reason=CHECKSUM_ALONE)
+        if follows and line.log is None and (suspect.offset > 0) <= gap <= _GONE:
+            # The line after it follows from it, in checksum and seq: the line before it is missing.
+            return suspect._replace(reason=_NO_PREDECESSOR, checked=False)
+        stored = format.stored_crc(after.raw)
+        if stored is not None and format.checked_crc(suspect.raw, stored) is not None:
+            return suspect._replace(reason=_MOVED)
+        return suspect._replace(line=None)
+
+    def _count(self, found: ScannedLine) -> ScannedLine:
+        """Accept or reject a line that could not be checked, and keep count of seqs."""
+        line = found.line
+        if line is not None and not found.checked:
+            near = 0 < line.seq - self._last <= 1 + _GONE + self._spoilt // _SHORTEST
+            fits = line.log is not None or (near and _as_written(found.raw, line))
+            if self._proven_only or not fits:
+                found = found._replace(line=None, reason=found.reason or _DOES_NOT_FIT)
+        record = found.record
+        if record is not None:
+            self._last, self._spoilt = max(self._last, record.seq), 0
+        elif found.line is None and found.reason:
+            self._spoilt += found.length
+        return found
+
+
+def _as_written(raw: bytes, line: Line) -> bool:
+    """Return whether a line is, except for its checksum, what a writer makes of what it says."""
+    try:
+        # Raw data are passed on unparsed: whether they are JSON was not checked yet.
+        msgspec.json.decode(line.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    if not _TIME.fullmatch(b'"time":"%b"' % line.time.encode()):
+        return False
+    again, _ = format.record(
+        line.seq,
+        line.time.encode(),
+        line.kind.encode(),
+        bytes(line.data),
+        0,
+        key=line.key,
+        more=line.more,
+        control=line.control,
+        ctl=line.ctl,
+        unknown=format.unknown_members(raw),
+    )
+    return again[: -format.TRAILER] == raw[: -format.TRAILER]
+
+
+def _walk(start: Mark, lines: Iterable[tuple[bytes, int]]) -> Iterator[ScannedLine]:
+    return _Walk(start, MappingProxyType({}), proven_only=False).lines(lines)
+
+
+def scan(segment: Segment) -> Iterator[ScannedLine]:
+    """Yield each complete line after the header of a segment, with what is wrong with the line itself."""
+    return _walk(segment.start, _stream(segment))
+
+
+# -- appends ------------------------------------------------------------------------------------
+
+
+def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
+    start: Mark, lines: Iterable[ScannedLine], *, final: bool, end: Mark | None = None
+) -> Iterator[ScannedLine | Finding]:
+    """Yield notes, records of finished appends, and damage, in the order of their lines."""
+    seq = start.seq
+    edge = start.offset
+    pending: list[ScannedLine] = []
+    abandoned: ScannedLine | None = None
+    unsure = False
+    for seen in lines:
+        line = seen.line
+        if seen.reason:
+            # Of a damaged batch, what is valid. A note tells that what is before it was never finished.
+            if line is None or line.log is None:
+                yield from pending
+            yield seen
+            # What was there is unknown: neither the next seq nor the batch can be checked.
+            pending, abandoned, unsure = [], None, True
+            continue
+        if line is None:
+            abandoned = abandoned or seen
+            continue
+        if line.log is not None:
+            reason = "" if unsure else _misplaced(line, seq, seen.offset, edge, pending, abandoned)
+            if reason:
+                yield Finding(seen.offset, seen.length, reason)
+            yield seen
+            pending, abandoned, seq, unsure = [], None, line.seq, False
+            edge = seen.offset + seen.length
+            continue
+        if abandoned is not None:
+            yield Finding(abandoned.offset, abandoned.length, "an unfinished line inside the log")
+            pending, abandoned = [], None
+        wrong = _out_of_turn(line, seq, pending)
+        if wrong and not unsure:
+            yield Finding(seen.offset, seen.length, wrong)
+            pending = []
+        pending.append(seen)
+        if line.more == 0:
+            yield from pending
+            pending, seq, unsure = [], line.seq, False
+            edge = seen.offset + seen.length
+    if pending and end is not None and _seq(pending[-1]) == end.seq:
+        # The lines were cut inside a batch that is known to have been finished after the cut.
+        yield from pending
+    elif not final and (pending or abandoned):
+        last = pending[0] if pending else abandoned
+        assert last is not None  # one of the two is there
+        yield Finding(last.offset, last.length, "an append that was never finished")
+
+
+def _seq(seen: ScannedLine) -> int:
+    return -1 if seen.line is None else seen.line.seq
+
+
+def _misplaced(
+    line: Line,
+    seq: int,
+    offset: int,
+    edge: int,
+    pending: list[ScannedLine],
+    abandoned: ScannedLine | None,
+) -> str:
+    """Return what is wrong with a note at this place, if anything."""
+    if line.seq != seq:
+        return f"the note says seq {line.seq}, but {seq} stands before it"
+    if line.log == "recovered":
+        try:
+            data = format.decode_recovered(line.data)
+        except msgspec.MsgspecError as error:
+            return f"not a note: {error}"
+        if (data.offset, data.bytes) != (edge, offset - edge):
+            return f"it names {data.bytes} unfinished bytes at {data.offset}, which is not so"
+    elif pending or abandoned is not None:
+        return "an unfinished append before a note"
+    return ""
+
+
+def _out_of_turn(line: Line, seq: int, pending: list[ScannedLine]) -> str:
+    """Return what is wrong with a record at this place, if anything."""
+    expected = seq + len(pending) + 1
+    if line.seq != expected:
+        return f"seq {line.seq} where {expected} should be"
+    if pending:
+        before = pending[-1].line
+        if before is not None and line.more != before.more - 1:
+            return "an append that was never finished stands before it"
+    return ""
+
+
+# -- damage -------------------------------------------------------------------------------------
+
+
+def _findings(items: Iterable[ScannedLine | Finding]) -> Iterator[Finding]:
+    for item in items:
+        if isinstance(item, Finding):
+            yield item
+        elif item.reason:
+            yield item.finding
+
+
+def findings(start: Mark, data: bytes, *, final: bool = True) -> Iterator[Finding]:
+    """Yield all damage in the lines after a mark.
+
+    With `final`, what is left open at the end (an unfinished batch, a discarded fragment) is a torn tail and
+    not damage (F-28). Otherwise the bytes are known to end between two appends, and it is.
+    """
+    return _findings(_settled(start, _walk(start, _split(data)), final=final))
+
+
+def all_findings(segment: Segment) -> Iterator[Finding]:
+    """Yield all damage of a segment, reading it in pieces."""
+    return _findings(_settled(segment.start, scan(segment), final=True))
+
+
+def committed(segment: Segment, start: Mark, data: bytes, end: Mark) -> list[tuple[int, bytes]]:
+    """Return place and bytes of each line that is a record of a finished append; raise on damage."""
+    kept = []
+    for item in _settled(start, _walk(start, _split(data)), final=False, end=end):
+        if isinstance(item, Finding) or item.reason:
+            raise segment.damaged(item.offset, item.reason)
+        if item.record is not None:
+            kept.append((item.place, item.raw))
+    return kept
+
+
+def first_damage(segment: Segment, start: Mark, data: bytes) -> Damaged:
+    """Return the error for lines whose checksum is known not to match."""
+    for finding in findings(start, data, final=False):
+        return segment.damaged(finding.offset, finding.reason)
+    # Each line is right by itself, so what lies after them, and was right before, is not.
+    return segment.damaged(start.offset, _MISMATCH)
+
+
+def raise_if_damaged(segment: Segment, start: Mark, data: bytes) -> None:
+    """Raise for damage in what should be a torn tail; its unfinished last line is not damage."""
+    if b"\n" not in data:
+        return
+    for finding in findings(start, data):
+        raise segment.damaged(finding.offset, finding.reason)
+
+
+def discarded(data: bytes) -> Iterator[Finding]:
+    """Yield the fragments that were discarded, by the notes in lines that have been checked (F-29)."""
+    begin = data.find(_RECOVERED)
+    while begin >= 0:
+        end = data.find(b"\n", begin) + 1
+        raw = data[begin:end]
+        # Not inside another line; and not a note that a crash left unfinished.
+        if data[max(0, begin - 1) : begin] in {b"", b"\n"} and format.stored_crc(raw) is not None:
+            note = format.decode_recovered(format.decode_line(raw).data)
+            yield Finding(note.offset, note.bytes, "a discarded fragment of an unfinished append")
+        begin = data.find(_RECOVERED, end)
+
+
+# -- what is left -------------------------------------------------------------------------------
+
+
+def salvage(segment: Segment) -> Iterator[Line | Finding]:
+    """Yield the valid records of a segment, and its damage, in the order of the file."""
+    for item in _salvaged(_settled(segment.start, scan(segment), final=True)):
+        if isinstance(item, Finding):
+            yield item
+            continue
+        if item.reason:
+            yield item.finding
+        if item.record is not None:
+            yield item.record
+
+
+def _salvaged(items: Iterable[ScannedLine | Finding]) -> Iterator[ScannedLine | Finding]:
+    """Yield the same without records whose seqs were given out again.
+
+    In front of damage may be records of an append that a crash left unfinished, where only the note that
+    said so is damaged: then their seqs were given out again (F-30).
+    """
+    held: list[ScannedLine | Finding] = []
+    for item in items:
+        line = None if isinstance(item, Finding) else item.record
+        if line is not None:
+            held = [old for old in held if not _is_superseded(old, line)]
+        held.append(item)
+        if line is not None and line.more == 0:
+            yield from held
+            held = []
+    yield from held
+
+
+def _is_superseded(old: ScannedLine | Finding, line: Line) -> bool:
+    if isinstance(old, Finding) or old.record is None or old.reason == _MOVED:
+        return False
+    return old.record.seq >= line.seq
