@@ -16,7 +16,7 @@ from claude_agent_sdk._internal.transcript_mirror_batcher import TranscriptMirro
 from claude_agent_sdk.testing import run_session_store_conformance
 
 import hansard
-from hansard.adapters import common, projection
+from hansard.adapters import claude_agent, common
 from hansard.adapters.claude_agent import HansardSessionStore
 from tests.adapters.processes import children, race
 from tests.crashlab import faults
@@ -141,7 +141,7 @@ def test_it_answers_as_the_sdks_own_store(store: hansard.Store, rng: random.Rand
     kinds = {
         event.kind for info in store.sessions().items for event in store.session(info.id).events()
     }
-    assert {"message.added", "x.claude.entry", "x.claude.summary"} <= kinds
+    assert {"message.added", "x.claude.entry"} <= kinds
 
 
 def _below(session_id: str, where: str) -> bool:
@@ -572,27 +572,32 @@ def test_hansards_own_revert_fork_and_redaction(store: hansard.Store, tmp_path: 
             assert one["data"]["first_prompt"] == "2"
 
     asyncio.run(run())
-    assert any(event.kind == "x.claude.summary" for event in behind.events())
 
 
-def test_a_listing_reads_the_end_of_a_transcript_only(store: hansard.Store) -> None:
-    """N-76: what a summary costs to read does not grow with the transcript."""
+def test_a_listing_reads_what_is_new_only(
+    store: hansard.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-76: in a process, the second listing reads only what has come since the first."""
     ours = HansardSessionStore(store)
+    folded = []
 
-    async def run() -> None:
-        for _ in range(100):
-            await ours.append(KEY, chain("a", "b", "c"))
+    def fold(*given: Any) -> Any:
+        folded.append(given)
+        return sdk.fold_session_summary(*given)
 
-    asyncio.run(run())
-    behind = store.session(BEHIND)
-    assert behind.seq > 300
-    for events, complete in projection.looking_back(behind):
-        assert not complete
-        if any(event.kind == "x.claude.summary" for event in events):
-            assert len(events) <= 4 * 16
-            break
-    (summary,) = asyncio.run(ours.list_session_summaries(PROJECT))
-    assert summary["data"]["first_prompt"] == "a"
+    monkeypatch.setattr(claude_agent, "fold_session_summary", fold)
+
+    def listed() -> int:
+        folded.clear()
+        (summary,) = asyncio.run(ours.list_session_summaries(PROJECT))
+        assert summary["data"]["first_prompt"] == "a"
+        return len(folded)
+
+    asyncio.run(ours.append(KEY, chain("a", *"b" * 99)))
+    assert listed() == 100
+    assert listed() == 0
+    asyncio.run(ours.append(KEY, chain("c")))
+    assert listed() == 1
 
 
 def test_a_damaged_transcript_is_not_passed_over(tmp_path: Path) -> None:

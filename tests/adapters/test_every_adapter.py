@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tools.crash.rows import erasure
+
 #: What is imported from where, what of it is not installed, and what the error names.
 MISSING = {
     "adk.HansardSessionService": ("google.adk", "google-adk", "google-adk"),
@@ -47,3 +49,12 @@ def test_what_needs_no_framework_is_imported_without(gone: str, module: str) -> 
     """Reading the items of a framework needs none of it, and the capability does without the harness."""
     code = f"import sys; sys.modules[{gone!r}] = None; import hansard.adapters.{module}"
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+
+
+@pytest.mark.parametrize("adapter", erasure.ADAPTERS)
+def test_nothing_is_left_of_what_was_forgotten(adapter: str) -> None:
+    """N-45, N-66: after redact or scrub, and compaction, no byte of a text is left, in a fork neither."""
+    ways = ["scrub"] if adapter == "LangGraph" else ["redact", "scrub"]
+    for way in ways:
+        outcome = erasure.Case("files", way, adapter, "inherited by a fork", 1).run()
+        assert (outcome.ok, outcome.detail, outcome.skipped) == (True, "", "")

@@ -1,4 +1,4 @@
-"""What a session adds up to, kept or noted: the same as if everything had been read."""
+"""What a session adds up to: the same as if everything had been read each time."""
 
 import random
 from typing import Any
@@ -13,7 +13,9 @@ def _add(value: dict[str, Any], event: hansard.Event) -> None:
         value["texts"] = [*value["texts"], message["content"]]
 
 
-TEXTS = projection.Noted("x.texts", lambda: {"texts": []}, _add)
+def texts(store: hansard.Store, session: hansard.Session) -> projection.Sum:
+    """Return what was said in a session."""
+    return projection.Sum(store, session.id, lambda: {"texts": []}, _add)
 
 
 def _step(session: hansard.Session, rng: random.Random, number: int) -> hansard.Session:
@@ -38,36 +40,34 @@ def _step(session: hansard.Session, rng: random.Random, number: int) -> hansard.
     return session
 
 
-def test_a_sum_is_the_same_with_and_without_notes(rng: random.Random) -> None:
+def test_a_sum_that_is_kept_is_that_of_the_model_view(rng: random.Random) -> None:
     """N-40, N-49: after any reverts, clears, redactions and forks, a sum is that of the model view."""
     with hansard.open("memory:") as store:
         for _ in range(10):
             session = store.session()
             session.add_message({"role": "user", "content": "first"})
+            kept = [texts(store, session)]
             for number in range(rng.randrange(100)):
-                before = session.seq
                 session = _step(session, rng, number)
-                # Sometimes twice, sometimes not at all.
-                for _ in range(rng.randrange(3)):
-                    TEXTS.note(session, before, session.seq)
-                shown = [message["content"] for message in session.messages()]
-                assert TEXTS.of(session) == (session.seq, {"texts": shown})
+                if session.id != kept[-1].handle.id:
+                    kept.append(texts(store, session))
+                for one in kept:
+                    if rng.randrange(3):
+                        shown = [message["content"] for message in one.handle.messages()]
+                        assert one.value() == (one.handle.seq, {"texts": shown})
                 events = projection.shown(session.events())
                 found = [event.message["content"] for event in events if event.message is not None]
-                assert found == shown
+                assert found == [message["content"] for message in session.messages()]
 
 
-def test_a_note_that_was_scrubbed_is_not_believed() -> None:
-    """N-40: a note that no longer says what it said is passed over, and so is one of another shape."""
+def test_what_a_caller_does_with_a_sum_changes_nothing() -> None:
+    """A caller may change the value that it is given."""
     with hansard.open("memory:") as store:
         session = store.session("s")
-        session.add_messages([{"role": "user", "content": f"{number}"} for number in range(40)])
-        TEXTS.note(session, 0, 40)
-        session.append("x.texts", {"upto": "all", "value": {"texts": ["not so"]}})
-        session.append("x.texts", {"redacted": True})
-        assert TEXTS.of(session).value["texts"] == [f"{n}" for n in range(40)]
-        session.scrub("13")
-        assert TEXTS.of(session).value["texts"][12:15] == ["12", "[redacted]", "14"]
+        session.add_message({"role": "user", "content": "a"})
+        known = texts(store, session)
+        known.value()[1]["texts"].clear()
+        assert known.value() == (1, {"texts": ["a"]})
 
 
 class Texts(projection.Projection):
@@ -88,14 +88,14 @@ def test_what_is_kept_is_read_anew_only_if_it_does_not_hold() -> None:
     """N-40: new events are added; after a redaction, or if the id is another session's, all is read anew."""
     with hansard.open("memory:") as store:
         session = store.session("s")
-        known = Texts(session)
+        known = Texts(store, session.id)
         for texts in (["a"], ["a", "b"], ["a", "b", "c"]):
             session.add_message({"role": "user", "content": texts[-1]})
             known.refresh()
-            assert (known.texts, known.begun) == (texts, 1)
+            assert (known.texts, known.begun) == (texts, 2)
         session.redact(session.numbered()[0][0])
         known.refresh()
-        assert (known.texts, known.begun) == (["b", "c"], 2)
+        assert (known.texts, known.begun) == (["b", "c"], 3)
         store.delete("s")
         known.refresh()
         assert (known.texts, known.seq) == ([], 0)
@@ -105,14 +105,52 @@ def test_what_is_kept_is_read_anew_only_if_it_does_not_hold() -> None:
         assert known.texts == ["new"]
 
 
+def test_a_fork_notices_what_its_ancestors_lose() -> None:
+    """A redaction in the parent, or in its parent, made after the fork was read, holds in the fork."""
+    with hansard.open("memory:") as store:
+        first = store.session("t/first")
+        first.add_messages([{"role": "user", "content": text} for text in "ab"])
+        second = first.fork("t/second")
+        second.add_message({"role": "user", "content": "c"})
+        third = second.fork("t/scope/third")
+        known = [Texts(store, third.id), Texts(store.scoped("t/scope/"), third.id)]
+
+        def said(begun: int) -> list[Any]:
+            for one in known:
+                one.refresh()
+            assert known[0].begun == begun
+            assert known[0].texts == known[1].texts
+            return known[0].texts
+
+        assert said(2) == ["a", "b", "c"]
+        second.add_message({"role": "user", "content": "not inherited"})
+        assert said(2) == ["a", "b", "c"]
+        second.redact(4)
+        assert said(3) == ["a", "b"]
+        first.redact(1)
+        assert said(4) == ["b"]
+        assert said(4) == ["b"]
+        # In the trash nothing can be watched: all is read each time.
+        store.delete("t/second")
+        store.delete("t/first")
+        assert said(5) == ["b"]
+        store.restore("t/first").redact(2)
+        store.delete("t/first")
+        assert said(6) == []
+
+
 def test_the_projections_used_last_are_kept() -> None:
     """The 64 that were used last are kept; one that is forgotten is made anew."""
     recent: projection.Recent[object] = projection.Recent()
-    first, second = recent.of("0", object), recent.of("1", object)
+
+    def make(_: str) -> object:
+        return object()
+
+    first, second = recent.of("0", make), recent.of("1", make)
     for number in range(2, 65):
-        recent.of("0", object)
-        recent.of(f"{number}", object)
-    assert recent.of("0", object) is first
-    assert recent.of("1", object) is not second
+        recent.of("0", make)
+        recent.of(f"{number}", make)
+    assert recent.of("0", make) is first
+    assert recent.of("1", make) is not second
     recent.forget("0")
-    assert recent.of("0", object) is not first
+    assert recent.of("0", make) is not first

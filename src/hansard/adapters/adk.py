@@ -39,12 +39,10 @@ except ImportError as error:
     opening.missing("adk", "google-adk", "google-adk", error)
 
 from hansard.adapters import adk_events
-from hansard.adapters.adk_events import COUNTED, Intention, Place, shared_state
+from hansard.adapters.adk_events import COUNTED, Place, SharedStates
 
 #: What a session object remembers of where its conversation stood.
 _MARK: Final = "hansard:"
-
-_SUM: Final = projection.Noted("x.adk.state", adk_events.begin, adk_events.add)
 
 
 class _Names(NamedTuple):
@@ -78,6 +76,8 @@ class HansardSessionService(BaseSessionService):
     def __init__(self, store: opening.StoreLike, *, prefix: str = "adk/") -> None:
         self._store: opening.Settled | opening.ClosedPlace = opening.settled(store)
         self._prefix = prefix
+        self._sums: projection.Recent[projection.Sum] = projection.Recent(projection.SUMS)
+        self._shared = SharedStates()
         #: One append after the other, for all who share a session object: branches of an invocation do.
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -164,7 +164,7 @@ class HansardSessionService(BaseSessionService):
         session = store.session(self.id_of(*names))
         recent = None if config is None else config.num_recent_events
         try:
-            seq, value, events = _read(session, recent)
+            seq, value, events = self._read(store, session, recent)
         except SessionDeleted:
             return None
         if not seq:
@@ -179,8 +179,8 @@ class HansardSessionService(BaseSessionService):
 
     def _made(self, store: hansard.Store, names: _Names, value: dict[str, Any]) -> Session:
         state = dict(value["state"])
-        app = shared_state(store, self.id_of(names.app))
-        user = shared_state(store, self.id_of(names.app, names.user))
+        app = self._shared.of(store, self.id_of(names.app))
+        user = self._shared.of(store, self.id_of(names.app, names.user))
         state.update((State.APP_PREFIX + name, inner) for name, inner in app.items())
         state.update((State.USER_PREFIX + name, inner) for name, inner in user.items())
         return Session(
@@ -206,7 +206,7 @@ class HansardSessionService(BaseSessionService):
                 names = _Names(*map(opening.unescaped, parts))
                 # One that was deleted meanwhile is not there.
                 with suppress(SessionDeleted):
-                    found.append(self._made(store, names, _listed(store, info)))
+                    found.append(self._made(store, names, self._listed(store, info)))
         return sorted(found, key=lambda one: (one.last_update_time, one.user_id, one.id))
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
@@ -217,15 +217,15 @@ class HansardSessionService(BaseSessionService):
     def _delete(self, names: _Names) -> None:
         store = opened(self._store)
         # What it has changed elsewhere is settled first: once it is gone, nobody could tell.
-        shared_state(store, self.id_of(names.app))
-        shared_state(store, self.id_of(names.app, names.user))
+        self._shared.of(store, self.id_of(names.app))
+        self._shared.of(store, self.id_of(names.app, names.user))
         with suppress(SessionNotFound, SessionDeleted):
             store.delete(self.id_of(*names))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return a user's state; its names are without `user:`."""
         session_id = self.id_of(app_name, user_id)
-        return await asyncio.to_thread(lambda: shared_state(opened(self._store), session_id))
+        return await asyncio.to_thread(lambda: self._shared.of(opened(self._store), session_id))
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class HansardSessionService(BaseSessionService):
         store = opened(self._store)
         session = store.session(self.id_of(*names))
         try:
-            after = self._place(session, mark, last)
+            after = self._place(store, session, mark, last)
             if not session.seq:
                 raise SessionNotFoundError(f"Session {names.session} not found.")
             while True:
@@ -287,17 +287,19 @@ class HansardSessionService(BaseSessionService):
                 raise  # it is the app's state, or the user's, that somebody has deleted
             raise SessionNotFoundError(f"Session {names.session} not found.") from None
 
-    def _place(self, session: hansard.Session, mark: str | None, last: str | None) -> int:
+    def _place(
+        self, store: hansard.Store, session: hansard.Session, mark: str | None, last: str | None
+    ) -> int:
         """Return the seq at which the caller saw the conversation."""
         if mark is not None and mark.startswith(_MARK):
             return int(mark.removeprefix(_MARK))
         # An object that no service has made: the last event that it has must be the last there is.
-        found = _SUM.of(session)
-        if found.seq and found.value["last"] != last:
+        seq, value = self._sum(store, session.id)
+        if seq and value["last"] != last:
             raise StaleSessionError(
                 f"Session {session.id!r} has events that the given one has not: get it again."
             )
-        return found.seq
+        return seq
 
     def _append(
         self, store: hansard.Store, names: _Names, change: _Change, *, after: int
@@ -307,7 +309,7 @@ class HansardSessionService(BaseSessionService):
         place = Place(session.id, after, change.key)
         shared = (((names.app,), change.app), (names[:2], change.user))
         intended = [
-            Intention(store, self.id_of(*where), changes, place)
+            self._shared.intend(store, self.id_of(*where), changes, place)
             for where, changes in shared
             if changes
         ]
@@ -323,27 +325,37 @@ class HansardSessionService(BaseSessionService):
         fresh = event.seq == after + 1
         for one in intended:
             one.settle(happened=fresh)
-        if not fresh:
-            return None
-        return (_SUM.note(session, after, event.seq) or event).seq
+        return event.seq if fresh else None
 
+    # -- reading --------------------------------------------------------------------------------
 
-# -- reading ------------------------------------------------------------------------------------
+    def _sum(self, store: hansard.Store, session_id: str) -> tuple[int, dict[str, Any]]:
+        """Return the last seq of a conversation and what its events add up to."""
+        return self._sums.of(
+            session_id, lambda name: projection.Sum(store, name, adk_events.begin, adk_events.add)
+        ).value()
 
+    def _read(
+        self, store: hansard.Store, session: hansard.Session, recent: int | None
+    ) -> tuple[int, dict[str, Any], list[Event]]:
+        """Return the last seq, what the events add up to, and the events or the last of them."""
+        if recent is None:
+            events = list(session.events())
+            value = adk_events.begin()
+            found: list[Event] = []
+            for event in projection.shown(events):
+                adk_events.add(value, event)
+                if event.kind in COUNTED:
+                    found += adk_events.events_of(event)
+            return (events[-1].seq if events else 0), value, found
+        seq, value = self._sum(store, session.id)
+        return seq, value, _recent(session, seq, recent) if recent else []
 
-def _read(session: hansard.Session, recent: int | None) -> tuple[int, dict[str, Any], list[Event]]:
-    """Return where a conversation stands, what it adds up to, and its events or the last of them."""
-    if recent is None:
-        events = list(session.events())
-        value = adk_events.begin()
-        found: list[Event] = []
-        for event in projection.shown(events):
-            adk_events.add(value, event)
-            if event.kind in COUNTED:
-                found += adk_events.events_of(event)
-        return (events[-1].seq if events else 0), value, found
-    seq, value = _SUM.of(session)
-    return seq, value, _recent(session, seq, recent) if recent else []
+    def _listed(self, store: hansard.Store, info: SessionInfo) -> dict[str, Any]:
+        try:
+            return self._sum(store, info.id)[1]
+        except hansard.Damaged:
+            return adk_events.begin()  # `get_session` reports the damage
 
 
 def _recent(session: hansard.Session, seq: int, count: int) -> list[Event]:
@@ -368,17 +380,3 @@ def _since(events: list[Event], timestamp: float) -> list[Event]:
     while place and events[place - 1].timestamp >= timestamp:
         place -= 1
     return events[place:]
-
-
-def _listed(store: hansard.Store, info: SessionInfo) -> dict[str, Any]:
-    try:
-        return _SUM.of(store.session(info.id)).value
-    except hansard.Damaged:
-        # It is there, and cannot be read: to get it says why.
-        return adk_events.begin()
-
-
-def _stale(names: _Names) -> StaleSessionError:
-    return StaleSessionError(
-        f"Session {names.session} has gone on since it was read: get it again, and append to that."
-    )

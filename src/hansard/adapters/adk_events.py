@@ -228,51 +228,56 @@ def _add_shared(value: dict[str, Any], event: hansard.Event) -> None:
             value["state"].update(values.unwrap(intention, "changes"))
 
 
-_SHARED: Final = projection.Noted("x.adk.shared", _begin_shared, _add_shared)
+class SharedStates:
+    """The states of apps and users in one store, and what is known of them."""
+
+    def __init__(self) -> None:
+        self._known: projection.Recent[projection.Sum] = projection.Recent(projection.SUMS)
+
+    def of(self, store: hansard.Store, session_id: str) -> dict[str, Any]:
+        """Return a shared state, and settle the intentions that were left open."""
+        known = self._known.of(
+            session_id, lambda name: projection.Sum(store, name, _begin_shared, _add_shared)
+        )
+        _, value = known.value()
+        found: dict[str, Any] = value["state"]
+        for seq, intention in value["open"].items():
+            happened = _happened(store, intention)
+            if happened is None:
+                continue
+            # A read-only store shows the right state, and leaves the settling to others.
+            with suppress(hansard.ReadOnly):
+                _settle(known.handle, int(seq), happened=happened)
+            if happened:
+                found.update(values.unwrap(intention, "changes"))
+        return found
+
+    def intend(
+        self, store: hansard.Store, session_id: str, changes: dict[str, Any], place: Place
+    ) -> "Intention":
+        """Append changes that are about to happen."""
+        # First what others left open: what happened before this must not be settled after it.
+        self.of(store, session_id)
+        data = {**values.wrap("changes", changes), **place._asdict()}
+        shared = store.session(session_id)
+        return Intention(shared, shared.append(INTENDED, data).seq)
 
 
-class Intention:
+class Intention(NamedTuple):
     """Changes of a shared state that are about to happen."""
 
-    def __init__(
-        self, store: hansard.Store, shared: str, changes: dict[str, Any], place: Place
-    ) -> None:
-        # First what others left open: what happened before this must not be settled after it.
-        shared_state(store, shared)
-        self._shared = store.session(shared)
-        data = {**values.wrap("changes", changes), **place._asdict()}
-        self._seq = self._shared.append(INTENDED, data).seq
+    shared: hansard.Session
+    seq: int
 
     def settle(self, *, happened: bool) -> None:
-        """Say that the changes happened, or that they never will."""
-        settled = _settle(self._shared, self._seq, happened=happened)
-        _SHARED.note(self._shared, self._seq - 1, settled.seq)
+        """Append that the changes happened, or that they never will."""
+        _settle(self.shared, self.seq, happened=happened)
 
 
-def _settle(shared: hansard.Session, intention: int, *, happened: bool) -> hansard.Event:
-    # The writer and a reader may both do so: they say the same, and the first one counts. No key: it would
-    # be known still after a revert that has taken the settling back.
-    return shared.append(SETTLED, {"intention": intention, "happened": happened})
-
-
-def shared_state(store: hansard.Store, session_id: str) -> dict[str, Any]:
-    """Return a shared state, and settle what was left open."""
-    shared = store.session(session_id)
-    try:
-        value = _SHARED.of(shared).value
-    except hansard.SessionDeleted:
-        return {}
-    found: dict[str, Any] = value["state"]
-    for seq, intention in value["open"].items():
-        happened = _happened(store, intention)
-        if happened is None:
-            continue
-        # A store that can only be read shows what is so, and leaves the settling to others.
-        with suppress(hansard.ReadOnly):
-            _settle(shared, int(seq), happened=happened)
-        if happened:
-            found.update(values.unwrap(intention, "changes"))
-    return found
+def _settle(shared: hansard.Session, intention: int, *, happened: bool) -> None:
+    # The writer and a reader may both do so: they agree, and the first one counts. No key: it would
+    # still be known after a revert that undoes the settling.
+    shared.append(SETTLED, {"intention": intention, "happened": happened})
 
 
 def _happened(store: hansard.Store, intention: dict[str, Any]) -> bool | None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-#: What is folded without a session's id: `data` alone is noted, and does not hold it.
+#: What is folded without a session's id: `data` does not hold it.
 _NOBODY: Final = {"project_key": "", "session_id": ""}
 
 
@@ -54,6 +54,7 @@ class HansardSessionStore:
     def __init__(self, store: opening.StoreLike, *, prefix: str = "claude/") -> None:
         self._store = opening.settled(store)
         self._prefix = prefix
+        self._sums: projection.Recent[projection.Sum] = projection.Recent(projection.SUMS)
 
     def __repr__(self) -> str:
         return f"<hansard.adapters.claude_agent.HansardSessionStore {self._prefix!r} in {self._store!r}>"
@@ -101,17 +102,8 @@ class HansardSessionStore:
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         if errors:
             raise errors[0]
-        seqs = [event.seq for answer in answers for event in cast("list[Event]", answer)]
-        if titles is None:
-            return
-        await _entitle(session, titles)
-        await asyncio.to_thread(self._note, session_id, min(seqs) - 1, max(seqs))
-
-    def _note(self, session_id: str, before: int, after: int) -> None:
-        session = opened(self._store).session(session_id)
-        # A summary can be folded anew at any time, and the entries are there: nothing was lost.
-        with suppress(hansard.HansardError):
-            _SUMMARIES.note(session, before, after)
+        if titles is not None:
+            await _entitle(session, titles)
 
     async def delete(self, key: "SessionKey") -> None:
         """Move a transcript to the trash, and with it those of its subagents.
@@ -159,10 +151,14 @@ class HansardSessionStore:
     def _summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
         store = opened(self._store)
         found: list[SessionSummaryEntry] = []
+
+        def make(session_id: str) -> projection.Sum:
+            return projection.Sum(store, session_id, dict, _fold)
+
         for name, info in self._listed(self._project(project_key)):
             # One that is damaged, or was deleted meanwhile, has none; `load` says what is wrong with it.
             with suppress(hansard.Damaged, SessionDeleted):
-                data = _SUMMARIES.of(store.session(info.id)).value
+                _, data = self._sums.of(info.id, make).value()
                 found.append({"session_id": name, "mtime": _milliseconds(info), "data": data})
         return found
 
@@ -191,9 +187,6 @@ def _fold(data: dict[str, Any], event: Event) -> None:
     after = fold_session_summary(before, key, [cast("SessionStoreEntry", entry)])
     data.clear()
     data.update(after["data"])
-
-
-_SUMMARIES: Final = projection.Noted("x.claude.summary", dict, _fold)
 
 
 async def _entitle(session: aio.Session, titles: claude_entries.Titles) -> None:

@@ -177,10 +177,10 @@ class Lost(hansard.HansardError):
 class Thread(Projection):
     """What is known of one thread. Whoever asks holds `lock`; nobody appends while holding it."""
 
-    def __init__(self, session: hansard.Session) -> None:
+    def __init__(self, store: hansard.Store, session_id: str) -> None:
         self._events: OrderedDict[int, bytes] = OrderedDict()
         self._room = _KEPT
-        super().__init__(session)
+        super().__init__(store, session_id)
 
     def _begin(self) -> None:
         self._events.clear()

@@ -40,7 +40,7 @@ class Threads:
     def of(self, thread_id: str) -> Thread:
         """Return a thread, be it empty."""
         session_id = self.session_id(thread_id)
-        return self._known.of(session_id, lambda: Thread(self.store.session(session_id)))
+        return self._known.of(session_id, lambda name: Thread(self.store, name))
 
     def marked(self, thread_id: str) -> Thread:
         """Return a thread whose session says that it is one, by which it is found among all sessions."""

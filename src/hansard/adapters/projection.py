@@ -1,186 +1,198 @@
-"""What a session's events add up to for a framework, without reading them all each time.
+"""Fold a session's events for a framework, and on the next call add only what is new.
 
-A framework asks again and again, and a log only grows. So a `Projection` stays in memory, and a look at it
-reads what has come since. It is thrown away when it may not hold any more: something was taken out of the
-session, or its id is another session's by now.
-
-A listing asks this of every session, in a process that has read none. So a `Noted` projection is stored in
-the log now and then, as an event that says how far it goes, and is added up from there. Such a note may be
-missing, late or written twice, and the result is the same.
+A `Projection` is kept in memory and in no file: a text that is redacted, scrubbed or dropped has no second
+copy that would survive it. It is thrown away when it may be wrong: the session, or one that it was forked
+from, lost content, or its id belongs to another session now.
 """
 
+import copy
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import hansard
 from hansard import Event
-from hansard.adapters import values
 
 Found = TypeVar("Found")
 
-#: What changes events that were read already; and, for what counts of them, takes some back.
+#: Events that remove content of earlier ones; and those that change which events count.
 _ERASING: Final = frozenset({"message.redacted", "history.dropped", "session.repaired"})
-_CHANGING: Final = _ERASING | {"session.reverted", "session.cleared"}
+CHANGING: Final = _ERASING | {"session.reverted", "session.cleared"}
 
-#: A note is due whenever so many events have come.
-EVERY: Final = 32
+#: Sums kept by an adapter that lists sessions.
+SUMS: Final = 1024
 
-#: How many events are looked at first, from the end; if there is no note among them, four times as many.
+#: Events read first, from the end; each further look reads four times as many.
 _LOOK: Final = 16
-
-#: So many projections are kept.
-_RECENT: Final = 64
-
-
-# -- in memory ----------------------------------------------------------------------------------
 
 
 class Projection(ABC):
-    """What is known of one session.
+    """What a framework needs to know of one session.
 
     Attributes:
         handle: the session.
-        lock: held while what is known is read, and never during an append.
-        seq: how far it is known.
+        lock: held while the projection is read, and never during an append.
+        seq: the last event that is known.
     """
 
-    def __init__(self, handle: hansard.Session) -> None:
-        self.handle = handle
+    #: Kinds of events that make what is known wrong.
+    _outdating: ClassVar[frozenset[str]] = _ERASING
+
+    def __init__(self, store: hansard.Store, session_id: str) -> None:
+        self.handle = store.session(session_id)
         self.lock = threading.RLock()
-        self._begin_anew()
+        self._store = store
+        self._reset()
 
     @abstractmethod
     def _begin(self) -> None:
-        """Know nothing of the session, as in the beginning."""
+        """Reset to the state before the first event."""
 
     @abstractmethod
     def _add(self, event: Event) -> None:
-        """Add the next event to what is known."""
+        """Add the next event."""
 
     def refresh(self) -> None:
-        """Read what is new. A session that is gone is an empty one."""
+        """Read what is new. A deleted session is an empty one."""
         with self.lock:
             try:
                 if not self._follow():
-                    self._begin_anew()
-                    self._follow()
+                    self._reset()
+                    self._read()
             except hansard.SessionDeleted:
-                self._begin_anew()
+                self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self.seq = 0
         self._last: Event | None = None
+        self._ancestors: list[_Ancestor] | None = []
         self._begin()
 
+    def _read(self) -> None:
+        """Read all events."""
+        # Before the events: what an ancestor loses concurrently is noticed by the next call.
+        self._ancestors = _ancestors(self._store, self.handle)
+        self._take(self.handle.events())
+
     def _follow(self) -> bool:
-        """Read what is new; False if what is known is not true any more."""
-        known = self._last
-        fresh = known is None
-        # From the last one that is known: if it is not the same, the name is another session's by now.
-        for event in self.handle.events(after=0 if fresh else self.seq - 1):
-            if known is not None:
-                if event != known:
-                    return False
-                known = None
-                continue
-            if not fresh and event.kind in _ERASING:
+        """Read what is new; False if what is known is wrong, or if nothing is known."""
+        # From the last known event: if it differs, the id belongs to another session now.
+        events = self.handle.events(after=max(self.seq - 1, 0))
+        if self._last is None or next(events, None) != self._last:
+            return False
+        try:
+            if self._ancestors is None or not all(one.is_unchanged() for one in self._ancestors):
+                return False
+        except hansard.SessionDeleted:
+            return False  # an ancestor may be restored, redacted and deleted again
+        return self._take(events, known=True)
+
+    def _take(self, events: Iterator[Event], *, known: bool = False) -> bool:
+        for event in events:
+            if known and event.kind in self._outdating:
                 return False
             self._add(event)
             self.seq, self._last = event.seq, event
-        return known is None
+        return True
+
+
+class Sum(Projection):
+    """What the events that count add up to: none that a revert or a clear has put aside."""
+
+    _outdating = CHANGING
+
+    def __init__(
+        self,
+        store: hansard.Store,
+        session_id: str,
+        begin: Callable[[], dict[str, Any]],
+        add: Callable[[dict[str, Any], Event], None],
+    ) -> None:
+        """Make a projection; `add` changes the value that it is given."""
+        self._begin_value, self._add_to_value = begin, add
+        super().__init__(store, session_id)
+
+    def _begin(self) -> None:
+        self._value = self._begin_value()
+
+    def _add(self, event: Event) -> None:
+        self._add_to_value(self._value, event)
+
+    def _take(self, events: Iterator[Event], *, known: bool = False) -> bool:
+        if known:
+            return super()._take(events, known=True)
+        every = list(events)
+        for event in shown(every):
+            self._add(event)
+        if every:
+            self.seq, self._last = every[-1].seq, every[-1]
+        return True
+
+    def value(self) -> tuple[int, dict[str, Any]]:
+        """Return the last seq and what all events add up to, for the caller to change."""
+        with self.lock:
+            self.refresh()
+            return self.seq, copy.deepcopy(self._value)
+
+
+class _Ancestor:
+    """A session that another was forked from, and the last event of it that is known."""
+
+    def __init__(self, session: hansard.Session) -> None:
+        self._session = session
+        self._last = next(session.events(after=max(session.seq - 1, 0)), None)
+
+    def is_unchanged(self) -> bool:
+        """Return whether it still exists and has lost no content since the last call."""
+        events = self._session.events(after=max((self._last.seq if self._last else 0) - 1, 0))
+        if next(events, None) != self._last:
+            return False
+        for event in events:
+            if event.kind in _ERASING:
+                return False
+            self._last = event
+        return True
+
+
+def _ancestors(store: hansard.Store, session: hansard.Session) -> "list[_Ancestor] | None":
+    """Return the sessions that one was forked from; None if one is in the trash or out of scope."""
+    found = []
+    try:
+        while (parent := session.parent) is not None:
+            session = store.session(parent)
+            found.append(_Ancestor(session))
+    except (hansard.SessionDeleted, hansard.InvalidSessionId):
+        return None
+    return found
 
 
 class Recent(Generic[Found]):
-    """Projections by the ids of their sessions: those that were used last."""
+    """Projections by the ids of their sessions: the most recently used."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = 64) -> None:
+        self._limit = limit
         self._mutex = threading.Lock()
         self._known: OrderedDict[str, Found] = OrderedDict()
 
-    def of(self, session_id: str, make: Callable[[], Found]) -> Found:
-        """Return the one of a session, made if it is not here."""
+    def of(self, session_id: str, make: Callable[[str], Found]) -> Found:
+        """Return the projection of a session; `make` it if it is not kept."""
         with self._mutex:
             if session_id not in self._known:
-                self._known[session_id] = make()
+                self._known[session_id] = make(session_id)
             self._known.move_to_end(session_id)
-            if len(self._known) > _RECENT:
+            if len(self._known) > self._limit:
                 self._known.popitem(last=False)
             return self._known[session_id]
 
     def forget(self, session_id: str | None = None) -> None:
-        """Let one go, or all."""
+        """Drop the projection of one session, or all."""
         with self._mutex:
             if session_id is None:
                 self._known.clear()
             else:
                 self._known.pop(session_id, None)
-
-
-# -- noted in the log ---------------------------------------------------------------------------
-
-
-class Sum(NamedTuple):
-    """What the events up to a seq add up to."""
-
-    seq: int
-    value: dict[str, Any]
-
-
-class Noted(NamedTuple):
-    """A projection of the events that count: where it is noted, how it begins, and what an event adds."""
-
-    #: The kind of the events that note it.
-    kind: str
-    #: Makes the sum of nothing, a JSON object.
-    begin: Callable[[], dict[str, Any]]
-    #: Adds an event; it may change the sum that it is given.
-    add: Callable[[dict[str, Any], Event], None]
-
-    def of(self, session: hansard.Session) -> Sum:
-        """Return what all events of a session add up to; reads as far back as the last note.
-
-        Of a fork it reads all: what was redacted in its parent may be in a note, and no event in the fork
-        says so.
-        """
-        forked = session.parent is not None
-        for events, complete in looking_back(session):
-            found = None if forked else self._from_note(events)
-            if found is None and complete:
-                found = self._added(self.begin(), shown(events))
-            if found is not None:
-                return Sum(events[-1].seq if events else 0, found)
-        raise AssertionError("the last look is complete")
-
-    def _from_note(self, events: list[Event]) -> dict[str, Any] | None:
-        """Return the sum, if the last note is among these events, and all that it lacks."""
-        for event in reversed(events):
-            if event.kind in _CHANGING:
-                return None
-            if event.kind != self.kind:
-                continue
-            upto, value = event.data.get("upto"), values.unwrap(event.data, "value")
-            if not isinstance(value, dict) or not isinstance(upto, int):
-                continue  # it was scrubbed, or belongs to another session
-            since = [one for one in events if one.seq > upto]
-            # A note goes at most as far as what stood before it: in between, something may have changed.
-            lacking = upto < events[0].seq - 1 or changed(since)
-            return None if lacking else self._added(value, since)
-        return None
-
-    def _added(self, value: dict[str, Any], events: Iterable[Event]) -> dict[str, Any]:
-        for event in events:
-            self.add(value, event)
-        return value
-
-    def note(self, session: hansard.Session, before: int, after: int) -> Event | None:
-        """Note the sum, if one is due when a session has come from one seq to another."""
-        if before // EVERY == after // EVERY or session.parent is not None:
-            return None
-        seq, value = self.of(session)
-        return session.append(self.kind, {"upto": seq, **values.wrap("value", value)})
 
 
 def looking_back(session: hansard.Session) -> Iterator[tuple[list[Event], bool]]:
@@ -195,14 +207,14 @@ def looking_back(session: hansard.Session) -> Iterator[tuple[list[Event], bool]]
 
 
 def changed(events: Iterable[Event]) -> bool:
-    """Say whether one of some events changes what was there before."""
-    return any(event.kind in _CHANGING for event in events)
+    """Return whether one of these events changes what earlier ones mean."""
+    return any(event.kind in CHANGING for event in events)
 
 
 def shown(events: Iterable[Event]) -> list[Event]:
-    """Return the events that count, of all from the first: none that a revert or a clear has put aside."""
-    # Each event knows the one before it on its way, so that going back is to go on from there; and going
-    # back to before a revert is to go on from what that one had put aside.
+    """Return the events that count, given all from the first: none before a clear, none reverted."""
+    # Each event knows its predecessor, so a revert continues from an earlier one; a revert to before
+    # another revert continues from what that one had put aside.
     ways: list[tuple[Event, int]] = []
     last = -1
     at = [last]

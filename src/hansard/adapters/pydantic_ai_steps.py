@@ -81,7 +81,9 @@ class HansardStepStore:
         return await asyncio.to_thread(self._with_run, run_id, call)
 
     def _with_run(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
-        run = self._known.of(run_id, lambda: _Run(self._session(f"run/{run_id}")))
+        run = self._known.of(
+            f"{self._prefix}run/{run_id}", lambda name: _Run(opened(self._store), name)
+        )
         with run.lock:
             run.refresh()
             return call(run)
@@ -97,7 +99,7 @@ class HansardStepStore:
         await asyncio.to_thread(lambda: self._session("runs").append(_RUN, data))
 
     def _runs(self) -> dict[str, Data]:
-        runs = self._list.of("runs", lambda: _Runs(self._session("runs")))
+        runs = self._list.of(f"{self._prefix}runs", lambda name: _Runs(opened(self._store), name))
         with runs.lock:
             runs.refresh()
             return dict(runs.records)

@@ -69,7 +69,7 @@ class HansardRepository(SessionRepository):
     def _of(self, session_id: str) -> "_Known":
         """Return what is known of a session, up to date."""
         own = self._prefix + session_id
-        known = self._known.of(own, lambda: _Known(opened(self._store).session(own)))
+        known = self._known.of(own, lambda name: _Known(opened(self._store), name))
         known.refresh()
         return known
 

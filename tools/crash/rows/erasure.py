@@ -2,8 +2,10 @@
 
 A case stores a random text in one kind of content, in one situation, and forgets it in one way. It then
 compacts the store, and searches every file and every unpacked frame, or every row and file of the tables.
+Adapters of frameworks keep content in their own shapes and under ids of their own: these are tried too.
 """
 
+import asyncio
 import contextlib
 import itertools
 import random
@@ -12,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import hansard
 from tools.crash import erasure
@@ -81,7 +83,7 @@ def _application(session: "Session", needle: str) -> int:
     return session.append("x.note", {"text": [needle], needle: 1}).seq
 
 
-CONTENTS: Final = {
+CONTENTS: Final[dict[str, Callable[["Session", str], int]]] = {
     "a message": _message,
     "a tool's arguments": _arguments,
     "a batch": _batch,
@@ -93,13 +95,111 @@ CONTENTS: Final = {
     "an application's event": _application,
 }
 
+#: How much is said with an adapter after what is forgotten: enough for whatever it keeps of it elsewhere.
+_TURNS: Final = 40
+
+
+def _openai(store: "Store", needle: str) -> str:
+    from hansard.adapters.openai_agents import HansardSession
+
+    async def run() -> None:
+        session = HansardSession("s", store)
+        for text in (needle, *map(str, range(_TURNS))):
+            await session.add_items([{"role": "user", "content": text}])
+        await session.pop_item()
+
+    asyncio.run(run())
+    return "s"
+
+
+def _claude(store: "Store", needle: str) -> str:
+    from hansard.adapters.claude_agent import HansardSessionStore
+
+    async def run() -> None:
+        transcripts = HansardSessionStore(store)
+        for number, text in enumerate((needle, *map(str, range(_TURNS)))):
+            said = {"role": "user", "content": text}
+            entry = {"type": "user", "uuid": f"u{number}", "message": said}
+            await transcripts.append({"project_key": "p", "session_id": "s"}, [entry])  # type: ignore[list-item]
+        await transcripts.list_session_summaries("p")
+
+    asyncio.run(run())
+    return "claude/p/s"
+
+
+def _adk(store: "Store", needle: str) -> str:
+    from google.adk.events.event import Event
+    from google.adk.events.event_actions import EventActions
+    from google.genai import types
+
+    from hansard.adapters.adk import HansardSessionService
+
+    async def run() -> None:
+        service = HansardSessionService(store)
+        session = await service.create_session(app_name="a", user_id="u", session_id="s")
+        for text in (needle, *map(str, range(_TURNS))):
+            content = types.Content(role="user", parts=[types.Part(text=text)])
+            actions = EventActions(state_delta={"said": text, text: 1, "user:turns": len(text)})
+            await service.append_event(
+                session, Event(author="user", content=content, actions=actions)
+            )
+        await service.list_sessions(app_name="a")
+
+    asyncio.run(run())
+    return "adk/a/u/s"
+
+
+def _strands(store: "Store", needle: str) -> str:
+    from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
+
+    from hansard.adapters.strands import HansardRepository
+
+    repository = HansardRepository(store)
+    repository.create_session(Session(session_id="s", session_type=SessionType.AGENT))
+    agent = SessionAgent(agent_id="a", state={}, conversation_manager_state={})
+    repository.create_agent("s", agent)
+    for number, text in enumerate((needle, *map(str, range(_TURNS)))):
+        said = SessionMessage.from_message({"role": "user", "content": [{"text": text}]}, number)
+        repository.create_message("s", "a", said)
+    return "s"
+
+
+def _langgraph(store: "Store", needle: str) -> str:
+    from langchain_core.messages import HumanMessage
+    from langgraph.checkpoint.base import empty_checkpoint
+
+    from hansard.adapters.langgraph import HansardSaver
+
+    saver = HansardSaver(store)
+    config: Any = {"configurable": {"thread_id": "s", "checkpoint_ns": ""}}
+    said: list[Any] = []
+    for number, text in enumerate((needle, *map(str, range(_TURNS)))):
+        said.append(HumanMessage(text))
+        checkpoint = {
+            **empty_checkpoint(),
+            "channel_values": {"messages": list(said)},
+            "channel_versions": {"messages": f"{number:032}"},
+        }
+        versions: Any = {"messages": f"{number:032}"}
+        config = saver.put(config, checkpoint, {"step": number}, versions)  # type: ignore[arg-type]
+    return "s"
+
+
+#: Each says something with a framework, and returns the id of the session that holds it.
+ADAPTERS: Final[dict[str, Callable[["Store", str], str]]] = {
+    "OpenAI Agents": _openai,
+    "Claude Agent": _claude,
+    "Google ADK": _adk,
+    "Strands": _strands,
+    "LangGraph": _langgraph,
+}
+
 
 # -- ways to forget ---------------------------------------------------------------------------------
 
 
-def _redact(store: "Store", needle: str, seq: int) -> None:
-    del seq
-    session = store.session("s")
+def _redact(store: "Store", session: "Session", needle: str, seq: int) -> None:
+    del store, seq
     for event in list(session.events()):
         if event.kind in {"message.added", "summary.added"} and needle.encode() in event.raw:
             session.redact(event.seq)
@@ -108,37 +208,37 @@ def _redact(store: "Store", needle: str, seq: int) -> None:
         session.redact(parts[0])
 
 
-def _scrub(store: "Store", needle: str, seq: int) -> None:
-    del seq
-    report = store.session("s").scrub(needle)
+def _scrub(store: "Store", session: "Session", needle: str, seq: int) -> None:
+    del store, seq
+    report = session.scrub(needle)
     assert report.places[0] > 0, "the report says that nothing was found"
 
 
-def _drop(store: "Store", needle: str, seq: int) -> None:
-    del needle
-    session = store.session("s")
+def _drop(store: "Store", session: "Session", needle: str, seq: int) -> None:
+    del store, needle
     session.add_message({"role": "user", "content": "after"})
     session.drop_history(seq + 1)
 
 
-def _purge(store: "Store", needle: str, seq: int) -> None:
+def _purge(store: "Store", session: "Session", needle: str, seq: int) -> None:
     del needle, seq
-    for session_id in ("child", "s"):
+    for session_id in ("child", session.id):
         if store.exists(session_id):
             store.delete(session_id)
             store.purge(session_id)
 
 
-WAYS: Final[dict[str, Callable[["Store", str, int], None]]] = {
+WAYS: Final[dict[str, Callable[["Store", "Session", str, int], None]]] = {
     "redact": _redact,
     "scrub": _scrub,
     "drop_history": _drop,
     "delete and purge": _purge,
 }
-#: What a way cannot forget: a redaction takes messages, dropping leaves the state.
+#: What a way cannot forget: a redaction takes messages, dropping leaves the state. A graph's checkpoints are
+#: an application's events; adapters' messages are dropped as others are.
 _SPARED: Final = {
-    "redact": {"a title", "metadata", "an application's event"},
-    "drop_history": {"a title", "metadata", "an unfinished stream"},
+    "redact": {"a title", "metadata", "an application's event", "LangGraph"},
+    "drop_history": {"a title", "metadata", "an unfinished stream", *ADAPTERS},
 }
 
 
@@ -178,26 +278,28 @@ class Case(NamedTuple):
             with _place(self.place) as where:
                 found = self._found(where, needle)
         except ImportError as error:
-            return Outcome(ok=True, label=self.label, skipped=f"no PostgreSQL: {error}")
+            return Outcome(ok=True, label=self.label, skipped=f"not installed: {error}")
         return Outcome(not found, self.label, ", ".join(found))
 
     def _found(self, where: str, needle: str) -> list[str]:
         with hansard.open(where, durability="os", auto_compact=False) as store:
             session = store.session("s")
             session.add_message({"role": "user", "content": "before"})
+            seq = 0
             if self.way == "torn append":
                 _tear(Path(where), needle)
-                seq = 0
+            elif self.content in ADAPTERS:
+                session = store.session(ADAPTERS[self.content](store, needle))
             else:
                 seq = CONTENTS[self.content](session, needle)
             session.add_message({"role": "user", "content": "after"})
-            self._prepare(store, needle)
+            self._prepare(store, session, needle)
         self._grow(where)
         with hansard.open(where, durability="os", auto_compact=False) as store:
             if self.way != "torn append":
                 if not erasure.leaks(where, needle):
                     return ["it was not found before it was forgotten"]
-                WAYS[self.way](store, needle, seq)
+                WAYS[self.way](store, store.session(session.id), needle, seq)
             store.compact()
             if self.place == "PostgreSQL":
                 _rewrite_tables(where)
@@ -210,9 +312,9 @@ class Case(NamedTuple):
         found += [f"closed: {leak}" for leak in erasure.leaks(where, needle)]
         return list(dict.fromkeys(found))
 
-    def _prepare(self, store: "Store", needle: str) -> None:
+    def _prepare(self, store: "Store", session: "Session", needle: str) -> None:
         if "fork" in self.situation:
-            child = store.session("s").fork("child")
+            child = session.fork("child")
             child.add_message({"role": "user", "content": "of the child"})
         if "searched" in self.situation:
             store.sessions()
@@ -273,7 +375,7 @@ def cases(count: int, rng: random.Random) -> Iterator[Case]:
     """Yield that many cases: each way, content and situation in turn, one of twenty in PostgreSQL."""
     every = [
         (way, content, situation)
-        for way, content, situation in itertools.product(WAYS, CONTENTS, SITUATIONS)
+        for way, content, situation in itertools.product(WAYS, (*CONTENTS, *ADAPTERS), SITUATIONS)
         if content not in _SPARED.get(way, ())
         and not ("fork" in situation and way == "drop_history")
     ]
