@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Self
-from weakref import ref
 
 from hansard.backend.contract import Backend, Health
 from hansard.errors import (
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from hansard.index.listing import SessionFilter
     from hansard.maintenance.compact import CompactReport
     from hansard.maintenance.doctor import Diagnosis
-    from hansard.maintenance.periodic import Keeper
     from hansard.maintenance.prune import PruneReport
     from hansard.maintenance.verify import StoreReport
     from hansard.transfer.copy import CopyReport
@@ -154,7 +152,9 @@ def open(
         lock_timeout=lock_timeout,
     )
     if auto_compact and not read_only:
-        backend.caretaker = _Caretaker(backend)
+        from hansard.maintenance.background_compactor import BackgroundCompactor
+
+        backend.compactor = BackgroundCompactor(backend)
     if not search_index:
         from hansard.index.finder import without_texts
 
@@ -217,31 +217,6 @@ def migrate(path: str, *, schema: str | None = None) -> list[int]:
     from hansard.backend.postgres.schema import bring_up_to_date
 
     return bring_up_to_date(place)
-
-
-class _Caretaker:
-    """Compacts sessions that have grown. Loads what it takes when the first one has."""
-
-    __slots__ = ("_backend", "_keeper")
-
-    def __init__(self, backend: Backend) -> None:
-        # The backend holds on to its caretaker, and not the other way round.
-        self._backend = ref(backend)
-        self._keeper: Keeper | None = None
-
-    def want(self, session_id: str) -> None:
-        backend = self._backend()
-        if self._keeper is None and backend is not None:
-            from hansard.index import residue
-            from hansard.maintenance.periodic import Keeper
-
-            self._keeper = Keeper(backend, residue.forget)
-        if self._keeper is not None:
-            self._keeper.want(session_id)
-
-    def stop(self) -> None:
-        if self._keeper is not None:
-            self._keeper.stop()
 
 
 class Store:

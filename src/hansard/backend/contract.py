@@ -614,14 +614,14 @@ class Finder(Protocol):
         """Close its files unless they are in use."""
 
 
-class Caretaker(Protocol):
-    """Looks after a backend's sessions without being asked."""
+class Compactor(Protocol):
+    """Compacts sessions in the background."""
 
-    def want(self, session_id: str) -> None:
-        """Hear that a session has grown, after the append that did it was acknowledged."""
+    def schedule(self, session_id: str) -> None:
+        """Compact a session soon. Called after the append that made it grow was acknowledged."""
 
     def stop(self) -> None:
-        """Begin nothing more, end what is under way, and return when it has ended."""
+        """Start nothing more, interrupt the current compaction, and return when it has ended."""
 
 
 class Backend(ABC):
@@ -631,8 +631,8 @@ class Backend(ABC):
 
     #: What every id begins with: not nothing only for a part of a backend (`scoped`).
     prefix: str = ""
-    #: Whoever compacts sessions that have grown; None if nobody does.
-    caretaker: "Caretaker | None" = None
+    #: Compacts sessions that have grown; None if they are not compacted automatically.
+    compactor: "Compactor | None" = None
     #: Whoever finds sessions in the whole of it; None until somebody has asked.
     finder: "Finder | None" = None
     #: Where it is, for people; without credentials.

@@ -58,7 +58,7 @@ class LocalBackend(Backend):
         "_mutex",
         "_recent",
         "_root",
-        "caretaker",
+        "compactor",
         "durability",
         "finder",
         "lock_timeout",
@@ -93,7 +93,7 @@ class LocalBackend(Backend):
         self._ancestors: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
         self._audit: LocalLog | None = None
         #: The ids of sessions by the names of their directories, for those who ask again and again.
-        self.caretaker = None
+        self.compactor = None
         self.finder = None
         self._ids: dict[str, str] = {}
         #: Those that may have files open, which are kept without another reference.
@@ -348,8 +348,8 @@ class LocalBackend(Backend):
         return Health(self.where, self.durability, not self.read_only, free)
 
     def close(self) -> None:
-        if self.caretaker is not None:
-            self.caretaker.stop()
+        if self.compactor is not None:
+            self.compactor.stop()
         if self.finder is not None:
             self.finder.close()
         self._closed = True

@@ -126,10 +126,10 @@ class LocalLog(Log):
         return [attempt(self._events_of, append) for append in self._writer.append(requests)]
 
     def _look_after(self) -> None:
-        """Say so if the active segment has grown enough to be sealed."""
+        """Schedule compaction if the active segment exceeds SEAL bytes."""
         tail = self._handle.tail
-        if tail is not None and tail.mark.offset > SEAL and self._backend.caretaker is not None:
-            self._backend.caretaker.want(self.session_id)
+        if tail is not None and tail.mark.offset > SEAL and self._backend.compactor is not None:
+            self._backend.compactor.schedule(self.session_id)
 
     def _events_of(self, append: PendingAppend) -> list[Event]:
         """Return the events that an append has become."""

@@ -1,13 +1,14 @@
-"""Make what is stored smaller, and rid it of what was taken out.
+"""Compact sessions: seal and compress segments, and erase what was redacted.
 
-Nothing that a view can show changes. Gone afterwards are the bytes of what was redacted or scrubbed, and
-the parts of streamed messages that were added whole: except where a fork, a snapshot or a revert leads into
-the middle of the stream, since there the parts are all that can be shown.
+No view changes. Compaction erases the bytes of redacted or scrubbed events, and the parts of streamed
+messages that were completed. It keeps the parts where a fork, a snapshot or a revert points into the middle
+of a stream (`PinnedSeqs`), because there the parts are all that a view can show.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -15,6 +16,7 @@ import msgspec
 
 from hansard.backend.contract import Backend, CompactionFilter, Log
 from hansard.errors import (
+    UNREADABLE,
     BackendUnavailable,
     Closed,
     HansardError,
@@ -27,12 +29,15 @@ from hansard.event.envelope import Event
 from hansard.event.kinds import (
     MESSAGE_ADDED,
     MESSAGE_REDACTED,
+    SESSION_REVERTED,
+    SESSION_SNAPSHOTTED,
+    SessionForked,
 )
-from hansard.maintenance.places import Places, places_of
 from hansard.state import checkpoint, fold, lineage, redaction, replay
+from hansard.state.fork_graph import forks
 from hansard.state.redaction import Redactions
 
-#: How hard zstd tries: by hand, where a person waits for little; by itself, beside other work.
+#: zstd levels: when called explicitly, and in the background.
 LEVEL: Final = 16
 QUICK: Final = 3
 
@@ -43,11 +48,11 @@ class CompactReport(msgspec.Struct, frozen=True):
     """What a compaction did.
 
     Attributes:
-        sessions: how many were rewritten, in part or whole.
-        before, after: bytes of the sealed segments of these, on disk.
-        blanked: events whose data were taken out for good.
-        failed: sessions that could not be compacted, and why.
-        dry_run: nothing was written; the numbers say what would be rewritten, and `after` is not known.
+        sessions: number of sessions that were rewritten, at least in part.
+        before, after: bytes of their sealed segments on disk.
+        blanked: number of events whose data were erased.
+        failed: sessions that could not be compacted, each with the reason.
+        dry_run: nothing was written; the numbers are what would be rewritten, and `after` is unknown.
     """
 
     sessions: int = 0
@@ -67,14 +72,14 @@ def compact_session(
     dry_run: bool = False,
     wait: bool = True,
 ) -> CompactReport:
-    """Compact one session; with `dry_run`, only say what would be rewritten.
+    """Compact one session; with `dry_run`, only report what would be rewritten.
 
-    `wait`: wait for another compactor of the session, as long as for another writer.
+    With `wait`, wait for another compactor of the session as long as for another writer.
     """
     if dry_run:
         return _pending(backend, session_id)
     with backend.whole.compacting(wait=wait):
-        return _compact(backend, session_id, Places(backend), level, progress, wait=wait)
+        return _compact(backend, session_id, PinnedSeqs(backend), level, progress, wait=wait)
 
 
 def compact_store(
@@ -85,7 +90,7 @@ def compact_store(
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> CompactReport:
-    """Compact sessions one by one; one that cannot be is reported and stops no other."""
+    """Compact sessions one by one; a failure is reported and does not stop the others."""
     wanted = sorted(session_ids)
     if dry_run:
         total = _compact_all(wanted, partial(_pending, backend), progress)
@@ -97,9 +102,9 @@ def compact_store(
 def _compact_wanted(
     backend: Backend, wanted: list[str], level: int, progress: Progress | None
 ) -> CompactReport:
-    # One for all: it takes a look at every session.
-    places = Places(backend)
-    compact = partial(_compact, backend, places=places, level=level, progress=None)
+    # One for all, because it reads every session.
+    pinned = PinnedSeqs(backend)
+    compact = partial(_compact, backend, pinned=pinned, level=level, progress=None)
     total = _compact_all(wanted, compact, progress)
     backend.sweep()
     return total
@@ -110,7 +115,7 @@ def _compact_all(
     compact: Callable[[str], CompactReport],
     progress: Progress | None,
 ) -> CompactReport:
-    """Compact some sessions and add up what was done."""
+    """Compact sessions and add up the reports."""
     total = CompactReport()
     failed: dict[str, str] = {}
     for place, session_id in enumerate(wanted, 1):
@@ -119,11 +124,11 @@ def _compact_all(
         except (SessionDeleted, SessionNotFound):
             continue
         except (BackendUnavailable, Closed, ReadOnly):
-            raise  # so it is for every session
+            raise  # the same for every session
         except HansardError as error:
             failed[session_id] = str(error)
             continue
-        except Exception as error:  # noqa: BLE001 - zstd out of memory, say: it stops no other session
+        except Exception as error:  # noqa: BLE001 - such as zstd out of memory: it does not stop the others
             failed[session_id] = f"{type(error).__name__}: {error}"
             continue
         total = CompactReport(
@@ -140,20 +145,20 @@ def _compact_all(
 def _compact(
     backend: Backend,
     session_id: str,
-    places: Places,
+    pinned: "PinnedSeqs",
     level: int,
     progress: Progress | None,
     *,
     wait: bool = True,
 ) -> CompactReport:
     log = backend.log(session_id)
-    # Before it begins, since it takes the checkpoint away: without, the whole log would be read each time.
+    # Read first, because compaction removes it: without it, the complete log would be read each time.
     known = log.checkpoint()
     done = log.compact(
-        compaction_filter(log, partial(places.of, session_id)),
+        compaction_filter(log, partial(pinned.of, session_id)),
         level=level,
         progress=progress,
-        # A fork's state is that of its whole lineage, which this log does not know.
+        # A fork's state depends on its ancestors, which this log does not contain.
         state=None if lineage.origin(log.first()) is not None else partial(_state, log, known),
         wait=wait,
     )
@@ -161,7 +166,7 @@ def _compact(
 
 
 def _pending(backend: Backend, session_id: str) -> CompactReport:
-    """Say what a compaction of a session would rewrite."""
+    """Return what a compaction of a session would rewrite."""
     log = backend.log(session_id)
     found = log.compact(compaction_filter(log, set), level=0, dry_run=True)
     return CompactReport(
@@ -170,7 +175,7 @@ def _pending(backend: Backend, session_id: str) -> CompactReport:
 
 
 def _state(log: Log, known: tuple[int, bytes] | None, seq: int) -> bytes:
-    """Return the state at a seq, to be saved: folded from where the last one was saved."""
+    """Return the state at a seq for the checkpoint, folded from the previous checkpoint."""
     redactions = redaction.of(log.controls())
     start = None if known is None else checkpoint.load(known[1], redactions)
     folded = replay.replay(log, start=start or fold.EMPTY, upto=seq, redactions=redactions)
@@ -178,10 +183,13 @@ def _state(log: Log, known: tuple[int, bytes] | None, seq: int) -> bytes:
 
 
 def compaction_filter(log: Log, bounds: Callable[[], set[int]]) -> CompactionFilter:
-    """Return what a session's control events say is to be forgotten."""
+    """Return what to erase, by a session's control events.
+
+    `bounds` returns the seqs that forks of the session point to.
+    """
     controls = log.controls()
     redactions = redaction.of(controls)
-    # Redactions that still hold what was left of a message then, and is gone by now.
+    # Redactions with replacement data that a later redaction has removed.
     emptied = {
         event.seq
         for event in controls
@@ -191,18 +199,17 @@ def compaction_filter(log: Log, bounds: Callable[[], set[int]]) -> CompactionFil
     known: list[list[int]] = []
 
     def kept() -> list[int]:
-        # Not before it is asked for, and so not before the segment was sealed that is being compacted: a
-        # snapshot that was made while a message was streamed must not be overlooked if the message's end is
-        # not. And most sessions never ask.
+        # Evaluated late, after the segment was sealed: a snapshot taken while a message was streamed must
+        # not be overlooked if the message's end is not. And most sessions never need it.
         if not known:
-            known.append(sorted({*bounds(), *places_of(log.controls())}))
+            known.append(sorted({*bounds(), *pinned_by(log.controls())}))
         return known[0]
 
     def drop_part(seq: int, ended: int) -> bool:
-        # A place in between is one at which the message was not whole yet, and this is a part of it.
-        places = kept()
-        place = bisect_left(places, seq)
-        return place == len(places) or places[place] >= ended
+        # At a pinned seq in between the message was not complete, and this is a part of it.
+        pinned = kept()
+        at = bisect_left(pinned, seq)
+        return at == len(pinned) or pinned[at] >= ended
 
     def has_moved() -> bool:
         if not known:
@@ -217,7 +224,7 @@ def compaction_filter(log: Log, bounds: Callable[[], set[int]]) -> CompactionFil
         if event.kind == MESSAGE_REDACTED
         and (read := kinds.read(MESSAGE_REDACTED, event.raw)) is not None
     ]
-    # What a bound covers is in no list any more.
+    # Seqs below the drop bound are not listed any more.
     again = frozenset(
         seq
         for seq, count in Counter(taken).items()
@@ -230,14 +237,88 @@ def compaction_filter(log: Log, bounds: Callable[[], set[int]]) -> CompactionFil
 
 
 def masked(redactions: Redactions, event: Event) -> Event:
-    """Return an event as it is kept once what was taken out is to be forgotten: the same if nothing was."""
+    """Return an event as compaction keeps it: the same object if nothing was redacted."""
     left = redactions.mask(event)
     if left is event or event.kind != MESSAGE_ADDED:
         return left
     if event.seq < redactions.before or event.seq in redactions.seqs:
         return left
-    # Taken out while it was being streamed, so it is by its stream that everybody knows it is.
+    # Redacted while it was streamed, so only the stream's id tells readers that it is.
     added = kinds.read(MESSAGE_ADDED, event.raw)
     stream = added.stream if added else None
     instead = msgspec.json.encode({"message": {}, "redacted": True, "stream": stream})
     return msgspec.structs.replace(left, raw=instead)
+
+
+class PinnedSeqs:
+    """The seqs of each session that its forks point to, up to date however long a compaction takes.
+
+    The first call reads every session. Later calls check only the forks that have grown, and every session
+    again if one was created, deleted or restored.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend.whole
+        self._bounds: dict[str, set[int]] = {}
+        self._population: object = None
+        self._seqs: dict[str, int] = {}
+
+    def of(self, session_id: str) -> set[int]:
+        """Return the pinned seqs of one session."""
+        # Read before the sessions: the next call finds what is appended concurrently.
+        population = self._backend.population()
+        seqs = {fork: self._seq(fork) for fork in self._seqs}
+        if self._population != population or self._seqs != seqs:
+            found: list[str] = []
+            self._bounds = fork_bounds(self._backend, found)
+            # The seqs from before that, because it may have missed what came later.
+            self._seqs = {fork: seqs.get(fork, -1) for fork in found}
+            self._population = population
+        return self._bounds.get(session_id, set())
+
+    def _seq(self, session_id: str) -> int:
+        try:
+            head = self._backend.ancestor(session_id).head()
+        except HansardError:
+            return -1
+        return -1 if head is None else head.seq
+
+
+def fork_bounds(backend: Backend, found: list[str] | None = None) -> dict[str, set[int]]:
+    """Return, by session, the seqs of it that its forks point to, those in the trash included.
+
+    A fork points to where it was forked, and to earlier seqs that it or its own forks revert to or name.
+    `found` receives the ids of all forks.
+    """
+    whole = backend.whole
+    origins: dict[str, SessionForked] = {}
+    wanted: dict[str, set[int]] = {}
+    for session_id, forked in forks(whole):
+        if forked is None:
+            continue  # its parent is unknown, so it cannot be read either
+        origins[session_id] = forked
+        wanted[session_id] = {forked.seq}
+        with suppress(*UNREADABLE):
+            wanted[session_id].update(pinned_by(whole.ancestor(session_id).controls()))
+    if found is not None:
+        found.extend(origins)
+    bounds: dict[str, set[int]] = {}
+    for session_id, seqs in wanted.items():
+        new = seqs
+        above = origins.get(session_id)
+        while above is not None and new:
+            known = bounds.setdefault(above.parent, set())
+            # What is known there was carried further up already.
+            new = {seq for seq in new if seq <= above.seq} - known
+            known |= new
+            above = origins.get(above.parent)
+    return bounds
+
+
+def pinned_by(controls: list[Event]) -> Iterable[int]:
+    """Yield the seqs that a session's own reverts and snapshots point to."""
+    for event in controls:
+        if event.kind in {SESSION_REVERTED, SESSION_SNAPSHOTTED}:
+            read = kinds.read(event.kind, event.raw)
+            if read is not None:
+                yield read.seq

@@ -11,8 +11,7 @@ from hansard import Store
 from hansard.backend import compaction as backend_compaction
 from hansard.log.sealed import Index
 from hansard.log.sealing import Sealer
-from hansard.maintenance.compact import compaction_filter
-from hansard.maintenance.places import fork_bounds
+from hansard.maintenance.compact import compaction_filter, fork_bounds
 from tests.unit.disk_probe import Traffic
 
 

@@ -19,8 +19,9 @@ import hansard
 from hansard.backend import local_log
 from hansard.backend.contract import Backend
 from hansard.log.disk import Lock
+from hansard.maintenance import background_compactor
 from hansard.maintenance import compact as compaction
-from hansard.maintenance import periodic
+from hansard.maintenance.background_compactor import BackgroundCompactor
 from hansard.maintenance.compact import CompactReport
 from tests.crashlab import faults
 
@@ -31,7 +32,7 @@ NAME = "hansard-compaction"
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let sessions be sealed at 20 kB, and look that no thread is left."""
     monkeypatch.setattr(local_log, "SEAL", 20_000)
-    monkeypatch.setattr(periodic, "_PATIENCE", 0.1)
+    monkeypatch.setattr(background_compactor, "_PATIENCE", 0.1)
     yield
     gc.collect()
     for thread in threading.enumerate():
@@ -109,12 +110,12 @@ def test_what_goes_wrong_is_nobody_s_error(tmp_path: Path) -> None:
         session = store.session("a")
         for number in range(100):
             session.add_message({"content": "x" * 500, "n": number})
-        keeper = periodic.Keeper(store._backend)
+        compactor = BackgroundCompactor(store._backend)
         with faults.fail(errno.ENOSPC, only={"create_file"}, lasting=True):
-            keeper.compact("a")
+            compactor.compact("a")
         assert sealed(tmp_path / "s") == []
         assert len(session.messages()) == 100
-        keeper.compact("a")
+        compactor.compact("a")
         assert len(sealed(tmp_path / "s")) == 1
         assert len(session.messages()) == 100
 
@@ -151,19 +152,19 @@ def test_compact_waits_for_the_background(tmp_path: Path, monkeypatch: pytest.Mo
     """N-24: `compact()` during the library's own compaction waits for it instead of failing."""
     begun, wanted = threading.Event(), threading.Event()
     real = Lock._wait
-    check = periodic.Keeper._check
+    check = BackgroundCompactor._check
 
-    def hold(keeper: periodic.Keeper, done: int, total: int) -> None:
+    def hold(compactor: BackgroundCompactor, done: int, total: int) -> None:
         begun.set()
         wanted.wait(60)
-        check(keeper, done, total)
+        check(compactor, done, total)
 
     def waiting(lock: Lock, error: OSError, timeout: float, *more: int) -> None:
         if lock.path.endswith("compaction"):
             wanted.set()
         real(lock, error, timeout, *more)
 
-    monkeypatch.setattr(periodic.Keeper, "_check", hold)
+    monkeypatch.setattr(BackgroundCompactor, "_check", hold)
     monkeypatch.setattr(Lock, "_wait", waiting)
     with hansard.open(tmp_path / "s", durability="os", lock_timeout=60) as store:
         session = store.session("a")
