@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.log import disk, names
+from hansard.log import disk
 from tests.hostile.forge_files import PATIENCE, nested, with_a_good_session
 
 #: Somebody without rights.
@@ -264,60 +264,3 @@ def test_a_repository_that_lies_about_its_workspace_is_none(tmp_path: Path) -> N
         assert store.latest(workspace=tmp_path / "work") is None
         store.session("s").set_workspace(tmp_path / "work")
         assert store.session("s").metadata["workspace"] == str(tmp_path / "work")
-
-
-IDS = [
-    "../../x",
-    "a/../b",
-    "..",
-    ".",
-    "/etc/passwd",
-    "..\\x",
-    "con",
-    "NUL.txt",
-    "x.",
-    "x ",
-    "~audit",
-    "~",
-    "%2e%2e",
-    "%~" + "a" * 64,
-    ".tmp-x-1-0123456789abcdef",
-    "lock",
-    "log.jsonl",
-    "index.db",
-    "caf\u00e9",
-    "cafe\u0301",
-    "Foo",
-    "foo",
-    "FOO",
-    "\u017foo",
-    "\x1b]0;owned\x07",
-    "\u202egnp.exe",
-    "\u0130",
-    "i\u0307",
-    "x" * 1024,
-    "\U0010ffff" * 1024,
-    "a\nb",
-    "-rf",
-    "$(reboot)",
-]
-
-
-def test_hostile_ids_stay_apart_and_inside(tmp_path: Path) -> None:
-    """N-1, N-2, N-5, N-6, N-7, F-5: paths, devices, options and escapes, as ids, are only ids."""
-    path = tmp_path / "below" / "store"
-    with hansard.open(path, durability="os") as store:
-        for session_id in IDS:
-            store.session(session_id).add_message({"role": "user", "content": session_id})
-    with hansard.open(path, durability="os") as store:
-        assert {info.id for info in store.sessions().items} == {*IDS}
-        for session_id in IDS:
-            assert store.session(session_id).messages()[0]["content"] == session_id
-    folders = [found.name for found in (path / "sessions").iterdir()]
-    assert len({name.casefold() for name in folders}) == len(IDS)
-    assert all(names.decode(name) is not None or names.is_hashed(name) for name in folders)
-    assert [found.name for found in (tmp_path / "below").iterdir()] == ["store"]
-    with hansard.open(path, durability="os") as store:
-        for refused in ("", "a\0b", "\ud800", "x" * 1025):
-            with pytest.raises(hansard.InvalidSessionId):
-                store.session(refused).messages()

@@ -14,7 +14,7 @@ import zstandard
 import hansard
 from hansard import Store
 from tests.crashlab import faults
-from tests.unit.sample_messages import said, talk, tree
+from tests.unit.sample_messages import talk, tree
 
 
 @pytest.fixture
@@ -31,42 +31,6 @@ def root(tmp_path: Path) -> Path:
 
 
 # -- the same before and after ------------------------------------------------------------------
-
-
-def test_everything_is_equal_before_and_after(store: Store, root: Path) -> None:
-    """N-45, N-47, N-48: views, state, events, labels, usage, metadata are those of before, cold and warm."""
-    session = store.session("s")
-    for round_ in range(4):
-        talk(session, 12 * round_)
-        before = said(session)
-        report = session.compact()
-        assert report.sessions == 1
-        assert report.after < report.before
-        assert said(session) == before
-        with hansard.open(root, read_only=True) as cold:
-            assert said(cold.session("s")) == before
-            assert cold.verify().ok
-
-
-def test_keys_and_expected_seqs_hold_behind_a_compaction(store: Store, root: Path) -> None:
-    """N-22, N-56: a key is found in a compressed segment, and a seq counts on."""
-    session = store.session("s")
-    for round_ in range(3):
-        talk(session, 12 * round_)
-        session.compact()
-    seq = session.seq
-    with hansard.open(root) as cold:
-        for handle in (session, cold.session("s")):
-            for number in range(36):
-                event = handle.add_message({"role": "user", "content": "again"}, key=f"k{number}")
-                assert event.data["message"]["content"] == f"q{number}"
-                again = handle.add_messages([{"n": 1}, {"n": 2}], key=f"pair{number}")
-                assert [event.data["message"]["role"] for event in again] == ["assistant", "tool"]
-            assert handle.seq == seq
-            with pytest.raises(hansard.SeqConflict):
-                handle.add_message({}, expected_seq=seq - 1)
-        session.add_message({"new": True}, expected_seq=seq, key="new")
-        assert cold.session("s").add_message({}, key="new").seq == seq + 1
 
 
 def test_a_key_is_found_when_a_reader_saw_the_next_segment_first(store: Store, root: Path) -> None:
@@ -191,39 +155,6 @@ def test_verify_finds_a_flipped_bit_anywhere(store: Store, root: Path, rng: Any)
     assert session.verify().ok
 
 
-def test_listing_trash_restore_and_purge_of_compacted_sessions(store: Store, root: Path) -> None:
-    """N-51, N-62, N-87: a compacted session is listed, read, deleted, restored and purged like any other."""
-    for name in ("a", "b"):
-        talk(store.session(name))
-    store.compact()
-    with hansard.open(root, read_only=True) as reader:
-        assert [info.id for info in reader.sessions().items] == ["a", "b"]
-        assert reader.session("a").messages() == store.session("a").messages()
-        assert reader.verify().ok
-    before = said(store.session("a"))
-    store.delete("a")
-    with pytest.raises(hansard.SessionDeleted):
-        store.session("a").compact()
-    assert [info.id for info in store.sessions().items] == ["b"]
-    store.restore("a")
-    assert said(store.session("a")) == before
-    store.delete("a")
-    store.purge("a")
-    assert not list(root.rglob("*a/*.zst"))
-    assert store.verify().ok
-    store.session("a").add_message({"new": True})
-    assert store.session("a").compact().sessions == 1
-    assert store.session("a").messages() == [{"new": True}]
-
-
-def test_what_does_not_exist_cannot_be_compacted(store: Store) -> None:
-    """N-89: there is nothing to compact where there is nothing."""
-    with pytest.raises(hansard.SessionNotFound):
-        store.session("nobody").compact()
-    assert not store.exists("nobody")
-    assert store.compact().sessions == 0
-
-
 def test_members_of_another_version_are_kept(tmp_path: Path) -> None:
     """N-43, F-14, F-99: what a newer version wrote into a record is there after it was written anew."""
     with hansard.open(tmp_path / "s", durability="os") as store:
@@ -245,32 +176,3 @@ def test_members_of_another_version_are_kept(tmp_path: Path) -> None:
         sealed.read_bytes(), read_across_frames=True
     ) as reader:
         assert b'"later":{"x":[1]}' in reader.read()
-
-
-def test_compacted_sessions_are_found_and_pruned_like_others(store: Store) -> None:
-    """N-61, N-87: `latest` and `prune` go by what was said, compacted or not."""
-    for number, name in enumerate(["old", "new"]):
-        store.session(name).add_message({"n": number})
-    store.compact()
-    latest = store.latest()
-    assert latest is not None
-    assert latest.id == "new"
-    assert store.prune(older_than=3600.0).pruned == []
-    assert store.prune(older_than=1e-9).pruned == ["new", "old"]
-    assert store.restore("old").messages() == [{"n": 0}]
-
-
-def test_the_last_messages_before_a_point_are_those_before_it(store: Store) -> None:
-    """N-50, N-77: read from the end, what a fork inherits of a compacted session ends where it begins."""
-    session = store.session("s")
-    for turn in range(20):
-        session.add_messages([{"role": "user", "n": 75 * turn + n} for n in range(75)])
-    fork = session.fork("f", at=100)
-    fork.add_message({"role": "user", "n": "own"})
-    inherited = [{"role": "user", "n": n} for n in range(100)]
-    for _ in range(2):
-        for last in (3, 50, 500, 5_000):
-            expected = [*inherited, {"role": "user", "n": "own"}][-last:]
-            assert store.session("f").messages(last=last) == expected
-            assert store.session("s").messages(last=last, at=100) == inherited[-last:]
-        session.compact()

@@ -70,72 +70,6 @@ def test_the_log_says_that_history_was_dropped_and_why(store: Store) -> None:
     assert report.bytes == len(b'{"message":{"n":1}}') * 5 + len(b'{"n":6}')
 
 
-def test_nothing_is_dropped_by_itself(store: Store) -> None:
-    """N-45: compaction drops nothing that nobody asked for, and a dry run writes nothing."""
-    session = store.session("s")
-    count(session, 20)
-    session.compact()
-    store.compact()
-    assert numbers(session) == list(range(1, 21))
-    report = session.drop_history(11, dry_run=True)
-    assert report.dry_run
-    assert (report.events, report.seq, session.seq) == (10, 0, 20)
-    assert numbers(session) == list(range(1, 21))
-    done = session.drop_history(11)
-    assert (done.before, done.events, done.messages, done.bytes) == (
-        report.before,
-        report.events,
-        report.messages,
-        report.bytes,
-    )
-
-
-def test_what_adds_up_to_the_state_stays(store: Store) -> None:
-    """N-42, N-60: metadata, usage, labels, counts, times and keys are what they were, compacted or not."""
-    session = store.create("s", metadata={"user": "u7"})
-    talk(session, 0, 8)
-    session.record_usage(model="m", input_tokens=5, output_tokens=7, cost=0.5)
-    session.set_title("T")
-    session.archive()
-    before = session.state()
-    session.drop_history(session.seq + 1)
-    after = session.state()
-    for field in (
-        "metadata",
-        "usage",
-        "snapshots",
-        "message_count",
-        "archived",
-        "named",
-        "created",
-    ):
-        assert getattr(after, field) == getattr(before, field)
-    assert after.kinds == {**before.kinds, "history.dropped": 1}
-    again = said(session)
-    session.compact()
-    assert said(session) == again
-    assert session.messages(view="history") == []
-    assert session.add_message({"n": "again"}, key="k0").seq == 2
-    assert session.revert("s4").kind == "session.reverted"
-    assert session.messages() == []
-
-
-def test_a_second_bound_counts_if_it_is_later(store: Store) -> None:
-    """What is dropped is dropped once: an earlier bound changes nothing, and appends nothing."""
-    session = store.session("s")
-    count(session, 20)
-    session.drop_history(11)
-    seq = session.seq
-    for bound in (0, 1, 5, 11):
-        report = session.drop_history(bound)
-        assert (report.before, report.events, report.seq) == (bound, 0, 0)
-    assert session.seq == seq
-    assert session.drop_history(13).events == 2
-    assert numbers(session) == list(range(13, 21))
-    assert session.drop_history(session.seq + 1).events == 8
-    assert session.messages() == []
-
-
 @pytest.mark.parametrize("bound", [-1, 7, 1.0, "2", None, True])
 def test_a_bound_that_is_no_place_of_the_session_is_refused(store: Store, bound: Any) -> None:
     """N-89: what cannot be is refused, and nothing is written."""
@@ -197,64 +131,6 @@ def test_no_call_is_cut_from_its_result(store: Store) -> None:
     assert session.drop_history(orphan + 1, dry_run=True).before == orphan + 1
     assert session.drop_history(last).before == first
     assert [problem.call_id for problem in session.pairing()] == ["nobody called"]
-
-
-def test_no_streamed_message_is_cut_in_two(store: Store) -> None:
-    """N-55: the bound moves back before a stream that goes on behind it, and before those it lies in then."""
-    session = store.session("s")
-    count(session, 3)
-    outer, inner = session.stream(), session.stream()
-    outer.write("a")
-    inner.write("b")
-    inside = session.add_message({"n": 6}).seq
-    outer.write("c")
-    outer.finish()
-    inner.write("d")
-    for bound in (5, inside, session.seq):
-        assert session.drop_history(bound, dry_run=True).before == 4
-    assert session.drop_history(session.seq).before == 4
-    assert [message.get("content") for message in session.messages()] == [None, "ac", "bd"]
-
-
-@pytest.mark.parametrize("compacted", [False, True])
-def test_a_stream_that_nobody_went_on_with_goes_whole(store: Store, compacted: bool) -> None:
-    """N-45: what a killed process left does not hold the bound; should the message come, it is shown."""
-    session = store.session("s")
-    stream, killed = session.stream(), session.stream()
-    stream.write("to ")
-    killed.write("never finished")
-    count(session, 5)
-    report = session.drop_history(4)
-    assert (report.before, report.events, report.messages) == (4, 3, 1)
-    if compacted:
-        session.compact()
-    assert session.state().streams == {}
-    stream.write("be")
-    if compacted:
-        session.compact()
-    assert numbers(session) == [4, 5]
-    assert session.state().streams == {}
-    stream.finish()
-    if compacted:
-        session.compact()
-    assert [message.get("content") for message in session.messages()] == [None, None, "to be"]
-
-
-def test_a_summary_before_the_bound_goes_and_one_behind_it_stays(store: Store) -> None:
-    """N-47: a summary is something that was said, and stands for what is gone as long as it stays itself."""
-    session = store.session("s")
-    count(session, 5)
-    session.summarize(upto=5, message={"n": "early"})
-    count(session, 9)
-    session.summarize(upto=8, message={"n": "late"})
-    session.drop_history(8)
-    assert [message["n"] for message in session.messages()] == ["late", 9]
-    assert numbers(session, view="history") == [8, 9]
-    session.compact()
-    assert [message["n"] for message in session.messages()] == ["late", 9]
-    session.drop_history(session.seq + 1)
-    session.compact()
-    assert session.messages() == []
 
 
 # -- forks --------------------------------------------------------------------------------------
@@ -381,18 +257,6 @@ def test_a_checkpoint_made_before_a_bound_is_none(
         assert cold.session("s").state().streams == {}
 
 
-def test_what_was_never_compacted_is_compacted_without_what_was_dropped(
-    files: Store, tmp_path: Path
-) -> None:
-    """N-45: a segment that could be compressed line for line is not, if a bound lies in or behind it."""
-    session = files.session("s")
-    session.add_messages([{"n": n, "word": f"{HIDDEN}-{n}"} for n in range(20)])
-    session.drop_history(11)
-    assert session.compact().blanked == 10
-    assert not found_anywhere(tmp_path, *(f'{HIDDEN}-{n}"' for n in range(10)))
-    assert found_anywhere(tmp_path, f"{HIDDEN}-10")
-
-
 def test_a_scrub_in_a_segment_of_its_own_leaves_nothing_either(
     files: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,25 +278,6 @@ def test_a_scrub_in_a_segment_of_its_own_leaves_nothing_either(
         assert said(session) == before
         assert session.verify().ok
         assert session.compact().sessions == 0
-
-
-def test_a_scrubbed_message_that_is_redacted_leaves_nothing_in_the_log(
-    files: Store, tmp_path: Path
-) -> None:
-    """N-66: what a scrub had put in the place of a message goes, when the message goes altogether."""
-    session = files.session("s")
-    session.add_message({"content": f"the word is {HIDDEN}, and swordfish"})
-    child = session.fork("child")
-    session.scrub("swordfish")
-    session.compact()
-    assert HIDDEN in session.messages()[0]["content"]
-    session.redact(1)
-    assert session.messages() == []
-    assert HIDDEN not in str([event.data for event in session.events()])
-    assert session.compact().blanked >= 1
-    assert not found_anywhere(tmp_path, HIDDEN)
-    assert session.messages() == child.messages() == []
-    assert session.compact().sessions == 0
 
 
 def test_scrubbed_metadata_stay_scrubbed_when_history_is_dropped(store: Store) -> None:

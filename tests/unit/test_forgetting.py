@@ -122,43 +122,6 @@ def test_parts_that_a_place_in_the_middle_needs_are_kept(
         session.add_message({"role": "user", "content": "s"})
 
 
-def test_the_parts_of_a_finished_stream_go(store: Store, root: Path) -> None:
-    """N-45: what parts said is said by the whole message; the parts' own text goes, and no view changes."""
-    session = store.session("s")
-    stream = session.stream(role="assistant")
-    for n in range(40):
-        stream.write(f"w{n}-")
-    stream.finish({"role": "assistant", "content": "short"})
-    before = said(session, events=False)
-    assert session.compact().blanked == 40
-    for key in ("history", "model", "json", "last", "window", "state", "states", "seq"):
-        assert said(session, events=False)[key] == before[key]
-    assert not found_anywhere(root, "w17-")
-
-
-@pytest.mark.parametrize("where", ["files", "memory"])
-def test_a_message_that_was_redacted_while_it_was_streamed_stays_away(
-    tmp_path: Path, where: str
-) -> None:
-    """N-45, N-66: redacted before it was whole, added, and compacted, a message is shown by no view."""
-    place = tmp_path / "store" if where == "files" else "memory:"
-    with hansard.open(place) as store:
-        session = store.session("s")
-        session.add_message({"role": "user", "content": "q"})
-        stream = session.stream(role="assistant")
-        stream.write(HIDDEN)
-        session.redact(session.seq)
-        stream.write("more")
-        stream.finish()
-        session.add_message({"role": "user", "content": "r"})
-        before = said(session)
-        for _ in range(2):
-            session.compact()
-            assert said(session) == before
-            assert not found_anywhere(tmp_path, HIDDEN)
-        assert session.compact().blanked == 0
-
-
 def test_what_was_scrubbed_and_redacted_afterwards_is_gone(store: Store, root: Path) -> None:
     """N-45, N-66: what a scrub has left of a message goes when that is redacted, wherever it lies by then."""
     session = store.session("s")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,47 +34,7 @@ def converse(session: Session) -> Session:
     return session
 
 
-def everything(session: Session) -> dict[str, Any]:
-    """Return all that can be read of a session."""
-    places: list[Any] = [None, 0, 3, 7, session.seq, datetime(2001, 1, 1, tzinfo=UTC)]
-    places += session.snapshots
-    return {
-        "events": list(session.events()),
-        "messages": [session.messages(at=place, view=view) for place in places for view in VIEWS],
-        "json": session.messages_json(),
-        "last": [session.messages(last=count, view="history") for count in range(8)],
-        "after": [session.messages(after=seq) for seq in range(session.seq + 1)],
-        "window": session.window(turns=1, keep_first=True),
-        "state": [session.state(at=place) for place in places],
-        "metadata": session.metadata,
-        "title": session.title,
-        "snapshots": session.snapshots,
-        "usage": session.usage,
-        "parent": session.parent,
-        "seq": session.seq,
-    }
-
-
 VIEWS: tuple[Any, Any] = ("model", "history")
-
-#: Everything that can be done to a session, but for redactions.
-MUTATORS: dict[str, Callable[[Session], object]] = {
-    "add_message": lambda session: session.add_message({"role": "user", "content": "later"}),
-    "add_messages": lambda session: session.add_messages([{"n": 1}, {"n": 2}], key="k"),
-    "append": lambda session: session.append("x.todo", {"n": 2}),
-    "set_metadata": lambda session: session.set_metadata(flavour="sweet"),
-    "set_title": lambda session: session.set_title("Another"),
-    "record_usage": lambda session: session.record_usage(model="n", input_tokens=1),
-    "snapshot": lambda session: session.snapshot("later"),
-    "revert": lambda session: session.revert(1),
-    "summarize": lambda session: session.summarize(upto=3, message={"role": "system"}),
-    "clear": lambda session: session.clear(),
-    "archive": lambda session: session.archive(),
-    "close": lambda session: session.close(),
-    "stream": lambda session: session.stream().write("x"),
-    "finish": lambda session: session.stream().finish({"n": 3}),
-    "fork": lambda session: session.fork("another"),
-}
 
 
 def test_a_fork_is_one_event_and_has_all_that_its_parent_had(session: Session) -> None:
@@ -98,18 +58,6 @@ def test_a_fork_is_one_event_and_has_all_that_its_parent_had(session: Session) -
             assert getattr(after, field) == getattr(before, field)
 
 
-def test_a_fork_can_be_made_at_a_snapshot_and_at_a_time(session: Session) -> None:
-    """A label, and a time in any zone, name the same place for a fork as for a view."""
-    converse(session)
-    events = list(session.events())
-    assert session.fork("a", at="start").seq == session.snapshots["start"] + 1
-    when = events[-1].time
-    last = max(event.seq for event in events if event.time <= when)
-    assert session.fork("b", at=when).seq == last + 1
-    early = session.fork("c", at=datetime(2001, 1, 1, tzinfo=UTC))
-    assert (early.seq, early.messages(), early.metadata) == (1, [], {})
-
-
 @pytest.mark.parametrize("at", [13, -1, "nowhere", datetime(2026, 1, 1), 1.5, True])  # noqa: DTZ001
 def test_a_place_that_is_none_makes_no_child(session: Session, store: Store, at: Any) -> None:
     """N-89: a fork at a place that the session does not have is an error, and no child is there."""
@@ -119,109 +67,6 @@ def test_a_place_that_is_none_makes_no_child(session: Session, store: Store, at:
         session.fork("c", at=at)
     assert not store.exists("c")
     assert session.children() == []
-
-
-def test_a_child_needs_a_parent_and_a_name_of_its_own(store: Store) -> None:
-    """Forking nothing, or to a name that is taken, even in the trash, is refused and changes nothing."""
-    with pytest.raises(hansard.SessionNotFound):
-        store.session("s").fork("c")
-    session = converse(store.session("s"))
-    taken = converse(store.session("taken"))
-    before = everything(taken)
-    for name in ("taken", "s"):
-        with pytest.raises(hansard.SessionExists):
-            session.fork(name)
-    assert everything(taken) == before
-    store.delete("taken")
-    with pytest.raises(hansard.SessionDeleted):
-        session.fork("taken")
-    first, second = session.fork(), session.fork()
-    assert first.id != second.id
-    assert session.children() == sorted([first.id, second.id])
-
-
-@pytest.mark.parametrize("store", ["memory", "os"], indirect=True)
-@pytest.mark.parametrize("what", MUTATORS)
-def test_what_one_does_does_not_reach_the_other(what: str, store: Store) -> None:
-    """N-50, N-42: nothing done to a parent changes its child or grandchild, nor the other way round."""
-    parent = converse(store.session("s"))
-    child = parent.fork("c", at=9)
-    child.add_message({"role": "user", "content": "mine"})
-    grandchild = child.fork("g")
-    sibling = parent.fork("b")
-    family = [parent, child, grandchild, sibling]
-    for one in family:
-        others = [other for other in family if other is not one]
-        before = [everything(other) for other in others]
-        if what != "fork" or one is parent:
-            MUTATORS[what](one)
-        assert [everything(other) for other in others] == before
-        cold = [everything(store.session(other.id)) for other in others]
-        assert cold == before
-
-
-def test_a_redaction_reaches_all_who_inherited_what_it_takes_out(store: Store) -> None:
-    """N-50: a parent's redaction holds for all below it at all times; a child's does not for its parent."""
-    parent = converse(store.session("s"))
-    child = parent.fork("c")
-    grandchild = child.fork("g", at=5)
-    sibling = parent.fork("b", at=2)
-    untouched = everything(sibling)
-    child.redact(3)
-    assert SECRET in parent.messages(view="history")
-    for one in (child, grandchild, store.session("g")):
-        assert SECRET not in one.messages(view="history") + one.messages(at=4)
-        assert "swordfish" not in repr(list(one.events())) + repr(one.messages_json(at=3))
-    assert everything(sibling) == untouched
-    parent.redact(1)
-    for one in (parent, child, grandchild):
-        assert not any(m.get("content") == "hi" for m in one.messages(view="history"))
-    # What was streamed goes whole: by any of its parts, from whoever has some of them.
-    early = parent.fork("early", at=6)
-    assert early.messages(last=1)[0]["content"] == "never "
-    parent.redact(7)
-    for one in (parent, child, early):
-        assert not any("partial" in message for message in one.messages(view="history"))
-        assert one.state().streams == {}
-
-
-def test_a_redaction_reaches_parts_of_a_message_that_was_finished_later(store: Store) -> None:
-    """N-50: redacting a finished message takes its parts out of a child that was forked in between."""
-    parent = store.session("s")
-    stream = parent.stream()
-    stream.write("secret")
-    child = parent.fork("c")
-    seq = stream.finish().seq
-    assert child.messages() == [{"role": "assistant", "content": "secret", "partial": True}]
-    parent.redact(seq)
-    assert child.messages() == child.messages(view="history") == []
-    assert "secret" not in repr(list(child.events()))
-
-
-def test_the_tree_has_no_ghosts(store: Store) -> None:
-    """N-51: a deleted child leaves the tree, and comes back; a deleted parent leaves its children whole."""
-    parent = converse(store.session("s"))
-    child = parent.fork("c", at=9)
-    grandchild = child.fork("g")
-    before = [everything(child), everything(grandchild)]
-    assert (parent.children(), child.children(), grandchild.children()) == (["c"], ["g"], [])
-    store.delete("c")
-    assert parent.children() == []
-    store.restore("c")
-    assert parent.children() == ["c"]
-    store.delete("s")
-    with pytest.raises(hansard.SessionDeleted):
-        parent.children()
-    cold = [store.session("c"), store.session("g")]
-    assert [everything(one) for one in (child, grandchild)] == before
-    assert [everything(one) for one in cold] == before
-    assert cold[0].parent == "s"
-    child.redact(3)
-    assert child.add_message({"n": 1}).seq == 12
-    store.delete("c")
-    assert SECRET not in grandchild.messages(view="history")
-    store.restore("s")
-    assert parent.children() == []
 
 
 def test_a_namesake_is_no_child(tmp_path: Path) -> None:

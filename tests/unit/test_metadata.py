@@ -1,48 +1,14 @@
-"""What a session's events add up to: metadata and state, now, at a seq, and after reopening."""
+"""Metadata and titles: what they hold, and whose title counts."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import hansard
-from hansard import Session
-
-
-def conversation(session: Session) -> None:
-    """Append messages among other events."""
-    session.set_metadata(title="T")
-    for number in range(4):
-        session.add_messages([{"n": number}, {"n": -number}])
-        session.append("x.todo", {"n": number})
-
-
-def test_metadata_are_merged(session: Session) -> None:
-    """N-42: an update touches the keys that it names, at every depth; None removes."""
-    session.set_metadata(title="Refund", user={"id": 7, "tags": ["a"]}, unknown={"x": [1]})
-    session.set_metadata(user={"id": 8, "name": None, "tags": ["b"]})
-    assert session.metadata == {
-        "title": "Refund",
-        "user": {"id": 8, "tags": ["b"]},
-        "unknown": {"x": [1]},
-    }
-    session.set_metadata(title=None, absent=None)
-    session.add_message({"n": 1})
-    session.append("x.todo", {"metadata": {"title": "no"}})
-    assert session.metadata == {"user": {"id": 8, "tags": ["b"]}, "unknown": {"x": [1]}}
-    assert session.state().metadata == session.metadata
-
-
-def test_the_same_metadata_are_no_event(session: Session) -> None:
-    """N-72: saying again what the metadata say, in any order of keys, appends nothing."""
-    session.set_metadata(a=1, b={"c": [1, 2], "d": None, "e": "x"})
-    seq = session.seq
-    assert session.set_metadata(b={"e": "x", "c": [1, 2]}, a=1) is None
-    assert session.set_metadata(b={"c": (1, 2)}) is None
-    assert session.set_metadata(absent=None, b={"absent": None}) is None
-    assert session.set_metadata() is None
-    assert session.patch_metadata({}) is None
-    assert session.seq == seq
-    assert session.set_metadata(b={"c": [2, 1]}) is not None
+from hansard import Session, Store
+from hansard.backend.contract import Log
+from hansard.state.projection import Known
 
 
 def test_a_number_is_not_a_truth(session: Session) -> None:
@@ -81,21 +47,84 @@ def test_hostile_keys_stay_data(session: Session) -> None:
     assert type(session) is Session
 
 
-def test_state_is_what_the_events_add_up_to(session: Session) -> None:
-    """`state(at)` counts messages and kinds, and has seq, times and metadata, at every seq."""
-    assert session.state() == hansard.State()
-    conversation(session)
-    session.set_metadata(title="U")
-    events = list(session.events())
-    for at in (*range(len(events) + 2), None, 3):
-        upto = events[:at]
-        state = session.state(at)
-        assert state.seq == len(upto)
-        assert state.message_count == len(session.messages(at=at))
-        assert sum(state.kinds.values()) == len(upto)
-        if upto:
-            assert (state.created, state.updated) == (events[0].stamp, upto[-1].stamp)
-            assert state.metadata == {"title": "U" if len(upto) == len(events) else "T"}
-    for bad in (-1, "now", True):
-        with pytest.raises(ValueError, match="at"):
-            session.state(bad)
+def titles(store: Store, session_id: str) -> set[object]:
+    """Return the title as every way of asking tells it."""
+    session = store.session(session_id)
+    shared = [line["data"] for line in session.share() if line.get("kind") == "metadata.set"]
+    listed = {info.id: info for info in store.sessions().items}
+    return {
+        session.title,
+        session.metadata["title"],
+        session.state().title,
+        session.state().metadata["title"],
+        listed[session_id].title,
+        shared[-1]["metadata"]["title"],
+    }
+
+
+WAYS: dict[str, Callable[[Session], object]] = {
+    "set_title": lambda session: session.set_title("T"),
+    "automatic": lambda session: session.set_title("T", automatic=True),
+    "set_metadata": lambda session: session.set_metadata(title="T"),
+    "patch_metadata": lambda session: session.patch_metadata({"title": "T", "other": 1}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_title_is_one_thing(way: str, store: Store) -> None:
+    """N-53: given by any call, a title is what session, state, listing and export say; search is to come."""
+    session = store.session("a")
+    session.add_message({"n": 1})
+    WAYS[way](session)
+    assert titles(store, "a") == {"T"}
+    assert session.fork("b").title == "T"
+
+
+def test_a_person_s_title_stays(store: Store) -> None:
+    """N-54: a program's title gives way to a person's, and never the other way round."""
+    session = store.session("a")
+    session.set_title("guess", automatic=True)
+    session.set_title("better guess", automatic=True)
+    assert session.title == "better guess"
+    assert not session.state().named
+    session.set_title("Mine")
+    assert session.set_title("guess again", automatic=True) is None
+    assert (session.title, session.state().named) == ("Mine", True)
+    # Taken away by the person, it is anybody's to give.
+    session.set_metadata(title=None)
+    session.set_title("guess", automatic=True)
+    assert session.title == "guess"
+    # The same words from the person are the person's.
+    assert session.set_title("guess") is not None
+    assert session.set_title("other", automatic=True) is None
+    key = "sk-" + "proj-" + "Ab1" * 16
+    session.set_metadata(title=None)
+    session.set_title(f"About {key}", automatic=True)
+    assert session.title is not None
+    assert session.title.startswith("About [redacted")
+    with pytest.raises(hansard.SecretRefused):
+        session.set_title(f"About {key}")
+    with pytest.raises(hansard.InvalidEvent, match="text"):
+        session.set_title(7)  # type: ignore[arg-type]
+
+
+def test_a_person_who_is_faster_by_a_moment_wins(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-54: a manual title that comes between a program's look and its append stays."""
+    session, person = store.session("s"), store.session("s")
+    session.add_message({"role": "user", "content": "what is 6 × 7?"})
+    look = Session._known
+
+    def look_and_be_late(self: Session, log: Log | None = None) -> Known:
+        found = look(self, log)
+        if self is session:
+            person.set_title("Mine")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "_known", look_and_be_late)
+        assert session.set_title("guessed", automatic=True) is not None
+    for seen in (session, person, store.session("s"), session.fork("c")):
+        assert seen.title == seen.state().title == "Mine"
+    assert store.sessions(prefix="s").items[0].title == "Mine"

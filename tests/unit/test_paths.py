@@ -1,13 +1,10 @@
 """What snapshots, reverts, summaries, redactions and clears do to the views of a session."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 import hansard
-
-Message = dict[str, Any]
 
 
 def say(session: hansard.Session, *texts: str) -> None:
@@ -53,20 +50,6 @@ def test_a_revert_can_keep_the_summary(session: hansard.Session) -> None:
     assert texts(session) == ["a"]
 
 
-def test_reverting_the_revert_brings_the_later_turns_back(session: hansard.Session) -> None:
-    """N-49: a revert to a seq before another revert shows what was shown then."""
-    say(session, "a", "b", "c")
-    session.revert(1)
-    say(session, "d")
-    session.revert(3)
-    assert texts(session) == ["a", "b", "c"]
-    session.revert(5)
-    assert texts(session) == ["a", "d"]
-    assert texts(session, at=3) == ["a", "b", "c"]
-    assert texts(session, at=4) == ["a"]
-    assert texts(session, at=5) == ["a", "d"]
-
-
 def test_a_snapshot_is_a_place_to_come_back_to(session: hansard.Session) -> None:
     """N-48: a revert to a snapshot shows exactly what was there; the later of two labels counts."""
     say(session, "a")
@@ -82,17 +65,6 @@ def test_a_snapshot_is_a_place_to_come_back_to(session: hansard.Session) -> None
     session.snapshot("middle")
     assert session.snapshots["middle"] == 7
     assert session.state().snapshots == session.snapshots
-
-
-def test_a_revert_to_nowhere_is_refused(session: hansard.Session) -> None:
-    """A revert to a seq or label that is not there is an error, and appends nothing."""
-    say(session, "a")
-    for place in (2, -1, True, "nowhere"):
-        with pytest.raises(hansard.InvalidEvent):
-            session.revert(place)
-    assert session.seq == 1
-    session.revert(0)
-    assert texts(session) == []
 
 
 def test_a_revert_can_say_something_else_instead(session: hansard.Session) -> None:
@@ -153,47 +125,6 @@ def test_a_summary_stands_for_what_it_sums_up(session: hansard.Session) -> None:
     assert texts(session) == ["a", "b", "c"]
 
 
-def test_a_clear_begins_anew(session: hansard.Session) -> None:
-    """N-47: after a clear the model view is empty, summaries included, and can be brought back."""
-    say(session, "a", "b")
-    session.summarize(upto=1, message={"role": "system", "content": "sum"})
-    session.clear()
-    assert texts(session) == []
-    say(session, "c")
-    assert texts(session) == ["c"]
-    assert texts(session, view="history") == ["a", "b", "c"]
-    session.revert(3)
-    assert texts(session) == ["sum", "b"]
-
-
-def test_a_redacted_message_is_gone_from_every_view(session: hansard.Session) -> None:
-    """A redaction holds for every view and every time, whatever is reverted."""
-    say(session, "a", "secret", "c")
-    session.redact(2, reason="asked for")
-    assert texts(session) == ["a", "c"]
-    assert texts(session, view="history") == ["a", "c"]
-    assert texts(session, at=2) == ["a"]
-    assert texts(session, last=2) == ["a", "c"]
-    assert b"secret" not in session.messages_json(view="history")
-    session.revert(2)
-    assert texts(session) == ["a"]
-    session.revert(0)
-    session.revert(3)
-    assert texts(session) == ["a", "c"]
-
-
-def test_only_a_message_can_be_redacted(session: hansard.Session) -> None:
-    """To redact what is no message, or is not there, is an error."""
-    say(session, "a")
-    session.set_metadata(title="t")
-    for seq in (0, 2, 3):
-        with pytest.raises(hansard.InvalidEvent):
-            session.redact(seq)
-    session.summarize(upto=1, message={"role": "system", "content": "sum"})
-    session.redact(3)
-    assert texts(session) == ["a"]
-
-
 def test_usage_adds_up_by_model(session: hansard.Session) -> None:
     """Recorded usage is summed for each model; a revert does not give the tokens back."""
     session.record_usage(model="m1", input_tokens=10, output_tokens=5, cost=0.25)
@@ -207,18 +138,6 @@ def test_usage_adds_up_by_model(session: hansard.Session) -> None:
     with pytest.raises(hansard.InvalidEvent):
         session.record_usage(model="m1", input_tokens="many")  # type: ignore[arg-type]
     assert list(session.events())[1].data["cached_tokens"] == 7
-
-
-def test_time_travel_by_the_clock(session: hansard.Session) -> None:
-    """`at` takes a time, and means the last event written by then."""
-    say(session, "a", "b", "c")
-    times = [event.time for event in session.events()]
-    assert texts(session, at=times[-1]) == ["a", "b", "c"]
-    assert texts(session, at=times[0] - timedelta(seconds=1)) == []
-    assert session.state(at=datetime.now(tz=UTC) + timedelta(days=1)).seq == 3
-    assert session.state(at=times[0] - timedelta(days=1)).seq == 0
-    with pytest.raises(ValueError, match="time zone"):
-        session.messages(at=times[0].replace(tzinfo=None))
 
 
 def test_a_window_of_a_session(session: hansard.Session) -> None:
@@ -257,22 +176,3 @@ def test_a_window_of_a_long_session_is_cut_from_its_end(session: hansard.Session
     assert len(shown(turns=402)) == 405
     # The call before all these turns is answered behind them, so no turn before that may begin.
     assert shown(turns=401) == ["last"]
-
-
-def test_nothing_that_shortens_a_view_shortens_the_history(store: hansard.Store) -> None:
-    """N-45, N-47: after reverts, clears, summaries and windows every message is still in the history."""
-    session = store.session("long")
-    said = [{"role": ("user", "assistant")[n % 2], "n": n} for n in range(30)]
-    for number, message in enumerate(said):
-        session.add_message(message)
-        if number % 7 == 3:
-            session.revert(session.seq // 2)
-        if number % 11 == 5:
-            session.clear()
-        if number % 13 == 9:
-            session.summarize(upto=session.seq, message={"role": "system", "content": "short"})
-    session.archive()
-    session.close()
-    assert len(session.window(turns=1)) < len(said)
-    assert len(session.messages()) < len(said)
-    assert session.messages(view="history") == said

@@ -1,7 +1,6 @@
 """A store: opening, making, finding, deleting and listing sessions; looking after them."""
 
 import os
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,42 +64,6 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(hansard.UnsafePath):
         hansard.open(path)
     assert path.read_text() == "mine"
-
-
-@pytest.mark.parametrize("version", [0, 2, 999, -1])
-def test_an_unknown_version_is_refused(version: int, tmp_path: Path) -> None:
-    """N-44, F-2, F-45: a store, or a log, of another major version is refused and left as it is."""
-    root = tmp_path / "s"
-    with hansard.open(root, durability="os") as store:
-        for name in "ab":
-            store.session(name).add_message({"n": 1})
-    log = log_of(root, "a")
-    log.write_bytes(log.read_bytes().replace(b'"version":1', b'"version":%d' % version, 1))
-    before = tree(root)
-    with hansard.open(root, durability="os") as store:
-        calls: list[Callable[[], object]] = [
-            store.session("a").messages,
-            lambda: store.session("a").add_message({"n": 2}),
-            lambda: store.delete("a"),
-        ]
-        for call in calls:
-            with pytest.raises(hansard.UnknownFormat, match=f"version {version}"):
-                call()
-        assert store.exists("a")
-        assert {info.id: bool(info.damaged) for info in store.sessions().items} == {
-            "a": True,
-            "b": False,
-        }
-    # A listing keeps its index beside the sessions; what may be deleted at any time need not stay as it was.
-    sessions = {name: seen for name, seen in before.items() if name.startswith("sessions")}
-    assert {name: seen for name, seen in tree(root).items() if name in sessions} == sessions
-    marker = root / "hansard.json"
-    marker.write_text(f'{{"hansard":"store","version":{version},"later":1}}\n')
-    before = tree(root)
-    for read_only in (True, False):
-        with pytest.raises(hansard.UnknownFormat, match=f"version {version}"):
-            hansard.open(root, read_only=read_only)
-    assert tree(root) == before
 
 
 @pytest.mark.parametrize(
@@ -176,19 +139,6 @@ def test_what_a_store_and_a_session_look_like(store: Store) -> None:
 # -- session, create, exists --------------------------------------------------------------------
 
 
-def test_a_session_exists_from_its_first_event_on(store: Store) -> None:
-    """A handle makes no session; the first event does."""
-    session = store.session("a")
-    assert session.id == "a"
-    assert not store.exists("a")
-    assert (session.seq, session.messages(), session.metadata) == (0, [], {})
-    assert list(session.events()) == []
-    assert session.state() == hansard.State()
-    assert store.sessions().items == []
-    assert session.append("x.start", {}).seq == 1
-    assert store.exists("a")
-
-
 def test_create_makes_a_session_once(store: Store) -> None:
     """`create` writes the first event with its metadata, and raises `SessionExists` after that."""
     session = store.create("a", metadata={"title": "Refund", "tags": ["x"]})
@@ -214,55 +164,6 @@ def test_bad_metadata_make_no_session(metadata: Any, store: Store) -> None:
     assert not store.exists("a")
     assert store.sessions().items == []
     assert store.create("a").seq == 1
-
-
-def test_a_damaged_session_exists(tmp_path: Path) -> None:
-    """N-31: a session that cannot be read exists, is listed with a flag, and is not made anew."""
-    with hansard.open(tmp_path / "s", durability="os") as store:
-        for name in ("bad", "good"):
-            store.session(name).add_message({"n": 1})
-    log_of(tmp_path / "s", "bad").write_bytes(b"")
-    with hansard.open(tmp_path / "s", durability="os") as store:
-        assert store.exists("bad")
-        flags = {info.id: bool(info.damaged) for info in store.sessions().items}
-        assert flags == {"bad": True, "good": False}
-        for call in (lambda: store.create("bad"), lambda: store.session("bad").messages()):
-            with pytest.raises(hansard.Damaged):
-                call()
-    assert log_of(tmp_path / "s", "bad").read_bytes() == b""
-
-
-# -- delete and restore -------------------------------------------------------------------------
-
-
-def test_a_deleted_session_comes_back_whole(store: Store) -> None:
-    """`delete` takes a session out of sight, and `restore` brings back all that it had."""
-    session = store.create("a", metadata={"title": "T"})
-    session.add_messages([{"n": 1}, {"n": 2}], key="k")
-    before = list(session.events())
-    info = store.sessions().items[0]
-    store.delete("a")
-    assert not store.exists("a")
-    assert store.sessions().items == []
-    assert store.verify().sessions == []
-    calls: list[Callable[[], object]] = [
-        session.messages,
-        lambda: session.messages(last=0),
-        lambda: session.messages_json(at=0),
-        session.state,
-        lambda: session.add_message({"n": 3}),
-    ]
-    for call in calls:
-        with pytest.raises(hansard.SessionDeleted):
-            call()
-    with pytest.raises(hansard.SessionDeleted):
-        store.create("a")
-    restored = store.restore("a")
-    assert list(restored.events()) == list(session.events()) == before
-    again = store.sessions().items[0]
-    assert (again.created, again.updated, again.seq) == (info.created, info.updated, info.seq)
-    assert session.add_messages([{"n": 9}], key="k") == before[1:]
-    assert session.add_message({"n": 3}).seq == 4
 
 
 # -- sessions -----------------------------------------------------------------------------------
@@ -309,29 +210,7 @@ def test_a_listing_has_pages(store: Store) -> None:
             store.sessions(limit=limit)
 
 
-def test_a_listing_is_plain_data(store: Store) -> None:
-    """What a listing gives can be pickled and changed without effect on the store (N-63)."""
-    session = store.create("a", metadata={"tags": ["x"]})
-    page = store.sessions()
-    assert pickle.loads(pickle.dumps(page)) == page  # noqa: S301
-    page.items[0].metadata["tags"].append("y")
-    assert session.metadata == {"tags": ["x"]}
-
-
 # -- verify and health --------------------------------------------------------------------------
-
-
-def test_verify_reports_every_session(store: Store) -> None:
-    """`verify` has one report for each session, all without findings in a store as it was written."""
-    for name in "cab":
-        store.session(name).add_messages([{"n": 1}, {"n": 2}])
-    report = store.verify()
-    assert report.ok
-    assert report.findings == []
-    assert [(one.session, one.seq) for one in report.sessions] == [("a", 2), ("b", 2), ("c", 2)]
-    assert store.session("a").verify() == report.sessions[0]
-    with pytest.raises(hansard.SessionNotFound):
-        store.session("nobody").verify()
 
 
 def test_one_bad_session_hides_no_other_from_verify(tmp_path: Path) -> None:

@@ -1,14 +1,12 @@
 """Claims about messages that are said bit by bit."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import hansard
-from hansard import Session, Store
+from hansard import Session
 from tests.crashlab import faults
 
 
@@ -41,35 +39,6 @@ def test_a_better_message_can_stand_for_the_parts(session: Session) -> None:
     assert session.messages() == [message]
 
 
-def test_a_discarded_message_was_never_there(session: Session) -> None:
-    """What was discarded is in no view, now or later; its parts stay in the log."""
-    stream = session.stream()
-    stream.write("no")
-    assert len(session.messages()) == 1
-    stream.discard()
-    session.add_message({"n": 1})
-    for view in VIEWS:
-        assert session.messages(view=view) == session.messages(view=view, last=5) == [{"n": 1}]
-    assert session.state().streams == {}
-    assert [event.kind for event in session.events()][:2] == ["message.part"] * 2
-
-
-VIEWS: tuple[Any, Any] = ("model", "history")
-
-
-def test_nothing_written_is_nothing(session: Session, store: Store) -> None:
-    """A stream that was opened, left, or discarded without a word makes no event and no session."""
-    with session.stream():
-        pass
-    session.stream().discard()
-    stream = session.stream()
-    stream.write("")
-    assert not store.exists("s")
-    stream.finish({"role": "assistant", "content": ""})
-    (event,) = session.events()
-    assert event.data == {"message": {"role": "assistant", "content": ""}}
-
-
 def test_what_is_over_is_over(session: Session) -> None:
     """A finished or discarded stream takes no more; what is not text is refused, and nothing is added."""
     done, gone = session.stream(), session.stream()
@@ -87,46 +56,6 @@ def test_what_is_over_is_over(session: Session) -> None:
     with pytest.raises(hansard.InvalidEvent):
         session.stream().write("\ud800")
     assert session.seq == 2
-
-
-def test_a_run_that_raises_keeps_what_was_said(session: Session) -> None:
-    """N-59: an error inside the block leaves what was written, marked as partial, and goes on its way."""
-    session.add_message({"role": "user", "content": "go"})
-
-    def run() -> None:
-        with session.stream() as stream:
-            stream.write("I wi")
-            raise RuntimeError("the model is gone")
-
-    with pytest.raises(RuntimeError, match="model"):
-        run()
-    partial = {"role": "assistant", "content": "I wi", "partial": True}
-    assert session.messages(last=1) == [partial]
-    assert json.loads(session.messages_json(last=1)) == [partial]
-    assert list(session.state().streams.values()) == [2]
-    session.add_message({"role": "user", "content": "and?"})
-    assert [message["content"] for message in session.messages()] == ["go", "I wi", "and?"]
-
-
-@pytest.mark.parametrize("which", ["part", "last part", "message"])
-def test_a_redaction_by_any_part_takes_the_whole_message_out(session: Session, which: str) -> None:
-    """N-66: whichever of its events is named, a streamed message is gone whole, finished or not."""
-    for finished in (True, False):
-        stream = session.stream()
-        first = session.seq + 1
-        stream.write("sec")
-        stream.write("ret")
-        if finished:
-            stream.finish()
-        elif which == "message":
-            continue
-        session.redact(first + {"part": 0, "last part": 1, "message": 2}[which])
-        for seq in [None, *range(session.seq + 1)]:
-            for view in VIEWS:
-                assert session.messages(at=seq, view=view) == []
-                assert session.messages(at=seq, view=view, last=3) == []
-        assert "ret" not in repr(list(session.events()))
-        assert session.state().streams == {}
 
 
 @pytest.fixture
@@ -186,3 +115,14 @@ def test_an_error_in_write_says_so_and_keeps_the_rest(syncing: Session) -> None:
     assert stream.text == "ac"
     assert syncing.messages(last=1)[0]["content"] == "ac"
     assert stream.finish().message == {"role": "assistant", "content": "ac"}
+
+
+def test_a_message_begun_before_a_revert_is_shown_whole(session: Session) -> None:
+    """N-59: a view of what follows a revert includes the beginning of a message that goes on after it."""
+    stream = session.stream()
+    stream.write("one ")
+    session.add_message({"role": "user", "content": "dropped"})
+    reverted = session.revert(1)
+    stream.write("two")
+    expected = [{"role": "assistant", "content": "one two", "partial": True}]
+    assert session.messages(after=reverted.seq) == session.messages(last=1) == expected

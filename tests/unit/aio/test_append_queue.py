@@ -43,26 +43,6 @@ def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     asyncio.run(main())
 
 
-def test_a_storm_of_appends_costs_few_syncs(tmp_path: Path) -> None:
-    """F-31: 64 tasks that append 20 times each, one after the other, share most syncs, and lose nothing."""
-
-    async def main() -> int:
-        async with aio.open(tmp_path / "store") as store:
-            session = store.session("s")
-
-            async def say(by: int) -> list[int]:
-                return [(await session.add_message({"by": by})).seq for _ in range(20)]
-
-            with faults.record() as calls:
-                seqs = await asyncio.gather(*(say(by) for by in range(64)))
-            assert sorted(seq for own in seqs for seq in own) == list(range(1, 1281))
-            assert all(own == sorted(own) for own in seqs)
-            return sum(call.operation == "sync" for call in calls.calls)
-
-    # 20 rounds need 20 syncs; ten times as many would still be a share of six for each.
-    assert asyncio.run(main()) < 200
-
-
 def test_sessions_do_not_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,19 +53,6 @@ def test_a_copy_under_a_long_name_is_not_the_original(tmp_path: Path) -> None:
             store.session("b" * 600).messages()
 
 
-def test_an_id_that_looks_like_a_hashed_name_is_an_id(tmp_path: Path) -> None:
-    """N-2: the name of another session's directory is an id like any other."""
-    root = tmp_path / "store"
-    name = damaged_copy(root, "x" * 1024, None)
-    with hansard.open(root, durability="os") as store:
-        assert not store.exists(name)
-        store.session(name).add_message({"id": name})
-    with hansard.open(root, durability="os") as store:
-        assert store.session(name).messages() == [{"id": name}]
-        assert store.session("x" * 1024).messages() == [{"id": "x" * 1024}]
-        assert {info.id for info in store.sessions().items} == {name, "x" * 1024}
-
-
 @pytest.mark.parametrize("missing", ["sessions", "trash"])
 def test_a_lost_empty_directory_is_made_anew(missing: str, tmp_path: Path) -> None:
     """An empty part of a store that got lost, as by a copy that skips empty ones, is no damage."""
