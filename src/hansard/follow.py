@@ -8,20 +8,18 @@ on behind the last event that it was done with. Events come at least once: what 
 when it died comes again.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from hansard.backend.contract import Backend, Cursor
+from hansard.clock import Backoff
 from hansard.errors import Damaged, DiskFailed, HansardError, SessionDeleted, UnknownFormat
 from hansard.event.envelope import Event
 from hansard.state import lineage
 
-#: Between two looks: at first, at the most, and so many times as long as the last look took.
-_FIRST_PAUSE: Final = 0.001
-_LONGEST_PAUSE: Final = 0.05
+#: A pause lasts this many times as long as the look before it took.
 _SHARE: Final = 20
 
 
@@ -108,8 +106,7 @@ class Follower:
     def take(self, timeout: float) -> Followed | None:
         """Return the next event; None if none came within so many seconds."""
         self._count()
-        deadline = time.monotonic() + timeout
-        pause = _FIRST_PAUSE
+        backoff = Backoff(timeout, share=_SHARE)
         while True:
             found = self._next_at_hand()
             if found is not None:
@@ -117,15 +114,10 @@ class Follower:
                 return found
             # Nothing is at hand: now is the time to remember what is done, and to look for more.
             self._save()
-            began = time.monotonic()
+            backoff.begin()
             self._look()
-            if self._waiting:
-                continue
-            now = time.monotonic()
-            if now >= deadline:
+            if not self._waiting and not backoff.sleep():
                 return None
-            time.sleep(max(0.0, min(max(pause, _SHARE * (now - began)), deadline - now)))
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def commit(self) -> None:
         """Say that everything handed out so far is done with."""

@@ -8,9 +8,10 @@ inherits.
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from hansard import clock
 from hansard.backend.contract import Backend, Log, Record
 from hansard.errors import UNREADABLE, InvalidEvent, SessionDeleted
 from hansard.event import codec
@@ -342,9 +343,7 @@ class Reading:
         if not isinstance(at, datetime):
             check_seq("at", at)
             return at
-        if at.tzinfo is None:
-            raise ValueError(f"at={at!r} has no time zone; give one, such as datetime.UTC")
-        stamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        stamp = clock.stamp(at)
         for chunk in self._whole().read_back():
             for event in reversed(chunk.events()):
                 if event.stamp <= stamp:

@@ -472,8 +472,8 @@ class Store:
         """
         if limit < 1:
             raise ValueError(f"limit must be 1 or more, not {limit!r}")
+        from hansard.clock import stamp
         from hansard.index import finder, query
-        from hansard.index.listing import stamp
         from hansard.index.search import Sought
 
         sought = Sought(

@@ -37,8 +37,8 @@ LAYERS = (
     ("message",),
     # facts as values, and bytes on disk: neither knows the other
     ("event", "log"),
-    # the whole tree, in one file
-    ("errors",),
+    # the tree of errors; times and pauses
+    ("clock", "errors"),
 )
 
 # Rooms of one layer that may import each other, and why.

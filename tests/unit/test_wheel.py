@@ -14,6 +14,7 @@ MODULES = [
     "aio",
     "backend",
     "cli",
+    "clock",
     "errors",
     "event",
     "exporters",

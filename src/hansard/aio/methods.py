@@ -10,12 +10,12 @@ At run time each is a plain function. `Method` tells type checkers its exact typ
 
 import asyncio
 import math
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from hansard.aio.pool import Pool
+from hansard.clock import Backoff
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
@@ -26,9 +26,7 @@ Sync = TypeVar("Sync")
 
 #: Items that an iteration fetches from its thread at a time.
 _PIECE: Final = 256
-#: Pause between two looks, in seconds: the first, the longest, and as a multiple of what a look takes.
-_FIRST_PAUSE: Final = 0.001
-_LONGEST_PAUSE: Final = 0.05
+#: A pause lasts this many times as long as the look before it took.
 _PAUSE_PER_LOOK: Final = 20
 
 
@@ -124,13 +122,11 @@ async def poll(
 
     Give up after `seconds`. Between two calls no thread waits, so that a cancellation takes effect at once.
     """
-    deadline = time.monotonic() + seconds
-    pause = _FIRST_PAUSE
+    backoff = Backoff(seconds, share=_PAUSE_PER_LOOK)
     while True:
-        began = time.monotonic()
+        backoff.begin()
         found = await pool.run(look, finish=finish)
-        now = time.monotonic()
-        if found or now >= deadline:
+        pause = None if found else backoff.next_pause()
+        if pause is None:
             return found
-        await asyncio.sleep(min(max(pause, _PAUSE_PER_LOOK * (now - began)), deadline - now))
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        await asyncio.sleep(pause)

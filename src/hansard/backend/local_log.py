@@ -3,7 +3,6 @@
 Above: `local`.  Below: `contract`, `event`, `log`.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from hansard.backend.contract import (
     between,
 )
 from hansard.backend.records import LocalChunk, event_of, stream_of
+from hansard.clock import Backoff
 from hansard.errors import Damaged, InvalidEvent, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.event import codec
 from hansard.event.envelope import Event
@@ -55,10 +55,6 @@ CHECKPOINT: Final = 256 * 1024
 
 #: So many findings are listed for one session: what has more is past reading them.
 MAX_FINDINGS: Final = 1_000
-
-#: `wait` looks for another process's events after this long, then after longer, up to the second.
-_FIRST_LOOK: Final = 0.001
-_LATEST_LOOK: Final = 0.05
 
 
 class LocalLog(Log):
@@ -292,17 +288,13 @@ class LocalLog(Log):
         return events
 
     def wait(self, after: int, timeout: float) -> bool:
-        deadline = time.monotonic() + timeout
-        pause = _FIRST_LOOK
+        backoff = Backoff(timeout)
         while True:
             found = self._look()
             if found is not None and found[1].mark.seq > after:
                 return True
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if not backoff.sleep():
                 return False
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _LATEST_LOOK)
 
     def failed(self) -> bool:
         found = self._look()

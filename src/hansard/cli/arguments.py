@@ -4,11 +4,12 @@ A person types `2d` and reads `3 h ago`; a program reads RFC 3339, as events hav
 """
 
 import re
-import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+from hansard import clock
 
 if TYPE_CHECKING:
     from hansard import Session
@@ -57,7 +58,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg] # generic in newer vers
         try:
             age = _age(text)
             if age is not None:
-                return now() - age
+                return clock.now() - age
             found = datetime.fromisoformat(text)
             # Also those that name a zone: what the year 1 is in UTC may be in no calendar.
             return found.astimezone(UTC)
@@ -68,11 +69,6 @@ class Moment(click.ParamType):  # type: ignore[type-arg] # generic in newer vers
                 param,
                 ctx,
             )
-
-
-def now() -> datetime:
-    """Return what time it is."""
-    return datetime.fromtimestamp(time.time(), UTC)
 
 
 def ago(stamp: str, at: datetime) -> str:

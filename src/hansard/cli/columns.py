@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from hansard import clock
 from hansard.cli import arguments
 from hansard.cli.screen import Piece, Screen, columns_of, shorten, size
 from hansard.cli.visible import cell
@@ -128,7 +129,7 @@ def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, asked: bo
         numbers = " ".join(n for n, column in zip(names, columns, strict=True) if column.number)
         screen.table(names, full, numbers=numbers)
         return
-    at = arguments.now()
+    at = clock.now()
     cells = [
         [_short(row, name, column, at) for name, column in zip(names, columns, strict=True)]
         for row in rows

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from hansard import clock
+
 #: Numbers from these on are nanoseconds, microseconds, milliseconds; smaller ones are seconds (until 5138).
 _UNITS: Final = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 
@@ -30,8 +32,7 @@ def parse_time(value: object) -> str | None:
             return None
     except (ValueError, OverflowError, OSError):
         return None
-    # Not by `strftime`, which writes the year 24 with two digits on some systems.
-    return f"{when.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    return clock.stamp(when)
 
 
 def text_of(value: object) -> str | None:

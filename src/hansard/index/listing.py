@@ -9,12 +9,13 @@ import binascii
 import sys
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from hansard.clock import stamp
 from hansard.index.catalogue import label
 from hansard.index.database import Database
 from hansard.index.description import Description
@@ -312,13 +313,6 @@ def behind(prefix: str) -> str | None:
         if code <= sys.maxunicode:
             return prefix[:place] + chr(code)
     return None
-
-
-def stamp(time: datetime) -> str:
-    """Return a time as events have it."""
-    if time.tzinfo is None:
-        raise ValueError(f"{time!r} has no time zone; give one, such as datetime.UTC")
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 # -- cursors ------------------------------------------------------------------------------------

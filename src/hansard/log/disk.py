@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Protocol
 from weakref import WeakSet
 
+from hansard.clock import Backoff
 from hansard.errors import DiskFailed, HansardError, LockTimeout, UnsafePath
 
 DIRECTORY_MODE = 0o700
@@ -723,19 +724,15 @@ class Lock(OwnedFd):
         own = _momentary.get(threading.get_ident())
         if own is not None and own is not self:
             own.release()
-        deadline = time.monotonic() + timeout
-        pause = _FIRST_PAUSE
+        backoff = Backoff(timeout, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while True:
             if error.errno == errno.EINTR:
                 pass
             elif error.errno != errno.EAGAIN:
                 # Not held: `flock` reports that as EAGAIN only. EACCES comes from a security module.
                 raise explain(error, "lock", self.path) from error
-            elif time.monotonic() >= deadline:
+            elif not backoff.sleep():
                 raise self._timed_out(timeout)
-            else:
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
             try:
                 self._flock(self.descriptor, how)
             except OSError as next_error:

@@ -3,14 +3,13 @@
 The checks change nothing. Whether every byte of the sessions is right, `verify` reports.
 """
 
-import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import asdict
 
+from hansard import clock
 from hansard.backend.condition import IndexFile, StoreStatus
 from hansard.backend.contract import Backend
 from hansard.errors import HansardError, SessionDeleted, SessionNotFound
@@ -115,7 +114,7 @@ def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Diagnostic]:
             unreadable[session_id] = str(error)
             continue
         # The time now, and not that of the start: the event may be younger than that.
-        now = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = clock.stamp(clock.now())
         if head is not None and head.updated > now:
             late[session_id] = head.updated
     advice = "`hansard verify` says more, and `hansard repair` saves what is valid"

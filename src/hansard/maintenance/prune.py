@@ -7,11 +7,12 @@ after all keeps those that it was forked from.
 """
 
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 
+from hansard import clock
 from hansard.backend.contract import Backend
 from hansard.errors import (
     DAMAGED,
@@ -98,10 +99,9 @@ def _check_age(older_than: object) -> float:
 def _cutoff(seconds: float) -> str:
     """Return the time before which nothing must have happened, as events have it."""
     try:
-        then = datetime.now(UTC) - timedelta(seconds=seconds)
+        return clock.stamp(clock.now() - timedelta(seconds=seconds))
     except OverflowError:
-        return ""  # longer ago than there are dates
-    return then.strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27)
+        return ""  # before the first date
 
 
 class _Plan:

@@ -280,7 +280,7 @@ def test_a_failed_sync_is_found(path: Path) -> None:
 def test_an_event_of_tomorrow_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F-16: where the last event of a session is later than the clock, the clock is doubted."""
     now = datetime.now(UTC).timestamp()
-    monkeypatch.setattr("hansard.maintenance.doctor.time.time", lambda: now - 86400)
+    monkeypatch.setattr("hansard.clock.time.time", lambda: now - 86400)
     found = examine(path)
     assert (only(found).code, only(found).count, found.ok) == ("future-event", 2, False)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hansard import clock
 from hansard.cli import arguments, stores
 from hansard.cli.command import Call, define
 from hansard.cli.faults import FAILED
@@ -117,7 +118,7 @@ def _place(hit: "Hit") -> str:
 
 def _show(call: Call, hits: "list[Hit]", limit: int) -> None:
     """Show each hit with the words that were found, and how to read on."""
-    at = arguments.now()
+    at = clock.now()
     for hit in hits:
         head: list[Piece] = [(cell(hit.session), "bold"), (f"  {_place(hit)}", "cyan")]
         if hit.role:
