@@ -11,7 +11,15 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 # What a person or a robot starts. The README names the first two.
-COMMANDS = ("tools/try", "tools/test", "tools/check", "tools/replay", "tools/compact", ".ci/run")
+COMMANDS = (
+    "tools/try",
+    "tools/test",
+    "tools/check",
+    "tools/docs",
+    "tools/replay",
+    "tools/compact",
+    ".ci/run",
+)
 
 
 def first_line(path: Path) -> bytes:

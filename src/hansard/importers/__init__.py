@@ -5,7 +5,7 @@
 
     report = importers.import_sessions(hansard.open("data"), "claude-code", "~/.claude/projects")
 
-The command is `hansard import KIND PATH`; docs/guides/importing.md describes each format.
+The command is `hansard import KIND PATH`; docs/guides/move.md describes each format.
 """
 
 from hansard.errors import NothingToImport

@@ -1,4 +1,4 @@
-"""The facade of four methods in docs/guides/own-loop.md: as it stands there, it keeps what it says."""
+"""The facade of four methods in docs/guides/tutorial.md: as it stands there, it keeps what it says."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "own-loop.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "tutorial.md"
 
 #: The class alone, without what the page does with it.
 FACADE = re.findall(
