@@ -20,7 +20,7 @@ SMALL = QUICK._replace(
 
 def test_the_docs_have_the_marks() -> None:
     """The page that `--write` fills is ready for it."""
-    text = (CHECKOUT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    text = (CHECKOUT / "docs" / "reports" / "peers.md").read_text(encoding="utf-8")
     assert text.count(BEGIN) == text.count(END) == 1
 
 

@@ -55,7 +55,7 @@ def main() -> int:
         "--report", type=Path, metavar="DIR", help="write report.md, .json and plots"
     )
     peers.add_argument(
-        "--write", action="store_true", help="write the tables into docs/benchmarks.md"
+        "--write", action="store_true", help="write the tables into docs/reports/peers.md"
     )
     options = parser.parse_args()
     if options.group == "peers":
@@ -108,7 +108,7 @@ def _peers(options: argparse.Namespace) -> int:
         (options.report / "report.md").write_text(report.markdown(".") + "\n", encoding="utf-8")
         (options.report / "report.json").write_text(report.json(), encoding="utf-8")
     if options.write:
-        report.write(CHECKOUT / "docs" / "benchmarks.md")
+        report.write(CHECKOUT / "docs" / "reports" / "peers.md")
     return int(options.check and not all(row.met for row in rows))
 
 

@@ -104,10 +104,10 @@ class Report:
         return made
 
     def write(self, page: Path) -> None:
-        """Put the tables between the marks of a page, and the plots beside it."""
+        """Put the tables between the marks of a page of docs/reports, and the plots into docs/images."""
         text = page.read_text(encoding="utf-8")
-        page.write_text(between_marks(text, self.markdown()), encoding="utf-8")
-        self.write_plots(page.parent / "images")
+        page.write_text(between_marks(text, self.markdown("../images")), encoding="utf-8")
+        self.write_plots(page.parents[1] / "images")
 
     def write_plots(self, folder: Path) -> None:
         """Write the plots into a folder."""
