@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
 
-    from hansard.backend.postgres.address import Address
+    from hansard.backend.postgres.url import StoreUrl
     from hansard.follow import Follower
     from hansard.index.entry import StoreStats
     from hansard.index.listing import SessionFilter
@@ -167,9 +167,9 @@ def _is_database(path: str) -> bool:
     # Most paths are directories, and need no more.
     if ":" not in path.partition("/")[0]:
         return False
-    from hansard.backend.postgres import address
+    from hansard.backend.postgres.url import is_postgres_url
 
-    return address.is_address(path)
+    return is_postgres_url(path)
 
 
 def _open_database(url: str, *, schema: str | None, search_index: bool, **options: Any) -> "Store":
@@ -184,17 +184,17 @@ def _open_database(url: str, *, schema: str | None, search_index: bool, **option
     return Store(backend)
 
 
-def _place_of(url: str, schema: str | None) -> "Address":
+def _place_of(url: str, schema: str | None) -> "StoreUrl":
     """Return where a store in PostgreSQL is; raises if there is no driver."""
-    from hansard.backend.postgres import address, faults
+    from hansard.backend.postgres.errors import missing_extra
+    from hansard.backend.postgres.url import parse_url
 
     # First, so that a mistake in the URL is told whether or not there is a driver.
-    place = address.read(url, schema=schema)
+    place = parse_url(url, schema=schema)
     try:
         import psycopg  # noqa: F401 - an optional dependency, which may be missing or without its libpq
-        import psycopg_pool  # noqa: F401
     except ImportError:
-        raise faults.missing_extra() from None
+        raise missing_extra() from None
     return place
 
 
@@ -214,9 +214,9 @@ def migrate(path: str, *, schema: str | None = None) -> list[int]:
         open(path, create=False, read_only=True).close()
         return []
     place = _place_of(path, schema)
-    from hansard.backend.postgres.schema import bring_up_to_date
+    from hansard.backend.postgres.schema import migrate_store
 
-    return bring_up_to_date(place)
+    return migrate_store(place)
 
 
 class Store:

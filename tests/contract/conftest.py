@@ -9,8 +9,8 @@ import pytest
 from hansard.backend.contract import Backend
 from hansard.backend.local import LocalBackend
 from hansard.backend.memory import MemoryBackend
-from hansard.backend.postgres import address
 from hansard.backend.postgres.backend import PostgresBackend
+from hansard.backend.postgres.url import parse_url
 from tests.contract.backends import SHARED, Context
 from tests.postgres.conftest import servers
 from tests.postgres.server import Server
@@ -63,11 +63,11 @@ def server(url: str) -> Context:
     """Return a context over a database whose tables are emptied first."""
 
     def empty() -> Backend:
-        backend = PostgresBackend(address.read(url))
+        backend = PostgresBackend(parse_url(url))
         with backend.connections.using() as connection:
             for table in TABLES:
                 query = f"DELETE FROM hansard.{table}"  # noqa: S608 - a name from above
                 connection.execute(query.encode())
         return backend
 
-    return Context(empty, lambda _: PostgresBackend(address.read(url)))
+    return Context(empty, lambda _: PostgresBackend(parse_url(url)))

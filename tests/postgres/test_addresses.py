@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.adapters import opening
-from hansard.backend.postgres import address
+from hansard.backend.postgres.url import display_url, parse_url
 from hansard.cli.app import run
 
 PASSWORD = "s3cr:t/ä?&="  # noqa: S105 - nobody's
@@ -19,21 +19,21 @@ QUOTED = "s3cr%3At%2F%C3%A4%3F%26%3D"
 
 def test_our_own_options_are_taken_out_of_a_url() -> None:
     """`schema`, `connections` and `patience` are ours; what is left is for libpq, as it was."""
-    found = address.read(
+    found = parse_url(
         "postgres://u@h:1,k:2/db?sslmode=require&schema=one&options=-c%20a%3Db&connections=3&patience=2.5"
     )
-    assert found.url == "postgres://u@h:1,k:2/db?sslmode=require&options=-c%20a%3Db"
+    assert found.libpq == "postgres://u@h:1,k:2/db?sslmode=require&options=-c%20a%3Db"
     assert (found.schema, found.connections, found.patience) == ("one", 3, 2.5)
-    assert address.read("postgresql://h/db").schema == "hansard"
-    assert address.read("postgresql://h/db", schema="two").schema == "two"
+    assert parse_url("postgresql://h/db").schema == "hansard"
+    assert parse_url("postgresql://h/db", schema="two").schema == "two"
 
 
 def test_a_password_is_shown_nowhere() -> None:
     """N-65: neither `where` nor `repr` has user or password; `hide` takes both spellings out of a text."""
     url = f"postgresql://user:{QUOTED}@h/db?schema=x&sslpassword=other"
-    found = address.read(url)
-    assert found.where == "postgresql://h/db?schema=x" == address.shown(url)
-    for text in (repr(found), str(found), found.where, address.shown(url)):
+    found = parse_url(url)
+    assert found.where == "postgresql://h/db?schema=x" == display_url(url)
+    for text in (repr(found), str(found), found.where, display_url(url)):
         assert "user" not in text
         assert "s3cr" not in text
     hidden = found.hide(f"FATAL: {PASSWORD} or {QUOTED} or other")
@@ -44,7 +44,7 @@ def test_a_password_is_shown_nowhere() -> None:
 def test_where_tells_databases_apart() -> None:
     """What says where a database is stays visible, also as an option; the default schema is not said."""
     texts = {
-        address.shown(url)
+        display_url(url)
         for url in (
             "postgresql:///db?host=a",
             "postgresql:///db?host=b",
@@ -54,8 +54,8 @@ def test_where_tells_databases_apart() -> None:
         )
     }
     assert len(texts) == 5
-    assert address.shown("postgresql://a/db?schema=hansard") == "postgresql://a/db"
-    assert address.shown("some/folder") == "some/folder"
+    assert display_url("postgresql://a/db?schema=hansard") == "postgresql://a/db"
+    assert display_url("some/folder") == "some/folder"
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_where_tells_databases_apart() -> None:
 def test_a_schema_that_could_be_something_else_is_refused(schema: str) -> None:
     """A name that would need quoting, or that is PostgreSQL's own, is refused before anything is asked."""
     with pytest.raises(ValueError, match="schema"):
-        address.read("postgresql://h/db", schema=schema)
+        parse_url("postgresql://h/db", schema=schema)
 
 
 def test_a_url_that_contradicts_itself_is_refused() -> None:
     """Two schemas, a size that is none, and a schema for a directory are mistakes, told as such."""
-    with pytest.raises(ValueError, match="'a' and the caller 'b'"):
+    with pytest.raises(ValueError, match="'a' in the URL and 'b' as an argument"):
         hansard.open("postgresql://h/db?schema=a", schema="b")
     for bad in ("connections=0", "connections=x", "connections=-1", "patience=x", "patience=-1"):
         with pytest.raises(ValueError, match=r"connections|patience"):
@@ -96,7 +96,7 @@ def test_a_password_that_is_not_escaped_is_refused_and_not_shown(
     url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """N-65: an `@`, `?` or `/` in a password is refused, before libpq names a part of it as host or port."""
-    assert SECRET not in address.shown(url) + repr(hansard.aio.open(url))
+    assert SECRET not in display_url(url) + repr(hansard.aio.open(url))
     with pytest.raises(ValueError, match="%40, %2F, %3F") as caught:
         hansard.open(url + ("&" if "?" in url else "?") + "patience=0")
     assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -122,9 +122,9 @@ def test_no_part_of_any_password_is_shown(pieces: list[str], as_option: bool) ->
     url = "postgresql://user:" + password + "@host:5432/db"
     if as_option:
         url = "postgresql://user@host/db?sslmode=disable&password=" + password
-    told = address.shown(url)
+    told = display_url(url)
     try:
-        found = address.read(url)
+        found = parse_url(url)
     except ValueError as error:
         told += f"{error!r}"
     else:

@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard.backend.postgres.backend import PostgresBackend
-from hansard.backend.postgres.connections import Connections
+from hansard.backend.postgres.connection import Connections
 from hansard.index import description
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server

@@ -1,10 +1,15 @@
 """What was taken out is gone from the tables: redaction, dropped history, superseded parts, purge."""
 
+import threading
+import time
+
 import psycopg
 import pytest
 
 import hansard
-from tests.postgres.server import Server
+from hansard.backend.postgres.backend import PostgresBackend
+from hansard.backend.postgres.connection import AdvisoryLock
+from tests.postgres.server import PATIENCE, Server
 from tools.crash.erasure import leaks
 
 SECRET = "the-secret-of-the-house"  # noqa: S105 - a message
@@ -54,6 +59,40 @@ def test_a_redacted_message_leaves_no_row(url: str) -> None:
         assert session.add_message(message("again"), key="k").seq == 2
         assert session.compact().blanked == 0
         assert store.verify().ok
+
+
+def test_a_second_compactor_waits_for_the_first(url: str) -> None:
+    """As on files: a compaction waits for one that runs, up to `lock_timeout`; then it is `LockTimeout`."""
+    ask = (
+        b"SELECT count(*) FROM pg_stat_activity "
+        b"WHERE datname = current_database() AND query LIKE 'SELECT pg_try_advisory_lock%'"
+    )
+    with (
+        hansard.open(url, lock_timeout=PATIENCE) as store,
+        hansard.open(url, lock_timeout=0) as hasty,
+    ):
+        session = store.session("s")
+        session.add_message(message(SECRET))
+        session.redact(1)
+        backend = store._backend
+        assert isinstance(backend, PostgresBackend)
+        first = AdvisoryLock(
+            backend.connections, "compact", backend.schema, backend.writer("s").session
+        )
+        assert first.acquire(0)
+        with pytest.raises(hansard.LockTimeout, match="compacted by another"):
+            hasty.session("s").compact()
+        done: list[int] = []
+        thread = threading.Thread(target=lambda: done.append(session.compact().blanked))
+        thread.start()
+        deadline = time.monotonic() + PATIENCE
+        with psycopg.connect(url, autocommit=True) as connection:
+            while connection.execute(ask).fetchone() != (2,):
+                assert time.monotonic() < deadline, "the second never asked for the lock"
+        assert done == []
+        first.release()
+        thread.join(PATIENCE)
+        assert done == [1]
 
 
 def test_verify_reports_a_row_that_holds_a_key_twice(url: str) -> None:
@@ -186,7 +225,7 @@ def test_events_that_were_restored_do_not_believe_a_later_checkpoint(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-40: a saved state counts only if the event at its seq is the one that was there when it was saved."""
-    monkeypatch.setattr("hansard.backend.postgres.compaction._CHECKPOINT", 0)
+    monkeypatch.setattr("hansard.backend.postgres.compact._CHECKPOINT", 0)
     with hansard.open(url) as store:
         session = store.session("s")
         session.add_message(message("one"))

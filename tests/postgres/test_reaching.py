@@ -64,7 +64,7 @@ def test_opening_waits_for_a_server_that_is_away(mortal: Server, answer: bytes) 
 def test_opening_gives_up_when_patience_is_over() -> None:
     """A server that stays away is an error that says so."""
     url = f"postgresql://u@127.0.0.1:{free_port()}/db?patience=0.3"
-    with pytest.raises(hansard.BackendUnavailable, match=r"refused.*see that the server runs"):
+    with pytest.raises(hansard.BackendUnavailable, match=r"refused.*check that the server runs"):
         hansard.open(url)
 
 

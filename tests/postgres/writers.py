@@ -9,10 +9,8 @@ import os
 import sys
 import traceback
 
-import psycopg_pool  # noqa: F401 - once, before the processes part: each of them needs it
-
 import hansard
-from hansard.backend.postgres import backend  # noqa: F401 - likewise
+from hansard.backend.postgres import backend  # noqa: F401 - once, before the processes part
 
 
 def write(name: int, orders: dict[str, object], ready: int, go: int) -> None:

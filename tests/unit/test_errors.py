@@ -219,7 +219,7 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
         "BackendUnavailable": (
             lambda: hansard.open("postgresql://user:password@127.0.0.1:1/db"),
             "postgresql://127.0.0.1:1/db",
-            "see that the server runs",
+            "check that the server runs",
         ),
     }
 

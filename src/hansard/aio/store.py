@@ -12,7 +12,7 @@ from hansard.aio.append_queue import AppendQueue
 from hansard.aio.methods import Twin, awaited, converted, later, pieces, poll
 from hansard.aio.pool import Pool
 from hansard.aio.session import Session
-from hansard.backend.postgres.address import shown
+from hansard.backend.postgres.url import display_url
 from hansard.errors import Closed
 from hansard.follow import Followed
 from hansard.log import names
@@ -137,7 +137,7 @@ def _opening(call: Callable[P, hansard.Store]) -> Callable[P, Opening]:
     @wraps(call)
     def begin(*args: P.args, **kwargs: P.kwargs) -> Opening:
         path = parameters.bind(*args, **kwargs).arguments["path"]
-        return Opening(shown(os.fsdecode(path)), partial(call, *args, **kwargs))
+        return Opening(display_url(os.fsdecode(path)), partial(call, *args, **kwargs))
 
     return begin
 

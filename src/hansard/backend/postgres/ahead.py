@@ -19,7 +19,7 @@ from psycopg.types.numeric import Int8
 from hansard.backend.contract import Head
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.append import session_number
-from hansard.backend.postgres.connections import Connections
+from hansard.backend.postgres.connection import Connections
 from hansard.backend.postgres.reads import PostgresChunk, Reads, Row, Standing, Stored, event_of
 from hansard.event.envelope import Event
 

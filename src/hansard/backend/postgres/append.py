@@ -21,9 +21,8 @@ import psycopg
 
 from hansard.backend.contract import AppendRequest
 from hansard.backend.postgres import statements
-from hansard.backend.postgres.connections import Connections
-from hansard.backend.postgres.direct import Direct, Value, direct
-from hansard.backend.postgres.faults import Lost
+from hansard.backend.postgres.connection import Connections, PreparedQuery, Value, prepared_query
+from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.reads import Reads, Standing
 from hansard.backend.postgres.statements import Shape
 from hansard.errors import BackendUnavailable, SessionDeleted
@@ -160,7 +159,7 @@ class Writer:
         self.session = session_number(session_id)
         self._number = self.session.encode()
         #: The statement for an event of which nothing more is asked.
-        self._plain: Direct | None = None
+        self._plain: PreparedQuery | None = None
         self._connections = connections
         self._reads = reads
         self._schema = schema
@@ -169,7 +168,7 @@ class Writer:
         self._exists = False
         self._tell = tell
         self._turns: Turns[list[PendingInsert]] = Turns(
-            self._lead, where=f"{connections.address.where}: session {session_id!r}"
+            self._lead, where=f"{connections.url.where}: session {session_id!r}"
         )
 
     def append(self, appends: list[PendingInsert]) -> None:
@@ -201,7 +200,7 @@ class Writer:
 
     def _commit(self, group: list[PendingInsert]) -> None:
         """Append a group, however often it takes."""
-        deadline = time.monotonic() + self._connections.patience
+        deadline = time.monotonic() + self._connections.url.patience
         pause = 0.01
         uncertain = False
         for _ in range(_TRIES):
@@ -211,7 +210,7 @@ class Writer:
                     stands = self._attempt(group, stamps, deadline)
                 except psycopg.errors.UniqueViolation:
                     stands = None
-                except Lost as found:
+                except ConnectionLost as found:
                     uncertain = uncertain or not found.certain
                     pause = self._connections.pause(found, deadline, pause)
                     continue
@@ -224,7 +223,7 @@ class Writer:
             if not group:
                 return
         raise BackendUnavailable(
-            f"{self._connections.address.where}: session {self.session_id!r} was another one at each of "
+            f"{self._connections.url.where}: session {self.session_id!r} was another one at each of "
             f"{_TRIES} tries to append to it; nothing was appended"
         )
 
@@ -234,7 +233,7 @@ class Writer:
         """Try once; return the last seq and its time, or None if the session was not as it should be."""
         if len(group) == 1 and group[0].single:
             statement, values = self._one(group[0], stamps[0])
-            result = self._connections.attempt_directly(statement, values, deadline)
+            result = self._connections.attempt_prepared(statement, values, deadline)
             if not result.ntuples:
                 return None
             seq, updated = result.get_value(0, 0), result.get_value(0, 1)
@@ -261,7 +260,7 @@ class Writer:
             light=self._light or not any(append.request.durable for append in group),
         )
 
-    def _one(self, append: PendingInsert, stamp: str | None) -> tuple[Direct, list[Value]]:
+    def _one(self, append: PendingInsert, stamp: str | None) -> tuple[PreparedQuery, list[Value]]:
         """Return the statement for a single event, and what goes into it."""
         request = append.request
         new = request.events[0]
@@ -287,9 +286,9 @@ class Writer:
         statement = self._direct(append, stamp)
         return statement, [values[name] for name in statement.names]
 
-    def _direct(self, append: PendingInsert, stamp: str | None) -> Direct:
+    def _direct(self, append: PendingInsert, stamp: str | None) -> PreparedQuery:
         shape = self._shape([append], timed=stamp is not None, one=True)
-        return direct(statements.append(self._schema, shape))
+        return prepared_query(statements.append(self._schema, shape))
 
     def _several(
         self, group: list[PendingInsert], stamps: list[str | None]

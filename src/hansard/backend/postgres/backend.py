@@ -24,19 +24,19 @@ from hansard.backend.contract import (
     Watch,
 )
 from hansard.backend.postgres import condition, schema, statements
-from hansard.backend.postgres.address import Address
 from hansard.backend.postgres.ahead import Ahead
 from hansard.backend.postgres.append import Writer, deleted, session_number
-from hansard.backend.postgres.connections import Connections
+from hansard.backend.postgres.connection import Connections
 from hansard.backend.postgres.cursors import PostgresCursors
-from hansard.backend.postgres.faults import Lost
+from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.marks import Marks
+from hansard.backend.postgres.notify import Notifier
 from hansard.backend.postgres.reads import Reads
 from hansard.backend.postgres.sizes import Sizes
-from hansard.backend.postgres.staging import PostgresStage
+from hansard.backend.postgres.stage import PostgresStage
 from hansard.backend.postgres.tables import PostgresTables
-from hansard.backend.postgres.watch import News
+from hansard.backend.postgres.url import StoreUrl
 from hansard.errors import LockTimeout, ReadOnly, SessionNotFound
 from hansard.log import names
 from hansard.log.append_request import seq_conflict
@@ -92,7 +92,7 @@ class PostgresBackend(Backend):
         schema: its name, as it stands in statements.
         connections: how the server is reached.
         reads: what is read of sessions.
-        news: who waits for what.
+        notifier: who waits for what.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class PostgresBackend(Backend):
         "connections",
         "durability",
         "finder",
-        "news",
+        "notifier",
         "read_only",
         "reads",
         "schema",
@@ -115,22 +115,26 @@ class PostgresBackend(Backend):
 
     def __init__(
         self,
-        address: Address,
+        url: StoreUrl,
         *,
         create: bool = True,
         read_only: bool = False,
         durability: str = "sync",
         lock_timeout: float = 10.0,
     ) -> None:
-        self.where = address.where
+        self.where = url.where
         self.read_only = read_only
         self.durability = durability
         self.finder = None
-        self.schema = schema.quoted(address.schema)
-        self.connections = Connections(address, read_only=read_only, lock_timeout=lock_timeout)
-        schema.prepare(self.connections, create=create and not read_only)
+        self.schema = schema.quoted(url.schema)
+        self.connections = Connections(url, read_only=read_only, lock_timeout=lock_timeout)
+        try:
+            schema.prepare(self.connections, create=create and not read_only)
+        except BaseException:
+            self.connections.close()
+            raise
         self.reads = Reads(self.connections, self.schema)
-        self.news = News(self.connections, f"hansard_{session_number(address.schema)}")
+        self.notifier = Notifier(self.connections, f"hansard_{session_number(url.schema)}")
         self._cursors = PostgresCursors(self)
         self._stages: WeakSet[PostgresStage] = WeakSet()
         self._begin()
@@ -181,7 +185,7 @@ class PostgresBackend(Backend):
                     self.schema,
                     session_id,
                     light=self.durability == "os",
-                    tell=self.news.tell,
+                    tell=self.notifier.tell,
                 )
             return found
 
@@ -236,11 +240,11 @@ class PostgresBackend(Backend):
         def attempt() -> bool:
             try:
                 return bool(self._in_time(_DELETE, params, timeout))
-            except Lost as found:
+            except ConnectionLost as found:
                 uncertain.append(not found.certain)
                 raise
 
-        if not self.connections.trying(attempt):
+        if not self.connections.retry(attempt):
             standing = self.reads.standing(session)
             if standing is None:
                 raise SessionNotFound(f"no session {session_id!r} in this store")
@@ -251,7 +255,7 @@ class PostgresBackend(Backend):
             if expected_seq is not None and standing.head.seq != expected_seq:
                 raise seq_conflict(session_id, expected_seq, standing.head.seq)
             raise LockTimeout(f"{self.where}: session {session_id!r} changed while it was deleted")
-        self.news.tell(session)
+        self.notifier.tell(session)
 
     def _in_time(
         self, text: str, params: dict[str, object], timeout: float | None
@@ -271,19 +275,19 @@ class PostgresBackend(Backend):
         session = session_number(session_id)
         if not self._run(_RESTORE, {"session": session}):
             raise self._not_in_trash(session_id)
-        self.news.tell(session)
+        self.notifier.tell(session)
 
     def purge(self, session_id: str) -> None:
         names.check_id(session_id)
         self.check_writable()
         session = session_number(session_id)
-        if not self.connections.trying(lambda: self._purge(session)):
+        if not self.connections.retry(lambda: self._purge(session)):
             raise self._not_in_trash(session_id)
-        self.news.tell(session)
+        self.notifier.tell(session)
 
     def _purge(self, session: str) -> bool:
         params = {"session": session}
-        with self.connections.unhurried() as connection:
+        with self.connections.transaction() as connection:
             # Its row first: of a purge and a return from the trash, the second finds what the first did.
             if connection.execute(self._query(_BURY), params).fetchone() is None:
                 return False
@@ -306,7 +310,7 @@ class PostgresBackend(Backend):
         return self._cursors.drop(name)
 
     def health(self) -> Health:
-        self.connections.trying(self._probe)
+        self.connections.retry(self._probe)
         return Health(self.where, self.durability, not self.read_only, None)
 
     def _probe(self) -> None:
@@ -324,7 +328,7 @@ class PostgresBackend(Backend):
         if self.finder is not None:
             self.finder.close()
         self.connections.close()
-        self.news.stop()
+        self.notifier.stop()
         self._cursors.close()
         for stage in list(self._stages):
             stage.discard()

@@ -8,7 +8,7 @@ from typing import Final
 
 from hansard.backend.condition import DatabaseServer, StoreStatus
 from hansard.backend.postgres import schema, statements
-from hansard.backend.postgres.connections import Connections
+from hansard.backend.postgres.connection import Connections
 
 #: As the server has them, and not as this connection does, which has asked for more.
 _ASK_SETTINGS: Final = """
@@ -28,7 +28,7 @@ SELECT application_name, sync_state FROM pg_catalog.pg_stat_replication WHERE sy
 
 def look(connections: Connections) -> StoreStatus:
     """Return the state of the server."""
-    name = connections.address.schema
+    name = connections.url.schema
     said: dict[str, str] = dict(connections.run(_ASK_SETTINGS.encode()))
     place = statements.statement(schema.quoted(name), _ASK_PLACE)
     ((standby, size, version),) = connections.run(place, {"schema": name})

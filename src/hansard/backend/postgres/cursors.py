@@ -21,12 +21,10 @@ from psycopg.types.numeric import Int8
 
 from hansard.backend.contract import Cursor
 from hansard.backend.cursors import OpenCursor, closed
-from hansard.backend.postgres import faults, statements
+from hansard.backend.postgres import errors, statements
 from hansard.backend.postgres.append import session_number
-from hansard.backend.postgres.connections import unlock_all
-from hansard.backend.postgres.faults import Lost
-from hansard.backend.postgres.pooled import Connection
-from hansard.backend.postgres.schema import lock_number
+from hansard.backend.postgres.connection import Connection, lock_number
+from hansard.backend.postgres.errors import ConnectionLost
 from hansard.errors import HansardError, LockTimeout
 from hansard.log import names
 from hansard.log.positions import Changes, apply
@@ -161,7 +159,7 @@ class PostgresCursors:
         number = self._number(name)
         deadline = time.monotonic() + timeout
         while True:
-            found = self.backend.connections.trying(lambda: self._try_to_open(str(name), number))
+            found = self.backend.connections.retry(lambda: self._try_to_open(str(name), number))
             if found is not None:
                 return found
             if time.monotonic() >= deadline:
@@ -199,7 +197,7 @@ class PostgresCursors:
         wanted: dict[str, int],
     ) -> None:
         """Move a cursor from where it is known to be."""
-        self.backend.connections.trying(lambda: self._move(cursor, known, changes, wanted))
+        self.backend.connections.retry(lambda: self._move(cursor, known, changes, wanted))
 
     def _move(
         self,
@@ -268,7 +266,7 @@ class PostgresCursors:
         names.check_cursor(name)
         self.backend.check_writable()
         number = self._number(name)
-        return self.backend.connections.trying(lambda: self._drop(str(name), number))
+        return self.backend.connections.retry(lambda: self._drop(str(name), number))
 
     def _drop(self, name: str, number: int) -> bool:
         with self._guard():
@@ -297,7 +295,8 @@ class PostgresCursors:
                 connection, self._connection = self._connection, None
                 self._opened.clear()
             if connection is not None:
-                unlock_all(connection)
+                with suppress(psycopg.Error):
+                    connection.execute("SELECT pg_advisory_unlock_all()")
                 connection.close()
 
     # -- the connection -------------------------------------------------------------------------
@@ -316,7 +315,7 @@ class PostgresCursors:
             self._connection.close()
             self._connection = None
         if self._connection is None:
-            self._connection = self.backend.connections.own()
+            self._connection = self.backend.connections.open()
             self._generation += 1
         return True
 
@@ -328,10 +327,7 @@ class PostgresCursors:
         try:
             return do(connection)
         except psycopg.Error as error:
-            address = self.backend.connections.address
-            if faults.is_lost(error, broken=connection.broken or connection.closed):
-                raise faults.lost(address, error) from None
-            raise faults.translate(address, error) from None
+            raise errors.to_error(self.backend.connections.url, error, connection) from None
 
     def _lock(self, number: int) -> bool:
         def ask(connection: Connection) -> bool:
@@ -374,7 +370,7 @@ class PostgresCursors:
                 holder=os.getpid(),
             )
         by = ""
-        with suppress(HansardError, Lost):
+        with suppress(HansardError, ConnectionLost):
             for pid, application, host in self.backend.connections.attempt(
                 _HOLDER, {"number": Int8(number)}
             ):

@@ -21,7 +21,7 @@ from hansard.backend.contract import (
     Log,
     attempt,
 )
-from hansard.backend.postgres import compaction, statements
+from hansard.backend.postgres import compact, statements
 from hansard.backend.postgres.append import PendingInsert, Writer, deleted, session_number
 from hansard.backend.postgres.reads import Purged, Standing
 from hansard.errors import InvalidEvent, SessionNotFound
@@ -125,7 +125,7 @@ class PostgresLog(Log):
         return found[1]
 
     def wait(self, after: int, timeout: float) -> bool:
-        return self._backend.news.wait(self._session, lambda: self._is_behind(after), timeout)
+        return self._backend.notifier.wait(self._session, lambda: self._is_behind(after), timeout)
 
     def _is_behind(self, after: int) -> bool:
         standing = self._standing()
@@ -183,14 +183,14 @@ class PostgresLog(Log):
         standing = self._standing()
         if standing is None or not self._backend.reads.may_have_checkpoint(self._session):
             return None
-        return compaction.checkpoint(self._backend, self._session, standing)
+        return compact.checkpoint(self._backend, self._session, standing)
 
     def checkpoint_file(self) -> str:
         return f"{self._backend.where}/checkpoints (session {self._session})"
 
     def drop_checkpoint(self) -> None:
         self._backend.check_writable()
-        compaction.drop_checkpoint(self._backend, self._session)
+        compact.drop_checkpoint(self._backend, self._session)
 
     def compact(
         self,
@@ -202,17 +202,15 @@ class PostgresLog(Log):
         wait: bool = True,
         dry_run: bool = False,
     ) -> CompactionResult:
-        # PostgreSQL compresses large rows automatically, and nothing compacts in the background.
-        del level, wait
+        # PostgreSQL compresses large rows automatically.
+        del level
         if not dry_run:
             self._backend.check_writable()
         standing = self._standing()
         if standing is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
-        found = compaction.Compaction(
-            self._backend, self.session_id, self._session, standing, filter
-        )
-        return found.plan() if dry_run else found.run(progress, state)
+        found = compact.Compaction(self._backend, self.session_id, self._session, standing, filter)
+        return found.plan() if dry_run else found.run(progress, state, wait=wait)
 
     def _run(self, text: str) -> list[tuple[object, ...]]:
         query = statements.statement(self._backend.schema, text)

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from hansard.backend.contract import Changed, Watch
 from hansard.backend.postgres import statements
-from hansard.backend.postgres.faults import Lost
-from hansard.backend.postgres.pooled import Connection
+from hansard.backend.postgres.connection import Connection
+from hansard.backend.postgres.errors import ConnectionLost
 from hansard.errors import HansardError, LockTimeout
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Marks(Watch):
     def begin(self, known: str) -> Changed:
         left: set[str] = set()
         try:
-            self._backend.connections.trying(self._take)
+            self._backend.connections.retry(self._take)
         except LockTimeout:
             # Somebody holds on to a session. What can be read of it is read, and its mark stays.
             left = {str(row[0]) for row in self._run(_MARKED)}
@@ -89,7 +89,7 @@ class Marks(Watch):
         if passes:
             try:
                 self._run(_DONE, {"passes": passes})
-            except (HansardError, Lost):
+            except (HansardError, ConnectionLost):
                 return  # they are looked at once more
 
     def _run(self, text: str, params: dict[str, object] | None = None) -> list[tuple[object, ...]]:

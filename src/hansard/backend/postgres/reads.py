@@ -12,7 +12,7 @@ from psycopg.types.numeric import Int8
 
 from hansard.backend.contract import Chunk, Head, Streamed
 from hansard.backend.postgres import statements
-from hansard.backend.postgres.connections import Connections
+from hansard.backend.postgres.connection import Connections
 from hansard.errors import Damaged
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
@@ -126,7 +126,7 @@ class Reads:
     def __init__(self, connections: Connections, schema: str) -> None:
         self._connections = connections
         self._schema = schema
-        self._where = connections.address.where
+        self._where = connections.url.where
 
     def standing(self, session: str) -> Standing | None:
         """Return a session's row, also from the trash; None if there is none."""

@@ -14,7 +14,7 @@ import time
 from typing import Final
 
 from hansard.backend.postgres import statements
-from hansard.backend.postgres.connections import Connections
+from hansard.backend.postgres.connection import Connections
 from hansard.log import disk
 
 #: After so many seconds all are asked for again: a server that was replaced may count transactions anew.

@@ -14,11 +14,9 @@ from typing import Any, Final, TypeVar
 import psycopg
 
 from hansard.backend.contract import Tables
-from hansard.backend.postgres import faults
-from hansard.backend.postgres.connections import Connections
-from hansard.backend.postgres.faults import Lost
-from hansard.backend.postgres.pooled import Connection
-from hansard.backend.postgres.schema import lock_number
+from hansard.backend.postgres import errors
+from hansard.backend.postgres.connection import Connection, Connections, lock_number
+from hansard.backend.postgres.errors import ConnectionLost
 from hansard.errors import BackendUnavailable
 
 Answer = TypeVar("Answer")
@@ -42,8 +40,8 @@ class PostgresTables(Tables):
 
     def trying(self, do: Callable[[], Answer]) -> Answer:
         try:
-            return self._connections.trying(do)
-        except Lost as found:
+            return self._connections.retry(do)
+        except ConnectionLost as found:
             raise found.error from None
 
     def run(self, text: str, values: Sequence[Any] = (), *, rows: bool = True) -> list[Any]:
@@ -96,7 +94,7 @@ class PostgresTables(Tables):
 
     def rewrite(self, *names: str) -> bool:
         refused: list[object] = []
-        with suppress(BackendUnavailable, Lost), self._guarded():
+        with suppress(BackendUnavailable, ConnectionLost), self._guarded():
             connection = self._own()
             connection.add_notice_handler(refused.append)
             try:
@@ -123,21 +121,17 @@ class PostgresTables(Tables):
             self._pid = os.getpid()
         if self._connection is None or self._connection.closed or self._connection.broken:
             self._connections.check_open()
-            self._connection = self._connections.own()
+            self._connection = self._connections.open()
         return self._connection
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Say errors of the server's in hansard's words, or as `Lost`."""
+        """Say errors of the server's in hansard's words, or as `ConnectionLost`."""
         try:
             yield
         except psycopg.Error as error:
-            address = self._connections.address
-            connection = self._connection
-            broken = connection is None or connection.broken or connection.closed
-            if faults.is_lost(error, broken=broken):
-                raise faults.lost(address, error, certain=faults.is_deadlock(error)) from None
-            raise faults.translate(address, error) from None
+            assert self._connection is not None  # it raised the error
+            raise errors.to_error(self._connections.url, error, self._connection) from None
 
     def _query(self, text: str) -> bytes:
         return text.replace("{schema}", self._schema).encode()

@@ -19,11 +19,9 @@ from psycopg.types.numeric import Int8
 from hansard.backend.contract import CompactionFilter, CompactionResult
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.append import deleted
-from hansard.backend.postgres.connections import unlock_all
-from hansard.backend.postgres.faults import Lost
-from hansard.backend.postgres.pooled import Connection
+from hansard.backend.postgres.connection import AdvisoryLock, Connection
+from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.reads import Row, Standing, event_of
-from hansard.backend.postgres.schema import lock_number
 from hansard.errors import HansardError, LockTimeout, SessionNotFound
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
@@ -127,9 +125,11 @@ class Compaction:
         self,
         progress: Callable[[int, int], None] | None,
         state: Callable[[int], bytes] | None,
+        *,
+        wait: bool,
     ) -> CompactionResult:
         """Write anew what has to be; return what came of it."""
-        with self._alone():
+        with self._exclusive(wait=wait):
             changes = self._settled()
             if changes:
                 self._write(changes, progress)
@@ -150,24 +150,20 @@ class Compaction:
         return CompactionResult(size, size - gone, 1, len(changes))
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep other compactors of the session away, for as long as this one lives."""
-        number = lock_number("compact", self._backend.schema, self._session)
+    def _exclusive(self, *, wait: bool) -> Iterator[None]:
+        """Keep other compactors of the session away."""
+        connections = self._backend.connections
+        lock = AdvisoryLock(connections, "compact", self._backend.schema, self._session)
+        timeout = connections.lock_timeout if wait else 0.0
+        if not lock.acquire(timeout):
+            raise LockTimeout(
+                f"{self._backend.where}: session {self._session_id!r} is being compacted by another process "
+                f"for more than {timeout:g} s; nothing was compacted. Retry later"
+            )
         try:
-            connection = self._backend.connections.own()
-        except Lost as found:
-            raise found.error from None
-        with connection:
-            row = connection.execute("SELECT pg_try_advisory_lock(%s)", (number,)).fetchone()
-            if row is None or not row[0]:
-                raise LockTimeout(
-                    f"{self._backend.where}: session {self._session_id!r} is being compacted by another; "
-                    "try again later"
-                )
-            try:
-                yield
-            finally:
-                unlock_all(connection)
+            yield
+        finally:
+            lock.release()
 
     # -- what to do -----------------------------------------------------------------------------
 
@@ -256,12 +252,12 @@ class Compaction:
         # Some at a time, so that appends wait for moments only. Whoever dies in between leaves the rest.
         for start in range(0, len(changes), _ROWS):
             some = changes[start : start + _ROWS]
-            self._backend.connections.trying(lambda some=some: self._write_some(some))  # type: ignore[misc]
+            self._backend.connections.retry(lambda some=some: self._write_some(some))  # type: ignore[misc]
             if progress is not None:
                 progress(min(start + _ROWS, len(changes)), len(changes))
 
     def _write_some(self, changes: list[_Change]) -> None:
-        with self._backend.connections.unhurried() as connection:
+        with self._backend.connections.transaction() as connection:
             self._lock(connection)
             # It may hold what is to be forgotten, and must not outlive it; another is written at the end.
             self._execute(connection, _DROP)
@@ -305,7 +301,7 @@ class Compaction:
                     )
                 finally:
                     connection.execute("RESET statement_timeout")
-        except (HansardError, Lost):
+        except (HansardError, ConnectionLost):
             pass
 
     def _execute(

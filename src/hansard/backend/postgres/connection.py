@@ -1,0 +1,506 @@
+"""Open connections to the server, lend them to threads, and retry when the server was unreachable.
+
+Most statements run on a pooled connection, in autocommit: one statement is one transaction and one round
+trip. A caller that needs the state of a connection (LISTEN, a temporary table, an advisory lock) has a
+`DedicatedConnection`.
+
+A statement whose connection is lost is retried until the store's `patience` is over. So every statement
+may run twice: reads are harmless, and writes carry a key or check whether they were done.
+
+After `os.fork` the child opens its own connections. It drops those of its parent without closing them, which
+would end the parent's session on the server; psycopg finalizes a connection only in the process that opened
+it.
+"""
+
+import hashlib
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple, TypeVar
+
+import psycopg
+from psycopg import generators
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
+from psycopg.rows import TupleRow
+from psycopg.types.numeric import Int8
+from psycopg.types.string import ByteaBinaryLoader
+
+from hansard.backend.postgres import errors
+from hansard.backend.postgres.errors import ConnectionLost
+from hansard.backend.postgres.url import StoreUrl
+from hansard.errors import BackendUnavailable, Closed
+from hansard.log import disk
+
+Params = Mapping[str, Any]
+Value = bytes | None
+Answer = TypeVar("Answer")
+
+#: Seconds after which a pooled connection is replaced, and after which an idle one is closed.
+_LIFETIME: Final = 3600.0
+_MAX_IDLE: Final = 600.0
+#: Seconds between two tries of a statement: the first pause, which doubles each time, and the longest.
+_FIRST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.25
+#: Seconds between two tries to take an advisory lock.
+_LOCK_PAUSE: Final = 0.02
+#: Seconds after which the server cancels a statement, except in `transaction`.
+_STATEMENT_TIMEOUT: Final = 60.0
+
+#: libpq's parameters, unless the URL sets them: notice within a minute that the server is unreachable.
+_DEFAULTS: Final = {
+    "connect_timeout": "10",
+    "keepalives_idle": "20",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "45000",
+}
+
+_PARAMETER: Final = re.compile(rb"%\((\w+)\)([sb])")
+
+
+class PreparedQuery(NamedTuple):
+    """A query with numbered parameters, as libpq takes it."""
+
+    #: Derived from the text: it identifies the query on every connection.
+    name: bytes
+    text: bytes
+    #: The names of the parameters, in order, and whether each is sent in binary (1) or as text (0).
+    names: tuple[str, ...]
+    formats: tuple[int, ...]
+
+
+@lru_cache
+def prepared_query(query: bytes) -> PreparedQuery:
+    """Convert a query with named parameters: `%(name)b` is sent in binary, `%(name)s` as text."""
+    formats: dict[str, int] = {}
+
+    def numbered(found: "re.Match[bytes]") -> bytes:
+        name = found[1].decode()
+        formats.setdefault(name, int(found[2] == b"b"))
+        return b"$%d" % (list(formats).index(name) + 1)
+
+    text = _PARAMETER.sub(numbered, query)
+    name = b"hansard_" + hashlib.sha256(text).hexdigest()[:16].encode()
+    return PreparedQuery(name, text, tuple(formats), tuple(formats.values()))
+
+
+class Connection(psycopg.Connection[TupleRow]):
+    """A connection, and what it keeps between statements."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        #: Of `Connections`, when it was opened: another one belongs to the parent process.
+        self.generation = 0
+        self.expires = time.monotonic() + _LIFETIME
+        self.idle_since = 0.0
+        self._cursor: psycopg.Cursor[TupleRow] | None = None
+        self._prepared_names: set[bytes] = set()
+
+    def __del__(self, *_: object) -> None:
+        """Do not warn, unlike psycopg: a store need not be closed."""
+
+    @property
+    def unusable(self) -> bool:
+        """Whether the connection was lost or closed."""
+        return self.broken or self.closed
+
+    def fetch(
+        self, query: bytes, params: Params | None = None, *, binary: bool = False
+    ) -> list[TupleRow]:
+        """Execute a query and return its rows."""
+        # Creating a cursor takes a quarter of the client's time for a short query, so one is kept. A result
+        # in binary may be large: its cursor is dropped, and the result with it.
+        cursor = self.cursor() if binary or self._cursor is None else self._cursor
+        if not binary:
+            self._cursor = cursor
+        cursor.execute(query, params, prepare=True, binary=binary)
+        # Not `description`, which builds an object for each column.
+        result = cursor.pgresult
+        return cursor.fetchall() if result is not None and result.nfields else []
+
+    def execute_prepared(self, query: PreparedQuery, values: Sequence[Value]) -> PGresult:
+        """Execute a query through libpq, without a cursor.
+
+        A cursor adapts each value and each column; an append has bytes, and gets a number and a text. This
+        saves a tenth of a durable append and a fifth of others (docs/decisions/0018-postgres.md).
+        """
+        while True:
+            fresh = query.name not in self._prepared_names
+            if fresh:
+                self.pgconn.send_prepare(query.name, query.text)
+                with suppress(psycopg.errors.DuplicatePreparedStatement):
+                    self._result()
+                self._prepared_names.add(query.name)
+            self.pgconn.send_query_prepared(query.name, values, query.formats)
+            try:
+                return self._result()
+            except psycopg.errors.InvalidSqlStatementName:
+                # Nothing ran. psycopg deallocates all statements of a connection after a rollback.
+                self._prepared_names.clear()
+                if fresh:
+                    raise
+
+    def _result(self) -> PGresult:
+        # `wait` cancels the statement on the server if Ctrl-C interrupts it.
+        result: PGresult = self.wait(generators.execute(self.pgconn))[-1]
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise psycopg.errors.error_from_result(result)
+        return result
+
+
+class Connections:
+    """The connections of one store in this process: a pool of at most `url.connections`.
+
+    Attributes:
+        generation: changes in a forked child, where all earlier connections are the parent's.
+    """
+
+    def __init__(self, url: StoreUrl, *, read_only: bool, lock_timeout: float) -> None:
+        self.url = url
+        self.read_only = read_only
+        #: Seconds to wait for a lock of another writer.
+        self.lock_timeout = lock_timeout
+        self.generation = 0
+        self._closed = False
+        self._connected = False
+        self._parameters = self._libpq_parameters()
+        self._settings = self._session_settings()
+        self._start()
+        disk.renew_in_children(self)
+
+    def __repr__(self) -> str:
+        return f"<Connections {self.url.where!r}>"
+
+    def _start(self) -> None:
+        self._mutex = threading.Lock()
+        #: Unused connections; the last was used last. Empty if a thread waits for one.
+        self._idle: list[Connection] = []
+        #: How many are open or being opened.
+        self._count = 0
+        #: Threads that wait, first come first served. Each gets a connection, or None: then it opens one.
+        self._waiting: deque[SimpleQueue[Connection | None]] = deque()
+
+    def renew_locks(self) -> None:
+        """Start again in a forked child."""
+        self.generation += 1
+        self._start()
+
+    # -- statements -----------------------------------------------------------------------------
+
+    def run(
+        self, query: bytes, params: Params | None = None, *, binary: bool = False
+    ) -> list[TupleRow]:
+        """Execute a query, retrying it if the connection is lost, and return its rows."""
+        return self.retry(lambda: self.attempt(query, params, binary=binary))
+
+    def attempt(
+        self,
+        query: bytes,
+        params: Params | None = None,
+        *,
+        binary: bool = False,
+        deadline: float | None = None,
+    ) -> list[TupleRow]:
+        """Execute a query once; raise `ConnectionLost` if it may be retried."""
+        with self.using(deadline) as connection:
+            return connection.fetch(query, params, binary=binary)
+
+    def attempt_prepared(
+        self, query: PreparedQuery, values: Sequence[Value], deadline: float
+    ) -> PGresult:
+        """Execute a query once through libpq; raise `ConnectionLost` if it may be retried."""
+        # Not `using`: a generator's context manager costs 2 µs.
+        connection = self._lend(deadline)
+        try:
+            return connection.execute_prepared(query, values)
+        except psycopg.Error as error:
+            raise self._to_error(error, connection) from None
+        finally:
+            self._give_back(connection)
+
+    def retry(self, do: Callable[[], Answer]) -> Answer:
+        """Call something that may be done twice until no connection is lost, or patience is over."""
+        deadline = time.monotonic() + self.url.patience
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return do()
+            except ConnectionLost as lost:
+                pause = self.pause(lost, deadline, pause)
+
+    def pause(self, lost: ConnectionLost, deadline: float, pause: float = _FIRST_PAUSE) -> float:
+        """Sleep before the next try, and return the next pause; raise the error if time is over."""
+        if time.monotonic() + pause > deadline:
+            raise lost.error from None
+        time.sleep(pause)
+        return min(2 * pause, _LONGEST_PAUSE)
+
+    @contextmanager
+    def using(self, deadline: float | None = None) -> Iterator[Connection]:
+        """Lend a connection. Errors are hansard's or `ConnectionLost`, except a unique violation."""
+        connection = self._lend(deadline)
+        try:
+            yield connection
+        except psycopg.Error as error:
+            raise self._to_error(error, connection) from None
+        finally:
+            self._give_back(connection)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Lend a connection inside a transaction that may take long: no statement is cancelled."""
+        with self.using() as connection, connection.transaction():
+            connection.execute("SELECT set_config('statement_timeout', '0', true)")
+            yield connection
+
+    def _to_error(self, error: psycopg.Error, connection: Connection) -> Exception:
+        if isinstance(error, psycopg.errors.UniqueViolation):
+            return error  # an answer for the caller: the row exists
+        return errors.to_error(self.url, error, connection)
+
+    # -- the pool -------------------------------------------------------------------------------
+
+    def _lend(self, deadline: float | None) -> Connection:
+        connection: Connection | None = None
+        waiter: SimpleQueue[Connection | None] | None = None
+        with self._mutex:
+            self.check_open()
+            if self._idle:
+                connection = self._idle.pop()
+            elif self._count < self.url.connections:
+                self._count += 1
+            else:
+                waiter = SimpleQueue()
+                self._waiting.append(waiter)
+        if waiter is not None:
+            connection = self._wait(waiter, deadline)
+        if connection is not None:
+            if time.monotonic() < connection.expires:
+                return connection
+            connection.close()
+        try:
+            return self.open()
+        except BaseException:
+            self._release(None)
+            raise
+
+    def _wait(
+        self, waiter: "SimpleQueue[Connection | None]", deadline: float | None
+    ) -> Connection | None:
+        left = self.url.patience if deadline is None else deadline - time.monotonic()
+        try:
+            return waiter.get(timeout=max(0.001, left))
+        except BaseException as error:
+            with self._mutex:
+                given_up = waiter in self._waiting
+                if given_up:
+                    self._waiting.remove(waiter)
+            if not given_up:
+                self._release(waiter.get())
+            if not isinstance(error, Empty):
+                raise
+            raise ConnectionLost(self._exhausted(), certain=True) from None
+
+    def _exhausted(self) -> BackendUnavailable:
+        return BackendUnavailable(
+            f"{self.url.where}: all {self.url.connections} connections of this process were in use for "
+            f"{self.url.patience:g} s. Allow more in the URL (`?connections=N`), or use fewer threads"
+        )
+
+    def _give_back(self, connection: Connection) -> None:
+        if connection.generation != self.generation:
+            return  # lent before a fork
+        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            self._release(connection)
+        else:
+            connection.close()
+            self._release(None)
+
+    def _release(self, connection: Connection | None) -> None:
+        """Give a connection, or the right to open one, to the thread that waits longest."""
+        stale: Connection | None = None
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().put(connection)
+            elif connection is None:
+                self._count -= 1
+            elif self._closed:
+                stale = connection
+            else:
+                connection.idle_since = time.monotonic()
+                self._idle.append(connection)
+                if connection.idle_since - self._idle[0].idle_since > _MAX_IDLE:
+                    stale = self._idle.pop(0)
+                    self._count -= 1
+        if stale is not None:
+            stale.close()
+
+    def check_open(self) -> None:
+        """Raise `Closed` if the store was closed."""
+        if self._closed:
+            raise Closed(f"{self.url.where}: the store is closed; open it again")
+
+    def close(self) -> None:
+        """Close all pooled connections; those in use are closed when they are given back."""
+        with self._mutex:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            while self._waiting:
+                self._waiting.popleft().put(None)  # it finds the store closed
+        for connection in idle:
+            connection.close()
+
+    # -- opening --------------------------------------------------------------------------------
+
+    def open(self) -> Connection:
+        """Open a connection; raise `ConnectionLost` if that may succeed later."""
+        self.check_open()
+        try:
+            connection = self._connect()
+        except psycopg.Error as error:
+            lost = errors.not_connected(self.url, error)
+            # A mistake in the URL shows at the first connection. Later, anything may pass.
+            if self._connected or errors.is_unreachable(error):
+                raise lost from None
+            raise lost.error from None
+        self._connected = True
+        connection.generation = self.generation
+        return connection
+
+    def _connect(self) -> Connection:
+        parameters = {"application_name": f"hansard {os.getpid()}", **self._parameters}
+        connection: Connection = Connection.connect("", autocommit=True, **parameters)
+        try:
+            # Columns of type `text` hold JSON: read in binary, they stay bytes.
+            connection.adapters.register_loader("text", ByteaBinaryLoader)
+            sets = [
+                f"set_config('{name}', '{value}', false)" for name, value in self._settings.items()
+            ]
+            # An append is durable when it returns, even if the server's default is off. A store that was
+            # opened for less turns it off per append. A setting stricter than "on" stays.
+            sets.append(
+                "CASE WHEN current_setting('synchronous_commit') = 'off' "
+                "THEN set_config('synchronous_commit', 'on', false) END"
+            )
+            connection.execute(f"SELECT {', '.join(sets)}".encode())
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _libpq_parameters(self) -> dict[str, Any]:
+        try:
+            given = psycopg.conninfo.conninfo_to_dict(self.url.libpq)
+        except psycopg.Error:
+            # libpq's message repeats the URL.
+            raise ValueError(
+                f"{self.url.where}: invalid URL (not shown, because it may contain a password); "
+                "percent-encode special characters in user, password and options"
+            ) from None
+        return {**_DEFAULTS, **given, "client_encoding": "UTF8"}
+
+    def _session_settings(self) -> dict[str, str]:
+        """Return the settings of each connection, in the order in which they are set."""
+        given = str(self._parameters.get("options", ""))
+        settings = {"default_transaction_isolation": "read committed"}
+        if "lock_timeout" not in given:
+            settings["lock_timeout"] = f"{max(1, round(self.lock_timeout * 1000))}ms"
+        if "statement_timeout" not in given:
+            settings["statement_timeout"] = f"{round(_STATEMENT_TIMEOUT * 1000)}ms"
+        if self.read_only:
+            settings["default_transaction_read_only"] = "on"
+        return settings
+
+
+class DedicatedConnection:
+    """A connection outside the pool, for a caller that needs its state. For one thread at a time.
+
+    It is opened when it is first used, and again after a loss or in a forked child. What was set up on it is
+    then missing.
+
+    Attributes:
+        opened: how often it was opened; compare it to notice that its state is missing.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self.opened = 0
+        self._connections = connections
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def using(self) -> Iterator[Connection]:
+        """Return the connection. Errors are hansard's or `ConnectionLost`."""
+        connection = self._current()
+        try:
+            yield connection
+        except psycopg.Error as error:
+            raise errors.to_error(self._connections.url, error, connection) from None
+
+    def _current(self) -> Connection:
+        if self._connection is not None and (not self._is_ours() or self._connection.unusable):
+            self.close()
+        if self._connection is None:
+            self._connection = self._connections.open()
+            self.opened += 1
+        return self._connection
+
+    def _is_ours(self) -> bool:
+        connection = self._connection
+        return connection is not None and connection.generation == self._connections.generation
+
+    def close(self, *, unlock: bool = False) -> None:
+        """Close the connection; the next use opens another. `unlock`: release its advisory locks first."""
+        ours = self._is_ours()
+        connection, self._connection = self._connection, None
+        if connection is None or not ours:
+            return
+        if unlock:
+            # The server notices the end of a connection later: the next caller could find them held.
+            with suppress(psycopg.Error):
+                connection.execute("SELECT pg_advisory_unlock_all()")
+        connection.close()
+
+
+class AdvisoryLock:
+    """A lock on the server, held by a dedicated connection: if the process dies, the server releases it."""
+
+    def __init__(self, connections: Connections, *names: str) -> None:
+        self._connections = connections
+        self._connection = DedicatedConnection(connections)
+        self._number = Int8(lock_number(*names))
+
+    def acquire(self, timeout: float) -> bool:
+        """Take the lock; return False if another one has held it for `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        try:
+            while not self._connections.retry(self._try):
+                if time.monotonic() >= deadline:
+                    self.release()
+                    return False
+                time.sleep(_LOCK_PAUSE)
+        except BaseException:
+            self.release()
+            raise
+        return True
+
+    def _try(self) -> bool:
+        with self._connection.using() as connection:
+            found = connection.execute("SELECT pg_try_advisory_lock(%s)", (self._number,))
+            return found.fetchone() == (True,)
+
+    def release(self) -> None:
+        """Release the lock, if it is held."""
+        self._connection.close(unlock=True)
+
+
+def lock_number(*names: str) -> int:
+    """Return the number of an advisory lock: the same for the same names on every machine."""
+    digest = hashlib.sha256("\0".join(("hansard", *names)).encode()).digest()
+    return int.from_bytes(digest[:8], signed=True)

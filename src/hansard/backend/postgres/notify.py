@@ -1,0 +1,202 @@
+"""Tell waiting readers that a session has grown: threads of this process directly, others by NOTIFY.
+
+A notification is only a hint: a waiting reader also checks the session every second. A thread sends
+notifications after the commit, for many appends at a time: inside the append's transaction, NOTIFY would
+serialize all writers of the database. One connection per process listens, from the first wait on.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+from weakref import ref
+
+from hansard.backend.postgres.connection import Connections, DedicatedConnection
+from hansard.backend.postgres.errors import ConnectionLost
+from hansard.errors import HansardError
+from hansard.log import disk
+
+#: Minimum seconds between two notifications of a process.
+_INTERVAL: Final = 0.02
+#: If more sessions have grown, one notification is sent for all.
+_MAX_SESSIONS: Final = 100
+#: Seconds between two checks of a waiting reader: with a listener, and without.
+_CHECK: Final = 1.0
+_CHECK_ALONE: Final = 0.1
+#: Seconds after which an idle thread checks whether it is still needed.
+_IDLE: Final = 0.5
+
+_NOTIFY: Final = b"""
+SELECT pg_notify(%(channel)s, session), set_config('synchronous_commit', 'off', true)
+FROM unnest(%(sessions)s::varchar[]) AS session"""
+
+#: The payload that means every session.
+_ALL: Final = ""
+
+
+class Notifier:
+    """The waiting readers of this process, and the two threads that send and receive notifications."""
+
+    __slots__ = (
+        "__weakref__",
+        "_channel",
+        "_connections",
+        "_grown",
+        "_has_grown",
+        "_listener",
+        "_listening",
+        "_mutex",
+        "_sender",
+        "_stopped",
+        "_waiting",
+    )
+
+    def __init__(self, connections: Connections, channel: str) -> None:
+        self._connections = connections
+        self._channel = channel
+        self._stopped = False
+        self.renew_locks()
+        disk.renew_in_children(self)
+
+    def renew_locks(self) -> None:
+        """Start again, also in a forked child: the threads are the parent's."""
+        self._mutex = threading.Lock()
+        #: By session, the threads that wait for it.
+        self._waiting: dict[str, list[threading.Event]] = {}
+        #: Sessions that other processes are to be told of.
+        self._grown: set[str] = set()
+        self._has_grown = threading.Event()
+        self._listening = threading.Event()
+        self._sender: threading.Thread | None = None
+        self._listener: threading.Thread | None = None
+
+    def tell(self, session: str) -> None:
+        """Report that a session has grown, or was deleted or restored."""
+        # A reader that starts to wait after this has not checked the session yet.
+        if self._waiting:
+            self._wake(session)
+        if session in self._grown:
+            return
+        with self._mutex:
+            self._grown.add(session)
+            if self._sender is None or not self._sender.is_alive():
+                self._sender = _start(_send, self)
+        self._has_grown.set()
+
+    def wait(self, session: str, is_behind: Callable[[], bool], timeout: float) -> bool:
+        """Wait until `is_behind` is true, and return True; False if it is not within `timeout` seconds."""
+        if is_behind():
+            return True
+        if timeout <= 0:
+            return False
+        deadline = time.monotonic() + timeout
+        woken = threading.Event()
+        with self._mutex:
+            self._waiting.setdefault(session, []).append(woken)
+            if self._listener is None or not self._listener.is_alive():
+                self._listening.clear()
+                self._listener = _start(_listen, self)
+        try:
+            # Listen, then check, then wait: an append in between is noticed.
+            self._listening.wait(min(timeout, _CHECK_ALONE))
+            while True:
+                woken.clear()
+                if is_behind():
+                    return True
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                woken.wait(min(left, _CHECK if self._listening.is_set() else _CHECK_ALONE))
+        finally:
+            with self._mutex:
+                others = self._waiting.get(session, [])
+                others.remove(woken)
+                if not others:
+                    self._waiting.pop(session, None)
+
+    def stop(self) -> None:
+        """Wake all readers, and end the threads."""
+        self._stopped = True
+        self._has_grown.set()
+        self._wake(_ALL)
+
+    def _wake(self, session: str) -> None:
+        with self._mutex:
+            if session == _ALL:
+                found = [event for events in self._waiting.values() for event in events]
+            else:
+                found = list(self._waiting.get(session, ()))
+        for event in found:
+            event.set()
+
+    # -- one step of each thread, which keeps no reference in between, so that a store can be collected ---
+
+    def send(self) -> bool:
+        """Send pending notifications; return False when the store was closed."""
+        if self._has_grown.wait(_IDLE):
+            self._has_grown.clear()
+            with self._mutex:
+                grown, self._grown = self._grown, set()
+            sessions = sorted(grown) if len(grown) <= _MAX_SESSIONS else [_ALL]
+            if sessions:
+                try:
+                    params = {"channel": self._channel, "sessions": sessions}
+                    self._connections.attempt(_NOTIFY, params)
+                except (HansardError, ConnectionLost):
+                    pass  # a hint: readers check anyway
+        return not self._stopped
+
+    def listen(self, listener: DedicatedConnection) -> bool:
+        """Receive notifications for a moment; return False when the store was closed."""
+        if self._stopped:
+            return False
+        opened = listener.opened
+        try:
+            with listener.using() as connection:
+                if listener.opened != opened:
+                    connection.execute(f'LISTEN "{self._channel}"'.encode())
+                    self._listening.set()
+                    # Readers may have missed notifications while there was no listener.
+                    self._wake(_ALL)
+                for found in connection.notifies(timeout=_IDLE, stop_after=1):
+                    self._wake(found.payload)
+        except (HansardError, ConnectionLost):
+            self._listening.clear()
+            listener.close()
+            time.sleep(_CHECK_ALONE)
+        return True
+
+    def listener(self) -> DedicatedConnection:
+        """Return a connection to listen on."""
+        return DedicatedConnection(self._connections)
+
+
+def _start(target: "Callable[[ref[Notifier]], None]", notifier: Notifier) -> threading.Thread:
+    # A daemon: an interpreter that ends does not wait for it.
+    thread = threading.Thread(
+        target=target, args=(ref(notifier),), name=f"hansard{target.__name__}", daemon=True
+    )
+    thread.start()
+    return thread
+
+
+def _send(found: "ref[Notifier]") -> None:
+    while True:
+        notifier = found()
+        if notifier is None or not notifier.send():
+            return
+        del notifier
+        time.sleep(_INTERVAL)
+
+
+def _listen(found: "ref[Notifier]") -> None:
+    notifier = found()
+    if notifier is None:
+        return
+    listener = notifier.listener()
+    try:
+        while notifier is not None and notifier.listen(listener):
+            del notifier
+            notifier = found()
+    finally:
+        listener.close()
