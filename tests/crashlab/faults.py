@@ -23,17 +23,24 @@ innermost strikes first.
     fail_sync     the nth sync fails, and what was written since the last good one is lost
 """
 
+import contextlib
 import errno
+import itertools
 import os
-from collections.abc import Collection
-from typing import Any, Literal
+import signal
+from collections.abc import Callable, Collection
+from typing import Any, Literal, NamedTuple
 
+from hansard.log import disk
 from tests.crashlab.seam import MUTATING, READING, Asked, Call, Faults, Lost, Watch
 
 __all__ = [
+    "APPENDING",
+    "BEGINNING",
     "MUTATING",
     "READING",
     "Call",
+    "Death",
     "Faults",
     "Kept",
     "Killed",
@@ -212,3 +219,52 @@ def fail_sync(
 
 def _error(number: int) -> OSError:
     return OSError(number, os.strerror(number))
+
+
+class Death(NamedTuple):
+    """Where a process kills itself with `kill -9`: before, amid or after the nth call of a function."""
+
+    call: str
+    number: int
+    moment: str
+
+    def arm(self) -> None:
+        """Wait for that call from now on."""
+        real: Callable[..., Any] = getattr(disk, self.call)
+        calls = itertools.count(1)
+
+        def call_or_die(*arguments: Any, **options: Any) -> Any:
+            if next(calls) != self.number:
+                return real(*arguments, **options)
+            if self.moment == "amid":
+                _half(self.call, real, arguments)
+            elif self.moment == "after":
+                # An error, such as a file that does not exist yet, ends the call too.
+                with contextlib.suppress(OSError):
+                    real(*arguments, **options)
+            os.kill(os.getpid(), signal.SIGKILL)
+            raise AssertionError("not reached")
+
+        setattr(disk, self.call, call_or_die)
+
+
+def _half(call: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Do half of what a call does."""
+    if call == "write":
+        descriptor, data = arguments
+        real(descriptor, data[: len(data) // 2])
+    elif call == "publish":
+        directory, temporary, name = arguments
+        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+#: Each disk call of an append, before it, after it, and amid it where it has a middle.
+APPENDING = [("write", "before"), ("write", "amid"), ("write", "after")]
+APPENDING += [("sync", "before"), ("sync", "after")]
+#: The same for the first append of a session.
+BEGINNING = [
+    (call, moment)
+    for call in ("make_directory", "open_file", "create_file", "publish", "sync_directory")
+    for moment in ("before", "after")
+]
+BEGINNING += [("publish", "amid"), *APPENDING]

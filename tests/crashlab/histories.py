@@ -1,7 +1,5 @@
 r"""Let many processes and threads use one store at once, and check all that they were told.
 
-Above: tests, ours and yours.  Below: `history_worker`, which asks; `history_checks`, which judges.
-
     history = histories.run("data", processes=4, threads=2, operations=200, kills=10, seed=7)
     violations = histories.check(history)
     assert not violations, "\n".join(map(str, violations))
@@ -16,20 +14,23 @@ key has one answer; what was expected was so; and what was deleted stayed away u
 Needs a store that other processes can open: a directory, or whatever else `hansard.open` takes.
 """
 
+import itertools
 import json
+import multiprocessing
 import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.process import BaseProcess as _Process
 from typing import Any, Final
 
 import hansard
+from tests.crashlab.faults import Death
 from tests.crashlab.history_checks import check
 from tests.crashlab.history_values import (
     Final as End,
@@ -42,7 +43,7 @@ from tests.crashlab.history_values import (
     Record,
     Violation,
 )
-from tests.crashlab.history_worker import WEIGHTS, record
+from tests.crashlab.history_worker import WEIGHTS, Orders, record, work
 
 __all__ = [
     "WEIGHTS",
@@ -61,6 +62,12 @@ __all__ = [
 #: How often to look whether it is time for the next kill.
 _GLANCE: Final = 0.001
 
+#: How many operations a worker gets that is started because kills are left to do.
+_MORE: Final = 10
+
+#: Workers are forked from a clean server that has imported what they need.
+_CONTEXT: Final = multiprocessing.get_context("forkserver")
+
 
 def run(
     path: str | os.PathLike[str],
@@ -69,6 +76,7 @@ def run(
     threads: int = 2,
     operations: int = 100,
     kills: int = 0,
+    deaths: Sequence[tuple[str, str]] = (),
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
     weights: Mapping[str, int] | None = None,
@@ -84,7 +92,8 @@ def run(
         processes: how many there are at a time; one that is killed is followed by another.
         threads: how many each of them has.
         operations: how many things each thread asks for.
-        kills: how many of them are killed with `kill -9`, spread over the run.
+        kills: how many of them are killed with `kill -9`, spread over the run, or kill themselves.
+        deaths: calls of the disk, and before, amid or after: every third worker kills itself at the next one.
         seed: decides what is asked, and who is killed.
         options: more arguments of `hansard.open`, such as `{"durability": "os"}`.
         weights: how often what is asked, where it is not as in `WEIGHTS`; 0: never.
@@ -92,33 +101,36 @@ def run(
         timeout: how many seconds a history may take before what is still running is said to hang.
     """
     where = os.fsdecode(path)
-    if where == "memory:":
-        raise ValueError("a store in memory cannot be opened by other processes; give a directory")
     folder = tempfile.mkdtemp(prefix="hansard-history-")
+    rng = random.Random(seed)
+    orders = Orders(
+        path=where,
+        options=dict(options or {}),
+        folder=folder,
+        name="",
+        seed=rng.getrandbits(32),
+        threads=threads,
+        operations=operations,
+        retries=(),
+        prepare=prepare,
+        weights={**WEIGHTS, **(weights or {})},
+        death=None,
+    )
     try:
-        siege = _Siege(
-            {
-                "path": where,
-                "options": dict(options or {}),
-                "folder": folder,
-                "threads": threads,
-                "prepare": prepare,
-                "weights": {**WEIGHTS, **(weights or {})},
-            },
-            random.Random(seed),
-            operations,
-        )
-        noticed = siege.run(processes, kills, time.monotonic() + timeout)
+        workers = _Workers(orders, rng, deaths)
+        noticed = workers.run(processes, kills, time.monotonic() + timeout)
         asked = list(read(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     sessions, wrong = _look(where, dict(options or {}))
-    return History(asked, sessions, [*noticed, *wrong])
+    return History(asked, sessions, [*noticed, *wrong], workers.kills)
 
 
-def read(folder: str) -> Iterator[Operation]:
-    """Yield what the journals in a folder say, those of killed workers among them."""
+def read(folder: str, worker: str = "") -> Iterator[Operation]:
+    """Yield what the journals in a folder say, or those of one worker."""
     for name in sorted(os.listdir(folder)):
+        if worker and not name.startswith(f"{worker}."):
+            continue
         with open(os.path.join(folder, name), "rb") as file:
             # The last line of one that was killed may not be whole: then it had said nothing.
             lines = [json.loads(line) for line in file if line.endswith(b"\n")]
@@ -137,103 +149,127 @@ def read(folder: str) -> Iterator[Operation]:
             yield asked
 
 
-class _Siege:
-    """The workers of one history, and who of them dies."""
+class _Workers:
+    """The workers of one history, and which of them die."""
 
-    def __init__(self, orders: dict[str, Any], rng: random.Random, operations: int) -> None:
+    def __init__(
+        self,
+        orders: Orders,
+        rng: random.Random,
+        deaths: Sequence[tuple[str, str]],
+    ) -> None:
         self._orders = orders
         self._rng = rng
-        self._operations = operations
-        self._seed = rng.getrandbits(32)
+        self._deaths = itertools.cycle(deaths)
+        self._dies = bool(deaths)
         self._started = 0
-        self._living: dict[str, subprocess.Popen[bytes]] = {}
+        self._living: dict[str, tuple[_Process, Orders]] = {}
+        self._errors = tempfile.mkdtemp(prefix="hansard-errors-")
+        #: How much was journaled by those that have ended.
+        self._ended = 0
+        self.kills: Counter[str] = Counter()
 
     def run(self, processes: int, kills: int, deadline: float) -> list[Violation]:
         """Start them, kill some, and wait for the others; return what was wrong with how they ended."""
         noticed: list[Violation] = []
         try:
             for _ in range(processes):
-                self._start(self._operations, [])
-            # Killed when the journals have grown so far: whatever a machine takes for it.
-            expected = processes * self._orders["threads"] * self._operations
+                self._start(self._orders.operations, [])
+            # Killed when the journals have grown so far: independent of the machine's speed.
+            expected = processes * self._orders.threads * self._orders.operations
             moments = sorted(self._rng.randrange(expected) for _ in range(kills))
             while self._living:
                 if time.monotonic() > deadline:
                     names = ", ".join(self._living)
                     return [*noticed, Violation("hung", "", f"still running: {names}")]
                 noticed += self._bury()
-                busy = sorted(name for name in self._living if self._has_begun(name))
-                if moments and busy and self._asked() >= moments[0]:
-                    moments.pop(0)
+                due = kills - self.kills.total()
+                while len(self._living) < processes and due > 0:
+                    self._start(_MORE, [])
+                busy = sorted(name for name in self._living if self._may_be_killed(name))
+                if due > 0 and busy and self._asked() >= moments[-due]:
                     self._kill(self._rng.choice(busy))
                 else:
                     time.sleep(_GLANCE)
         finally:
-            for process in self._living.values():
+            for process, _ in self._living.values():
                 process.kill()
-                process.communicate()
+                process.join()
+            shutil.rmtree(self._errors, ignore_errors=True)
         return noticed
 
-    def _has_begun(self, name: str) -> bool:
-        # To kill one that is still importing would show nothing.
-        return os.path.exists(os.path.join(self._orders["folder"], f"{name}.0"))
+    def _may_be_killed(self, name: str) -> bool:
+        # To kill one that has not begun would show nothing. Some kill themselves.
+        _, orders = self._living[name]
+        begun = os.path.exists(os.path.join(orders.folder, f"{name}.0"))
+        return begun and orders.death is None
 
     def _asked(self) -> int:
         """Return about how many things have been asked for."""
-        folder = self._orders["folder"]
         # A question and its answer take about so many bytes.
-        return (
-            sum(os.stat(os.path.join(folder, name)).st_size for name in os.listdir(folder)) // 260
-        )
+        return (self._ended + sum(map(self._size, self._living))) // 260
+
+    def _size(self, name: str) -> int:
+        """Return how much a worker has journaled."""
+        found = 0
+        for thread in range(self._orders.threads):
+            with suppress(FileNotFoundError):
+                found += os.stat(os.path.join(self._orders.folder, f"{name}.{thread}")).st_size
+        return found
 
     def _start(self, operations: int, retries: list[tuple[str, str, str, int]]) -> None:
         name = f"w{self._started}"
         self._started += 1
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crashlab.history_worker"],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        self._living[name] = process
-        orders = {
-            **self._orders,
-            "name": name,
-            "seed": self._seed,
-            "operations": operations,
-            "retries": retries,
-        }
-        assert process.stdin is not None  # asked for above
-        with process.stdin as line:
-            line.write(json.dumps(orders).encode())
-        process.stdin = None  # what `communicate` must not close again
+        orders = self._orders._replace(name=name, operations=operations, retries=retries)
+        if self._dies and self._started % 3 == 0:
+            call, moment = next(self._deaths)
+            # One that waits for its death in a sync must come to sync.
+            orders = orders._replace(
+                death=Death(call, self._rng.randrange(1, 13), moment),
+                options={**orders.options, "durability": "sync"},
+            )
+        errors = os.path.join(self._errors, name)
+        process = _CONTEXT.Process(target=work, args=(orders, errors), name=name, daemon=True)
+        process.start()
+        self._living[name] = process, orders
 
     def _bury(self) -> list[Violation]:
-        """Forget those that have come to their end; return what was wrong with it."""
+        """Forget those that have ended, replace those that killed themselves; return what was wrong."""
         noticed = []
-        for name, process in list(self._living.items()):
-            if process.poll() is not None:
-                del self._living[name]
-                _, errors = process.communicate()
-                if process.returncode:
-                    said = errors.decode(errors="replace")
-                    detail = f"worker {name} ended with {process.returncode}:\n{said}"
-                    noticed.append(Violation("failed", "", detail))
+        for name, (process, orders) in list(self._living.items()):
+            if process.exitcode is None:
+                continue
+            if orders.death is not None and process.exitcode == -signal.SIGKILL:
+                self._replace(name, f"{orders.death.call} {orders.death.moment}")
+                continue
+            del self._living[name]
+            self._ended += self._size(name)
+            if process.exitcode:
+                said = ""
+                with suppress(FileNotFoundError), open(os.path.join(self._errors, name)) as file:
+                    said = file.read()
+                detail = f"worker {name} ended with {process.exitcode}:\n{said}"
+                noticed.append(Violation("failed", "", detail))
         return noticed
 
     def _kill(self, name: str) -> None:
-        """Kill one, and let another do what it has left undone."""
-        process = self._living.pop(name)
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGKILL)
-        process.communicate()
-        done = [one for one in read(self._orders["folder"]) if one.id.startswith(f"{name}.")]
+        process, _ = self._living[name]
+        process.kill()
+        self._replace(name, "chosen")
+
+    def _replace(self, name: str, how: str) -> None:
+        """Let another worker do what a killed one has left undone."""
+        process, orders = self._living.pop(name)
+        process.join()
+        self.kills[how] += 1
+        self._ended += self._size(name)
+        done = list(read(orders.folder, name))
         retries = [
             (one.session, one.asked["key"], one.asked["of"], one.asked["size"])
             for one in done
             if one.outcome == "unknown" and one.do == "append" and one.asked["key"] is not None
         ]
-        left = self._operations - len(done) // self._orders["threads"]
+        left = orders.operations - len(done) // orders.threads
         if left > 0 or retries:
             self._start(max(left, 1), retries)
 

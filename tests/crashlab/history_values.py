@@ -90,6 +90,8 @@ class History(NamedTuple):
     sessions: dict[str, Final]
     #: What was noticed besides: workers that hung, what `verify` found.
     noticed: Sequence[Violation] = ()
+    #: How many workers were killed: "chosen" by the run, or at a call of their own, "write amid".
+    kills: Mapping[str, int] = MappingProxyType({})
 
 
 def message(operation: str, place: int, size: int, pad: int) -> dict[str, Any]:

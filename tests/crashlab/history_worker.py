@@ -1,23 +1,21 @@
 """One process of a history: threads that ask a store for all it can do, and journal each question and answer.
 
-Above: `histories`, which starts it as `python -m tests.crashlab.history_worker` and may kill it at any
-moment.  Below: the public API, `history_values`.
-Each thread has a journal of its own, and each line is one write to a file that is only appended to: what a
-killed worker had asked is there, and what it was told is there unless it died in between.
+`histories` starts it and may kill it at any moment. Each thread has its own journal, to which each line is
+one write: what a killed worker had asked is there, and so is what it was told, unless it died in between.
 """
 
 import importlib
 import json
 import os
 import random
-import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 import hansard
+from tests.crashlab.faults import Death
 from tests.crashlab.history_values import EMPTY, Record, digest, message, view_digest
 
 #: What is asked, and how often compared with the others.
@@ -32,6 +30,7 @@ WEIGHTS: Final = {
     "search": 2,
     "fork": 3,
     "create": 3,
+    "begin": 2,
     "delete": 3,
     "restore": 4,
     "compact": 3,
@@ -61,10 +60,12 @@ MORTAL: Final = ("mortal/0", "mortal/1")
 _FAMILY: Final = 8
 #: How many keys a session has that anybody may use.
 _KEYS: Final = 400
+#: How often a long message repeats its name: about 40,000 bytes.
+_LONG: Final = 3_000
 
 
 class Orders(NamedTuple):
-    """What a worker is told, as JSON."""
+    """What a worker is told."""
 
     path: str
     options: dict[str, Any]
@@ -75,10 +76,12 @@ class Orders(NamedTuple):
     #: How many operations each thread makes.
     operations: int
     #: Appends with a key of which a killed worker was not told: asked again. Session, key, operation, size.
-    retries: list[tuple[str, str, str, int]]
+    retries: Sequence[tuple[str, str, str, int]]
     #: A function to call first, as `module:name`.
     prepare: str
-    weights: dict[str, int]
+    weights: Mapping[str, int]
+    #: The call at which the worker kills itself.
+    death: Death | None
 
 
 class Thread:
@@ -174,7 +177,9 @@ class Thread:
         name = self._next()
         of = content or name
         # By the content's name alone: who asks again must say the same.
-        pad = random.Random(of).choice((0, 1, 2, 5, 60))
+        chance = random.Random(of)
+        # Only a record that is longer than what the system writes in one piece can be torn by a kill.
+        pad = _LONG if chance.random() < 0.01 else chance.choice((0, 1, 2, 5, 60))
         said = [message(of, place, size, pad) for place in range(size)]
 
         def call() -> dict[str, Any]:
@@ -314,6 +319,13 @@ class Thread:
             name,
         )
 
+    def _do_begin(self) -> None:
+        if self._made < _FAMILY:
+            self._made += 1
+            self._append(
+                f"begun/{self._name}.{self._count + 1}", None, size=self._rng.choice((1, 3))
+            )
+
     def _do_delete(self) -> None:
         self._change("delete", self._store.delete)
 
@@ -339,13 +351,23 @@ def record(event: hansard.Event) -> Record:
     return Record(event.seq, event.kind, event.data, event.key, event.stamp)
 
 
-def main() -> None:
-    """Do what the orders on standard input say."""
-    orders = Orders(**json.load(sys.stdin))
+def work(orders: Orders, errors: str) -> None:
+    """Do what the orders say; write an error that ends it to a file."""
+    try:
+        _work(orders)
+    except BaseException:
+        with open(errors, "w", encoding="utf-8") as file:
+            traceback.print_exc(file=file)
+        raise
+
+
+def _work(orders: Orders) -> None:
     if orders.prepare:
         module, _, function = orders.prepare.partition(":")
         getattr(importlib.import_module(module), function)()
     with hansard.open(orders.path, **orders.options) as store:
+        if orders.death is not None:
+            orders.death.arm()
         workers = [Thread(orders, store, number) for number in range(orders.threads)]
         with ThreadPoolExecutor(orders.threads) as pool:
             running = [
@@ -354,7 +376,3 @@ def main() -> None:
         for worker, ended in zip(workers, running, strict=True):
             worker.close()
             ended.result()
-
-
-if __name__ == "__main__":
-    main()

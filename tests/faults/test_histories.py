@@ -472,9 +472,3 @@ def test_a_history_without_the_lock_is_found_out(tmp_path: Path, seed: int) -> N
     pytest.fail(
         "8 threads in 4 processes without a lock did no harm that was noticed, 40 times over"
     )
-
-
-def test_a_store_in_memory_is_refused() -> None:
-    """N-17: a history needs a store that other processes can open, and says so."""
-    with pytest.raises(ValueError, match="other processes"):
-        histories.run("memory:")

@@ -11,17 +11,8 @@ from typing import Any
 import pytest
 
 import hansard
-from tests.faults.ack_journal import Death
+from tests.crashlab.faults import APPENDING, Death
 from tests.faults.workers import Crew, Wire, Worker, open_store
-
-#: Where a stream can be struck by its own hand; the others are killed at random moments.
-DEATHS = [
-    ("write", "before"),
-    ("write", "amid"),
-    ("write", "after"),
-    ("sync", "before"),
-    ("sync", "after"),
-]
 
 
 def parts_of(turn: int) -> list[str]:
@@ -93,7 +84,7 @@ def check(session: hansard.Session, told: list[tuple[int, Any]]) -> Iterator[str
 def test_30_killed_streams_leave_what_was_written(tmp_path: Path, rng: random.Random) -> None:
     """N-39, N-59: after a kill -9 a message is there as far as it was written, and the next turn goes on."""
     path = str(tmp_path / "store")
-    deaths = itertools.cycle(DEATHS)
+    deaths = itertools.cycle(APPENDING)
     ends: list[str] = []
     partial: dict[int, dict[str, Any]] = {}
     turn = 0

@@ -32,7 +32,7 @@ PATIENCE = 60.0
 Options = ParamSpec("Options")
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["pytest", __name__, "tests.faults.ack_journal"])
+context.set_forkserver_preload(["pytest", __name__, "tests.crashlab.history_worker"])
 
 
 class Wire:

@@ -1,7 +1,7 @@
 """Row 7: workers killed with kill -9 while four processes × two threads do all that a store can do.
 
-Above: `campaign`, tests.  Below: `tests.crashlab.histories`.
-A case is one history: a dozen workers are killed while others append, compact, fork, delete and list.
+A case is one history: thirty workers are killed while others append, compact, fork, delete and list,
+every third of them at a chosen call of the disk.
 """
 
 import random
@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.crashlab import histories
+from tests.crashlab.faults import APPENDING
 from tools.crash.row import Outcome, Row
 
-#: Each case is a history with so many kills.
-KILLS = 12
+#: Kills in each history.
+KILLS = 30
 
-ROW = Row(7, f"histories of four processes × two threads, {KILLS} kills in each", 2, 60)
+ROW = Row(7, f"histories of four processes × two threads, {KILLS} kills in each", 10, 170)
 
 
 class Case(NamedTuple):
@@ -37,6 +38,7 @@ class Case(NamedTuple):
                 f"{folder}/store",
                 operations=80,
                 kills=KILLS,
+                deaths=APPENDING,
                 seed=self.seed,
                 options={"durability": "os", "lock_timeout": 60.0},
                 timeout=300.0,
@@ -44,7 +46,9 @@ class Case(NamedTuple):
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         wrong = histories.check(history)
-        detail = "\n".join(map(str, wrong)) or f"{len(history.operations)} operations"
+        detail = (
+            "\n".join(map(str, wrong)) or f"{history.kills} {len(history.operations)} operations"
+        )
         return Outcome(ok=not wrong, label=self.label, detail=detail)
 
 
