@@ -98,7 +98,7 @@ _LATER = {
     "HansardError": "errors",
     "Health": "backend.contract",
     "Hit": "index.entry",
-    "ImportReport": "transfer.importing",
+    "ImportReport": "transfer.staged_import",
     "InUse": "errors",
     "InvalidEvent": "errors",
     "InvalidExport": "errors",
@@ -180,7 +180,7 @@ if TYPE_CHECKING:
     from hansard.store import Store, migrate, open
     from hansard.stream import Stream
     from hansard.transfer.copy import CopyReport
-    from hansard.transfer.importing import ImportReport
+    from hansard.transfer.staged_import import ImportReport
     from hansard.upkeep.comparison import (
         CallDifference,
         Change,

@@ -42,7 +42,7 @@ from hansard.stream import Stream
 if TYPE_CHECKING:
     from hansard.maintenance.dropping import DropReport
     from hansard.maintenance.redact import ScrubReport
-    from hansard.transfer.exporting import Format
+    from hansard.transfer.export_file import Format
     from hansard.upkeep.comparison import Comparison, Side
 
 #: The last characters of a fresh id are random; so many tell the streams of a session apart.
@@ -430,7 +430,7 @@ class Session(Reading):
             own_only: of a fork, only its own events in "jsonl". Otherwise what it inherits is in it, and it
                 can be imported where its parent is not.
         """
-        from hansard.transfer.exporting import export
+        from hansard.transfer.export_file import export
 
         return export(
             self._whole(),

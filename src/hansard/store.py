@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hansard.maintenance.verify import StoreReport
     from hansard.transfer.copy import CopyReport
     from hansard.transfer.export_file import Source
-    from hansard.transfer.importing import ImportReport
+    from hansard.transfer.staged_import import ImportReport
     from hansard.workspace import Folder
 
 
@@ -543,7 +543,7 @@ class Store:
             source: a file that is open to read, or its content: bytes, text, or pieces of them.
             id: the session's id here; the one it had, if it is not given.
         """
-        from hansard.transfer.importing import import_session
+        from hansard.transfer.staged_import import import_session
 
         return import_session(self._backend, source, id)
 

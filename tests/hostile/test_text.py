@@ -13,13 +13,13 @@ import pytest
 import hansard
 from hansard.event import secrets
 from hansard.log import disk
-from hansard.transfer import markdown
+from hansard.transfer import transcript
 from tests.hostile.forge_files import PATIENCE, confined, nested
 
 
 def markdown_of(text: str) -> str:
     """Return what a message says in a transcript."""
-    return markdown._quoted(text)
+    return transcript._quoted(text)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_links_to_the_web_stay_and_code_is_untouched() -> None:
 
 def test_a_line_of_spaces_takes_no_square_of_time() -> None:
     """N-73: the pattern for fences gives nothing back: a long line is looked at once, not in all ways."""
-    pattern = markdown._FENCE.pattern
+    pattern = transcript._FENCE.pattern
     assert pattern.count("*+") == pattern.count("*") == 3
     assert "~~~" in markdown_of("~~~" + " " * 200_000 + "`")
 

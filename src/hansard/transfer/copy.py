@@ -1,15 +1,14 @@
 """Copy sessions from one store to another, event for event.
 
-The target may be of another kind: everything goes through the contract. A copy that was broken off goes on
-where the target stands, after comparing what is there; so does one of a session that has grown since. What
-was written is read back and compared before the next piece is. A fork is copied after what it was forked
-from, and stays its fork. Neither side is locked, and the source is only read.
+A session that the target does not have is staged and published as a whole, as an import is. Of one that it
+has, `copy` compares the existing events and appends the missing ones. What was written is read back and
+compared. A fork is copied after its parent and stays a fork. Stores may be of different kinds; neither is
+locked, and the source is only read.
 
-A session that inherits from outside of a scoped store is copied as an export has it: with the events that it
-inherits, as a session that is not a fork. Nothing else of its ancestors is copied.
+A scoped store copies a fork of a session outside of its scope as an export contains it: with the events that
+it inherits, as a session that is not a fork. Nothing else of its ancestors is copied.
 
-What was redacted stays behind, also where its bytes have not gone yet: the copy is as the source is after
-its next compaction.
+Redacted data are not copied, even if their bytes are still in the source.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,21 +20,20 @@ import msgspec
 from hansard.backend.contract import AppendRequest, Backend, Head, Log
 from hansard.errors import HansardError, SessionDeleted, SessionExists, SessionNotFound
 from hansard.event import codec, kinds
+from hansard.event.envelope import NewEvent
 from hansard.event.kinds import MESSAGE_PART, MESSAGE_REDACTED, SessionForked
 from hansard.maintenance import trash
 from hansard.maintenance.compact import masked
 from hansard.state import lineage, redaction
 from hansard.state.redaction import Redactions
 from hansard.transfer import share
-from hansard.transfer.export_file import Moved
-from hansard.transfer.exporting import alone
-from hansard.transfer.importing import draft_of
+from hansard.transfer.export_file import Moved, alone
+from hansard.transfer.staged_import import BatchWriter, digest_of, has_parent, stored
 
-#: So many events, or bytes, are written, read back and compared at once.
-_MANY: Final = 1_000
-_LARGE: Final = 1024 * 1024
+#: Existing events are compared one by one; progress is reported after so many.
+_STEP: Final = 256
 
-#: Called with the events that are done, and of how many.
+#: Called with the number of events that are done, and the total.
 Progress = Callable[[int, int], None]
 
 
@@ -43,11 +41,11 @@ class CopyReport(msgspec.Struct, frozen=True):
     """What was copied.
 
     Attributes:
-        sessions: how many sessions are in the target now, as they were in the source.
-        events: how many events were copied.
-        found: how many events were there already, and are the same.
+        sessions: number of sessions that are now in the target as they were in the source.
+        events: number of events that were copied.
+        found: number of events that the target had already.
         ancestors: sessions that were copied because others were forked from them.
-        failed: sessions that could not be copied, or not to their end, and why.
+        failed: sessions that could not be copied completely, each with the reason.
     """
 
     sessions: int = 0
@@ -60,16 +58,16 @@ class CopyReport(msgspec.Struct, frozen=True):
 def copy_sessions(
     source: Backend, target: Backend, wanted: Iterable[str], *, progress: Progress | None = None
 ) -> CopyReport:
-    """Copy sessions, and what they were forked from; one that cannot be copied stops no other."""
+    """Copy sessions and their ancestors; a failure is reported and does not stop the others."""
     if source.whole is target.whole or (
         source.where == target.where and type(source) is type(target) and source.where != "memory:"
     ):
         raise ValueError(f"{target.where}: a store cannot be copied to itself")
-    return _Copying(source, target, list(dict.fromkeys(wanted)), progress).run()
+    return _Copier(source, target, list(dict.fromkeys(wanted)), progress).run()
 
 
-class _Copying:
-    """One copying of several sessions."""
+class _Copier:
+    """Copies sessions, and counts."""
 
     def __init__(
         self, source: Backend, target: Backend, wanted: list[str], progress: Progress | None
@@ -80,7 +78,7 @@ class _Copying:
         self._progress = progress
         self._failed: dict[str, str] = {}
         self._complete = self._found = self._copied = self._done = self._total = 0
-        #: What each session was forked from; None for one that was not, or is copied as if it were not.
+        #: What each session was forked from; None if it was not, or is copied as if it were not.
         self._origins: dict[str, SessionForked | None] = {}
         #: Sessions that inherit from outside of the source's scope.
         self._flat: set[str] = set()
@@ -91,23 +89,23 @@ class _Copying:
         heads = {session_id: self._head(session_id) for session_id in order}
         self._total = sum(self._own_events(session_id, head) for session_id, head in heads.items())
         for session_id in order:
-            head = heads[session_id]
-            if head is None or session_id in self._failed:
+            if heads[session_id] is None or session_id in self._failed:
                 continue
             before = self._copied
             try:
                 self._check_parent(session_id)
                 self._copy(session_id)
                 if self._copied > before and session_id in ancestors:
-                    self._bury(session_id)
+                    self._delete_as_in_source(session_id)
             except HansardError as error:
                 self._failed[session_id] = str(error)
+            self._report(0)
         return CopyReport(self._complete, self._copied, self._found, ancestors, self._failed)
 
     # -- which, and in which order --------------------------------------------------------------
 
     def _in_order(self) -> list[str]:
-        """Return all that is to be copied: parents before their children."""
+        """Return all sessions to copy, parents before their children."""
         order: dict[str, None] = {}
         inside = self._source.prefix
         for session_id in self._wanted:
@@ -133,7 +131,7 @@ class _Copying:
         return None if forked is None else forked.parent
 
     def _log(self, session_id: str) -> Log:
-        # What others were forked from may be in the trash, or outside of what a scoped store shows.
+        # A parent may be in the trash, or outside of what a scoped store shows.
         if session_id in self._wanted:
             found = self._source.log(session_id)
             return lineage.whole(self._source, found) if session_id in self._flat else found
@@ -156,23 +154,20 @@ class _Copying:
         return 0 if head is None else head.seq - (0 if forked is None else forked.seq)
 
     def _check_parent(self, session_id: str) -> None:
-        """Raise if a fork would have no parent, or another one, in the target."""
+        """Raise if a fork would have no parent, or a different one, in the target."""
         forked = self._origins[session_id]
-        if forked is None:
-            return
-        problem = f"session {session_id!r} was forked from {forked.parent!r} at seq {forked.seq}"
-        if not forked.parent.startswith(self._target.prefix):
-            raise SessionNotFound(f"{problem}, which is outside of {self._target.where}")
-        head = self._target.ancestor(forked.parent).head()
-        if head is None or head.seq < forked.seq:
+        if forked is not None and not has_parent(self._target, forked):
             raise SessionNotFound(
-                f"{problem}, and that could not be copied; see why, and copy again"
+                f"session {session_id!r} was forked from {forked.parent!r} at seq {forked.seq}, which is not "
+                f"in {self._target.where}; nothing of it was copied"
             )
-        if forked.created and head.created != forked.created:
-            raise SessionExists(
-                f"{problem}, and in {self._target.where} another session has that name; nothing of it was "
-                "copied"
-            )
+
+    def _delete_as_in_source(self, session_id: str) -> None:
+        """Move a copy to the target's trash if the original is in the source's."""
+        try:
+            self._source.whole.log(session_id).head()
+        except SessionDeleted:
+            trash.delete(self._target, session_id)
 
     # -- one session ----------------------------------------------------------------------------
 
@@ -182,7 +177,8 @@ class _Copying:
         while first is not None:
             begin = 0 if session_id in self._flat else first.seq - 1
             upto = self._copy_upto(session_id, source, begin)
-            # What was redacted meanwhile may have been copied without its content: so must be what tells it.
+            # An event that was redacted concurrently may have been copied without its data: copy the
+            # redaction, too.
             if not any(
                 event.kind == MESSAGE_REDACTED and event.seq > upto for event in source.controls()
             ):
@@ -190,165 +186,119 @@ class _Copying:
         self._complete += 1
 
     def _copy_upto(self, session_id: str, source: Log, begin: int) -> int:
-        """Copy all that is there now; return up to which seq that was."""
+        """Copy all events that the source has now; return the last seq."""
         head = source.head()
         if head is None:
             raise SessionNotFound(f"no session {session_id!r} in {self._source.where}")
-        target, stands = self._stands(session_id)
-        taken_out = redaction.joined(
+        target, end = self._in_target(session_id)
+        redacted = redaction.joined(
             [redaction.of(source.controls(head.seq)), redaction.of(target.controls())]
         )
         moving = (
             _inherited(source, head.seq)
             if session_id in self._flat
-            else _masked(source, taken_out, begin, head.seq)
+            else _masked(stored(source, begin, head.seq), redacted)
         )
-        self._compare(session_id, moving, _masked(target, taken_out, 0, min(stands, head.seq)))
-        here = max(stands, begin)
-        copied = self._copied
-        while batch := list(_batch(moving)):
-            count = sum(len(append) for append in batch)
-            self._append(target, batch, here, begin)
-            written = (moved for append in batch for moved in append)
-            self._compare_all(session_id, written, _masked(target, taken_out, here, here + count))
-            here += count
-            self._copied += count
-            self._tell(count)
-        if self._copied > copied:
-            target.sync()
-        self._check_created(session_id, head)
+        if end is None:
+            with self._target.stage(session_id, before=begin) as stage:
+                digest = self._write(moving, lambda new, key: stage.append(new, key=key))
+                stage.publish()
+            end = begin
+        else:
+            existing = _masked(stored(target, 0, min(end, head.seq)), redacted)
+            self._compare(session_id, moving, existing)
+            digest = self._write(moving, _Appender(target, max(end, begin)))
+            if max(end, begin) < head.seq:
+                target.sync()
+        if digest_of(stored(target, max(end, begin), head.seq)) != digest:
+            raise _differs(self._target.where, session_id, max(end, begin) + 1)
         return head.seq
 
-    def _stands(self, session_id: str) -> tuple[Log, int]:
-        """Return the session in the target, and where it stands: 0 if it is not there."""
+    def _in_target(self, session_id: str) -> tuple[Log, int | None]:
+        """Return the session in the target, and its last seq; None if it does not exist there."""
         target = self._target.log(session_id)
         try:
             head = target.head()
         except SessionDeleted:
             if session_id in self._wanted:
                 raise
-            # Only to be read by those that were forked from it, as in the source.
+            # Needed only by its forks, as in the source.
             target = self._target.ancestor(session_id)
             head = target.head()
-        return target, 0 if head is None else head.seq
-
-    def _append(self, target: Log, batch: list[list[Moved]], here: int, begin: int) -> None:
-        """Append a batch, if the target is where it was left."""
-        requests: list[AppendRequest] = []
-        fresh = here == begin and target.head() is None
-        for append in batch:
-            for event, _ in append:
-                codec.check_keys(event.raw, f"event {event.seq}")
-            drafts = [draft_of(event) for event, _ in append]
-            stands = 0 if fresh and not requests else here
-            key = append[0].event.key
-            # Not every batch is synced: the last one is, and then all are.
-            requests.append(AppendRequest(drafts, key, stands, before=begin, durable=False))
-            here += len(append)
-        for done, append in zip(target.append_many(requests), batch, strict=True):
-            if isinstance(done, Exception):
-                raise done
-            if done[0].seq != append[0].event.seq:
-                raise _other(self._target.where, target.session_id, append[0].event.seq)
-
-    # -- comparing ------------------------------------------------------------------------------
+        return target, None if head is None else head.seq
 
     def _compare(self, session_id: str, moving: Iterator[Moved], there: Iterator[Moved]) -> None:
-        """Compare what is there already, and take as much of what is to be moved."""
-        count = 0
+        """Compare the existing events with as many of the source's."""
         for theirs in there:
             ours = next(moving, None)
             if ours is None or not _same(ours, theirs):
-                raise _other(self._target.where, session_id, theirs.event.seq)
-            count += 1
-            if count % _MANY == 0:
-                self._tell(_MANY)
-        self._found += count
-        self._tell(count % _MANY)
+                raise _differs(self._target.where, session_id, theirs.event.seq)
+            self._found += 1
+            self._report(1)
 
-    def _compare_all(self, session_id: str, ours: Iterator[Moved], theirs: Iterator[Moved]) -> None:
-        """Compare what was written with what was to be written."""
-        for mine in ours:
-            there = next(theirs, None)
-            if there is None or not _same(mine, there):
-                raise _other(self._target.where, session_id, mine.event.seq)
+    def _write(
+        self, moving: Iterator[Moved], write: Callable[[list[NewEvent], str | None], None]
+    ) -> str:
+        """Write events, and return their digest."""
 
-    def _check_created(self, session_id: str, head: Head) -> None:
-        """Raise if others could not tell that the copy is the session that they were forked from."""
-        copied = self._target.ancestor(session_id).head()
-        if session_id in self._flat:
-            return  # which begins where what it inherits begins
-        if copied is None or copied.created != head.created:
-            raise SessionExists(
-                f"session {session_id!r} in {self._target.where} has all events, but began at another time "
-                "than in the source: sessions that were forked from it would not know it"
-            )
+        def write_and_count(new: list[NewEvent], key: str | None) -> None:
+            write(new, key)
+            self._copied += len(new)
+            self._report(len(new))
 
-    def _tell(self, count: int) -> None:
+        writer = BatchWriter(write_and_count)
+        for moved in moving:
+            # All events of one key are one append.
+            append = [moved, *islice(moving, moved.more)]
+            for event, _ in append:
+                codec.check_keys(event.raw, f"event {event.seq}")
+            writer.add(append)
+        writer.flush()
+        return writer.digest.hexdigest()
+
+    def _report(self, count: int) -> None:
         self._done += count
-        if self._progress is not None and count:
+        if self._progress is not None and (count != 1 or self._done % _STEP == 0):
             # The source may have grown since its events were counted.
             self._progress(self._done, max(self._done, self._total))
 
-    def _bury(self, session_id: str) -> None:
-        """Put what is in the source's trash into the target's."""
-        try:
-            self._source.whole.log(session_id).head()
-        except SessionDeleted:
-            trash.delete(self._target, session_id)
+
+class _Appender:
+    """Appends events to a session, if no one else does."""
+
+    def __init__(self, target: Log, end: int) -> None:
+        self._target = target
+        self._end = end
+
+    def __call__(self, new: list[NewEvent], key: str | None) -> None:
+        # Synced once, at the end.
+        done = self._target.append(AppendRequest(new, key, self._end, durable=False))
+        if done[0].seq != self._end + 1:
+            raise _differs("the target", self._target.session_id, self._end + 1)
+        self._end += len(new)
 
 
-def _other(where: str, session_id: str, seq: int) -> SessionExists:
+def _differs(where: str, session_id: str, seq: int) -> SessionExists:
     return SessionExists(
-        f"session {session_id!r} exists in {where}, and is not a copy: its event {seq} is another; it was "
-        "left as it is: delete it there, or copy to another store"
+        f"session {session_id!r} exists in {where} and is not a copy: event {seq} differs; nothing of it "
+        "was changed. Delete it there, or copy to another store"
     )
 
 
-# -- reading both sides -------------------------------------------------------------------------
-
-
-def _masked(log: Log, taken_out: Redactions, after: int, upto: int) -> Iterator[Moved]:
-    """Yield the session's own events, without what was taken out."""
-    for chunk in log.read(after, upto):
-        keyed = chunk.keyed()
-        for event in chunk.events():
-            yield Moved(masked(taken_out, event), keyed.get(event.seq, 1) - 1)
+def _masked(events: Iterable[Moved], redacted: Redactions) -> Iterator[Moved]:
+    """Yield events without redacted data."""
+    for event, more in events:
+        yield Moved(masked(redacted, event), more)
 
 
 def _inherited(log: Log, upto: int) -> Iterator[Moved]:
-    """Yield all events that a fork shows, as those of an independent session."""
+    """Yield all events of a fork, as those of an independent session."""
     for event, more, _ in share.given_away(log, upto, redact=False, alone=True):
         yield Moved(alone(event), more)
 
 
-def _batch(moving: Iterator[Moved]) -> Iterator[list[Moved]]:
-    """Yield appends: as many as go together."""
-    loose: list[Moved] = []
-    count = size = 0
-    while count < _MANY and size < _LARGE:
-        moved = next(moving, None)
-        if moved is None:
-            break
-        count += 1
-        size += len(moved.event.raw)
-        if moved.event.key is None:
-            loose.append(moved)
-            continue
-        if loose:
-            yield loose
-            loose = []
-        # All events of one key are one append.
-        append = [moved, *islice(moving, moved.more)]
-        count += moved.more
-        size += sum(len(one.event.raw) for one in append[1:])
-        yield append
-    if loose:
-        yield loose
-
-
 def _same(one: Moved, other: Moved) -> bool:
-    """Say whether two events are the same, but for what a compaction leaves out."""
+    """Return whether two events are equal, apart from what a compaction removes."""
     ours, theirs = one.event, other.event
     if (ours.seq, ours.stamp, ours.kind, ours.key, one.more) != (
         theirs.seq,
@@ -363,13 +313,13 @@ def _same(one: Moved, other: Moved) -> bool:
     if ours.kind == MESSAGE_PART:
         mine = kinds.read(MESSAGE_PART, ours.raw)
         there = kinds.read(MESSAGE_PART, theirs.raw)
-        # What was streamed of a message that is there whole may have been emptied on one side.
+        # One side may have dropped the parts of a message that was completed.
         return (
             mine is not None
             and there is not None
             and mine.stream == there.stream
             and (not mine.text or not there.text)
-            # The first part keeps what the message is, but for its text.
+            # The first part keeps the message without its text.
             and (None in (mine.message, there.message) or mine.message == there.message)
         )
     return False

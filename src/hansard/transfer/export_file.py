@@ -1,14 +1,14 @@
-"""Say what an exported session looks like as a file, and read one as if an enemy had written it.
+"""The file format of exported sessions: write it, and read it without trusting it.
 
-A first line that says what it is, one line for each event, and a last line with their number and a checksum
-of all that was before it: a file that was cut, in the middle of a line or between two, is noticed. Lines end
-with LF and nothing else does, as in a log.
+The first line is a header, then comes one line per event. The last line has the number of events and a
+checksum of everything before it, so that a truncated file is noticed. Lines end with LF, and no line contains
+one.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -16,35 +16,36 @@ from hansard.backend.contract import Log
 from hansard.errors import HansardError, InvalidEvent, InvalidExport, UnknownFormat
 from hansard.event import codec
 from hansard.event.envelope import Event
-from hansard.event.kinds import MESSAGE_ADDED, check_key, check_kind
+from hansard.event.kinds import MESSAGE_ADDED, SESSION_FORKED, check_key, check_kind
 from hansard.log import format
 from hansard.state import lineage
 from hansard.state.lineage import Lineage
-from hansard.transfer.share import VERSION
+from hansard.state.views import View
+from hansard.transfer import share
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-#: What can be imported: a file that is open to read bytes, or pieces of it, cut anywhere.
+#: What can be imported: an open file, its content, or pieces of it, cut anywhere.
 Source = IO[bytes] | IO[str] | Iterable[bytes] | Iterable[str] | bytes | str
 
-#: So much of a file is read at once.
+#: Bytes read at once.
 _PIECE: Final = 1024 * 1024
-#: No line can be longer: the longest record, and as much again as a key may take when it is escaped.
+#: Longest line, in bytes: the longest record, and what a key may take when it is escaped.
 LONGEST: Final = format.MAX_LINE + 16 * 1024
-#: Of a first or last line that is longer than this, nobody needs to know what it says.
+#: Longest first or last line, in bytes.
 _LONGEST_HEADER: Final = 1024 * 1024
-#: The events of one append with a key are held together until all are there. A redacted export may be a
-#: little longer than what was appended.
+#: Largest append with a key, in bytes: its events are kept in memory until all are read. A redacted export
+#: may be a little longer than what was appended.
 _LARGEST_APPEND: Final = 2 * codec.MAX_BATCH
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
-#: How long the checksum is at the end of the last line, with its name.
+#: Length of the checksum at the end of the last line, with its name.
 _CHECKSUM: Final = len(',"sha256":""}') + 64
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What a session was forked from: whom, at which seq, and when that began."""
+    """What a session was forked from: the session, the seq, and when that session began."""
 
     session: str
     seq: int
@@ -52,7 +53,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def origins(log: Log) -> list[Origin]:
-    """Return what a session was forked from, the nearest first."""
+    """Return a session's ancestors, the parent first."""
     if not isinstance(log, Lineage):
         return []
     firsts = [log.first_event, *(stretch.first for stretch in reversed(log.stretches))]
@@ -61,18 +62,18 @@ def origins(log: Log) -> list[Origin]:
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line: what this is.
+    """The first line.
 
     Attributes:
-        hansard, version: that it is an export, and of which version of this format.
+        hansard, version: "export", and the version of this format.
         session: the id of the session.
-        exported: when.
-        redacted: whether what looks like a credential was taken out. Then it is not word for word.
-        by: which hansard wrote it.
-        after: the seq before the first event: 0, unless only a fork's own events are here.
+        exported: when it was exported.
+        redacted: whether credentials were replaced.
+        by: the version of hansard that wrote it.
+        after: the seq before the first event: 0, unless the file has only a fork's own events.
         upto: the seq of the last event.
-        parts: whether what was streamed of messages is here, besides the messages.
-        lineage: what the session was forked from, the nearest first.
+        parts: whether it contains the parts of streamed messages.
+        lineage: the session's ancestors, the parent first.
     """
 
     hansard: str
@@ -88,9 +89,9 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """The last line: how many events there are, what was taken out, and the SHA-256 of all before it.
+    """The last line: the number of events and of replaced credentials, and a SHA-256.
 
-    That is of all lines, and of this one up to `,"sha256"`.
+    The checksum covers all lines before it, and this line up to `,"sha256"`.
     """
 
     hansard: str
@@ -109,7 +110,7 @@ class _Line(msgspec.Struct):
 
 
 class Moved(NamedTuple):
-    """An event on its way, and how many behind it belong to its append, if that has a key."""
+    """An event, and how many events after it belong to the same append, if that has a key."""
 
     event: Event
     more: int
@@ -123,11 +124,81 @@ _line = msgspec.json.Decoder(_Line).decode
 _encode = msgspec.json.Encoder().encode
 
 
-# -- writing ----------------------------------------------------------------------------------------
+# -- writing ------------------------------------------------------------------------------------
+
+Format = Literal["jsonl", "markdown", "html"]
+FORMATS: Final[tuple[str, ...]] = get_args(Format)
+
+#: Kind of the first event of a fork that was exported with what it inherits, and is not a fork any more.
+_WAS_FORKED: Final = "x.forked"
+
+
+def export(
+    log: Log,
+    session_id: str,
+    *,
+    format: Format,
+    redacted: bool,
+    view: View,
+    events: bool,
+    parts: bool,
+    own_only: bool,
+) -> Iterator[bytes]:
+    """Yield a session in a format, piece by piece; see `Session.export`."""
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    upto = share.last_seq(log, session_id)
+    if format == "jsonl":
+        return _jsonl(log, session_id, upto, redacted=redacted, parts=parts, own_only=own_only)
+    from hansard.transfer.transcript import Transcript, to_html, to_markdown
+
+    transcript = Transcript(log, session_id, upto, redact=redacted, view=view, events=events)
+    return to_html(transcript) if format == "html" else to_markdown(transcript)
+
+
+def _jsonl(
+    log: Log, session_id: str, upto: int, *, redacted: bool, parts: bool, own_only: bool
+) -> Iterator[bytes]:
+    after = log.first_event.seq - 1 if own_only and isinstance(log, Lineage) else 0
+    writer = ExportWriter()
+    yield writer.header(
+        share.header(
+            session_id,
+            redact=redacted,
+            by=f"hansard {_version()}",
+            after=after,
+            upto=upto,
+            parts=parts,
+            lineage=[msgspec.to_builtins(origin) for origin in origins(log)],
+        )
+    )
+    redactions = 0
+    given = share.given_away(log, upto, redact=redacted, after=after, parts=parts, alone=True)
+    for event, more, count in given:
+        redactions += count
+        yield writer.event(alone(event) if not own_only else event, more)
+    yield writer.end(redactions)
+
+
+def alone(event: Event) -> Event:
+    """Return an event so that it does not make a fork of a session that has all that it inherits."""
+    # Only the first event would: that of a fork at seq 0.
+    if event.seq == 1 and event.kind == SESSION_FORKED:
+        return msgspec.structs.replace(event, kind=_WAS_FORKED)
+    return event
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("hansard")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
 
 
 def line_of(event: Event, more: int = 0) -> bytes:
-    """Return the line of an event. Its data are the stored bytes."""
+    """Return the line of an event, with its stored data."""
     shown: dict[str, Any] = {"seq": event.seq, "time": event.stamp, "kind": event.kind}
     if event.key is not None:
         shown["key"] = event.key
@@ -136,10 +207,8 @@ def line_of(event: Event, more: int = 0) -> bytes:
     return b'%b,"data":%b}\n' % (_encode(shown)[:-1], event.raw)
 
 
-class Writer:
-    """Makes the lines of a file, and knows what the last one must say."""
-
-    __slots__ = ("_events", "_hash")
+class ExportWriter:
+    """Returns the lines of a file, and counts and hashes them for the last one."""
 
     def __init__(self) -> None:
         self._hash = sha256()
@@ -157,7 +226,6 @@ class Writer:
     def end(self, redactions: int) -> bytes:
         """Return the last line."""
         said = {"hansard": "end", "events": self._events, "redactions": redactions}
-        # What it says itself is under the checksum, too.
         body = self._counted(_encode(said)[:-1])
         return b'%b,"sha256":"%b"}\n' % (body, self._hash.hexdigest().encode())
 
@@ -167,25 +235,22 @@ class Writer:
 
 
 def sha256() -> "_Hash":
-    """Return a hash of nothing yet."""
-    # Here, because only who moves sessions needs it, and the import costs milliseconds.
+    """Return a new SHA-256. Imported late: it takes milliseconds."""
     import hashlib
 
     return hashlib.sha256()
 
 
-# -- reading ----------------------------------------------------------------------------------------
+# -- reading ------------------------------------------------------------------------------------
 
 
-class Reader:
-    """Reads a file line by line, and believes nothing.
+class ExportReader:
+    """Reads a file line by line, and checks everything.
 
     Attributes:
         header: the first line.
         end: the last line; None until all events were read.
     """
-
-    __slots__ = ("_hash", "_lines", "_number", "end", "header")
 
     def __init__(self, source: Source) -> None:
         self._lines = _lines_of(source)
@@ -197,30 +262,30 @@ class Reader:
     def _read_header(self) -> Header:
         raw = self._next()
         if raw is None:
-            raise self.refused("there is nothing in it")
+            raise self.refused("the file is empty")
         if len(raw) > _LONGEST_HEADER:
-            raise self.refused("this is no export of hansard's: its first line is too long")
+            raise self.refused("not a hansard export: the first line is too long")
         try:
             marked = msgspec.json.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             marked = None
         if not isinstance(marked, dict) or marked.get("hansard") != "export":
-            raise self.refused("this is no export of hansard's: its first line does not say so")
-        if marked.get("version") != VERSION:
+            raise self.refused("not a hansard export")
+        if marked.get("version") != share.VERSION:
             raise UnknownFormat(
-                f"an export of version {marked.get('version')!r:.20}, and this hansard knows {VERSION}; "
-                "use a newer hansard: nothing was imported"
+                f"unsupported export version {marked.get('version')!r:.20} (supported: {share.VERSION}); "
+                "nothing was imported. Upgrade hansard"
             )
         try:
             header = _header(raw)
         except msgspec.MsgspecError as error:
-            raise self.refused(f"a first line that cannot be read: {error}") from None
+            raise self.refused(f"invalid header: {error}") from None
         if not 0 <= header.after < 2**62:
-            raise self.refused(f"there is no seq {header.after}")
+            raise self.refused(f"invalid seq {header.after}")
         return header
 
     def events(self) -> Iterator[list[Moved]]:
-        """Yield the events: alone, or all of one append that has a key. At the end, `end` is there."""
+        """Yield the events: one, or all of one append with a key. Sets `end` at the end."""
         seq = self.header.after
         append: list[Moved] = []
         missing = size = 0
@@ -228,14 +293,14 @@ class Reader:
             before = self._hash.copy()
             raw = self._next()
             if raw is None:
-                raise self.refused("the file ends here, and its last line is missing: it was cut")
+                raise self._truncated()
             if raw.startswith(b'{"hansard":'):
                 break
             seq += 1
             moved = self._event(raw, seq)
             if missing:
                 if moved.event.key is not None or moved.more:
-                    raise self.refused("a key inside of another append")
+                    raise self.refused("a key inside another append")
                 missing -= 1
             else:
                 missing, size = moved.more, 0
@@ -247,40 +312,42 @@ class Reader:
                 yield append
                 append = []
         if missing:
-            raise self.refused(f"an append of which {missing} events are missing")
+            raise self.refused(f"{missing} events of an append are missing")
         before.update(raw[:-_CHECKSUM])
         self._check_end(raw, seq, before.hexdigest())
 
     def _check_end(self, raw: bytes, seq: int, digest: str) -> None:
         try:
             if len(raw) > _LONGEST_HEADER:
-                raise msgspec.ValidationError("it is too long")
+                raise msgspec.ValidationError("too long")
             end = _end(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self.refused(f"a last line that cannot be read: {error}") from None
+            raise self.refused(f"invalid last line: {error}") from None
         checksum = b',"sha256":"%b"}' % end.sha256.encode()
         if end.hansard != "end" or len(checksum) != _CHECKSUM or not raw.endswith(checksum):
-            raise self.refused("this is not the last line of an export")
+            raise self.refused("invalid last line")
         if end.events != seq - self.header.after:
             count = seq - self.header.after
-            raise self.refused(f"{end.events} events are announced, and {count} are here")
+            raise self.refused(
+                f"the last line counts {end.events} events, and the file has {count}"
+            )
         if end.sha256 != digest:
-            raise self.refused("the checksum is another: something in the file was changed")
+            raise self.refused("checksum mismatch: the export was modified")
         if not end.events:
-            raise self.refused("there are no events in it")
+            raise self.refused("the file has no events")
         if self._next() is not None:
-            raise self.refused("something follows the last line")
+            raise self.refused("data after the last line")
         self.end = end
 
     def _event(self, raw: bytes, seq: int) -> Moved:
         try:
             line = _line(raw)
         except RecursionError:
-            raise self.refused("nested too deep") from None
+            raise self.refused("nested too deeply") from None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise self.refused(f"not the line of an event: {error}") from None
+            raise self.refused(f"not an event: {error}") from None
         if line.seq != seq:
-            raise self.refused(f"seq {line.seq}, where {seq} should be")
+            raise self.refused(f"seq {line.seq}, expected {seq}")
         if line.more < 0 or (line.more and line.key is None):
             raise self.refused(f"more={line.more} without an append that has a key")
         _check_time(self, line.time)
@@ -305,7 +372,7 @@ class Reader:
             return None
         self._number += 1
         if not raw.endswith(b"\n"):
-            raise self.refused("the file ends in the middle of a line: it was cut")
+            raise self._truncated()
         try:
             codec.check_keys(raw[:-1], "the line")
         except InvalidEvent as error:
@@ -313,13 +380,18 @@ class Reader:
         self._hash.update(raw)
         return raw[:-1]
 
+    def _truncated(self) -> HansardError:
+        # Line 1 is cut in anything but an export, too.
+        cut = f"export is truncated at line {self._number}"
+        return self.refused("not a hansard export" if self._number == 1 else cut)
+
     def refused(self, reason: str) -> HansardError:
-        """Return the error for a file that is not as it should be."""
-        hint = "nothing was imported: export the session again, or copy the file again"
+        """Return the error for an invalid file."""
+        hint = "nothing was imported. Export the session again, or copy the file again"
         return InvalidExport(f"line {self._number}: {reason}; {hint}", line=self._number)
 
 
-def _check_time(reader: Reader, time: str) -> None:
+def _check_time(reader: ExportReader, time: str) -> None:
     fits = _TIME.fullmatch(time) is not None
     if fits:
         try:
@@ -331,7 +403,7 @@ def _check_time(reader: Reader, time: str) -> None:
 
 
 def _check_message(kind: str, data: dict[str, Any]) -> None:
-    """Raise if whoever reads messages would get something else."""
+    """Raise if a message is not a JSON object."""
     if kind != MESSAGE_ADDED or isinstance(data.get("message"), dict):
         return
     if "message" not in data or data["message"] is not None or data.get("redacted") is not True:
@@ -339,11 +411,11 @@ def _check_message(kind: str, data: dict[str, Any]) -> None:
 
 
 class _TooLong(Exception):
-    """A line is longer than any can be."""
+    """A line is longer than `LONGEST`."""
 
 
 def _lines_of(source: Source) -> Iterator[bytes]:
-    """Yield lines with their ends, holding no more than one of them."""
+    """Yield lines with their ends; at most one is in memory."""
     pending: list[bytes] = []
     size = 0
     for piece in _pieces_of(source):
@@ -369,16 +441,16 @@ def _pieces_of(source: Source) -> Iterator[bytes]:
     if isinstance(source, bytes | str):
         pieces = (source,)
     elif hasattr(source, "read"):
-        # Not by lines: one without an end would be read whole.
+        # Not by lines: a line without an end would be read completely.
         read = source.read
         pieces = iter(lambda: read(_PIECE), read(0))
     else:
         pieces = source
     for piece in pieces:
         if isinstance(piece, str):
-            # A lone surrogate is no text; whatever stands for it will not be read as JSON.
+            # A lone surrogate becomes bytes that are not JSON.
             yield piece.encode(errors="surrogatepass")
         elif isinstance(piece, bytes):
             yield piece
         else:
-            raise TypeError(f"an export is bytes or text, not {type(piece).__name__}")
+            raise TypeError(f"an export must be bytes or str, got {type(piece).__name__}")

@@ -1,8 +1,17 @@
-"""Go through a session as somebody who reads it would: message by message, and what else happened.
+"""Transcripts of a session for people, in Markdown and HTML.
 
-Nothing of it is held but what is just being read, and messages that were streamed and never finished.
+`Transcript` yields entries: messages, and one line for each other event. A renderer turns text, code and
+folded details into Markdown or HTML; everything else is shared.
+
+What people and models write is often Markdown. In Markdown it is quoted: every line begins with `> `, so it
+cannot end the quotation or pass for a heading. Tags, pictures and links that do not lead to the web are shown
+as text, so nothing is run or fetched. Code, and what tools get and return, is in a fence that is longer than
+any inside it. The HTML page contains no script, picture, font or link. Every text is escaped, and a policy in
+the page forbids the browser everything else, in case an escape is forgotten.
 """
 
+import html
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +35,7 @@ from hansard.event.kinds import (
     SUMMARY_ADDED,
     USAGE_RECORDED,
 )
-from hansard.message.parse import to_json
+from hansard.message.parse import MessagePart, parse, to_json
 from hansard.state import fold, views
 from hansard.state.lineage import redactions_of
 from hansard.state.path import Path
@@ -34,41 +43,41 @@ from hansard.state.streams import Streams
 from hansard.state.views import VIEWS, View
 from hansard.transfer.export_file import Origin, origins
 
-#: Said once, at the top, and not each time.
+#: Mentioned once, at the top.
 _QUIET: Final = frozenset({MESSAGE_PART, MESSAGE_REDACTED})
 
 
 class Entry(NamedTuple):
-    """Something that happened: a message, or what is said about it in a line."""
+    """A message, or one line about another event."""
 
     seq: int
     time: str
-    #: The message; None if it is none.
+    #: The message; None for another event.
     message: dict[str, Any] | None
-    #: What happened otherwise, or what is special about the message, in words.
+    #: What happened, or what is special about the message.
     note: str = ""
-    #: What belongs to the note, as JSON.
+    #: Details of the note, as JSON.
     details: str = ""
 
 
 class Transcript:
-    """A session to be read by people.
+    """A session for people to read. At any time, only a piece of it is in memory.
 
     Attributes:
         session_id: its id.
-        view: whose messages are shown.
-        redacted: whether what looks like a credential is taken out.
-        metadata: what is known about it.
-        created, updated: when it began, and when its last event was written.
+        view: the view whose messages are shown.
+        redacted: whether credentials are replaced.
+        metadata: its metadata.
+        created, updated: the times of its first and last event.
         upto: the seq of its last event.
-        lineage: what it was forked from, the nearest first.
+        lineage: its ancestors, the parent first.
     """
 
     def __init__(
         self, log: Log, session_id: str, upto: int, *, redact: bool, view: View, events: bool
     ) -> None:
         if view not in VIEWS:
-            raise ValueError(f"view must be one of {', '.join(VIEWS)}, not {view!r}")
+            raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")
         self._log = log
         self._events = events
         self._redactions = redactions_of(log)
@@ -94,7 +103,7 @@ class Transcript:
     def facts(
         self, code: Callable[[str], str], time: Callable[[str], str]
     ) -> list[tuple[str, str]]:
-        """Return what stands at the top, by name. `code` and `time` render ids and times."""
+        """Return the facts at the top, by name. `code` and `time` render ids and times."""
         facts = [
             ("session", code(self.session_id)),
             ("from", f"{time(self.created)} to {time(self.updated)}"),
@@ -102,13 +111,13 @@ class Transcript:
         ]
         facts += [("forked from", f"{code(one.session)} at {one.seq}") for one in self.lineage]
         if self.view == "model":
-            facts.append(("view", "what a model is shown"))
+            facts.append(("view", "the model view"))
         if self.redacted:
-            facts.append(("redacted", "what looks like a credential was taken out"))
+            facts.append(("redacted", "credentials were replaced"))
         return facts
 
     def entries(self) -> Iterator[Entry]:
-        """Yield all that is to be read, in order."""
+        """Yield the entries in order."""
         way = views.path_of(self._log, view=self.view, upto=self.upto)
         unfinished = self._unfinished(way)
         for chunk in views.chunks(self._log, way):
@@ -118,12 +127,12 @@ class Transcript:
                     and found.kind == SUMMARY_ADDED
                     and chunk is not way.summary
                 ):
-                    continue  # a model is shown one summary, before all else
+                    continue  # the model view has one summary, at the beginning
                 event = self._redactions.mask(found)
                 yield from self._entry(event, unfinished)
 
     def _unfinished(self, way: Path) -> dict[int, dict[str, Any]]:
-        """Return the messages that were streamed and never finished, by the seqs of their last parts."""
+        """Return the streamed messages that were never finished, by the seqs of their last parts."""
         streams = Streams(self._redactions.streams)
         for chunk in views.chunks(self._log, way):
             streams.forwards(chunk.streamed())
@@ -131,7 +140,7 @@ class Transcript:
 
     def _entry(self, event: Event, unfinished: dict[int, dict[str, Any]]) -> Iterator[Entry]:
         if event.seq in unfinished:
-            note = "unfinished: it was streamed, and broke off"
+            note = "unfinished: the stream was interrupted"
             yield self._message(event, unfinished[event.seq], note)
         elif event.kind == MESSAGE_ADDED:
             message = event.message
@@ -142,9 +151,11 @@ class Transcript:
         elif event.kind == SUMMARY_ADDED:
             added = kinds.read(SUMMARY_ADDED, event.raw)
             if added is not None:
-                yield self._message(event, added.message, f"a summary of all up to {added.upto}")
+                yield self._message(
+                    event, added.message, f"a summary of everything up to {added.upto}"
+                )
         elif self._events and event.kind not in _QUIET:
-            note, details = _said(event)
+            note, details = _describe(event)
             shown = self._clean(details)
             text = to_json(shown) if shown else ""
             yield Entry(event.seq, event.stamp, None, self._clean(note), text)
@@ -156,15 +167,15 @@ class Transcript:
         return secrets.redact(value)[0] if self.redacted else value
 
 
-def _said(event: Event) -> tuple[str, dict[str, Any]]:
-    """Return what an event says, in words, and what else there is to it."""
+def _describe(event: Event) -> tuple[str, dict[str, Any]]:
+    """Return what an event did, and its details."""
     data = event.data
     said = {
-        SESSION_CREATED: "the session was created",
-        METADATA_SET: "metadata were set",
-        SESSION_CLEARED: "the session was cleared: a model is shown what follows",
-        SESSION_REPAIRED: "damage was repaired",
-        EVENT_LOST: "an event that was damaged is lost",
+        SESSION_CREATED: "created",
+        METADATA_SET: "metadata changed",
+        SESSION_CLEARED: "cleared: the model view starts here",
+        SESSION_REPAIRED: "repaired",
+        EVENT_LOST: "a damaged event was lost",
         SESSION_ARCHIVED: "archived" if data.get("archived", True) else "no longer archived",
         SESSION_CLOSED: "closed" if data.get("closed", True) else "reopened",
         SESSION_FORKED: f"forked from {data.get('parent')} at {data.get('seq')}",
@@ -181,3 +192,254 @@ def _said(event: Event) -> tuple[str, dict[str, Any]]:
     if event.kind == SESSION_REPAIRED:
         return said[event.kind], data
     return (said[event.kind], {}) if event.kind in said else (event.kind, data)
+
+
+# -- Markdown -----------------------------------------------------------------------------------
+
+_TICKS: Final = re.compile(r"`+")
+#: Line ends in Markdown and text; control characters, and marks that change the direction of text.
+_BREAKS: Final = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
+_CONTROL_MD: Final = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f\x80-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+#: A code fence: three or more ticks or tildes. Possessive: a long line of spaces must not take long.
+_FENCE: Final = re.compile(r" {0,3}(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<info>[\w+#.-]*+)[^`]*+$")
+_PICTURE: Final = re.compile(r"!\[")
+#: The end of a link's text, if the link leads neither to the web nor to a mail address.
+_LINK: Final = re.compile(r"\](?=[(:])(?!.\s?(?:https?://|mailto:))")
+#: Characters with a meaning anywhere in a line.
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
+
+
+def to_markdown(transcript: Transcript) -> Iterator[bytes]:
+    """Yield a transcript as Markdown, piece by piece."""
+    yield _markdown_head(transcript).encode(errors="replace")
+    for entry in transcript.entries():
+        yield _markdown_entry(entry).encode(errors="replace")
+
+
+def _markdown_head(transcript: Transcript) -> str:
+    lines = [f"# {_inline(transcript.title)}", ""]
+    lines += [f"- {name}: {value}" for name, value in transcript.facts(_code, str)]
+    if transcript.metadata:
+        lines += ["", _fenced(to_json(transcript.metadata), "json")]
+    return "\n".join([*lines, "", ""])
+
+
+def _markdown_entry(entry: Entry) -> str:
+    if entry.message is None:
+        shown = f"*{entry.seq} · {entry.time} · {_inline(entry.note)}*\n\n"
+        return shown + (_fenced(entry.details, "json") + "\n\n" if entry.details else "")
+    parsed = parse(entry.message)
+    lines = [f"## {entry.seq} · {_inline(parsed.speaker)}", "", f"*{entry.time}*", ""]
+    if entry.note:
+        lines += [f"*({_inline(entry.note)})*", ""]
+    for part in parsed.shown(full=True):
+        lines += [_markdown_part(part), ""]
+    return "\n".join([*lines, ""])
+
+
+def _markdown_part(part: MessagePart) -> str:
+    text = part.pretty
+    call = f" {_code(part.call_id)}" if part.call_id else ""
+    name = f" {_code(part.name)}" if part.name else ""
+    if part.kind == "text":
+        return _quoted(text)
+    if part.kind == "thinking":
+        return f"**thinking**\n\n{_quoted(text)}"
+    if part.kind == "call":
+        return f"**call**{name}{call}\n\n{_fenced(text, 'json')}"
+    if part.kind == "result":
+        return f"**result**{name}{call}\n\n{_fenced(text)}"
+    return f"**data**{name}\n\n{_fenced(text, 'json')}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a quotation that it cannot end."""
+    lines = "\n".join(_tamed(_BREAKS.split(_visible(text)))).split("\n")
+    return "\n".join(f"> {line}".rstrip() for line in lines)
+
+
+def _tamed(lines: list[str]) -> Iterator[str]:
+    """Yield lines of Markdown with new fences around code, and without tags and pictures elsewhere."""
+    code: list[str] = []
+    fence = language = ""
+    for line in lines:
+        found = _FENCE.match(line)
+        if not fence:
+            if found is None:
+                yield _harmless(line)
+            else:
+                fence, language = found["fence"], found["info"]
+        elif found and not found["info"] and found["fence"].startswith(fence):
+            yield _fenced("\n".join(code), language)
+            code, fence = [], ""
+        else:
+            code.append(line)
+    if fence:  # not closed
+        yield _fenced("\n".join(code), language)
+
+
+def _harmless(line: str) -> str:
+    """Return a line of Markdown without tags, pictures and links that are not to the web."""
+    # Not escaped with a backslash: not every reader knows that escape, and another backslash before it would
+    # cancel it.
+    line = line.replace("<", "&lt;")
+    return _LINK.sub(r"]\\", _PICTURE.sub(r"!\\[", line))
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """Return a text as code, in a fence that it cannot close."""
+    text = "\n".join(_BREAKS.split(_visible(text)))
+    longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _code(text: str) -> str:
+    """Return a short text as code within a line."""
+    text = " ".join(_BREAKS.split(_visible(text))).strip()
+    longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}" if text else ""
+
+
+def _inline(text: str) -> str:
+    """Return a short text without markup."""
+    return _SPECIAL.sub(r"\\\1", " ".join(_BREAKS.split(_visible(text))))
+
+
+def _visible(text: str) -> str:
+    """Return a text with control characters escaped."""
+    return _CONTROL_MD.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+# -- HTML ---------------------------------------------------------------------------------------
+
+#: Only styles from the page itself.
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+_CSS: Final = """
+:root{color-scheme:light dark;--back:#fff;--text:#1c1c1e;--soft:#6b6b70;--line:#d8d8dc;--card:#f6f6f8;
+--user:#2563a8;--assistant:#17754a;--tool:#8a5a00;--system:#7a3c8f}
+@media(prefers-color-scheme:dark){:root{--back:#17171a;--text:#e8e8ea;--soft:#9b9ba1;--line:#38383d;
+--card:#212125;
+--user:#7ab3ee;--assistant:#6fce9f;--tool:#e3b25c;--system:#c898da}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:52rem;padding:1.5rem 1rem 4rem;background:var(--back);color:var(--text);
+font:16px/1.55 system-ui,sans-serif;overflow-wrap:anywhere}
+h1{font-size:1.5rem;line-height:1.25;margin:0 0 .5rem;unicode-bidi:isolate}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:0 0 1rem;color:var(--soft);
+font-size:.875rem}
+dt,dd{margin:0}
+article{border-left:4px solid var(--line);background:var(--card);border-radius:0 .4rem .4rem 0;
+margin:0 0 .75rem;padding:.6rem .9rem}
+article.user{border-color:var(--user)}article.assistant{border-color:var(--assistant)}
+article.tool{border-color:var(--tool)}article.system{border-color:var(--system)}
+article header{display:flex;flex-wrap:wrap;gap:.2rem .8rem;align-items:baseline;font-size:.8125rem;
+color:var(--soft)}
+article header b{font-size:.9375rem;color:var(--text)}
+a{color:inherit;text-decoration:none}a:hover,a:focus{text-decoration:underline}
+:target{outline:2px solid var(--user)}
+.text{white-space:pre-wrap;margin:.3rem 0;unicode-bidi:isolate}
+.thinking{color:var(--soft);font-style:italic}
+pre{white-space:pre-wrap;margin:.4rem 0 0;padding:.6rem;background:var(--back);border:1px solid var(--line);
+border-radius:.3rem;font:.8125rem/1.45 ui-monospace,monospace;unicode-bidi:isolate}
+details{margin:.4rem 0}summary{cursor:pointer;font-size:.875rem}
+.note summary{font-size:inherit}.soft{color:var(--soft)}
+summary code,dd code{font:.8125rem ui-monospace,monospace}
+.note{margin:0 0 .75rem;padding:0 .9rem;font-size:.8125rem;color:var(--soft)}
+@media print{details>*{display:block}article{break-inside:avoid}}
+"""
+
+_CLASSES: Final = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "model": "assistant",
+    "ai": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "system": "system",
+    "developer": "system",
+}
+
+#: Characters of a folded text that its summary shows.
+_PREVIEW: Final = 80
+
+#: Control characters, and marks that change the direction of text.
+_CONTROL_HTML: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
+)
+
+
+def to_html(transcript: Transcript) -> Iterator[bytes]:
+    """Yield a transcript as a page, piece by piece."""
+    yield _html_head(transcript).encode(errors="replace")
+    for entry in transcript.entries():
+        yield _html_entry(entry).encode(errors="replace")
+    yield b"</main>\n</body>\n</html>\n"
+
+
+def _html_head(transcript: Transcript) -> str:
+    title = _escaped(transcript.title)
+    facts = transcript.facts(lambda name: f"<code>{_escaped(name)}</code>", _time)
+    listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>\n" for name, value in facts)
+    known = _folded("metadata", to_json(transcript.metadata)) if transcript.metadata else ""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{title}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
+        f"<header>\n<h1>{title}</h1>\n<dl>\n{listed}</dl>\n{known}</header>\n<main>\n"
+    )
+
+
+def _html_entry(entry: Entry) -> str:
+    place = f'<a href="#e{entry.seq}">{entry.seq}</a>'
+    if entry.message is None:
+        note = f"{place} · {_time(entry.time)} · {_escaped(entry.note)}"
+        details = f"\n<pre>{_escaped(entry.details)}</pre>" if entry.details else ""
+        if details:
+            note = f"<details><summary>{note}</summary>{details}</details>"
+        return f'<div class="note" id="e{entry.seq}">{note}</div>\n'
+    parsed = parse(entry.message)
+    note = f"<i>{_escaped(entry.note)}</i>" if entry.note else ""
+    parts = "".join(map(_html_part, parsed.shown(full=True)))
+    return (
+        f'<article class="{_CLASSES.get(parsed.role, "other")}" id="e{entry.seq}">\n'
+        f"<header><b>{_escaped(parsed.speaker)}</b> {place} {_time(entry.time)} {note}</header>\n"
+        f"{parts}</article>\n"
+    )
+
+
+def _html_part(part: MessagePart) -> str:
+    text = part.pretty
+    if part.kind == "text":
+        return f'<div class="text" dir="auto">{_escaped(text)}</div>\n'
+    if part.kind == "thinking":
+        inner = f'<div class="text thinking" dir="auto">{_escaped(text)}</div>'
+        return f"<details><summary>thinking</summary>{inner}</details>\n"
+    named = f" <code>{_escaped(part.name)}</code>" if part.name else ""
+    called = f" <code>{_escaped(part.call_id)}</code>" if part.call_id else ""
+    shown = " ".join(text[: 2 * _PREVIEW].split())[:_PREVIEW]
+    preview = f' <span class="soft">{_escaped(shown)}</span>' if shown else ""
+    return _folded(f"{part.kind}{named}{called}{preview}", text)
+
+
+def _folded(summary: str, text: str) -> str:
+    """Return a folded text. The summary is escaped already."""
+    return f"<details><summary>{summary}</summary><pre>{_escaped(text)}</pre></details>\n"
+
+
+def _time(stamp: str) -> str:
+    escaped = _escaped(stamp)
+    short = _escaped(stamp[:19].replace("T", " "))
+    return f'<time datetime="{escaped}">{short}</time>'
+
+
+def _escaped(text: str) -> str:
+    """Return a text escaped for an element or an attribute."""
+    return html.escape(_CONTROL_HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", text), quote=True)

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 
 import hansard
 from hansard import Session, Store
-from hansard.transfer.html import POLICY
+from hansard.transfer.transcript import POLICY
 
 #: What would be run, fetched, or taken for the page itself.
 HOSTILE = [
@@ -177,7 +177,7 @@ def test_a_transcript_tells_what_happened(store: Store) -> None:
             "snapshot",
             "reverted to 2",
             "cleared",
-            "a summary of all up to 2",
+            "a summary of everything up to 2",
             "In short",
             "12 tokens in",
             "closed",
