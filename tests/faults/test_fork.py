@@ -548,7 +548,7 @@ def import_with_a_thread(wire: Wire) -> set[str]:
 
 def test_all_that_calls_import_is_imported_before_a_fork() -> None:
     """N-16: no function imports a module that a fork would not wait for."""
-    served = {"psycopg", "psycopg_pool", "hansard.index.server"}
+    served = {"psycopg", "hansard.index.server"}
     with Crew() as crew:
         imported = crew.start(import_with_a_thread).result()
     late = {name for name in _late_imports() if "postgres" not in name}
