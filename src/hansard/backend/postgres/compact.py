@@ -1,15 +1,13 @@
-"""Rid a session's rows of what is to be forgotten, and save what its events add up to.
+"""Erase redacted and dropped data from a session's rows, and save its state.
 
-Above: `log`.  Below: `reads`, `connections`, `statements`.
-PostgreSQL compresses large rows by itself, so nothing is packed here (docs/decisions/0018-postgres.md has
-the figures): a compaction writes anew the rows of events whose data were taken out, and of parts whose
-message is whole. The old versions of these rows are gone for every reader when that is committed; the
-server frees their place when it vacuums the table, which is asked for here and done in its own time if it
-is refused.
+PostgreSQL compresses large rows itself, so a compaction packs nothing (docs/decisions/0018-postgres.md has
+the figures): it rewrites the rows of redacted events and of stream parts that are no longer needed. After
+the commit no reader sees the old rows. The server frees their space at the next vacuum, which is requested
+here; if that is refused, autovacuum does it.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -29,16 +27,16 @@ from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
 
-#: A state is saved for sessions of more bytes: others are read in a moment.
+#: Bytes above which the state of a session is saved.
 _CHECKPOINT: Final = 256 * 1024
 
-#: How often all is looked at once more because somebody came to need what was to be left out.
+#: Maximum number of times that the changes are computed again because a fork or snapshot needs a part.
 _TRIES: Final = 5
 
-#: So many rows are looked at, and written, at a time.
+#: Maximum rows per statement.
 _ROWS: Final = 500
 
-#: The rows in which something may have to be forgotten. `said`: whether all before a seq may.
+#: The rows that may have to be rewritten.
 _CANDIDATES: Final = """
 SELECT {columns} FROM {schema}.events
 WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s
@@ -46,7 +44,7 @@ WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s
        OR (%(streams)s AND kind = 'message.added' AND position('"stream":' in data) > 0))
 ORDER BY seq LIMIT %(rows)s"""
 
-#: Where streams end; only sessions that have parts are asked.
+#: Stream parts, and the messages that complete them.
 _ENDS: Final = """
 SELECT {columns} FROM {schema}.events
 WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s
@@ -59,7 +57,7 @@ FROM unnest(%(seqs)b::bigint[], %(datas)b::text[]) AS n (seq, data)
 WHERE e.session = %(session)s::uuid AND e.seq = n.seq"""
 
 _SHRINK: Final = """
-UPDATE {schema}.sessions SET bytes = bytes - %(gone)s, rewritten = rewritten + 1, marked = true
+UPDATE {schema}.sessions SET bytes = bytes - %(saved)s, rewritten = rewritten + 1, marked = true
 WHERE session = %(session)s::uuid AND life = %(life)s"""
 
 _LOCK: Final = """
@@ -75,7 +73,7 @@ WHERE session = %(session)s::uuid AND seq = %(seq)s
 ON CONFLICT (session) DO UPDATE
 SET life = excluded.life, seq = excluded.seq, stamp = excluded.stamp, state = excluded.state"""
 
-#: Only if the event at its seq is the one that was there: the events may have been restored without it.
+#: Only if the event at its seq is still the same: the events may have been restored from a backup.
 _LOAD: Final = """
 SELECT c.seq, c.state FROM {schema}.checkpoints AS c
 JOIN {schema}.events AS e ON e.session = c.session AND e.seq = c.seq AND e.stamp = c.stamp
@@ -87,19 +85,18 @@ _VACUUM: Final = "VACUUM (TRUNCATE false) {schema}.events"
 class _Change(NamedTuple):
     seq: int
     data: bytes
-    #: By how many bytes the row gets smaller.
-    gone: int
-    kind: str
+    #: Bytes by which the row shrinks.
+    saved: int
 
 
-class _Begun(msgspec.Struct, omit_defaults=True):
-    """What is left of a part: whose it is, and, of the first one, how the message began."""
+class _EmptyPart(msgspec.Struct, omit_defaults=True):
+    """What remains of a stream part: its stream and, in the first one, the message without content."""
 
     stream: str
     message: dict[str, msgspec.Raw] | None = None
 
 
-_decode_begun = msgspec.json.Decoder(_Begun).decode
+_decode_empty = msgspec.json.Decoder(_EmptyPart).decode
 
 
 class Compaction:
@@ -118,7 +115,7 @@ class Compaction:
         self._session = session
         self._standing = standing
         self._filter = filter
-        #: Streams that are over, with the seq of their end.
+        #: Finished streams: the seq at which each ended.
         self._ended: dict[str, int] = {}
 
     def run(
@@ -128,26 +125,26 @@ class Compaction:
         *,
         wait: bool,
     ) -> CompactionResult:
-        """Write anew what has to be; return what came of it."""
+        """Rewrite what has to be; return the result."""
         with self._exclusive(wait=wait):
-            changes = self._settled()
+            changes = self._stable_changes()
             if changes:
                 self._write(changes, progress)
                 self._vacuum()
             if state is not None and self._standing.head.size > _CHECKPOINT:
                 self._save(state)
-        return self._told(changes)
+        return self._result(changes)
 
     def plan(self) -> CompactionResult:
-        """Say what `run` would write anew; write nothing."""
-        return self._told(self._changes())
+        """Return what `run` would rewrite; write nothing."""
+        return self._result(self._changes())
 
-    def _told(self, changes: list[_Change]) -> CompactionResult:
+    def _result(self, changes: list[_Change]) -> CompactionResult:
         if not changes:
             return CompactionResult(0, 0, 0, 0)
         size = self._standing.head.size
-        gone = sum(change.gone for change in changes)
-        return CompactionResult(size, size - gone, 1, len(changes))
+        saved = sum(change.saved for change in changes)
+        return CompactionResult(size, size - saved, 1, len(changes))
 
     @contextmanager
     def _exclusive(self, *, wait: bool) -> Iterator[None]:
@@ -165,10 +162,10 @@ class Compaction:
         finally:
             lock.release()
 
-    # -- what to do -----------------------------------------------------------------------------
+    # -- which rows to rewrite ------------------------------------------------------------------
 
-    def _settled(self) -> list[_Change]:
-        """Return what is to be written, when nobody has come to need something else meanwhile."""
+    def _stable_changes(self) -> list[_Change]:
+        """Return the changes, computed again as long as a fork or snapshot changes which parts are needed."""
         changes = self._changes()
         for _ in range(_TRIES):
             if not self._filter.has_moved():
@@ -178,28 +175,21 @@ class Compaction:
 
     def _changes(self) -> list[_Change]:
         filter = self._filter
-        if self._ended or self._has_parts():
-            self._look_for_ends()
+        self._find_ends()
+        params = {
+            "seqs": [Int8(seq) for seq in sorted(filter.seqs)],
+            "bound": Int8(filter.before),
+            "streams": bool(filter.streams),
+        }
         found = []
-        seqs = sorted(filter.seqs)
-        for row in self._rows(
-            _CANDIDATES,
-            {
-                "seqs": [Int8(seq) for seq in seqs],
-                "bound": Int8(filter.before),
-                "streams": bool(filter.streams),
-            },
-        ):
-            data = self._blank(row)
+        for row in self._rows(_CANDIDATES, params):
+            data = self._rewritten(row)
             if data is not None and data != row.data:
-                found.append(_Change(row.seq, data, len(row.data) - len(data), row.kind))
+                found.append(_Change(row.seq, data, len(row.data) - len(data)))
         return found
 
-    def _has_parts(self) -> bool:
-        return next(self._rows(_ENDS, {}), None) is not None
-
-    def _look_for_ends(self) -> None:
-        """Learn which streams are over."""
+    def _find_ends(self) -> None:
+        """Find out which streams are finished."""
         for row in self._rows(_ENDS, {}):
             if row.kind == MESSAGE_PART:
                 part = kinds.read(MESSAGE_PART, row.data)
@@ -210,8 +200,8 @@ class Compaction:
                 if added is not None and added.stream is not None:
                     self._ended[added.stream] = row.seq
 
-    def _blank(self, row: Row) -> bytes | None:
-        """Return what is to stand in the place of an event's data; None if they stay."""
+    def _rewritten(self, row: Row) -> bytes | None:
+        """Return the new data of an event; None if they stay."""
         if row.kind == MESSAGE_PART and row.seq >= self._filter.before:
             part = kinds.read(MESSAGE_PART, row.data)
             if part is None:
@@ -221,14 +211,14 @@ class Compaction:
                 if ended is None or not self._filter.drop_part(row.seq, ended):
                     return None
                 if part.over or not part.text:
-                    return None  # it says what must be known, or was emptied before
-                return msgspec.json.encode(_decode_begun(row.data))
+                    return None  # it marks the end of the stream, or was emptied before
+                return msgspec.json.encode(_decode_empty(row.data))
         event = event_of(row)
         masked = self._filter.mask(event)
         return None if masked is event else masked.raw
 
     def _rows(self, text: str, params: dict[str, object]) -> Iterator[Row]:
-        """Yield the rows that a statement chooses, some at a time."""
+        """Yield the rows that a query selects, at most `_ROWS` per statement."""
         query = statements.statement(self._backend.schema, text)
         after = self._standing.before
         given = {
@@ -246,10 +236,10 @@ class Compaction:
                 return
             after = rows[-1][0]
 
-    # -- doing it -------------------------------------------------------------------------------
+    # -- rewriting them -------------------------------------------------------------------------
 
     def _write(self, changes: list[_Change], progress: Callable[[int, int], None] | None) -> None:
-        # Some at a time, so that appends wait for moments only. Whoever dies in between leaves the rest.
+        # In several transactions, so that appends wait only briefly. A crash leaves the rest for next time.
         for start in range(0, len(changes), _ROWS):
             some = changes[start : start + _ROWS]
             self._backend.connections.retry(lambda some=some: self._write_some(some))  # type: ignore[misc]
@@ -259,7 +249,7 @@ class Compaction:
     def _write_some(self, changes: list[_Change]) -> None:
         with self._backend.connections.transaction() as connection:
             self._lock(connection)
-            # It may hold what is to be forgotten, and must not outlive it; another is written at the end.
+            # The saved state may contain what is erased here. `run` saves another.
             self._execute(connection, _DROP)
             self._execute(
                 connection,
@@ -267,14 +257,14 @@ class Compaction:
                 seqs=[Int8(change.seq) for change in changes],
                 datas=[change.data.decode() for change in changes],
             )
-            gone = sum(change.gone for change in changes)
-            self._execute(connection, _SHRINK, gone=Int8(gone), life=self._standing.life)
+            saved = sum(change.saved for change in changes)
+            self._execute(connection, _SHRINK, saved=Int8(saved), life=self._standing.life)
 
     def _lock(self, connection: Connection) -> None:
         found = self._execute(connection, _LOCK, life=self._standing.life)
         row = found.fetchone()
         if row is None:
-            raise SessionNotFound(f"session {self._session_id!r} was purged meanwhile")
+            raise SessionNotFound(f"session {self._session_id!r} was purged during the compaction")
         if row[0]:
             raise deleted(self._session_id)
 
@@ -291,18 +281,18 @@ class Compaction:
         self._backend.connections.run(query, params)
 
     def _vacuum(self) -> None:
-        """Ask the server to free the place of what was forgotten; autovacuum does it if this is refused."""
-        try:
-            with self._backend.connections.using() as connection:
-                connection.execute("SET statement_timeout = 0")
-                try:
-                    connection.execute(
-                        statements.statement(self._backend.schema, _VACUUM), prepare=False
-                    )
-                finally:
-                    connection.execute("RESET statement_timeout")
-        except (HansardError, ConnectionLost):
-            pass
+        """Ask the server to free the space of the old rows."""
+        with (
+            suppress(HansardError, ConnectionLost),
+            self._backend.connections.using() as connection,
+        ):
+            connection.execute("SET statement_timeout = 0")
+            try:
+                connection.execute(
+                    statements.statement(self._backend.schema, _VACUUM), prepare=False
+                )
+            finally:
+                connection.execute("RESET statement_timeout")
 
     def _execute(
         self, connection: Connection, text: str, **params: object
@@ -314,12 +304,12 @@ class Compaction:
 def checkpoint(
     backend: "PostgresBackend", session: str, standing: Standing
 ) -> tuple[int, bytes] | None:
-    """Return the state that the last compaction saved, and its seq."""
+    """Return the state that the last compaction saved, with its seq; None if there is none."""
     query = statements.statement(backend.schema, _LOAD)
     rows = backend.connections.run(query, {"session": session, "life": standing.life}, binary=True)
     return (rows[0][0], rows[0][1]) if rows else None
 
 
 def drop_checkpoint(backend: "PostgresBackend", session: str) -> None:
-    """Remove it."""
+    """Delete the saved state."""
     backend.connections.run(statements.statement(backend.schema, _DROP), {"session": session})
