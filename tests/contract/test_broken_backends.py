@@ -383,17 +383,23 @@ def hides_deleted_parents(real: Bug, self: Any, session_id: str) -> Any:
     return self.log(session_id)
 
 
-@broken(MemoryBackend, "audit", test_retention)
-def audits_in_a_session(real: Bug, self: Any) -> Any:
+@broken(MemoryBackend, "internal", test_retention)
+def audits_in_a_session(real: Bug, self: Any, name: str) -> Any:
     """The audit log is listed."""
-    return self.log("audit")
+    return self.log(name)
 
 
-@broken(MemoryBackend, "audit", test_retention)
-def empties_the_audit_log(real: Bug, self: Any) -> Any:
+@broken(MemoryBackend, "internal", test_retention)
+def empties_the_audit_log(real: Bug, self: Any, name: str) -> Any:
     """The audit log is lost."""
-    self._audit.clear()
-    return real(self)
+    self._internal.clear()
+    return real(self, name)
+
+
+@broken(MemoryBackend, "internals", test_retention)
+def lists_no_internal_logs(real: Bug, self: Any) -> Any:
+    """`verify` passes over the audit log."""
+    return real(self)[:0]
 
 
 @broken(MemoryBackend, "sizes", test_retention)

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from hansard.backend.contract import Log
+from hansard.backend.contract import AUDIT, Log
 from hansard.errors import (
     Closed,
     InvalidSessionId,
@@ -196,30 +196,36 @@ def _attempt(do: Callable[[str], None], session_id: str) -> bool:
 def test_the_audit_log_is_no_session(context: Context) -> None:
     """The audit log keeps events like a session, and is in no listing; no id leads to it."""
     backend = context.backend
-    assert everything(backend.audit()) == [], "events before the first"
-    events = [event for number in range(3) for event in append(backend.audit(), [_record(number)])]
+    assert everything(backend.internal(AUDIT)) == [], "events before the first"
+    events = [
+        event for number in range(3) for event in append(backend.internal(AUDIT), [_record(number)])
+    ]
     assert [event.seq for event in events] == [1, 2, 3], "seqs"
-    assert everything(backend.audit()) == events, "events"
-    assert backend.audit().verify() == [], "findings"
+    assert everything(backend.internal(AUDIT)) == events, "events"
+    assert backend.internal(AUDIT).verify() == [], "findings"
+    assert backend.internals() == [AUDIT], "internal logs"
     assert list(backend.ids()) == [], "ids"
     assert list(backend.trash()) == [], "trash"
     assert backend.sizes() == {}, "sizes"
-    for session_id in ("~audit", "audit", "%7eaudit", "sessions/~audit"):
+    assert backend.stamps() == {}, "stamps"
+    for session_id in ("~audit", "audit", "\x01audit", "internal/audit", "../internal/audit"):
         assert context.log(session_id).head() is None, f"head of {session_id!r}"
         with suppress(SessionNotFound):
             backend.delete(session_id)
-    assert everything(backend.audit()) == events, "events afterwards"
+    assert everything(backend.internal(AUDIT)) == events, "events afterwards"
 
 
 def test_many_write_to_the_audit_log(context: Context) -> None:
     """8 threads × 10 records at the same time: each once, seqs without gaps."""
 
     def work() -> list[int]:
-        return [append(context.backend.audit(), [_record(turn)])[0].seq for turn in range(10)]
+        return [
+            append(context.backend.internal(AUDIT), [_record(turn)])[0].seq for turn in range(10)
+        ]
 
     given = [seq for seqs in together([work] * 8) for seq in seqs]
     assert sorted(given) == list(range(1, 81)), "seqs"
-    assert len(everything(context.backend.audit())) == 80, "events"
+    assert len(everything(context.backend.internal(AUDIT))) == 80, "events"
 
 
 def test_a_size_changes_with_each_append(context: Context) -> None:
@@ -265,7 +271,7 @@ def test_a_closed_backend_keeps_what_it_has(context: Context) -> None:
     backend = context.backend
     append(context.log(), [message("a")])
     backend.delete("s")
-    audit = backend.audit()
+    audit = backend.internal(AUDIT)
     append(audit, [_record(1)])
     backend.close()
     calls: dict[str, Callable[[], object]] = {
@@ -296,5 +302,5 @@ def test_purging_is_seen_by_other_handles(context: Context) -> None:
     assert event.seq == 1, "seq of a new session"
     for log in (mine, theirs, buried):
         assert contents(everything(log)) == ["new"], "messages"
-    append(other.audit(), [_record(1)])
-    assert len(everything(context.backend.audit())) == 1, "records in the audit log"
+    append(other.internal(AUDIT), [_record(1)])
+    assert len(everything(context.backend.internal(AUDIT))) == 1, "records in the audit log"

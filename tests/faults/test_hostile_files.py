@@ -40,7 +40,14 @@ def test_every_kind_of_file_is_tried() -> None:
     kinds = " ".join(hostile.files())
     for part in ("hansard.json", "log.jsonl", "lock", "compaction", "checkpoint", "jsonl.zst"):
         assert part in kinds
-    for part in ("index.db-wal", "index.db-journal", "cursors/", "marks/", "trash/", "~audit"):
+    for part in (
+        "index.db-wal",
+        "index.db-journal",
+        "cursors/",
+        "marks/",
+        "trash/",
+        "internal/audit",
+    ):
         assert part in kinds
 
 

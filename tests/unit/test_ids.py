@@ -9,7 +9,6 @@ import pytest
 
 import hansard
 from hansard import Store
-from hansard.log import names
 from tests.unit.disk_probe import index_of, tree
 
 TRAVERSAL = [
@@ -62,9 +61,9 @@ def test_an_id_leads_into_the_store_only(session_id: str, tmp_path: Path) -> Non
         assert [info.id for info in store.sessions().items] == [session_id]
         assert outside() == before
     # Exactly one directory, directly below `sessions`, and nothing new beside it.
-    ours = ["hansard.json", "index", index_of(root).name, "marks", "sessions", "trash"]
+    ours = ["hansard.json", "index", index_of(root).name, "internal", "marks", "sessions", "trash"]
     assert sorted(os.listdir(root)) == ours
-    (name,) = set(os.listdir(root / "sessions")) - {names.AUDIT}
+    (name,) = os.listdir(root / "sessions")
     assert sorted(os.listdir(root / "sessions" / name)) == ["lock", "log.jsonl"]
     assert not Path("/etc/x").exists()
 

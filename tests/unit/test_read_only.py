@@ -203,7 +203,7 @@ def test_paths_are_resolved_when_a_store_is_opened(tmp_path: Path) -> None:
     The variable HANSARD_STORE belongs to the command, and its test comes with it (part 5).
     """
     subprocess.run([sys.executable, "-c", LATER, str(tmp_path)], check=True, timeout=60)
-    assert sorted(os.listdir(tmp_path / "first" / "data" / "sessions")) == ["a", "b", "~audit"]
+    assert sorted(os.listdir(tmp_path / "first" / "data" / "sessions")) == ["a", "b"]
     assert sorted(os.listdir(tmp_path / "second" / "data" / "sessions")) == []
     assert os.listdir(tmp_path / "home") == []
 

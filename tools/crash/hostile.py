@@ -96,7 +96,7 @@ def files() -> list[str]:
     path = stores()[0]
     for each in sorted(path.rglob("*")):
         name = str(each.relative_to(path))
-        if re.match(r"sessions/(?!s\b|(child|~audit)/log)|trash/[^/]*/(?!log)|index-", name):
+        if re.match(r"sessions/(?!s\b|child/log)|trash/[^/]*/(?!log)|index-", name):
             continue  # the same as in the session `s`; or the index, whose name is another in a copy
         found.setdefault(re.sub(r"[0-9a-f]{2,}", "0", name), name)
     return [*found.values(), *(f"index.db{end}" for end in ("", "-wal", "-shm", "-journal"))]
@@ -119,7 +119,7 @@ def affected(name: str) -> set[str]:
     match part:
         case "sessions" if session:
             return {"s": {"s", "child"}}.get(session, {session})
-        case "cursors" | "marks" | "trash":
+        case "cursors" | "internal" | "marks" | "trash":
             return set()
     return set() if part.startswith("index") else {*SESSIONS}
 

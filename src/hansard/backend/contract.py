@@ -35,8 +35,12 @@ from hansard.log.append_request import AppendRequest as AppendRequest  # noqa: P
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
 
-#: What the log of `Backend.audit` calls itself: no session can have this id (F-5).
-AUDIT: Final = "\0audit"
+#: What the id of an internal log begins with: no session can have such an id (F-5).
+INTERNAL: Final = "\0"
+
+#: The internal log of what was done to whole sessions, and what the names of cursors' logs begin with.
+AUDIT: Final = "audit"
+CURSOR: Final = "cursor/"
 
 
 class Streamed(NamedTuple):
@@ -705,8 +709,16 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def audit(self) -> Log:
-        """Return the log of what was done to whole sessions. It is no session: `ids` does not list it."""
+    def internal(self, name: str) -> Log:
+        """Return an internal log, which need not exist yet. Touches nothing.
+
+        It is a log like a session's, but not a session: it is in no list of sessions, no stamp and no change
+        tells of it, and it is never in the trash. `verify` checks it.
+        """
+
+    @abstractmethod
+    def internals(self) -> list[str]:
+        """Return the names of the internal logs that exist, sorted; one that cannot be read is among them."""
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:

@@ -108,10 +108,7 @@ class Look:
             segment = Segment(disk.duplicate(file), path, None)
         except Damaged:
             survey = mending.Survey(Raw(disk.duplicate(file), path))
-            if (
-                names.encode(self._site.session_id) != self._site.name
-                and self._site.name != names.AUDIT
-            ):
+            if names.encode(self._site.session_id) != self._site.name:
                 raise  # a hashed name: only the header had the id, and it is gone
             self._check_owner(survey.header.line, path)
             return Found(names.LOG, 0, whole, survey=survey)

@@ -239,12 +239,14 @@ class _Examiner:
 def _expected(*parts: str) -> str:
     """Return what hansard creates at a path in a store: "file", "directory", or "" for nothing."""
     match parts:
-        case [names.SESSIONS | names.TRASH | names.CURSORS | names.MARKS]:
+        case [names.SESSIONS | names.TRASH | names.INTERNAL | names.CURSORS | names.MARKS]:
             return "directory"
         case [name]:
             ours = name in {names.MARKER, names.INDEX} or names.is_index_database(name)
         case [names.SESSIONS | names.TRASH, name]:
-            return "directory" if name == names.AUDIT or _is_encoded(name) else ""
+            return "directory" if _is_encoded(name) else ""
+        case [names.INTERNAL, name]:
+            return "directory" if names.internal_name(name) is not None else ""
         case [names.CURSORS, name]:
             base = name.removesuffix(".lock" if name.endswith(".lock") else ".jsonl")
             ours = base != name and _is_encoded(base)

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from hansard.backend.condition import StoreStatus
 from hansard.backend.contract import (
-    AUDIT,
+    INTERNAL,
     Backend,
     Cursor,
     Health,
@@ -35,7 +35,7 @@ from hansard.errors import (
 from hansard.log import descriptors, disk, names
 from hansard.log.disk import Lock
 from hansard.log.segment import open_segment
-from hansard.log.store_directory import StoreDirectory
+from hansard.log.store_directory import InternalDirectory, StoreDirectory
 from hansard.log.writer import Durability
 
 #: How long a writer waits for the lock before it names the holder and gives up.
@@ -48,11 +48,11 @@ class LocalBackend(Backend):
     __slots__ = (
         "__weakref__",
         "_ancestors",
-        "_audit",
         "_closed",
         "_cursors",
         "_generation",
         "_ids",
+        "_internal",
         "_latest",
         "_logs",
         "_mutex",
@@ -79,6 +79,7 @@ class LocalBackend(Backend):
         lock_timeout: float = LOCK_TIMEOUT,
     ) -> None:
         self._root = StoreDirectory(path, create=create, read_only=read_only)
+        self._internal = InternalDirectory(self._root)
         self._cursors = LocalCursors(self._root, self.check_open, syncs=durability == "sync")
         self.where = self._root.path
         self.read_only = read_only
@@ -91,7 +92,6 @@ class LocalBackend(Backend):
         self._logs: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
         #: Sessions from which others were forked: a log of its own for each, which may lie in the trash.
         self._ancestors: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
-        self._audit: LocalLog | None = None
         #: The ids of sessions by the names of their directories, for those who ask again and again.
         self.compactor = None
         self.finder = None
@@ -183,11 +183,32 @@ class LocalBackend(Backend):
 
         return LocalStage(self, self._root, session_id, before)
 
-    def audit(self) -> Log:
+    def internal(self, name: str) -> Log:
+        session_id = INTERNAL + name
         with self._guard():
-            if self._audit is None:
-                self._audit = LocalLog(self, self._root, AUDIT, names.AUDIT)
-            return self._audit
+            found = self._logs.get(session_id)
+            if found is None:
+                directory = names.internal_directory(name)
+                found = LocalLog(self, self._internal, session_id, directory)
+                self._logs[session_id] = found
+            return found
+
+    def internals(self) -> list[str]:
+        self.check_open()
+        found = []
+        for directory in self._internal.session_names():
+            name = names.internal_name(directory)
+            if name is not None:
+                if names.is_hashed(name.partition("/")[2]):
+                    name = self._true_name(directory) or name
+                found.append(name)
+        return sorted(found)
+
+    def _true_name(self, directory: str) -> str | None:
+        """Return the name of an internal log as its header has it; None if it cannot be read."""
+        header = _id_in(self._internal, directory)
+        name = None if header is None else header.removeprefix(INTERNAL)
+        return name if name and names.internal_directory(name) == directory else None
 
     def ids(self) -> Iterator[str]:
         self.check_open()
@@ -256,19 +277,9 @@ class LocalBackend(Backend):
 
     def _true_id(self, name: str) -> str | None:
         """Return the id of a session whose name does not tell it; None if its log does not."""
-        try:
-            directory = self._root.open_session(name, name, buried=True)
-            if directory is None:
-                return None
-            opened = disk.OwnedFd(directory)
-            path = self._root.path_of(name, names.LOG)
-            segment = open_segment(opened.descriptor, path, None, writable=False)
-        except HansardError:
-            return None
+        session_id = _id_in(self._root, name)
         # A log that was copied here from under another name is not this one's.
-        if segment is None or names.encode(segment.session_id) != name:
-            return None
-        return segment.session_id
+        return session_id if session_id and names.encode(session_id) == name else None
 
     def delete(
         self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None
@@ -355,11 +366,23 @@ class LocalBackend(Backend):
         self._closed = True
         with self._guard():
             logs = [*self._logs.values(), *self._ancestors.values()]
-            if self._audit is not None:
-                logs.append(self._audit)
             self._recent.clear()
             self._latest = None
         for log in logs:
             log.let_go()
         self._cursors.close()
         self._root.close()
+
+
+def _id_in(root: StoreDirectory, name: str) -> str | None:
+    """Return the id in the header of a log; None if it cannot be read."""
+    try:
+        directory = root.open_session(name, name, buried=True)
+        if directory is None:
+            return None
+        opened = disk.OwnedFd(directory)
+        path = root.path_of(name, names.LOG)
+        segment = open_segment(opened.descriptor, path, None, writable=False)
+    except HansardError:
+        return None
+    return None if segment is None else segment.session_id

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hansard.backend.contract import (
     DUPLICATE,
+    INTERNAL,
     WRONG_CHECKPOINT,
     AppendRequest,
     Chunk,
@@ -124,8 +125,14 @@ class LocalLog(Log):
     def _look_after(self) -> None:
         """Schedule compaction if the active segment exceeds SEAL bytes."""
         tail = self._handle.tail
-        if tail is not None and tail.mark.offset > SEAL and self._backend.compactor is not None:
-            self._backend.compactor.schedule(self.session_id)
+        compactor = self._backend.compactor
+        if (
+            tail is not None
+            and tail.mark.offset > SEAL
+            and compactor is not None
+            and not self.session_id.startswith(INTERNAL)
+        ):
+            compactor.schedule(self.session_id)
 
     def _events_of(self, append: PendingAppend) -> list[Event]:
         """Return the events that an append has become."""

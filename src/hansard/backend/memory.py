@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hansard.backend.contract import (
-    AUDIT,
+    INTERNAL,
     AppendRequest,
     Backend,
     Chunk,
@@ -376,9 +376,9 @@ class MemoryBackend(Backend):
 
     __slots__ = (
         "__weakref__",
-        "_audit",
         "_closed",
         "_cursors",
+        "_internal",
         "_mutex",
         "_records",
         "durability",
@@ -394,7 +394,7 @@ class MemoryBackend(Backend):
         self.finder = None
         self._closed = False
         self._records: dict[str, _Record] = {}
-        self._audit = _Record()
+        self._internal: dict[str, _Record] = {}
         self._cursors = MemoryCursors(self.check_open)
         self._mutex = threading.RLock()
         disk.renew_in_children(self)
@@ -403,7 +403,7 @@ class MemoryBackend(Backend):
         """Replace all mutexes, in a forked child."""
         self._mutex = threading.RLock()
         self._cursors.renew_locks()
-        for record in (self._audit, *self._records.values()):
+        for record in (*self._internal.values(), *self._records.values()):
             record.renew_locks()
 
     def log(self, session_id: str) -> Log:
@@ -417,8 +417,15 @@ class MemoryBackend(Backend):
         self.check_open()
         return MemoryStage(self, session_id, before)
 
-    def audit(self) -> Log:
-        return MemoryLog(self, AUDIT, self._audit)
+    def internal(self, name: str) -> Log:
+        with self._mutex:
+            record = self._internal.setdefault(name, _Record())
+        return MemoryLog(self, INTERNAL + name, record)
+
+    def internals(self) -> list[str]:
+        self.check_open()
+        with self._mutex:
+            return sorted(name for name, record in self._internal.items() if record.exists)
 
     def _record(self, session_id: str) -> _Record:
         names.check_id(session_id)

@@ -47,9 +47,13 @@ class ScopedBackend(Backend):
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
         return self._whole.stage(self._inside(session_id), before=before)
 
-    def audit(self) -> Log:
+    def internal(self, name: str) -> Log:
         self.check_open()
-        return self._whole.audit()
+        return self._whole.internal(name)
+
+    def internals(self) -> list[str]:
+        self.check_open()
+        return self._whole.internals()
 
     def ids(self) -> Iterator[str]:
         self.check_open()

@@ -189,3 +189,17 @@ class Marks:
     def close(self) -> None:
         """Let go of the files; who still compares the numbers keeps them mapped."""
         self._table = None
+
+
+class NoMarks(Marks):
+    """For logs that no consumer is told about."""
+
+    __slots__ = ()
+
+    def leave(self, root: int, name: str) -> tuple[Sequence[int], int]:
+        """Leave no mark, and say that there is one."""
+        del root, name
+        return NOWHERE, NOWHERE[0]
+
+    def report(self, root: int, name: str, offset: int) -> None:
+        """Leave no mark."""

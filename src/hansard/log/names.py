@@ -29,6 +29,7 @@ MARKER: Final = "hansard.json"  # says that this is a store, and its format vers
 SESSIONS: Final = "sessions"  # one directory per session
 TRASH: Final = "trash"  # deleted sessions until purged
 CURSORS: Final = "cursors"  # how far consumers have got
+INTERNAL: Final = "internal"  # logs of the store itself: the audit log, consumer cursors
 STAGED: Final = "staged"  # what a temporary is called that is to become a log
 MARKS: Final = "marks"  # derived: which sessions have changed since the index was last read
 INDEX: Final = "index"  # derived: empty; its inode and time name the database (`index_database`)
@@ -269,11 +270,29 @@ def _text(raw: bytes, name: str, *, whole: bool) -> str:
 _INDEX_DATABASE: Final = re.compile(r"index-[0-9a-f]+-[0-9a-f]+\.db(-wal|-shm|-journal)?")
 _TEMPORARY: Final = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{16}", re.DOTALL)
 
-#: The directory, among those of the sessions, of the log of what was done to whole sessions. `encode`
-#: makes this name for no id.
-AUDIT: Final = "~audit"
-
+_KIND: Final = re.compile(r"[a-z]+")
 _SEALED: Final = re.compile(r"([0-9]{20})\.jsonl(?:\.zst)?")
+
+
+def internal_directory(name: str) -> str:
+    """Return the name of an internal log's directory: its kind, and the encoded rest of its name."""
+    kind, slash, rest = name.partition("/")
+    # What `internal_name` returns for a log that cannot be read must lead to that log.
+    return f"{kind}-{rest if is_hashed(rest) else encode(rest)}" if slash else kind
+
+
+def internal_name(directory: str) -> str | None:
+    """Return the name of the internal log in a directory; None if the directory is not one.
+
+    A hash stays a hash: only the log itself has the name then (F-11).
+    """
+    kind, dash, rest = directory.partition("-")
+    if not dash:
+        return kind if _KIND.fullmatch(kind) else None
+    try:
+        return f"{kind}/{decode(rest) or rest}"
+    except ValueError:
+        return None
 
 
 def check_cursor(name: object) -> None:

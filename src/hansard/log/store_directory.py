@@ -21,7 +21,7 @@ from hansard.errors import (
     UnsafePath,
 )
 from hansard.log import descriptors, disk, format, names
-from hansard.log.marks import Marks
+from hansard.log.marks import Marks, NoMarks
 
 #: Longer than file systems take to notice that time has passed, in nanoseconds; some count in seconds.
 _TICK: Final = 100_000_000
@@ -114,6 +114,7 @@ class StoreDirectory:
             names.SESSIONS,
             names.TRASH,
             names.CURSORS,
+            names.INTERNAL,
             names.INDEX,
             names.MARKS,
         }
@@ -179,7 +180,8 @@ class StoreDirectory:
         try:
             return disk.open_directory(self._descriptor, name)
         except FileNotFoundError:
-            if self.read_only:
+            # That of the internal logs is created with the first of them.
+            if self.read_only or name == names.INTERNAL:
                 return None
             # Derived from nothing and holding nothing: an empty one is as good as a lost one.
             disk.make_directory(self._descriptor, name)
@@ -195,7 +197,7 @@ class StoreDirectory:
         """Close all but the store's own directory, until they are needed again."""
         parts = self._parts
         if parts is not None:
-            for name in (names.SESSIONS, names.TRASH):
+            for name in (names.SESSIONS, names.TRASH, names.INTERNAL):
                 parts.pop(name, None)
         self.marks.close()
 
@@ -222,7 +224,7 @@ class StoreDirectory:
         return self._part(names.TRASH)
 
     def _part(self, name: str) -> int:
-        """Return an open directory; -1 if it is missing, and the store read-only."""
+        """Return an open directory; -1 if it is missing and was not created."""
         parts = self._parts
         if parts is None:
             # By another thread, in the middle of this call.
@@ -255,10 +257,10 @@ class StoreDirectory:
 
         Raises if it is in the trash, unless `buried`: then it is opened there.
         """
-        if self._sessions < 0 <= self._descriptor:
-            return None  # read-only, and the directory of sessions is missing
         looked = False
         try:
+            if self._sessions < 0 <= self._descriptor:
+                return None  # read-only, and the directory of sessions is missing
             while True:
                 try:
                     return disk.open_directory(self._sessions, name)
@@ -430,9 +432,9 @@ class StoreDirectory:
 
     def session_names(self) -> Iterator[str]:
         """Yield the names of the directories that hold a log, unsorted."""
-        if self._sessions < 0:
-            return
         try:
+            if self._sessions < 0:
+                return
             for name in disk.names(self._sessions):
                 # Only asked whether it is there: what is wrong with it shows when it is opened.
                 if self.holds_log(name):
@@ -524,6 +526,48 @@ class StoreDirectory:
             return disk.free_bytes(self._descriptor)
         except OSError as error:
             raise disk.explain(error, "probe", self.path) from error
+
+
+class InternalDirectory(StoreDirectory):
+    """The directory of internal logs, which are found as sessions are (F-158).
+
+    They are never in the trash, and no change marker names them.
+    """
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: StoreDirectory) -> None:
+        self._store = store
+        self._named = False
+        self.path = store.path
+        self.read_only = store.read_only
+        self.failed = set()
+        self.marks = NoMarks()
+
+    def _part(self, name: str) -> int:
+        # A log that is dropped is removed like one in the trash.
+        moved = name in {names.SESSIONS, names.TRASH}
+        return self._store._part(names.INTERNAL if moved else name)  # noqa: SLF001 - of its own class
+
+    def path_of(self, name: str, file: str = "") -> str:
+        """Return the path of a log's directory or of a file in it, for people."""
+        return f"{self.path}/{names.INTERNAL}/{name}" + (f"/{file}" if file else "")
+
+    def open_session(
+        self, session_id: str, name: str, *, create: bool = False, buried: bool = False
+    ) -> int | None:
+        """Open a log's directory; None if there is none."""
+        try:
+            if create and self._sessions < 0:
+                disk.make_directory(self._descriptor, names.INTERNAL)
+        except OSError as error:
+            raise disk.explain(error, "open", self.path_of(name)) from error
+        return super().open_session(session_id, name, create=create, buried=buried)
+
+    def in_trash(self, name: str) -> bool:
+        """Return False: no internal log is ever there."""
+        del name
+        return False
 
 
 def is_past(changed: int) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from hansard.backend.contract import AppendRequest, Backend
+from hansard.backend.contract import AUDIT, AppendRequest, Backend
 from hansard.errors import (
     DAMAGED,
     Damaged,
@@ -152,7 +152,7 @@ def check_unused(
 
 def audit(backend: Backend) -> Iterator[Event]:
     """Yield what was done to whole sessions, in order; of a part of a store, only to those in it."""
-    for chunk in backend.audit().read():
+    for chunk in backend.internal(AUDIT).read():
         for event in chunk.events():
             if not backend.prefix or str(event.data.get("session")).startswith(backend.prefix):
                 yield event
@@ -163,7 +163,7 @@ def announce(backend: Backend, kind: str, **facts: Any) -> Event:
     data = {name: value for name, value in facts.items() if value}
     new = NewEvent(kind, codec.encode(data), control=False)
     try:
-        return backend.audit().append(AppendRequest([new]))[0]
+        return backend.internal(AUDIT).append(AppendRequest([new]))[0]
     except SyncFailed as error:
         cause = OSError(error.errno, str(error))
         hint = "nothing was done: what is done is recorded first; `store.verify()` opens the record again"

@@ -1,6 +1,7 @@
 """Look at everything that is stored, and report."""
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 
@@ -15,7 +16,6 @@ from hansard.errors import (
 )
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_PART
-from hansard.log import names
 from hansard.maintenance.compact import compaction_filter
 from hansard.state import checkpoint, lineage, redaction, replay
 
@@ -124,6 +124,10 @@ def untrue(log: Log) -> list[int]:
     return found
 
 
+#: What an internal log's name begins with in a report: no directory of a session has such a name.
+_INTERNAL: Final = "~"
+
+
 def verify_store(backend: Backend, session_ids: Iterable[str]) -> StoreReport:
     """Check sessions one by one; one that cannot be read is a finding and stops no other."""
     reports = []
@@ -136,17 +140,24 @@ def verify_store(backend: Backend, session_ids: Iterable[str]) -> StoreReport:
         except (DiskFailed, UnknownFormat, UnsafePath) as error:
             finding = Finding("damage", backend.where, 0, 0, str(error))
             reports.append(SessionReport(session_id, 0, [finding]))
-    return StoreReport([*reports, *_verify_audit(backend)])
+    return StoreReport([*reports, *_verify_internal(backend)])
 
 
-def _verify_audit(backend: Backend) -> list[SessionReport]:
-    """Check the audit log, which is no session: it is in the report only if something is wrong with it."""
+def _verify_internal(backend: Backend) -> Iterator[SessionReport]:
+    """Check the internal logs, which are not sessions: only those with findings are in the report."""
     if backend.prefix:
-        return []  # a part of a store; the whole looks after it
+        return  # a scoped store; they belong to the unscoped one
     try:
-        findings = backend.audit().verify()
-    except SessionNotFound:
-        return []
-    except (DiskFailed, UnknownFormat, UnsafePath) as error:
-        findings = [Finding("damage", backend.where, 0, 0, str(error))]
-    return [SessionReport(names.AUDIT, 0, findings)] if findings else []
+        found = backend.internals()
+    except (DiskFailed, UnsafePath) as error:
+        yield SessionReport(_INTERNAL, 0, [Finding("damage", backend.where, 0, 0, str(error))])
+        return
+    for name in found:
+        try:
+            findings = backend.internal(name).verify()
+        except SessionNotFound:
+            continue  # dropped since it was listed
+        except (DiskFailed, UnknownFormat, UnsafePath) as error:
+            findings = [Finding("damage", backend.where, 0, 0, str(error))]
+        if findings:
+            yield SessionReport(_INTERNAL + name, 0, findings)

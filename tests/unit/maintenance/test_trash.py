@@ -552,7 +552,7 @@ def test_the_record_is_no_session(path: Path) -> None:
         assert store.prune(older_than=1e-6, all_workspaces=True) == PruneReport(
             [], {}, dry_run=False
         )
-        log = path / "sessions" / "~audit" / "log.jsonl"
+        log = path / "internal" / "audit" / "log.jsonl"
         assert b'"session":"\\u0000audit"' in log.read_bytes()
         log.write_bytes(log.read_bytes().replace(b"deleted", b"DELETED"))
     with hansard.open(path) as store:
@@ -581,7 +581,7 @@ def test_what_cannot_be_recorded_is_not_done(path: Path) -> None:
             # Lasting: the first that fails may be that of a mark, without which everything goes on.
             with (
                 faults.fail(5, only=("write",), lasting=True),
-                pytest.raises(hansard.DiskFailed, match="~audit"),
+                pytest.raises(hansard.DiskFailed, match="internal/audit"),
             ):
                 call()
             assert (listed(store), store.trash(), told(store)) == before
@@ -608,7 +608,7 @@ def test_a_refusal_is_recorded_too(path: Path) -> None:
 
             def watch(call: faults.Call, arguments: tuple[Any, ...], result: Any) -> None:
                 # Between the announcement and the deed.
-                if call.operation == "write" and "~audit" in call.place and not seen:
+                if call.operation == "write" and "internal/audit" in call.place and not seen:
                     seen.append(call.place)
                     other.session("s").add_message({"role": "user", "content": "wait"})
 

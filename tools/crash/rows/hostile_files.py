@@ -123,7 +123,7 @@ class Disguise:
         part = self.file.partition("/")[0]
         wanted = label.rpartition(" ")[2]
         return (wanted, part) in {("trash", "trash"), ("cursors", "cursors")} or (
-            wanted == "audit" and "~audit" in self.file
+            wanted == "audit" and "internal" in self.file
         )
 
     def _is_right(self, label: str, said: Any) -> bool:
@@ -136,7 +136,7 @@ class Disguise:
             return True
         match label.rpartition(" ")[2]:
             case "trash" | "cursors" | "audit" as wanted:
-                return f"{wanted}/" in f"{self.file}/".replace("~", "")
+                return f"{wanted}/" in f"{self.file}/" or self.file == "internal"
             case "ids" | "hits" | "titles" as wanted:
                 if wanted == "titles":
                     truth, said = truth.items(), said.items()

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import psycopg
 
-from hansard.backend.contract import AppendRequest
+from hansard.backend.contract import INTERNAL, AppendRequest
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.connection import Connections, PreparedQuery, Value, prepared_query
 from hansard.backend.postgres.errors import ConnectionLost
@@ -134,6 +134,7 @@ class Writer:
         "_schema",
         "_tell",
         "_turns",
+        "internal",
         "pid",
         "session",
         "session_id",
@@ -154,8 +155,9 @@ class Writer:
         self.session_id = session_id
         #: Whose threads: a child of this process has no part in what they are doing.
         self.pid = os.getpid()
-        #: What no session is called stands for the audit log: NUL can be in no text there.
-        self.shown_id = "" if "\0" in session_id else session_id
+        self.internal = session_id.startswith(INTERNAL)
+        #: The same, without a NUL, which no text can hold there.
+        self.shown_id = session_id.removeprefix(INTERNAL)
         self.session = session_number(session_id)
         self._number = self.session.encode()
         #: The statement for an event of which nothing more is asked.
@@ -257,6 +259,7 @@ class Writer:
             new=new,
             placed=alone.before > 0,
             keyed=any(append.request.key is not None for append in group),
+            internal=self.internal,
             light=self._light or not any(append.request.durable for append in group),
         )
 

@@ -14,7 +14,7 @@ from psycopg.types.numeric import Int8
 
 from hansard.backend.condition import StoreStatus
 from hansard.backend.contract import (
-    AUDIT,
+    INTERNAL,
     Backend,
     Cursor,
     Health,
@@ -44,19 +44,21 @@ from hansard.log.append_request import seq_conflict
 #: So many sessions are asked for at a time.
 _PAGE: Final = 5000
 
-#: The audit log is no session, and its row has no id.
 _IDS: Final = """
 SELECT session, id FROM {schema}.sessions
-WHERE session > %(after)s::uuid AND id <> '' AND (deleted_at IS NOT NULL) = %(deleted)s
+WHERE session > %(after)s::uuid AND NOT internal AND (deleted_at IS NOT NULL) = %(deleted)s
 ORDER BY session LIMIT %(rows)s"""
-_SIZES: Final = "SELECT id, last_seq FROM {schema}.sessions WHERE id <> '' AND deleted_at IS NULL"
+_SIZES: Final = (
+    "SELECT id, last_seq FROM {schema}.sessions WHERE NOT internal AND deleted_at IS NULL"
+)
 _STAMPS: Final = """
 SELECT id, life, rewritten, last_seq FROM {schema}.sessions
-WHERE id <> '' AND deleted_at IS NULL"""
+WHERE NOT internal AND deleted_at IS NULL"""
 _SOME: Final = " AND session = ANY(%(sessions)b::varchar[]::uuid[])"
+_INTERNALS: Final = "SELECT id FROM {schema}.sessions WHERE internal"
 _POPULATION: Final = """
 SELECT count(*), count(deleted_at), max(deleted_at), bit_xor(hashtextextended(life::text, 0))
-FROM {schema}.sessions"""
+FROM {schema}.sessions WHERE NOT internal"""
 _DELETE: Final = """
 UPDATE {schema}.sessions SET deleted_at = clock_timestamp(), marked = true
 WHERE session = %(session)s::uuid AND deleted_at IS NULL
@@ -161,8 +163,11 @@ class PostgresBackend(Backend):
         names.check_id(session_id)
         return PostgresLog(self, session_id, buried=True)
 
-    def audit(self) -> Log:
-        return PostgresLog(self, AUDIT)
+    def internal(self, name: str) -> Log:
+        return PostgresLog(self, INTERNAL + name)
+
+    def internals(self) -> list[str]:
+        return sorted(str(row[0]) for row in self._run(_INTERNALS))
 
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
         names.check_id(session_id)

@@ -13,7 +13,7 @@ from typing import Final
 #: it, and what is listed in order has an index on how it begins.
 INDEX: Final = """
 ALTER TABLE {schema}.sessions ADD COLUMN marked boolean NOT NULL DEFAULT true;
-CREATE INDEX sessions_marked ON {schema}.sessions (session) WHERE marked AND id <> '';
+CREATE INDEX sessions_marked ON {schema}.sessions (session) WHERE marked AND NOT internal;
 
 CREATE TABLE {schema}.index_pending (pass uuid NOT NULL, id varchar COLLATE "C" NOT NULL);
 

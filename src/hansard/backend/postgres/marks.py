@@ -28,16 +28,16 @@ _KNOWN: Final = "marks"
 _PATIENCE: Final = 1000
 
 _QUIET: Final = """
-SELECT NOT EXISTS (SELECT FROM {schema}.sessions WHERE marked AND id <> '')
+SELECT NOT EXISTS (SELECT FROM {schema}.sessions WHERE marked AND NOT internal)
    AND NOT EXISTS (SELECT FROM {schema}.index_pending)"""
 
 _TAKE: Final = """
-WITH m AS (UPDATE {schema}.sessions SET marked = false WHERE marked AND id <> '' RETURNING id),
+WITH m AS (UPDATE {schema}.sessions SET marked = false WHERE marked AND NOT internal RETURNING id),
      p AS (SELECT gen_random_uuid() AS pass)
 INSERT INTO {schema}.index_pending (pass, id) SELECT p.pass, m.id FROM m, p"""
 
 _PENDING: Final = "SELECT pass, id FROM {schema}.index_pending"
-_MARKED: Final = "SELECT id FROM {schema}.sessions WHERE marked AND id <> ''"
+_MARKED: Final = "SELECT id FROM {schema}.sessions WHERE marked AND NOT internal"
 _DONE: Final = "DELETE FROM {schema}.index_pending WHERE pass = ANY(%(passes)s)"
 
 

@@ -28,6 +28,7 @@ CREATE TABLE {schema}.sessions (
     bytes bigint NOT NULL,
     deleted_at timestamptz,
     rewritten integer NOT NULL DEFAULT 0,
+    internal boolean NOT NULL DEFAULT false,
     id varchar COLLATE "C" NOT NULL,
     created varchar COLLATE "C" NOT NULL,
     updated varchar COLLATE "C" NOT NULL

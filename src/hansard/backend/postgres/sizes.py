@@ -24,7 +24,7 @@ _ALL_AGAIN: Final = 60.0
 _ALL: Final = """
 SELECT mod(pg_snapshot_xmin(pg_current_snapshot())::text::numeric, 4294967296), s.id, s.last_seq,
        s.deleted_at IS NOT NULL
-FROM (SELECT) AS one LEFT JOIN {schema}.sessions AS s ON s.id <> ''{condition}"""
+FROM (SELECT) AS one LEFT JOIN {schema}.sessions AS s ON NOT s.internal{condition}"""
 _CHANGED: Final = _ALL.replace("{condition}", " AND age(s.xmin) <= age(%(known)s::varchar::xid)")
 _EVERY: Final = _ALL.replace("{condition}", "")
 

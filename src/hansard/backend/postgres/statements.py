@@ -16,8 +16,9 @@ _NOW: Final = _CLOCK.format(clock="now()")
 _LATER: Final = _CLOCK.format(clock="clock_timestamp()")
 
 _MAKE: Final = """
-INSERT INTO {schema}.sessions AS s (session, id, before, last_seq, bytes, created, updated)
-VALUES (%(session)s::uuid, %(id)b, {before}, {before} + {count}, %(bytes)s::bigint, {first}, {last})
+INSERT INTO {schema}.sessions AS s (session, internal, id, before, last_seq, bytes, created, updated)
+VALUES (%(session)s::uuid, {internal}, %(id)b, {before}, {before} + {count}, %(bytes)s::bigint,
+        {first}, {last})
 ON CONFLICT (session)"""
 
 _ADVANCE: Final = """
@@ -90,6 +91,8 @@ class Shape(NamedTuple):
     placed: bool = False
     #: Some appends have keys that callers gave.
     keyed: bool = False
+    #: It is an internal log.
+    internal: bool = False
     #: Need not be durable when it returns.
     light: bool = False
 
@@ -118,6 +121,7 @@ def append(schema: str, shape: Shape) -> bytes:
         "first": "%(first)b::varchar" if shape.timed else _NOW,
         "last": "%(last)b::varchar" if shape.timed else _NOW,
         "later": "%(last)b::varchar" if shape.timed else _LATER,
+        "internal": "true" if shape.internal else "false",
         "control": "true" if shape.control else "false",
         "key": "%(key)b::varchar" if shape.keyed else "NULL",
     }
