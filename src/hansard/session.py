@@ -263,7 +263,15 @@ class Session(Reading):
         if event.kind == MESSAGE_PART:
             # If the message was finished, it is the message that goes, and its parts with it.
             event = next(filter(partial(redact.finishes, event), self.events(after=seq)), event)
-        return self._append([redact.redaction(event, reason)])[0]
+        gone = [event]
+        if event.kind == SUMMARY_ADDED:
+            # `revert(keep_summary=True)` adds a summary again: all copies go.
+            gone += [
+                one
+                for one in self._whole().controls()
+                if one.kind == SUMMARY_ADDED and one.raw == event.raw and one.seq != seq
+            ]
+        return self._append([redact.redaction(one, reason) for one in gone])[0]
 
     def scrub(self, *texts: str, reason: str = "scrubbed") -> "ScrubReport":
         """Remove secrets from everything that is stored, permanently; return how many were found.

@@ -25,6 +25,7 @@ from hansard.adapters.openai_agents import HansardSession
 from tests.adapters.processes import children, expect, go_on
 from tests.unit.aio.thread_probe import watching
 from tests.unit.disk_probe import index_of
+from tools.crash import erasure
 
 Item = Any
 
@@ -580,6 +581,22 @@ def test_compaction_goes_through_what_a_subclass_changes(store: hansard.Store) -
     items = run(inner.get_items())
     assert items
     assert all(item.get("seen") for item in items)
+
+
+def test_a_summary_that_was_kept_is_redacted_everywhere(tmp_path: Path) -> None:
+    """N-45: after a pop, to redact the summary that is shown takes out all copies of it."""
+    with hansard.open(tmp_path / "data", durability="os") as store:
+        ours, session = HansardSession("s", store), store.session("s")
+        run(ours.add_items([{"role": "user", "content": str(n)} for n in range(6)]))
+        session.summarize(upto=2, message={"role": "user", "content": "zqxwvupfghj"})
+        for _ in range(2):
+            before = session.seq
+            run(ours.pop_item())
+            kinds = [event.kind for event in session.events(after=before)]
+            assert kinds == ["session.reverted", "summary.added"]
+        session.redact(session.numbered()[0][0])
+        session.compact()
+        assert erasure.leaks(tmp_path / "data", "zqxwvupfghj") == []
 
 
 @pytest.mark.parametrize("summarized", [False, True], ids=["", "after a summary"])

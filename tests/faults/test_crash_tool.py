@@ -67,24 +67,6 @@ def test_a_name_may_be_lost_until_its_directory_is_synced(base: Path, directory:
     assert [sorted(tree) for tree in trees(recording, 2)] == [["new"]]
 
 
-def test_a_rename_is_never_seen_by_halves(base: Path, directory: int) -> None:
-    """N-39: the file has the one name or the other, never both and never none."""
-    with crashes.record(base) as recording:
-        disk.move(directory, "old", directory, "moved")
-    assert sorted(sorted(tree) for tree in trees(recording)) == [["moved"], ["old"]]
-
-
-def test_a_later_write_without_the_earlier_one_is_a_hole(base: Path, directory: int) -> None:
-    """N-39: pages of one file may reach the disk in another order; such a state says that it is one."""
-    with crashes.record(base) as recording:
-        file = disk.open_file(directory, "old", writable=True)
-        disk.write(file, b"ab")
-        disk.write(file, b"cd")
-        disk.close(file)
-    holes = [state.tree["old"] for state in recording.states() if state.hole]
-    assert holes == [b"old\0\0cd"]
-
-
 def test_another_file_with_the_number_of_a_removed_one_is_another_file(
     base: Path, directory: int
 ) -> None:
@@ -100,18 +82,3 @@ def test_another_file_with_the_number_of_a_removed_one_is_another_file(
         disk.sync_directory(directory)
         recording.acknowledge()
     assert [tree["new"] for tree in trees(recording, 1)] == [b"4"]
-
-
-def test_writes_in_the_middle_and_states_that_are_built(base: Path, directory: int) -> None:
-    """N-37: what is written over is the old or the new; a state is built as it is told."""
-    with crashes.record(base) as recording:
-        file = disk.open_to_change(directory, "old")
-        disk.lengthen(file, 5)
-        disk.write_at(file, b"LD", 1)
-        disk.close(file)
-    found = {tree["old"] for tree in trees(recording)}
-    assert found >= {b"old", b"old\0\0", b"oLd\0\0", b"oLD\0\0"}
-    for number, state in enumerate(recording.states()):
-        place = base.parent / f"state-{number}"
-        state.build(place)
-        assert {path.name: path.read_bytes() for path in place.iterdir()} == state.tree

@@ -268,32 +268,6 @@ def test_the_log_of_another_session_is_refused(bench: Bench, tmp_path: Path) -> 
     assert bench.file.read_bytes() == before
 
 
-@pytest.mark.parametrize("long", [False, True], ids=["plain name", "hashed name"])
-def test_one_damaged_session_hides_no_other(tmp_path: Path, long: bool) -> None:
-    """N-35, N-31: of ten sessions with one damaged, nine are listed whole and one is flagged."""
-    ids = [f"{n:02}" + "é" * (300 if long else 0) for n in range(10)]
-    with hansard.open(tmp_path / "store", durability="os") as store:
-        for session_id in ids:
-            store.session(session_id).add_message({"id": session_id})
-    logs = sorted((tmp_path / "store" / "sessions").glob("03*/log.jsonl"))
-    for damage in (b"", b"{", b"null\n"):
-        logs[0].write_bytes(damage)
-        with hansard.open(tmp_path / "store", read_only=True) as store:
-            listed = store.sessions().items
-            assert len(listed) == 10
-            whole = [info for info in listed if not info.damaged]
-            assert [info.id for info in whole] == [name for name in ids if name != ids[3]]
-            assert all(str(logs[0]) in info.damaged for info in listed if info not in whole)
-            for info in whole:
-                assert store.session(info.id).messages() == [{"id": info.id}]
-            assert store.exists(ids[3])
-            with pytest.raises(hansard.Damaged):
-                store.session(ids[3]).messages()
-            report = store.verify()
-            assert [found.ok for found in report.sessions].count(False) == 1
-            assert {finding.where for finding in report.findings} == {str(logs[0])}
-
-
 # -- what verify says of it --------------------------------------------------------------------
 
 

@@ -1,6 +1,5 @@
 """Claims about a session that is deleted or restored while others use it: N-28, F-36."""
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import hansard
 from hansard.errors import LockTimeout, SessionDeleted, SessionNotFound
 from hansard.log import disk, names
 from tests.crashlab import faults
-from tests.faults.workers import PATIENCE, Crew, Wire, open_store, replaced, until
+from tests.faults.workers import Crew, Wire, open_store, replaced, until
 
 
 def log_of(path: Path) -> Path:
@@ -249,31 +248,6 @@ def test_nobody_deletes_between_the_two_steps_of_a_restoration_unnoticed(tmp_pat
         other.restore("s")
         assert warm.add_message({"by": "us"}).seq == 2
         assert store.verify().ok
-
-
-def test_of_many_threads_that_delete_one_succeeds(tmp_path: Path) -> None:
-    """N-28: a session is deleted once; the others are told that it was deleted already."""
-    with open_store(str(tmp_path / "store"), "os") as store:
-        store.session("s").add_message({"by": "us"})
-        barrier = threading.Barrier(8)
-        told: list[type[BaseException] | None] = []
-
-        def delete() -> None:
-            barrier.wait(PATIENCE)
-            try:
-                store.delete("s")
-                told.append(None)
-            except hansard.HansardError as error:
-                told.append(type(error))
-
-        threads = [threading.Thread(target=delete) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
-        assert sorted(map(str, told)) == sorted(map(str, [None] + [SessionDeleted] * 7))
-        store.restore("s")
-        assert store.session("s").messages() == [{"by": "us"}]
 
 
 def test_who_meets_a_deletion_behind_a_sealed_segment_is_told_so_and_goes_on_once_it_is_restored(

@@ -3,17 +3,16 @@
 Each run takes 500 of the points and 500 of the allocations; `tools/crash/campaign --rows 12` takes all.
 """
 
-import fcntl
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 import hansard
 from hansard.log.turns import Turns
 from tools.crash import interrupts, memory
-from tools.crash.rows.interrupts import ALLOCATIONS, POINTS, Interrupted, OutOfMemory, cases
+from tools.crash.rows.interrupts import Interrupted, OutOfMemory, cases
 from tools.crash.struck import BY_NAME, Stage, Wrong, run
 
 
@@ -51,16 +50,6 @@ def test_an_allocation_that_fails_anywhere_holds_no_lock_and_loses_nothing(
     assert [answer for answer in answers if answer.outcome == "wrong"] == []
     assert len(answers) == 500
     assert sum(answer.outcome == "struck" for answer in answers) > 250
-
-
-def test_the_points_are_those_where_python_delivers_an_interrupt(stage: Stage) -> None:
-    """N-23: an operation has hundreds of points, about as many as the row says, and each can be struck."""
-    found = interrupts.points(stage, "append")
-    assert 200 < found <= POINTS["append"] + 30
-    # A few points are there only when a second has just begun, and its text is made anew.
-    assert interrupts.interrupt(stage, "append", found - 10).fired
-    assert not interrupts.interrupt(stage, "append", 10 * found).fired
-    assert POINTS.keys() == ALLOCATIONS.keys() == BY_NAME.keys()
 
 
 def test_a_point_is_where_a_function_begins_or_a_c_function_has_returned() -> None:
@@ -102,28 +91,6 @@ def test_no_point_takes_the_end_of_one_file_for_that_of_another(
     while interrupts.interrupt(stage, operation, at, within=function).fired:
         at += 1
     assert at > 1, "it has points"
-
-
-def test_a_lock_that_stays_held_is_noticed(stage: Stage) -> None:
-    """N-23: the check fails for a step that is struck and leaves the session's lock held."""
-    held: list[int] = []
-
-    def hold(call: Callable[[], object]) -> BaseException | None:
-        call()
-        for number in os.listdir("/proc/self/fd"):
-            place = os.path.realpath(f"/proc/self/fd/{number}")
-            # Of this stage's store: other tests of the process may have theirs open.
-            if "hansard-struck-" in place and place.endswith("/sessions/s/lock"):
-                held.append(os.open(place, os.O_RDWR))
-                fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break  # the new descriptor may have a number that is still to come
-        return KeyboardInterrupt()
-
-    with pytest.raises(Wrong, match="LockTimeout"):
-        run(stage, BY_NAME["append"], hold, (KeyboardInterrupt,))
-    assert held
-    for descriptor in held:
-        os.close(descriptor)
 
 
 def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(

@@ -256,30 +256,6 @@ def test_writers_do_not_wait_for_whoever_lists(tmp_path: Path) -> None:
 # -- threads and forks --------------------------------------------------------------------------
 
 
-def test_threads_list_one_store_at_once(tmp_path: Path) -> None:
-    """Several threads of a process list and write through one store, and none is shown less than it wrote."""
-    problems: list[BaseException] = []
-    with hansard.open(tmp_path / "store", durability="os") as store:
-
-        def work(name: str) -> None:
-            try:
-                for number in range(25):
-                    store.session(f"{name}/{number}").set_title(f"{number}")
-                    found = store.sessions(prefix=f"{name}/", order="created").items
-                    assert [info.title for info in found] == [str(n) for n in range(number + 1)]
-                    assert store.count(prefix=f"{name}/") == number + 1
-            except BaseException as error:  # noqa: BLE001 - for the test to raise
-                problems.append(error)
-
-        threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
-        assert problems == []
-        assert store.sessions().items == reference_listing.everything(store)
-
-
 def list_in_a_forked_child(wire: Wire, path: str) -> None:
     """List, fork, and list in both at once, again and again."""
     with open_store(path, "os") as store:

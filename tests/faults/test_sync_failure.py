@@ -10,7 +10,6 @@ import contextlib
 import errno
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -205,29 +204,6 @@ def test_a_failed_sync_of_a_directory_is_a_failed_sync(tmp_path: Path) -> None:
             with pytest.raises(hansard.SyncFailed):
                 store.session(f"{at}").add_message({"n": 1})
         session.add_message({"n": 0})
-
-
-def test_all_threads_that_shared_the_sync_hear_of_it(path: Path) -> None:
-    """F-35, N-29: of appends that share one sync, none is acknowledged if it fails."""
-    barrier = threading.Barrier(8)
-    outcomes: list[str] = []
-    with hansard.open(path) as store, faults.fail_sync(lost=None, lasting=True):
-        session = store.session(ID)
-
-        def append(number: int) -> None:
-            barrier.wait()
-            try:
-                session.add_message({"n": number})
-                outcomes.append("acknowledged")
-            except hansard.SyncFailed:
-                outcomes.append("SyncFailed")
-
-        threads = [threading.Thread(target=append, args=(n,)) for n in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout=60)
-    assert outcomes == ["SyncFailed"] * 8
 
 
 # -- the faults find out a store that does not care ------------------------------------------------

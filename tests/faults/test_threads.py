@@ -1,6 +1,5 @@
 """Claims about threads that share a store: writers, readers beside them, listings, and open files."""
 
-import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.log.descriptors import SESSION, budget
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store, until
 
 # ------------------------------------------------------------------ readers beside writers
@@ -134,38 +132,3 @@ def test_threads_that_list_at_the_same_time_all_see_every_session(tmp_path: Path
 def descriptors() -> int:
     """Return how many files this process has open."""
     return len(os.listdir("/dev/fd"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("durability", ["os", "sync"])
-def test_more_sessions_than_may_be_open_share_a_bounded_number_of_files(
-    tmp_path: Path, durability: str
-) -> None:
-    """N-79: sessions used in turn, half as many again as stay open, work, and no more files are open."""
-    most = budget()
-    count = most // SESSION * 3 // 2
-    gc.collect()
-    before = descriptors()
-    store = open_store(str(tmp_path / "store"), durability)
-    base = descriptors()
-    sessions = [store.session(f"session-{number}") for number in range(count)]
-    for turn in range(2):
-        for number, session in enumerate(sessions):
-            assert session.add_message({"turn": turn}).seq == turn + 1
-            if number % 64 == 0:
-                assert descriptors() <= base + most + SESSION
-    for session in sessions:
-        assert [message["turn"] for message in session.messages()] == [0, 1]
-    assert descriptors() <= base + most + SESSION
-    # Handles stay good when their files were taken from them, in threads as well.
-    threads = [
-        threading.Thread(target=session.add_message, args=({"turn": 2},))
-        for session in sessions[:32]
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert [session.seq for session in sessions] == [3] * 32 + [2] * (count - 32)
-    store.close()
-    assert descriptors() <= before

@@ -131,19 +131,6 @@ def test_a_planted_temporary_is_refused(
     hansard.open(tmp_path / "new").close()
 
 
-@pytest.mark.parametrize("place", ["hansard.json", "sessions/a/log.jsonl", "sessions/a/lock"])
-@pytest.mark.parametrize("kind", ["pipe", "directory"])
-def test_what_is_no_file_is_refused(place: str, kind: str, tmp_path: Path) -> None:
-    """F-4: a pipe or a directory under a file's name is refused at once, and nobody waits for it."""
-    root = tmp_path / "store"
-    with hansard.open(root, durability="os") as store:
-        store.session("a").add_message({"n": 1})
-    (root / place).unlink()
-    os.mkfifo(root / place) if kind == "pipe" else (root / place).mkdir()
-    with pytest.raises(hansard.UnsafePath):
-        write_everything(root)
-
-
 # -- modes --------------------------------------------------------------------------------------
 
 

@@ -238,7 +238,11 @@ class _Tail:
         output: "Sequence[TResponseInputItem]",
         prune: "Callable[[TResponseInputItem], bool] | None" = None,
     ) -> None:
-        """Let other items stand for those from `start` on; `SeqConflict` if somebody was faster.
+        """Replace the items from `start` on; `SeqConflict` if another process was faster.
+
+        One append: a revert and what is said instead. If a summary was added after the place that the revert
+        leads to, the summary is appended again: by the rules of views, one that is off the path counts for
+        nothing, and a revert names only the place.
 
         Args:
             start: the place of the first one that is replaced.

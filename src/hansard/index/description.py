@@ -17,8 +17,8 @@ from hansard.event.kinds import MESSAGE_REDACTED, SESSION_REPAIRED, SessionForke
 from hansard.index.entry import SessionInfo
 from hansard.state import checkpoint, fold, lineage, redaction
 from hansard.state.activity import HOUSEKEEPING, last_activity
-from hansard.state.fold import EMPTY, State
-from hansard.state.fork_graph import ForkGraph, origin_of, saved_state
+from hansard.state.fold import State
+from hansard.state.fork_graph import ForkGraph, Inherited, origin_of, saved_state
 from hansard.state.redaction import Redactions
 from hansard.workspace import Workspace
 
@@ -80,44 +80,30 @@ def describe(
         # It was changed, and neither grew nor was compacted: somebody has found it damaged, or has written
         # into it. What was said of it is not believed, nor is anything that saves reading it.
         known, thorough, graph = None, True, None
-    basis = _basis(backend, own, graph or ForkGraph(backend, thorough=thorough))
+    basis = _inherited(own, graph or ForkGraph(backend, thorough=thorough))
     redactions = basis.redactions
     start = _resume(own, head, known, redactions)
     folded = _Folded(start or basis.state)
-    folded.add(basis, head, thorough=thorough)
+    folded.add(own, basis.redactions, head, thorough=thorough)
     if start is not None and folded.repaired:
         # What was folded before may have been mended since.
         start, folded = None, _Folded(basis.state)
-        folded.add(basis, head, thorough=thorough)
+        folded.add(own, basis.redactions, head, thorough=thorough)
     updated = folded.activity
     if not updated:
         # Nothing but housekeeping is new.
         updated = known.updated if known and start is not None else last_activity(own, head)
-    found = _describe(basis, head, folded.state, updated)
+    found = _describe(own, basis, head, folded.state, updated)
     return found._replace(resumed=start is not None)
 
 
-class _Basis(NamedTuple):
-    """What a description begins with, and the events that are added to it."""
-
-    #: The session itself; or with what it inherits, if that adds up to something else for it.
-    log: Log
-    redactions: Redactions
-    state: State
-    workspace: Workspace | None
-
-
-def _basis(backend: Backend, own: Log, graph: ForkGraph) -> _Basis:
+def _inherited(own: Log, graph: ForkGraph) -> Inherited:
+    """Return what a session begins with; `redactions`: all that hold for it."""
     first = own.first()
     taken = redaction.of(own.controls())
     if first is None or lineage.origin(first) is None:
-        return _Basis(own, taken, EMPTY, None)
-    inherited = graph.inherited(own.session_id, first)
-    redactions = inherited.with_own(taken, first.seq - 1)
-    if redactions is None:
-        log = lineage.whole(backend.whole, own)
-        return _Basis(log, lineage.redactions_of(log), EMPTY, None)
-    return _Basis(own, redactions, inherited.state, inherited.workspace)
+        return Inherited(taken)
+    return graph.seen(own.session_id, first, taken)
 
 
 def describe_damaged(backend: Backend, session_id: str, error: HansardError) -> Description:
@@ -145,9 +131,8 @@ class _Folded:
     def repaired(self) -> bool:
         return self.state.kinds.get(SESSION_REPAIRED) != self._repairs
 
-    def add(self, basis: _Basis, head: Head, *, thorough: bool) -> None:
+    def add(self, log: Log, redactions: Redactions, head: Head, *, thorough: bool) -> None:
         """Add the events that are new."""
-        log, redactions = basis.log, basis.redactions
         if not self.state.seq and not thorough:
             self.state = saved_state(log, head.seq, redactions)
         for chunk in log.read(after=self.state.seq, upto=head.seq):
@@ -174,8 +159,8 @@ def _resume(log: Log, head: Head, known: Known | None, redactions: Redactions) -
     return state if last and last[-1].stamp == state.updated else None
 
 
-def _describe(basis: _Basis, head: Head, state: State, updated: str) -> Description:
-    log, redactions = basis.log, basis.redactions
+def _describe(log: Log, basis: Inherited, head: Head, state: State, updated: str) -> Description:
+    redactions = basis.redactions
     forked: SessionForked | None = lineage.origin(log.first())
     workspace = basis.workspace
     for event in log.controls(head.seq):

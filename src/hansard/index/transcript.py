@@ -24,8 +24,7 @@ from hansard.event.kinds import (
 )
 from hansard.index.database import Database
 from hansard.index.documents import Documents, Partial, Talk
-from hansard.state import fold, lineage, redaction
-from hansard.state.fold import State
+from hansard.state import lineage, redaction
 from hansard.state.fork_graph import ForkGraph
 from hansard.state.redaction import Redactions
 from hansard.state.streams import Streams
@@ -84,7 +83,7 @@ class Transcript:
             talk = self._documents.begin(session_id, head.created, first, lineage.origin(first))
             self._documents.change(talk, living=True, checked=head.seq)
             talk = talk._replace(living=True, checked=head.seq)
-        reader = _Reader(self._backend, own, talk, redactions, self._documents)
+        reader = _Reader(self._graph, own, talk, redactions, self._documents)
         if not reader.read(head.seq, count) or not reader.drop():
             return False
         self._documents.change(talk, checked=head.seq)
@@ -93,19 +92,13 @@ class Transcript:
         self._documents.set_title(talk, title)
         return True
 
-    def _inherited(self, own: Log, first: Event) -> tuple[Redactions, State | None]:
-        """Return what was taken out of a session, and what the events that it inherits add up to.
-
-        None for the latter if that must be read: the session has taken something out of them itself.
-        """
+    def _inherited(self, own: Log, first: Event) -> tuple[Redactions, dict[str, int]]:
+        """Return what was taken out of a session, and the unfinished streams that only it inherits."""
         taken = redaction.of(own.controls())
         if lineage.origin(first) is None:
-            return taken, fold.EMPTY
-        inherited = self._graph.inherited(own.session_id, first)
-        redactions = inherited.with_own(taken, first.seq - 1)
-        if redactions is None:
-            return redaction.joined([inherited.redactions, taken]), None
-        return redactions, inherited.state
+            return taken, {}
+        seen = self._graph.seen(own.session_id, first, taken)
+        return seen.redactions, self._graph.new_streams(own.session_id, seen)
 
     # -- deleted sessions -----------------------------------------------------------------------
 
@@ -149,11 +142,11 @@ class Transcript:
         if first is None:
             raise SessionDeleted(f"session {talk.id!r} is gone")
         redactions, _ = self._inherited(own, first)
-        reader = _Reader(self._backend, own, talk, redactions, self._documents)
+        reader = _Reader(self._graph, own, talk, redactions, self._documents)
         if (talk.seq < need and not reader.read(need, None)) or not reader.drop():
             return False
         if talk.parent is not None:
-            reader.add_own_view(own.controls(), None, min(talk.first, need))
+            reader.add_own_view(own.controls(), {}, min(talk.first, need))
         return True
 
 
@@ -172,23 +165,18 @@ class _Reader:
 
     def __init__(
         self,
-        backend: Backend,
+        graph: ForkGraph,
         own: Log,
         talk: Talk,
         redactions: Redactions,
         documents: Documents,
     ) -> None:
-        self._backend = backend
+        self._graph = graph
         self._own = own
         self._talk = talk
         self._redactions = redactions
         self._documents = documents
         self._partials = documents.partials(talk) if talk.living else {}
-
-    @property
-    def _log(self) -> Log:
-        """The session with what it inherits: few forks show something of that otherwise."""
-        return lineage.whole(self._backend, self._own)
 
     def read(self, upto: int, count: Count | None) -> bool:
         """Read up to a seq, or until the step is full; say which."""
@@ -286,10 +274,11 @@ class _Reader:
 
     # -- forks ----------------------------------------------------------------------------------
 
-    def add_own_view(self, controls: list[Event], state: State | None, upto: int) -> None:
+    def add_own_view(self, controls: list[Event], streams: dict[str, int], upto: int) -> None:
         """Add what a fork shows otherwise of what it inherits, up to a seq.
 
-        `controls`: the fork's own control events. `state`: what the inherited events add up to, if known.
+        `controls`: the fork's own control events. `streams`: unfinished inherited ones, and their last
+        parts.
         """
         talk, documents = self._talk, self._documents
         taken = redaction.of([event for event in controls if event.seq > talk.first])
@@ -298,33 +287,28 @@ class _Reader:
         documents.remove_inherited(talk)
         for seq in sorted(taken.seqs):
             if seq <= upto and self._redactions.seqs.get(seq) is not None:
-                self._add_again(self._log, seq)
+                holder = self._graph.holder(talk.id, seq)
+                if holder is not None:
+                    self._add_again(holder, seq)
         if talk.living:
-            self._add_inherited_parts(state)
+            self._add_inherited_parts(streams)
 
-    def _add_inherited_parts(self, state: State | None) -> None:
-        """Add the messages that were being streamed where the fork begins: it inherits no end of them."""
-        begin = self._talk.first
-        log = self._log if state is None or state.streams else self._own
-        if state is None:
-            state = fold.EMPTY
-            for chunk in log.read(0, begin):
-                events = [self._redactions.mask(event) for event in chunk.events()]
-                state = fold.apply_all(state, events)
-        wanted = {stream for stream, seq in state.streams.items() if seq <= begin}
-        if not wanted:
-            return
-        streams = Streams(self._redactions.streams)
-        stamps: dict[int, str] = {}
-        missing = set(wanted)
-        for chunk in log.read_back(upto=max(state.streams[stream] for stream in wanted)):
-            said = streams.backwards(chunk.streamed())
-            if said:
-                stamps.update((event.seq, event.stamp) for event in chunk.events())
-            missing -= {one.stream for one in said}
-            if not missing and not streams.cut():
-                break
-        seqs = {state.streams[stream] for stream in wanted}
-        for seq, message in streams.unfinished():
-            if seq in seqs:
-                self._documents.add(self._talk, seq, stamps[seq], message, alone=True)
+    def _add_inherited_parts(self, streams: dict[str, int]) -> None:
+        """Add the messages that were being streamed where the fork begins: it inherits no end of them.
+
+        Forks of this one inherit these texts. The parts are read in the log that holds the last one.
+        """
+        for stream, seq in streams.items():
+            log = self._graph.holder(self._talk.id, seq)
+            if log is None:
+                continue
+            parts = Streams(self._redactions.streams)
+            stamp = ""
+            for chunk in log.read_back(upto=seq):
+                if not stamp:
+                    stamp = chunk.events()[-1].stamp
+                parts.backwards([one for one in chunk.streamed() if one.stream == stream])
+                if not parts.cut():
+                    break
+            for last, message in parts.unfinished():
+                self._documents.add(self._talk, last, stamp, message)

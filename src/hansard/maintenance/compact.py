@@ -7,10 +7,10 @@ of a stream (`PinnedSeqs`), because there the parts are all that a view can show
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -31,10 +31,9 @@ from hansard.event.kinds import (
     MESSAGE_REDACTED,
     SESSION_REVERTED,
     SESSION_SNAPSHOTTED,
-    SessionForked,
 )
 from hansard.state import checkpoint, fold, lineage, redaction, replay
-from hansard.state.fork_graph import forks
+from hansard.state.fork_graph import origin_of
 from hansard.state.redaction import Redactions
 
 #: zstd levels: when called explicitly, and in the background.
@@ -250,69 +249,99 @@ def masked(redactions: Redactions, event: Event) -> Event:
     return msgspec.structs.replace(left, raw=instead)
 
 
-class PinnedSeqs:
-    """The seqs of each session that its forks point to, up to date however long a compaction takes.
+class _Fork(NamedTuple):
+    """A session that was forked from another, and the seqs to which it leads."""
 
-    The first call reads every session. Later calls check only the forks that have grown, and every session
-    again if one was created, deleted or restored.
+    parent: str
+    at: int
+    seqs: frozenset[int]
+
+
+class PinnedSeqs:
+    """The seqs of each session to which others lead, as they are now, however long a compaction takes.
+
+    The first question reads every session of the store. Later ones read what is new: sessions that were
+    created, deleted or restored, and those that were forked from the session in question and have grown.
     """
+
+    __slots__ = ("_backend", "_children", "_forks", "_population", "_stamps")
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend.whole
-        self._bounds: dict[str, set[int]] = {}
         self._population: object = None
-        self._seqs: dict[str, int] = {}
+        self._forks: dict[str, _Fork] = {}
+        self._children: dict[str, list[str]] = {}
+        #: The stamps of the sessions that were read, forks or not.
+        self._stamps: dict[str, str] = {}
 
     def of(self, session_id: str) -> set[int]:
-        """Return the pinned seqs of one session."""
-        # Read before the sessions: the next call finds what is appended concurrently.
+        """Return the seqs of one session to which its forks, and theirs, lead."""
+        # Before the sessions are read: what changes later is found by the next question.
         population = self._backend.population()
-        seqs = {fork: self._seq(fork) for fork in self._seqs}
-        if self._population != population or self._seqs != seqs:
-            found: list[str] = []
-            self._bounds = fork_bounds(self._backend, found)
-            # The seqs from before that, because it may have missed what came later.
-            self._seqs = {fork: seqs.get(fork, -1) for fork in found}
+        if self._population != population:
+            self._read_store()
             self._population = population
-        return self._bounds.get(session_id, set())
+        forks = dict(self._below(session_id))
+        stamps = self._backend.stamps(forks) if forks else {}
+        for fork in forks:
+            # One in the trash has no stamp, and does not change there.
+            if stamps.get(fork, "") not in {"", self._stamps[fork]}:
+                self._read(fork, stamps[fork])
+        return {
+            seq
+            for fork, upto in forks.items()
+            if fork in self._forks
+            for seq in self._forks[fork].seqs
+            if seq <= upto
+        }
 
-    def _seq(self, session_id: str) -> int:
+    def _below(self, session_id: str) -> Iterator[tuple[str, int]]:
+        """Yield the forks that show events of a session, each with the last seq that it shows."""
+        own = self._forks.get(session_id)
+        first = 0 if own is None else own.at
+        waiting = [(child, self._forks[child].at) for child in self._children.get(session_id, ())]
+        seen = {session_id}
+        while waiting:
+            name, upto = waiting.pop()
+            if upto <= first or name in seen:
+                continue
+            seen.add(name)
+            yield name, upto
+            waiting += [
+                (child, min(upto, self._forks[child].at)) for child in self._children.get(name, ())
+            ]
+
+    def _read_store(self) -> None:
+        whole = self._backend
+        # The trash twice: a session that is deleted concurrently is in one of the three. And only the first
+        # time: a fork that is known stays known when it is deleted, since it can be restored.
+        first = self._population is None
+        found = set(whole.trash()) if first else set()
+        stamps = whole.stamps()
+        if first:
+            found.update(whole.trash())
+        for session_id in sorted({*found, *stamps}):
+            stamp = stamps.get(session_id, "")
+            if not stamp or self._stamps.get(session_id) != stamp:
+                self._read(session_id, stamp)
+        self._children = {}
+        for session_id, fork in self._forks.items():
+            self._children.setdefault(fork.parent, []).append(session_id)
+
+    def _read(self, session_id: str, stamp: str) -> None:
+        self._stamps[session_id] = stamp
+        log = self._backend.ancestor(session_id)
         try:
-            head = self._backend.ancestor(session_id).head()
-        except HansardError:
-            return -1
-        return -1 if head is None else head.seq
-
-
-def fork_bounds(backend: Backend, found: list[str] | None = None) -> dict[str, set[int]]:
-    """Return, by session, the seqs of it that its forks point to, those in the trash included.
-
-    A fork points to where it was forked, and to earlier seqs that it or its own forks revert to or name.
-    `found` receives the ids of all forks.
-    """
-    whole = backend.whole
-    origins: dict[str, SessionForked] = {}
-    wanted: dict[str, set[int]] = {}
-    for session_id, forked in forks(whole):
+            forked = origin_of(log)
+        except UNREADABLE:
+            forked = None  # its parent is unknown, so it cannot be read either
         if forked is None:
-            continue  # its parent is unknown, so it cannot be read either
-        origins[session_id] = forked
-        wanted[session_id] = {forked.seq}
+            self._forks.pop(session_id, None)
+            return
+        seqs = {forked.seq}
         with suppress(*UNREADABLE):
-            wanted[session_id].update(pinned_by(whole.ancestor(session_id).controls()))
-    if found is not None:
-        found.extend(origins)
-    bounds: dict[str, set[int]] = {}
-    for session_id, seqs in wanted.items():
-        new = seqs
-        above = origins.get(session_id)
-        while above is not None and new:
-            known = bounds.setdefault(above.parent, set())
-            # What is known there was carried further up already.
-            new = {seq for seq in new if seq <= above.seq} - known
-            known |= new
-            above = origins.get(above.parent)
-    return bounds
+            seqs.update(pinned_by(log.controls()))
+        self._forks[session_id] = _Fork(forked.parent, forked.seq, frozenset(seqs))
 
 
 def pinned_by(controls: list[Event]) -> Iterable[int]:

@@ -1,43 +1,51 @@
-"""Know what each fork of a store begins with, reading each session once for all that were forked from it.
+"""Compute what each fork of a store inherits, reading each session once for all that were forked from it.
 
-Above: `index`, `upkeep`.  Below: `lineage`, `fold`, `redaction`, `workspace`, `backend.contract`.
-To read each fork through all those it was forked from takes the square of their number if they are a chain.
-What a fork inherits is what its parent inherits, and some of the parent's own events. A graph is for one
-pass: what it has read of a session is as old as the pass.
+To read each fork through all its ancestors would take the square of their number if they are a chain. What a
+fork inherits is what its parent inherits, and some of the parent's own events. If a fork redacts inherited
+events, only the few events that can change its state are folded again, from memory. A graph is for one pass:
+what it has read of a session is as old as the pass.
 """
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+import msgspec
 
 from hansard import workspace as workspaces
 from hansard.backend.contract import Backend, Finding, Head, Log, between
 from hansard.errors import UNREADABLE, HansardError
+from hansard.event import kinds
 from hansard.event.envelope import Event
-from hansard.event.kinds import SESSION_FORKED, SessionForked
+from hansard.event.kinds import (
+    MESSAGE_ADDED,
+    MESSAGE_PART,
+    METADATA_SET,
+    SESSION_CREATED,
+    SESSION_FORKED,
+    SESSION_SNAPSHOTTED,
+    USAGE_RECORDED,
+    SessionForked,
+)
 from hansard.state import checkpoint, fold, lineage, redaction
 from hansard.state.fold import EMPTY, State
 from hansard.state.redaction import NOTHING, Redactions
 from hansard.workspace import Workspace
 
+#: Events whose redaction can change the state that a fork begins with; those of streams do too. The others
+#: are counted, whether redacted or not.
+_CHANGEABLE: Final = frozenset({METADATA_SET, SESSION_CREATED, SESSION_SNAPSHOTTED, USAGE_RECORDED})
+
 
 class Inherited(NamedTuple):
     """What a session begins with."""
 
-    #: What those it was forked from have taken out of what it inherits.
+    #: The redactions of its ancestors, as far as they concern what it inherits.
     redactions: Redactions = NOTHING
-    #: What the events that it inherits add up to, without that.
+    #: What the inherited events add up to, with these redactions.
     state: State = EMPTY
     workspace: Workspace | None = None
-
-    def with_own(self, own: Redactions, begin: int) -> Redactions | None:
-        """Return these redactions and the session's own; None if its own reach before its first event.
-
-        Then the inherited events add up to something else for it.
-        """
-        if not own:
-            return self.redactions
-        found = redaction.joined([self.redactions, own])
-        return found if redaction.clipped(found, begin) == self.redactions else None
 
 
 class _Node(NamedTuple):
@@ -53,7 +61,16 @@ class _Node(NamedTuple):
 class ForkGraph:
     """What the sessions of a store inherit."""
 
-    __slots__ = ("_backend", "_found", "_nodes", "_origins", "_thorough")
+    __slots__ = (
+        "_backend",
+        "_changeable",
+        "_found",
+        "_nodes",
+        "_origins",
+        "_parents",
+        "_prefixes",
+        "_thorough",
+    )
 
     def __init__(self, backend: Backend, *, thorough: bool = False) -> None:
         """`thorough`: read every event, also where a compaction has saved what they add up to."""
@@ -64,6 +81,11 @@ class ForkGraph:
         self._found: dict[str, Inherited | HansardError] = {}
         #: The session whose own event is the last one that a fork inherits, and the seq of that event.
         self._origins: dict[str, tuple[str, int]] = {}
+        self._parents: dict[str, str] = {}
+        #: By session, what it adds up to at the seqs at which others were forked from it, in order.
+        self._prefixes: dict[str, list[tuple[int, Inherited]]] = {}
+        #: By session, those of its own events that a redaction makes something else of.
+        self._changeable: dict[str, list[Event]] = {}
 
     def inherited(self, session_id: str, first: Event) -> Inherited:
         """Return what a session begins with; raise if that cannot be read. `first`: its first event."""
@@ -80,6 +102,7 @@ class ForkGraph:
             except HansardError as error:
                 self._found[child] = error
                 break
+            self._parents[child] = forked.parent
             waiting.append((child, forked, begin.seq - 1))
             child, begin = forked.parent, parent.first
         for found, forked, bound in reversed(waiting):
@@ -96,6 +119,36 @@ class ForkGraph:
         if isinstance(answer, HansardError):
             raise answer
         return answer
+
+    def seen(self, session_id: str, first: Event, own: Redactions) -> Inherited:
+        """Return what a session begins with, given its own redactions; `redactions` has these, too."""
+        inherited = self.inherited(session_id, first)
+        if not own:
+            return inherited
+        taken = redaction.joined([inherited.redactions, own])
+        known = self._redacted(session_id, inherited, redaction.clipped(taken, first.seq - 1))
+        return known._replace(redactions=taken)
+
+    def holder(self, session_id: str, seq: int) -> Log | None:
+        """Return the log of the ancestor that holds an inherited event; None if the event is not inherited.
+
+        After `inherited` of that session.
+        """
+        for name, upto in self._ancestors(session_id):
+            if seq > upto:
+                break
+            if seq >= self._nodes[name].first.seq:
+                return self._nodes[name].log
+        return None
+
+    def new_streams(self, session_id: str, seen: Inherited) -> dict[str, int]:
+        """Return the unfinished streams that a session inherits, without those that its parent inherits.
+
+        By stream, the seq of its last part. After `seen` of that session.
+        """
+        above = self._found[self._parents[session_id]] if session_id in self._parents else None
+        known = above.state.streams if isinstance(above, Inherited) else {}
+        return {s: seq for s, seq in seen.state.streams.items() if known.get(s) != seq}
 
     def moved(self, kinds: Iterable[str]) -> list[str]:
         """Return the sessions that have events of some kinds by now which were not there when it was read."""
@@ -130,25 +183,91 @@ class ForkGraph:
             name, seq = self._origins[name]
             upto = min(upto, seq)
         self._origins[session_id] = (name, upto)
+        return self._prefix(name, upto, taken)
+
+    def _prefix(self, name: str, upto: int, taken: Redactions) -> Inherited:
+        """Return what a session adds up to at a seq of its own, with these redactions."""
         node = self._nodes[name]
         begin = node.first.seq - 1
         base = self._found[name]
         if isinstance(base, HansardError):
             raise base
-        log, controls = node.log, between(node.controls, begin, upto)
-        state, workspace = base.state, base.workspace
-        if redaction.clipped(taken, begin) != base.redactions:
-            # What was taken out since lies before: all of it again.
-            log, begin = lineage.whole(self._backend, node.log), 0
-            state, workspace = EMPTY, None
-            controls = log.controls(upto)
+        known = self._prefixes.setdefault(name, [])
+        nearest = bisect_right(known, upto, key=itemgetter(0)) - 1
+        # Of many forks of one session, each is read on from the one before it.
+        if nearest >= 0 and known[nearest][1].redactions == redaction.clipped(
+            taken, known[nearest][0]
+        ):
+            begin, start = known[nearest]
+        else:
+            start = self._redacted(name, base, redaction.clipped(taken, begin))
+        state, workspace = start.state, start.workspace
         if not state.seq and not self._thorough:
-            state = saved_state(log, upto, taken)
-        for chunk in log.read(state.seq or begin, upto):
+            state = saved_state(node.log, upto, taken)
+        for chunk in node.log.read(state.seq or begin, upto) if upto > begin else ():
             state = fold.apply_all(state, [taken.mask(event) for event in chunk.events()])
-        for event in controls:
+        for event in between(node.controls, begin, upto):
             workspace = workspaces.of(taken.mask(event), workspace)
+        found = Inherited(taken, state, workspace)
+        if upto > begin:
+            insort(known, (upto, found), key=itemgetter(0))
+        return found
+
+    # -- redactions of inherited events ---------------------------------------------------------
+
+    def _redacted(self, session_id: str, known: Inherited, taken: Redactions) -> Inherited:
+        """Return what a session begins with if these redactions hold instead of those that are known."""
+        if taken == known.redactions:
+            return known
+        events = [taken.mask(event) for event in self._inherited_changeable(session_id)]
+        folded = fold.apply_all(EMPTY, events)
+        workspace = None
+        for event in events:
+            workspace = workspaces.of(event, workspace)
+        state = msgspec.structs.replace(
+            known.state,
+            metadata=folded.metadata,
+            named=folded.named,
+            snapshots=folded.snapshots,
+            usage=folded.usage,
+            streams=folded.streams,
+        )
         return Inherited(taken, state, workspace)
+
+    def _inherited_changeable(self, session_id: str) -> Iterator[Event]:
+        for name, upto in reversed(list(self._ancestors(session_id))):
+            if name not in self._changeable:
+                node = self._nodes[name]
+                self._changeable[name] = [
+                    small
+                    for chunk in node.log.read(node.first.seq - 1, node.head.seq)
+                    for event in chunk.events()
+                    if (small := _changeable(event)) is not None
+                ]
+            yield from (event for event in self._changeable[name] if event.seq <= upto)
+
+    def _ancestors(self, session_id: str) -> Iterator[tuple[str, int]]:
+        """Yield the sessions whose own events one inherits, the nearest first, each with the last seq."""
+        name, upto = session_id, None
+        while name in self._origins:
+            name, seq = self._origins[name]
+            upto = seq if upto is None else min(upto, seq)
+            yield name, upto
+
+
+def _changeable(event: Event) -> Event | None:
+    """Return an event if its redaction can change a state, without its texts; None if it cannot."""
+    if event.kind in _CHANGEABLE:
+        return event
+    if event.kind == MESSAGE_PART:
+        part = kinds.read(MESSAGE_PART, event.raw)
+        kept = None if part is None else {"stream": part.stream, "over": part.over}
+    elif event.kind == MESSAGE_ADDED and b'"stream"' in event.raw:
+        added = kinds.read(MESSAGE_ADDED, event.raw)
+        kept = None if added is None else {"message": {}, "stream": added.stream}
+    else:
+        return None
+    return None if kept is None else msgspec.structs.replace(event, raw=msgspec.json.encode(kept))
 
 
 def _since(node: _Node) -> list[Event]:
@@ -160,10 +279,7 @@ def _since(node: _Node) -> list[Event]:
 
 
 def saved_state(log: Log, upto: int, redactions: Redactions) -> State:
-    """Return the state that a compaction saved of a session itself, or of the oldest that it comes from."""
-    stretches = log.stretches if isinstance(log, lineage.Lineage) else ()
-    if stretches:
-        log, upto = stretches[0].log, min(upto, stretches[0].upto)
+    """Return the state that a compaction saved of a session, up to a seq; empty if there is none."""
     known = log.checkpoint()
     if known is None or known[0] > upto:
         return EMPTY

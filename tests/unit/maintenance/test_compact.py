@@ -11,7 +11,7 @@ from hansard import Store
 from hansard.backend import compaction as backend_compaction
 from hansard.log.sealed import Index
 from hansard.log.sealing import Sealer
-from hansard.maintenance.compact import compaction_filter, fork_bounds
+from hansard.maintenance.compact import PinnedSeqs, compaction_filter
 from tests.unit.disk_probe import Traffic
 
 
@@ -35,7 +35,11 @@ def test_places_are_those_that_forks_and_their_forks_lead_to(store: Store) -> No
     child.revert(7)
     child.revert(12)
     store.session("early").revert(2)
-    assert fork_bounds(store._backend) == {"root": {10, 7, 4, 2}, "child": {4, 2, 13}}
+    places = PinnedSeqs(store._backend)
+    assert (places.of("root"), places.of("child")) == ({10, 7, 4, 2}, {13})
+    child.revert(5)
+    store.session("late").revert(12)
+    assert (places.of("root"), places.of("child")) == ({10, 7, 5, 4, 2}, {12, 13})
 
 
 def test_places_of_sessions_in_the_trash_count(store: Store) -> None:
@@ -43,9 +47,9 @@ def test_places_of_sessions_in_the_trash_count(store: Store) -> None:
     _say(store, "root", 20)
     store.session("root").fork("child", at=10)
     store.delete("child")
-    assert fork_bounds(store._backend) == {"root": {10}}
+    assert PinnedSeqs(store._backend).of("root") == {10}
     store.purge("child")
-    assert fork_bounds(store._backend) == {}
+    assert PinnedSeqs(store._backend).of("root") == set()
 
 
 def test_a_part_goes_unless_a_place_lies_between_it_and_the_end(store: Store) -> None:
