@@ -206,6 +206,15 @@ def test_the_words_of_the_format_stay(store: Store) -> None:
     assert store.verify().ok
 
 
+def test_texts_are_not_found_in_what_replaced_others(store: Store) -> None:
+    """A text that is a part of the mark spoils no mark, whether this scrub or an earlier one left it."""
+    session = store.session("a")
+    session.add_message({"role": "user", "content": "my name is Anna, act now"})
+    assert session.scrub("Anna", "act", "red").places == (1, 1, 0)
+    assert session.scrub("act").places == (0,)
+    assert texts(session) == ["my name is [redacted], [redacted] now"]
+
+
 def test_a_key_across_two_parts_is_found(store: Store) -> None:
     """A secret that a stream broke in two is taken out of its parts, finished or not."""
     session = store.session("a")

@@ -78,7 +78,9 @@ class Scrubber:
     def __init__(self, texts: Sequence[str]) -> None:
         self.credentials = 0
         self.places = [0] * len(texts)
-        self._patterns = [re.compile(_spellings(text)) for text in texts]
+        # In one pass, so that no text is found in what replaced another one.
+        found = (re.escape(_MARK), *(f"({_spellings(text)})" for text in texts))
+        self._pattern = re.compile("|".join(found))
 
     def redactions(self, events: Iterable[Event], reason: str) -> Iterator[NewEvent]:
         """Yield the redactions that remove credentials, and the texts, from all events."""
@@ -166,12 +168,13 @@ class Scrubber:
         return clean
 
     def _replaced(self, text: str) -> str:
-        for index, pattern in enumerate(self._patterns):
-            clean, count = pattern.subn(_MARK, text)
-            if count:
-                text = clean
-                self.places[index] += count
-        return text
+        clean = self._pattern.sub(self._replace, text)
+        return text if clean == text else clean
+
+    def _replace(self, found: re.Match[str]) -> str:
+        if found.lastindex is not None:
+            self.places[found.lastindex - 1] += 1
+        return _MARK
 
 
 def _spellings(text: str) -> str:
