@@ -263,6 +263,7 @@ def test_keys_are_any_text(context: Context) -> None:
     """Keys differ if a character does, and belong to their session."""
     log = context.log()
     keys = ["k", "K", " k", 'quote"\\', "line\nbreak", "\u00e9", "e\u0301", "\u2028", "k" * 1024]
+    keys += ["\U0001f600" * 1024, "\U0001f600" * 1023 + "\U0001f601"]
     for key in keys:
         append(log, [message(key)], key=key)
     for key in keys:

@@ -35,6 +35,7 @@ IDS = (
     "lock", "x.lock", "x.meta", "x.tmp", "x.json", "x.zst", "x.corrupt-1", ".tmp-log-1-00",
     "hansard.json", "sessions", "trash", "index.db", "media", "%2e", "%", "^a", "a\nb", "\x7f",
     "x" * 199, "x" * 200, "x" * 201, "x" * 1024, "X" * 1023 + "y", "\u00e9" * 1024,
+    "\U0001f600" * 1024, "\U0001f600" * 1023 + "\U0001f601",
 )  # fmt: skip
 
 #: No backend can keep these.
@@ -47,7 +48,7 @@ _SOON = 2.0
 
 
 def test_all_ids_are_kept_apart(context: Context) -> None:
-    """Every valid id is a session of its own, listed once and under its true id."""
+    """N-7: every valid id is a session of its own, listed once and under its true id."""
     for session_id in IDS:
         append(context.log(session_id), [message(session_id)])
     assert sorted(context.backend.ids()) == sorted(IDS), "ids"

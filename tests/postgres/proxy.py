@@ -1,11 +1,10 @@
-"""A way to a server on which a test can lose what it wants to be lost.
+"""A TCP proxy in front of a server, on which a test cuts connections.
 
     with Proxy(server.port) as proxy:
         store = hansard.open(proxy.through(url))
-        proxy.lose_answer()
+        proxy.cut_after(100, "answer")
 
-It copies bytes in both directions and counts how often the direction turns: that is how many round trips
-there were.
+It copies bytes in both directions and counts how often the direction turns: the number of round trips.
 """
 
 import re
@@ -23,17 +22,16 @@ class _Pair:
         self.server = server
         self.asked = False
 
-    def end(self, *, client: bool = True, server: bool = True) -> None:
-        """End one side or both, now."""
-        for side, ends in ((self.client, client), (self.server, server)):
-            if ends:
-                with suppress(OSError):
-                    side.shutdown(socket.SHUT_RDWR)
-                side.close()
+    def end(self, *, server: bool = True) -> None:
+        """Close both sides, or the client's only."""
+        for side in (self.client, self.server) if server else (self.client,):
+            with suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+            side.close()
 
 
 class Proxy:
-    """Listens at a port of its own, and hands on to the server's."""
+    """Listens on its own port and forwards to the server's."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -41,10 +39,12 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self._pairs: list[_Pair] = []
         self._mutex = threading.Lock()
-        self._armed = ""
-        #: Set when something was lost.
+        self._direction = ""
+        self._left = 0
+        #: Set when `cut_after` has cut a connection; how often it has.
         self.lost = threading.Event()
-        #: How often somebody asked after the server had answered.
+        self.cuts = 0
+        #: How often a client sent something after the server had answered.
         self.round_trips = 0
 
     def __enter__(self) -> Self:
@@ -53,37 +53,36 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End everything."""
+        """Close everything."""
         self._listener.close()
         self.cut()
 
     def through(self, url: str) -> str:
-        """Return a URL that leads through here."""
+        """Return a URL that leads through this proxy."""
         return re.sub(r":\d+/", f":{self.port}/", url, count=1)
 
+    def cut_after(self, count: int, direction: str) -> None:
+        """Forward `count` more bytes in a direction, "question" or "answer", then cut that connection."""
+        with self._mutex:
+            self.lost.clear()
+            self._direction, self._left = direction, count
+
     def lose_answer(self) -> None:
-        """Cut a connection when the server answers next: what was asked is done, and nobody hears of it."""
-        self.lost.clear()
-        self._armed = "answer"
+        """Cut the next connection on which the server answers: the statement ran, and no one hears of it."""
+        self.cut_after(0, "answer")
 
     def lose_question(self) -> None:
-        """Cut a connection when the client asks next: the server never hears of it."""
-        self.lost.clear()
-        self._armed = "question"
+        """Cut the next connection on which the client sends something: the server never gets it."""
+        self.cut_after(0, "question")
 
-    def cut(self) -> None:
-        """Cut all connections."""
+    def cut(self, *, server: bool = True) -> None:
+        """Cut all connections. `server=False`: only the clients', so that the server finishes its work."""
         with self._mutex:
             pairs, self._pairs = self._pairs, []
+            if not server:
+                self._pairs = list(pairs)
         for pair in pairs:
-            pair.end()
-
-    def leave_the_server_alone(self) -> None:
-        """Cut the clients off; the server's sides stay open, so that it goes on with what it was told."""
-        with self._mutex:
-            pairs = list(self._pairs)
-        for pair in pairs:
-            pair.end(server=False)
+            pair.end(server=server)
 
     def _accept(self) -> None:
         while True:
@@ -105,28 +104,32 @@ class Proxy:
     def _ask(self, pair: _Pair) -> None:
         with suppress(OSError):
             while data := pair.client.recv(65536):
-                if self._loses("question"):
-                    pair.end()
-                    return
                 if not pair.asked:
                     pair.asked = True
                     self.round_trips += 1
-                pair.server.sendall(data)
+                if not self._forward(data, pair.server, "question"):
+                    pair.end()
 
     def _answer(self, pair: _Pair) -> None:
         with suppress(OSError):
             while data := pair.server.recv(65536):
-                if self._loses("answer"):
-                    pair.end()
-                    return
                 pair.asked = False
-                pair.client.sendall(data)
+                if not self._forward(data, pair.client, "answer"):
+                    break
         pair.end()
 
-    def _loses(self, what: str) -> bool:
+    def _forward(self, data: bytes, sink: socket.socket, direction: str) -> bool:
+        """Send what may pass; return False if the connection is to be cut."""
         with self._mutex:
-            if self._armed != what:
-                return False
-            self._armed = ""
-        self.lost.set()
-        return True
+            passing = len(data)
+            if self._direction == direction:
+                passing = min(passing, self._left)
+                self._left -= passing
+            whole = passing == len(data)
+            if not whole:
+                self._direction = ""
+                self.cuts += 1
+        sink.sendall(data[:passing])
+        if not whole:
+            self.lost.set()
+        return whole

@@ -2,22 +2,20 @@
 
 import asyncio
 import os
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
+from hypothesis.stateful import run_state_machine_as_test
 
 import hansard
 import hansard.aio
-from tests.postgres.server import PATIENCE, Server
+from tests.postgres.helpers import message
+from tests.postgres.server import Server
+from tests.properties.test_machine import InFiles
+from tests.unit.test_sizes import append, batches, check, small, travel
 
-
-def message(text: str, role: str = "user") -> dict[str, str]:
-    """Return a message."""
-    return {"role": role, "content": text}
+__all__ = ["small"]
 
 
 def fill(store: hansard.Store) -> None:
@@ -75,35 +73,6 @@ def test_sessions_move_both_ways_event_for_event(url: str, tmp_path: Path) -> No
             assert store.verify().ok
 
 
-def test_finding_works_as_on_files(url: str, tmp_path: Path) -> None:
-    """Listing, filters, search, latest, children, stats, a part of a store, trash: the same as on files."""
-
-    def look(store: hansard.Store) -> list[object]:
-        fill(store)
-        store.session("gone").add_message(message("refund"))
-        store.delete("gone")
-        found: list[object] = [
-            [(i.id, i.title, i.seq, i.message_count, i.parent) for i in store.sessions().items],
-            [i.id for i in store.sessions(where={"user": "u7"}, order="-updated").items],
-            [i.id for i in store.sessions(prefix="one/").items],
-            sorted((hit.session, hit.seq) for hit in store.search("child")),
-            len(store.search("refund")),
-            store.session("one").children(),
-            store.stats().messages,
-            [i.id for i in store.scoped("one/").sessions().items],
-            store.trash(),
-            store.count(),
-        ]
-        latest = store.latest()
-        return [*found, latest and latest.id]
-
-    with (
-        hansard.open(url) as there,
-        hansard.open(tmp_path / "a", durability="os") as here,
-    ):
-        assert look(there) == look(here)
-
-
 def test_the_loop_goes_on_while_the_server_is_waited_for(url: str) -> None:
     """N-75: 64 tasks append and read, and another one of the loop has its turn all the while."""
 
@@ -133,72 +102,43 @@ def test_the_loop_goes_on_while_the_server_is_waited_for(url: str) -> None:
     assert turns > 64
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_acknowledged_survives_every_size(
+    server: Server, tmp_path: Path, seed: int
+) -> None:
+    """F-27: a batch that files take, PostgreSQL takes, and moves to files and to another database."""
+    with (
+        hansard.open(server.database()) as store,
+        hansard.open(tmp_path / "s", durability="os", auto_compact=False) as files,
+        hansard.open(server.database()) as other,
+    ):
+        said = append(store, batches(seed))
+        check(store, said)
+        travel(store, (files, other))
+
+
 @pytest.mark.slow
-def test_nothing_is_lost_when_the_server_is_killed() -> None:
-    """N-39, N-56: the server is killed under 6 threads and started again: what was acknowledged is there.
+@pytest.mark.timeout(0)
+def test_forks_streams_and_views_in_postgresql_are_those_of_lists(server: Server) -> None:
+    """N-18, N-21, N-42, N-48 to N-51, N-54, N-55, N-57: any calls, through two stores, some opened anew."""
 
-    Once, in its place, and no append failed: whoever waited went on.
-    """
-    with Server(18) as server:
-        store = hansard.open(f"{server.database()}?patience={PATIENCE:g}")
-        told: dict[int, list[tuple[int, str]]] = {name: [] for name in range(6)}
-        stop = threading.Event()
-        errors: list[BaseException] = []
+    class InPostgres(InFiles):
+        def __init__(self) -> None:
+            super().__init__()
+            self.url = server.database()
 
-        def write(name: int) -> None:
-            session = store.session(f"s{name % 2}")
-            try:
-                while not stop.is_set():
-                    text = f"{name} {len(told[name])}"
-                    told[name].append((session.add_message(message(text)).seq, text))
-            except BaseException as error:  # noqa: BLE001 - shown below
-                errors.append(error)
+        def open(self) -> hansard.Store:
+            return hansard.open(self.url, durability="os")
 
-        threads = [threading.Thread(target=write, args=(name,)) for name in told]
-        for thread in threads:
-            thread.start()
-        _wait_for(lambda: all(len(mine) > 5 for mine in told.values()))
-        server.kill()
-        before = sum(map(len, told.values()))
-        server.start()
-        _wait_for(lambda: sum(map(len, told.values())) > before + 60)
-        stop.set()
-        for thread in threads:
-            thread.join(PATIENCE)
-        assert errors == []
-        for place in range(2):
-            found = {
-                event.seq: str((event.message or {})["content"])
-                for event in store.session(f"s{place}").events()
-            }
-            assert sorted(found) == list(range(1, len(found) + 1))
-            assert max(Counter(found.values()).values()) == 1
-            for name in range(place, 6, 2):
-                assert all(found[seq] == text for seq, text in told[name])
-        store.close()
+        def look(self) -> hansard.Store:
+            return hansard.open(self.url, read_only=True)
 
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.01)
-
-
-def test_a_child_process_reads_what_its_parent_wrote(url: str) -> None:
-    """After a fork a child that was handed a store lists, reads and closes it; the parent's goes on."""
-    with hansard.open(url) as store:
-        fill(store)
-        expected = len(store.session("one").messages())
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                same = len(store.session("one").messages()) == expected
-                code = 0 if same and store.count() == 3 else 2
-                store.close()
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(pid, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
-        assert len(store.session("one").messages()) == expected
+    examples = int(os.environ.get("HANSARD_TEST_EXAMPLES", "3"))
+    settings = hypothesis.settings(
+        max_examples=examples,
+        stateful_step_count=25,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    run_state_machine_as_test(InPostgres, settings=settings)

@@ -2,8 +2,6 @@
 
 import os
 import threading
-import time
-from collections.abc import Callable
 from functools import partial
 
 import psycopg
@@ -13,18 +11,9 @@ import hansard
 from hansard.backend.postgres.append import Writer
 from hansard.backend.postgres.backend import PostgresBackend
 from tests.contract.backends import together
+from tests.postgres.helpers import contents, message, wait_for_waiters
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
-
-
-def message(text: object) -> dict[str, object]:
-    """Return a message."""
-    return {"role": "user", "content": text}
-
-
-def said(store: hansard.Store, id: str = "s") -> list[object]:
-    """Return what the messages say."""
-    return [found["content"] for found in store.session(id).messages()]
 
 
 def count(url: str, what: str = "*") -> int:
@@ -91,7 +80,7 @@ def test_what_is_lost_on_its_way_counts_once(
         assert [event.seq for event in events] == [2, 3]
         assert list(session.events())[1:] == events
         assert [event.key for event in events] == [key, None]
-        assert said(store) == ["first", "a", "b"]
+        assert contents(store) == ["first", "a", "b"]
 
 
 def test_a_statement_that_is_still_running_does_not_count_twice(
@@ -111,23 +100,14 @@ def test_a_statement_that_is_still_running_does_not_count_twice(
                 target=lambda: events.append(store.session("s").add_message(message("once")))
             )
             thread.start()
-            _wait_for_waiters(server, 1)
-            proxy.leave_the_server_alone()
-            _wait_for_waiters(server, 2)
+            wait_for_waiters(server, 1)
+            proxy.cut(server=False)
+            wait_for_waiters(server, 2)
         thread.join(PATIENCE)
         assert not thread.is_alive()
-        _wait_for_waiters(server, 0)
-        assert said(direct) == ["first", "once"]
+        wait_for_waiters(server, 0)
+        assert contents(direct) == ["first", "once"]
         assert list(direct.session("s").events())[1:] == events
-
-
-def _wait_for_waiters(server: Server, wanted: int) -> None:
-    """Wait until so many statements of the server wait for a lock."""
-    deadline = time.monotonic() + PATIENCE
-    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-    while server.execute(query) != [(wanted,)]:
-        assert time.monotonic() < deadline, f"there are never {wanted} that wait"
-        time.sleep(0.01)
 
 
 def test_threads_share_statements(url: str) -> None:
@@ -140,77 +120,36 @@ def test_threads_share_statements(url: str) -> None:
 
         given = together([partial(write, name) for name in range(16)])
         assert sorted(seq for seqs in given for seq in seqs) == list(range(1, 401))
-        found = dict(enumerate(said(store), 1))
+        found = dict(enumerate(contents(store), 1))
         for name, seqs in enumerate(given):
             assert [found[seq] for seq in seqs] == [[name, turn] for turn in range(25)]
     assert count(url) == 400
     assert count(url, "DISTINCT xmin::text") < 300
 
 
-def test_conditions_hold_where_statements_are_shared(url: str) -> None:
-    """Of 8 threads that expect one seq one wins; 8 with one key get one event; amid others' appends."""
-    with hansard.open(url) as store:
-        session = store.session("s")
-        session.add_message(message("first"))
-
-        def expect(name: int) -> bool:
-            try:
-                store.session("t").add_message(message(name), expected_seq=0)
-            except hansard.SeqConflict:
-                return False
-            return True
-
-        def keyed(name: int) -> int:
-            return store.session("s").add_message(message(name), key="k").seq
-
-        def plain(name: int) -> int:
-            return store.session("s").add_message(message(name)).seq
-
-        jobs: list[Callable[[], int]] = [
-            *[partial(expect, name) for name in range(8)],
-            *[partial(keyed, name) for name in range(8)],
-            *[partial(plain, name) for name in range(8)],
-        ]
-        done = together(jobs)
-        assert sum(map(bool, done[:8])) == 1
-        assert len(set(done[8:16])) == 1
-        assert len(set(done[8:])) == 9
-        assert store.session("s").seq == 10
-
-
-def test_a_child_has_connections_of_its_own(url: str) -> None:
-    """After a fork parent and child append through the same store, and neither disturbs the other."""
+def test_parent_and_child_use_one_store(url: str) -> None:
+    """After a fork both append, read and list through one store; the child closes its own part of it."""
     with hansard.open(url) as store:
         session = store.session("s")
         session.add_message(message("before"))
+        assert store.count() == 1
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
                 for turn in range(10):
                     session.add_message(message(["child", turn]))
-                code = 0 if session.seq >= 11 else 2
+                code = 0 if len(session.messages()) >= 11 and store.count() == 1 else 2
+                store.close()
             finally:
                 os._exit(code)
         for turn in range(10):
             session.add_message(message(["parent", turn]))
         _, status = os.waitpid(pid, 0)
         assert os.waitstatus_to_exitcode(status) == 0
-        found = said(store)
-        assert len(found) == 21
+        session.add_message(message("after"))
+        found = contents(store)
+        assert len(found) == 22
         pairs = [one for one in found if isinstance(one, list)]
         for who in ("child", "parent"):
             assert [found[1] for found in pairs if found[0] == who] == list(range(10))
-
-
-def test_ids_and_keys_of_any_length_are_kept_apart(url: str) -> None:
-    """N-7: ids and keys of 1,024 characters of four bytes, which no index would take, are what they are."""
-    one, two = "\U0001f600" * 1024, "\U0001f600" * 1023 + "\U0001f601"
-    with hansard.open(url) as store:
-        for id in (one, two):
-            for key in (one, two):
-                session = store.session(id)
-                first = session.add_message(message(key), key=key)
-                assert session.add_message(message("again"), key=key) == first
-        assert {info.id for info in store.sessions().items} == {one, two}
-        assert said(store, one) == said(store, two) == [one, two]

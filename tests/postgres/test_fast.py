@@ -14,6 +14,7 @@ import hansard
 from hansard.backend.postgres.backend import PostgresBackend
 from hansard.backend.postgres.connection import Connections
 from hansard.index import description
+from tests.postgres.helpers import contents, message, wait_for_waiters
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
 
@@ -34,31 +35,10 @@ print([found["content"] for found in session.messages()], flush=True)
 """
 
 
-def message(text: object) -> dict[str, object]:
-    """Return a message."""
-    return {"role": "user", "content": text}
-
-
 def connections_of(store: hansard.Store) -> Connections:
     """Return how a store reaches its server."""
     assert isinstance(store._backend, PostgresBackend)
     return store._backend.connections
-
-
-def waiters(server: Server) -> int:
-    """Return how many statements wait for another's lock."""
-    ask = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-    return int(str(server.execute(ask)[0][0]))
-
-
-def wait_for_waiters(server: Server, count: int) -> None:
-    """Wait until so many do."""
-    ticks = threading.Event()
-    for _ in range(int(PATIENCE / 0.02)):
-        if waiters(server) == count:
-            return
-        ticks.wait(0.02)
-    pytest.fail(f"there never were {count} statements that wait")
 
 
 def test_an_interrupt_cancels_an_append_on_the_server(url: str, server: Server) -> None:
@@ -99,10 +79,10 @@ def test_a_statement_that_the_server_forgot_is_prepared_again(url: str) -> None:
             session.add_message(message(number))
             with connections_of(store).using() as connection:
                 connection.execute("DEALLOCATE ALL")
-        assert [found["content"] for found in session.messages()] == [0, 1, 2]
+        assert contents(store) == [0, 1, 2]
 
 
-def test_a_connection_at_hand_is_nobodys_alone(url: str) -> None:
+def test_threads_take_turns_with_one_connection(url: str) -> None:
     """With one connection for all, threads that append to several sessions all get their turn."""
     with hansard.open(f"{url}?connections=1&patience={PATIENCE:g}") as store:
         failed: list[BaseException] = []
@@ -121,21 +101,6 @@ def test_a_connection_at_hand_is_nobodys_alone(url: str) -> None:
             thread.join(2 * PATIENCE)
         assert not failed
         assert [store.session(f"s{name}").seq for name in range(4)] == [15] * 4
-
-
-def test_a_store_that_was_closed_keeps_no_connection(url: str, server: Server) -> None:
-    """After `close`, the server has no connection of this store, the one at hand included."""
-    store = hansard.open(url)
-    store.session("s").add_message(message("x"))
-    store.close()
-    name = url.rpartition("/")[2]
-    ask = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}'"  # noqa: S608 - our own name
-    ticks = threading.Event()
-    for _ in range(500):
-        if server.execute(ask) == [(0,)]:
-            return
-        ticks.wait(0.02)
-    pytest.fail("a connection is still open")
 
 
 @pytest.fixture
@@ -157,17 +122,8 @@ def varied(url: str, rng: random.Random) -> Iterator[hansard.Store]:
         yield store
 
 
-def test_reading_ahead_answers_who_asks_out_of_order(varied: hansard.Store) -> None:
-    """Sessions of the list can be asked for in any order, and again, and are described as they are."""
-    backend = varied._backend
-    ids = [info.id for info in varied.sessions().items]
-    ahead = backend.ahead(ids)
-    for session_id in [*reversed(ids), *ids]:
-        assert description.describe(ahead, session_id) == description.describe(backend, session_id)
-
-
 def test_reading_ahead_says_what_reading_says(varied: hansard.Store) -> None:
-    """Each session is described alike, whether it was read by itself or with others."""
+    """Each session is described alike, whether it was read alone or with others, in any order, and again."""
     backend = varied._backend
     ids = sorted(backend.ids())
     ahead = backend.ahead(ids)
@@ -178,6 +134,9 @@ def test_reading_ahead_says_what_reading_says(varied: hansard.Store) -> None:
             assert alone is not None
             read = [event for chunk in log.read() for event in chunk.events()]
             assert read[-1].seq == alone.info.seq
+    for session_id in [*reversed(ids), *ids]:
+        alone = description.describe(backend, session_id)
+        assert description.describe(ahead, session_id) == alone
     first, then = (
         [[e for c in b.log(i).read_back(upto=5) for e in c.events()] for i in ids]
         for b in (backend, backend.ahead(ids))

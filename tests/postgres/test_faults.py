@@ -8,9 +8,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -19,25 +18,13 @@ import pytest
 
 import hansard
 from tests.crashlab import histories
-from tests.postgres.cutting import Cutting
+from tests.postgres.helpers import message, wait_for
+from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = 16
 APPENDS = 12
-
-
-def message(text: object) -> dict[str, str]:
-    """Return a message."""
-    return {"role": "user", "content": str(text)}
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + 2 * PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +166,7 @@ def test_a_line_that_is_cut_anywhere_leaves_one_of_each(
     server: Server, url: str, direction: str, rng: random.Random
 ) -> None:
     """N-56: cut after any number of bytes of what is asked or answered, each append is there once."""
-    with Cutting(server.port) as way, hansard.open(way.through(url)) as store:
+    with Proxy(server.port) as way, hansard.open(way.through(url)) as store:
         session = store.session("s")
         expected: list[str] = []
         for number in range(30):
@@ -358,7 +345,7 @@ def test_a_copy_that_is_cut_goes_on_where_it_was(
 ) -> None:
     """N-84: a copy whose line is cut again and again, in either direction, ends event for event the same."""
     with (
-        Cutting(server.port) as way,
+        Proxy(server.port) as way,
         hansard.open(tmp_path / "files", durability="os") as files,
         hansard.open(url) as direct,
     ):

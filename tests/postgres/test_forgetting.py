@@ -1,7 +1,6 @@
 """What was taken out is gone from the tables: redaction, dropped history, superseded parts, purge."""
 
 import threading
-import time
 
 import psycopg
 import pytest
@@ -9,15 +8,11 @@ import pytest
 import hansard
 from hansard.backend.postgres.backend import PostgresBackend
 from hansard.backend.postgres.connection import AdvisoryLock
+from tests.postgres.helpers import message, wait_for
 from tests.postgres.server import PATIENCE, Server
 from tools.crash.erasure import leaks
 
 SECRET = "the-secret-of-the-house"  # noqa: S105 - a message
-
-
-def message(text: str) -> dict[str, str]:
-    """Return a message."""
-    return {"role": "user", "content": text}
 
 
 def rows_with(url: str, text: str) -> dict[str, int]:
@@ -85,10 +80,8 @@ def test_a_second_compactor_waits_for_the_first(url: str) -> None:
         done: list[int] = []
         thread = threading.Thread(target=lambda: done.append(session.compact().blanked))
         thread.start()
-        deadline = time.monotonic() + PATIENCE
         with psycopg.connect(url, autocommit=True) as connection:
-            while connection.execute(ask).fetchone() != (2,):
-                assert time.monotonic() < deadline, "the second never asked for the lock"
+            wait_for(lambda: connection.execute(ask).fetchone() == (2,))
         assert done == []
         first.release()
         thread.join(PATIENCE)

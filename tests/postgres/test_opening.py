@@ -1,39 +1,36 @@
-"""Opening a store in PostgreSQL: schemas, versions, rights, and what is said when it cannot be had."""
+"""Opening a store in PostgreSQL: schemas, versions, privileges, and servers that cannot be reached."""
 
+import contextlib
 import logging
+import socket
 import subprocess
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 import hansard
 from hansard.backend.postgres import schema
-from tests.postgres.server import Server, free_port
+from tests.postgres.helpers import contents, message
+from tests.postgres.server import PATIENCE, Server, free_port
 
 SECRET = "hunter2hunter2"  # noqa: S105 - nobody's
 
-
-def say(store: hansard.Store, text: str, id: str = "s") -> None:
-    """Append a message."""
-    store.session(id).add_message({"role": "user", "content": text})
-
-
-def said(store: hansard.Store, id: str = "s") -> list[str]:
-    """Return what the messages say."""
-    return [message["content"] for message in store.session(id).messages()]
+#: What a server says that has not finished starting (57P03), as it stands on the wire.
+_STARTING = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0"
 
 
 def test_schemas_are_stores_of_their_own(url: str) -> None:
     """Several stores in one database see nothing of each other, by keyword or by URL."""
     with hansard.open(url) as one, hansard.open(url, schema="two") as two:
-        say(one, "one")
-        say(two, "two")
-        assert (said(one), said(two)) == (["one"], ["two"])
+        one.session("s").add_message(message("one"))
+        two.session("s").add_message(message("two"))
+        assert (contents(one), contents(two)) == (["one"], ["two"])
         with hansard.open(f"{url}?schema=two", create=False) as again:
-            assert said(again) == ["two"]
+            assert contents(again) == ["two"]
             assert again.session("s").append("x.n", {}).seq == 2
         one.delete("s")
         assert [info.id for info in two.sessions().items] == ["s"]
@@ -59,7 +56,7 @@ def test_many_open_a_new_store_at_once(url: str) -> None:
         try:
             barrier.wait(60)
             with hansard.open(url) as store:
-                say(store, "here", f"s{place}")
+                store.session(f"s{place}").add_message(message("here"))
         except BaseException as error:  # noqa: BLE001 - shown below
             errors.append(error)
 
@@ -93,7 +90,7 @@ def test_another_version_is_refused(url: str) -> None:
 def test_a_role_with_few_rights_is_enough(url: str, server: Server) -> None:
     """A role that may read and write rows, and make nothing, uses a store; one that may only read, reads."""
     with hansard.open(url) as store:
-        say(store, "owner's")
+        store.session("s").add_message(message("owner's"))
     database = url.rpartition("/")[2]
     for role, rights in (("writer", "SELECT, INSERT, UPDATE, DELETE"), ("reader", "SELECT")):
         name = f"{role}_{database}"
@@ -103,12 +100,12 @@ def test_a_role_with_few_rights_is_enough(url: str, server: Server) -> None:
             f"GRANT {rights} ON ALL TABLES IN SCHEMA hansard TO {name}", database=database
         )
         with hansard.open(url.replace("hansard@", f"{name}@")) as store:
-            assert said(store) == ["owner's"]
+            assert contents(store) == ["owner's"]
             if role == "reader":
                 with pytest.raises(hansard.ReadOnly, match="lacks a privilege"):
-                    say(store, "no")
+                    store.session("s").add_message(message("no"))
                 continue
-            say(store, "a", "t")
+            store.session("t").add_message(message("a"))
             store.session("t").redact(1, reason="test")
             assert store.session("t").compact().blanked == 1
             store.delete("t")
@@ -118,16 +115,16 @@ def test_a_role_with_few_rights_is_enough(url: str, server: Server) -> None:
 def test_a_read_only_store_writes_nothing(url: str) -> None:
     """N-62: opened read-only, a store reads, and every call that would write raises `ReadOnly`."""
     with hansard.open(url) as store:
-        say(store, "a")
+        store.session("s").add_message(message("a"))
         store.session("gone").add_message({"role": "user", "content": "x"})
         store.delete("gone")
     with hansard.open(url, read_only=True) as store:
-        assert said(store) == ["a"]
+        assert contents(store) == ["a"]
         assert store.health().writable is False
         assert store.trash() == ["gone"]
         session = store.session("s")
         for call in (
-            lambda: say(store, "no"),
+            lambda: store.session("s").add_message(message("no")),
             lambda: store.delete("s"),
             lambda: store.restore("gone"),
             lambda: store.purge("gone"),
@@ -136,7 +133,7 @@ def test_a_read_only_store_writes_nothing(url: str) -> None:
         ):
             with pytest.raises(hansard.ReadOnly):
                 call()
-        assert said(store) == ["a"]
+        assert contents(store) == ["a"]
 
 
 def test_whatever_is_wrong_the_password_is_not_told(
@@ -166,7 +163,7 @@ def test_whatever_is_wrong_the_password_is_not_told(
         assert SECRET not in told
         assert "postgresql://" in str(caught.value)
     with hansard.open(url.replace("hansard@", f"hansard:{SECRET}@")) as store:
-        say(store, "a")
+        store.session("s").add_message(message("a"))
         for thing in (store, store.session("s"), store.health(), store._backend):
             assert SECRET not in repr(thing)
     assert SECRET not in caplog.text
@@ -198,3 +195,66 @@ def test_importing_hansard_imports_no_driver() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def mortal() -> Iterator[Server]:
+    """Return a server of the test's own, to be stopped."""
+    with Server(18) as found:
+        yield found
+
+
+def answer_once(port: int, answer: bytes) -> threading.Event:
+    """Be in a server's place for one connection; return what is set when one has come and was answered."""
+    answered = threading.Event()
+    listener = socket.create_server(("127.0.0.1", port))
+    listener.settimeout(PATIENCE)
+
+    def serve() -> None:
+        with listener, contextlib.suppress(OSError):
+            caller, _ = listener.accept()
+            with caller:
+                caller.settimeout(PATIENCE)
+                caller.recv(4096)
+                if answer:
+                    caller.sendall(b"E" + (len(answer) + 4).to_bytes(4, "big") + answer)
+        answered.set()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return answered
+
+
+@pytest.mark.parametrize("answer", [b"", _STARTING], ids=["silence", "starting"])
+def test_opening_waits_for_a_server_that_is_away(mortal: Server, answer: bytes) -> None:
+    """A server that is being started again is tried until it is there, as by every other call."""
+    url = mortal.database(patience="60", sslmode="disable", gssencmode="disable")
+    with hansard.open(url) as store:
+        store.session("s").add_message({"role": "user", "content": "before"})
+    mortal.stop()
+    answered = answer_once(mortal.port, answer)
+    opened: list[hansard.Store] = []
+    opening = threading.Thread(target=lambda: opened.append(hansard.open(url)))
+    opening.start()
+    # So it has tried once, and has not given up.
+    assert answered.wait(PATIENCE)
+    mortal.start()
+    opening.join(2 * PATIENCE)
+    assert opened
+    with opened[0] as store:
+        assert store.session("s").add_message({"role": "user", "content": "after"}).seq == 2
+
+
+def test_opening_gives_up_when_patience_is_over() -> None:
+    """A server that stays away is an error that says so."""
+    url = f"postgresql://u@127.0.0.1:{free_port()}/db?patience=0.3"
+    with pytest.raises(hansard.BackendUnavailable, match=r"refused.*check that the server runs"):
+        hansard.open(url)
+
+
+def test_what_waiting_does_not_mend_is_said_at_once(server: Server, url: str) -> None:
+    """No such database and no such role are told without a second try: this would wait for an hour."""
+    missing = f"{server.url('nowhere')}?patience=3600"
+    with pytest.raises(hansard.BackendUnavailable, match="does not exist"):
+        hansard.open(missing)
+    with pytest.raises(hansard.BackendUnavailable, match="does not exist"):
+        hansard.open(f"{url.replace('hansard@', 'nobody_known@')}?patience=3600")
