@@ -600,6 +600,21 @@ def test_a_listing_reads_what_is_new_only(
     assert listed() == 1
 
 
+def test_the_sdk_lists_the_newest_first() -> None:
+    """Transcripts of the same millisecond are listed in the order in which they were written."""
+    ours = HansardSessionStore("memory:")  # which takes less than a millisecond
+
+    async def run() -> None:
+        for number in range(20):
+            name = f"{(number * 7) % 20:08}-0000-4000-8000-000000000000"
+            await ours.append(key_of(name, sdk.project_key_for_directory("/work")), chain("a"))
+        listed = await sdk.list_sessions_from_store(ours, directory="/work")
+        written = [f"{(number * 7) % 20:08}" for number in range(20)]
+        assert [one.session_id[:8] for one in listed] == written[::-1]
+
+    asyncio.run(run())
+
+
 def test_a_damaged_transcript_is_not_passed_over(tmp_path: Path) -> None:
     """N-31, N-35, N-61: a damaged transcript is listed, as it may be the newest, and to load it raises."""
     with hansard.open(tmp_path / "data", durability="os") as store:

@@ -142,7 +142,7 @@ class HansardSessionStore:
     async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
         """Return ids of a project's transcripts, and when something last happened in each, in ms."""
         found = await _in_thread(self._listed, self._project(project_key))
-        return [{"session_id": name, "mtime": _milliseconds(info)} for name, info in found]
+        return [{"session_id": name, "mtime": mtime} for name, _, mtime in found]
 
     async def list_session_summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
         """Return a summary of each of a project's transcripts, in the SDK's own words."""
@@ -155,11 +155,11 @@ class HansardSessionStore:
         def make(session_id: str) -> projection.Sum:
             return projection.Sum(store, session_id, dict, _fold)
 
-        for name, info in self._listed(self._project(project_key)):
+        for name, info, mtime in self._listed(self._project(project_key)):
             # One that is damaged, or was deleted meanwhile, has none; `load` says what is wrong with it.
             with suppress(hansard.Damaged, SessionDeleted):
                 _, data = self._sums.of(info.id, make).value()
-                found.append({"session_id": name, "mtime": _milliseconds(info), "data": data})
+                found.append({"session_id": name, "mtime": mtime, "data": data})
         return found
 
     async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
@@ -168,11 +168,18 @@ class HansardSessionStore:
         found = await _in_thread(lambda: opened(self._store).sessions(prefix=prefix).items)
         return [info.id.removeprefix(prefix) for info in found]
 
-    def _listed(self, prefix: str) -> list[tuple[str, SessionInfo]]:
-        """Return the transcripts of a project, by the ids that the SDK has for them."""
-        items = opened(self._store).sessions(prefix=prefix).items
+    def _listed(self, prefix: str) -> list[tuple[str, SessionInfo, int]]:
+        """Return the transcripts of a project: the SDK's id, the session, and its time in ms."""
+        items = opened(self._store).sessions(prefix=prefix, order="updated").items
         named = ((info.id.removeprefix(prefix), info) for info in items)
-        return [(unescaped(name), info) for name, info in named if "/" not in name]
+        timed = [(_milliseconds(info), name, info) for name, info in named if "/" not in name]
+        found = []
+        last = 0
+        for time, name, info in sorted(timed, key=lambda one: one[0]):
+            # The SDK sorts by these: of two in the same millisecond, the later one is the later one.
+            last = max(time, last + 1)
+            found.append((unescaped(name), info, last))
+        return found
 
 
 # -- summaries, titles, times -------------------------------------------------------------------
