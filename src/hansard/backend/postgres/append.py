@@ -1,13 +1,12 @@
-"""Append to a session: one statement, whoever and how many ask for it.
+"""Append to a session with one statement.
 
-Above: `log`.  Below: `statements`, `connections`, `reads`, `log.turns`.
-Threads that append to one session at the same time share a statement (`log.turns`): the first leads, those
-who come while it waits for the server go together with the next. Appends that ask for the session to be at
-a seq, or to be new, go alone.
+Threads that append to one session at the same time share a statement (`log.turns`): the first one leads,
+and those that come while it waits for the server go together in the next statement. Appends with an
+`expected_seq`, or for a new session, go alone.
 
-Every append has an id, which is unique in its session: made from the key if the caller gave one, else
-drawn. So what was lost on its way can be sent again: if the first try has counted after all, the second is
-refused by the unique index, and the events of the first are returned.
+Every append has an id that is unique in its session: derived from the caller's key, or generated. So an
+append whose connection was lost can be sent again: if the first try was committed, the unique index
+refuses the second, and the events of the first are returned.
 """
 
 import hashlib
@@ -27,25 +26,25 @@ from hansard.backend.postgres.reads import Reads, Standing
 from hansard.backend.postgres.statements import Shape
 from hansard.errors import BackendUnavailable, SessionDeleted
 from hansard.event.envelope import Event
-from hansard.log import format
+from hansard.log import disk, format
 from hansard.log.append_request import Entry
 from hansard.log.turns import Turns
 
-#: So many events, and so many bytes, share one statement at the most.
-_MOST_EVENTS: Final = 1000
-_MOST_BYTES: Final = 4 * 1024 * 1024
+#: Maximum events and bytes that share one statement.
+_MAX_EVENTS: Final = 1000
+_MAX_BYTES: Final = 4 * 1024 * 1024
 
-#: What most appends ask for: no expected seq, not a new session, nothing before it, no key, no time.
-_NOTHING: Final = (None, False, 0, None, None)
+#: The options of most appends: no expected seq, not only new, nothing before, no key, no time.
+_DEFAULTS: Final = (None, False, 0, None, None)
 
-#: How often a statement may find the session other than it was a moment ago.
+#: Maximum tries while other writers change the session in between.
 _TRIES: Final = 20
 
 
 def session_number(session_id: str) -> str:
-    """Return what a session goes by in the tables: 128 bits of a hash of its id.
+    """Return the session's key in the tables: 128 bits of a hash of its id.
 
-    An id may have 4,096 bytes, and an index takes 2,700.
+    An id may have 4,096 bytes; an index entry is limited to 2,700.
     """
     return _number(b"session\0" + session_id.encode())
 
@@ -54,36 +53,33 @@ def _number(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
 
 
-class _Drawn:
-    """Ids that nobody else has: 64 bits of time, and 64 that were drawn once and are counted up.
+class _AppendIds:
+    """Generates append ids: 64 bits of time, and a 64-bit counter that starts at random.
 
-    Each is later than those before it, so they come to lie side by side in the index. A tenth of the time of
-    `names.new_id`, which draws anew each time: these are unique in a session, and no secret.
+    They ascend, so that they are neighbors in the index. Not `names.new_id`, which takes ten times as long:
+    these are unique in a session, and not secret.
     """
 
-    __slots__ = ("_counted",)
-
     def __init__(self) -> None:
-        self.forget()
+        self.renew_locks()
+        disk.renew_in_children(self)
 
-    def forget(self) -> None:
-        """Draw anew: a child that counted on would count as its parent does."""
-        self._counted = count(int.from_bytes(os.urandom(8)))
+    def renew_locks(self) -> None:
+        """Start at another number: a forked child would continue with the numbers of its parent."""
+        self._counter = count(int.from_bytes(os.urandom(8)))
 
     def next(self) -> str:
-        """Return one; a step of `count` is one step for all threads."""
-        return f"{time.time_ns():016x}{next(self._counted) & _64_BITS:016x}"
+        """Return a new id."""
+        return f"{time.time_ns():016x}{next(self._counter) & _64_BITS:016x}"
 
 
 _64_BITS: Final = (1 << 64) - 1
 
-_drawn = _Drawn()
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_drawn.forget)
+_append_ids = _AppendIds()
 
 
 class PendingInsert:
-    """An append on its way; whoever does it sets `events` or `error`."""
+    """An append in progress; the thread that does it sets `events` or `error`."""
 
     __slots__ = ("error", "events", "id", "request", "size")
 
@@ -92,20 +88,20 @@ class PendingInsert:
         new = request.events
         self.size = len(new[0].data) if len(new) == 1 else sum(len(one.data) for one in new)
         key = request.key
-        self.id = _drawn.next() if key is None else _number(b"key\0" + key.encode())
-        #: What it has become; of nothing, nothing.
+        self.id = _append_ids.next() if key is None else _number(b"key\0" + key.encode())
+        #: The stored events; an append of no events is done already.
         self.events: list[Event] | None = None if new else []
         self.error: Exception | None = None
 
     @property
     def alone(self) -> bool:
-        """Whether it goes without others."""
+        """Whether it needs a statement to itself."""
         request = self.request
         return request.expected_seq is not None or request.new_only or request.before != 0
 
     @property
     def single(self) -> bool:
-        """Whether it is one event, and nothing beside it."""
+        """Whether it is one event."""
         return len(self.request.events) == 1
 
     def outcome(self) -> list[Event]:
@@ -114,8 +110,7 @@ class PendingInsert:
             raise self.error
         if self.events is None:
             raise BackendUnavailable(
-                "an append that was to go together with another thread's was not done, since that "
-                "thread was interrupted; nothing of it was appended: try again"
+                "the thread that appended for several was interrupted; nothing was appended. Retry"
             )
         return self.events
 
@@ -151,22 +146,22 @@ class Writer:
         light: bool,
         tell: Callable[[str], None],
     ) -> None:
-        """`light`: no append need be durable. `tell`: hears of each session that has grown."""
+        """`light`: appends need not be durable. `tell`: called when the session has grown."""
         self.session_id = session_id
-        #: Whose threads: a child of this process has no part in what they are doing.
+        #: A forked child must not wait for the threads of its parent.
         self.pid = os.getpid()
         self.internal = session_id.startswith(INTERNAL)
         #: The same, without a NUL, which no text can hold there.
         self.shown_id = session_id.removeprefix(INTERNAL)
         self.session = session_number(session_id)
         self._number = self.session.encode()
-        #: The statement for an event of which nothing more is asked.
+        #: The statement for one event with default options.
         self._plain: PreparedQuery | None = None
         self._connections = connections
         self._reads = reads
         self._schema = schema
         self._light = light
-        #: Somebody has appended to it. It may have been purged since, which the next append then finds out.
+        #: The session existed at the last append. If it was purged since, the next append finds nothing.
         self._exists = False
         self._tell = tell
         self._turns: Turns[list[PendingInsert]] = Turns(
@@ -174,12 +169,12 @@ class Writer:
         )
 
     def append(self, appends: list[PendingInsert]) -> None:
-        """Do appends, in order; how each went stands in it afterwards."""
+        """Do appends, in order, and set the outcome of each."""
         turns = self._turns
         if not turns.claim():
             turns.ask(appends)
             return
-        # Nobody else is at it, so there is no queue to look into: half of the time that `ask` takes.
+        # No other thread appends: without the queue it takes half as long as `ask`.
         try:
             self._lead([appends])
             turns.free()
@@ -188,12 +183,12 @@ class Writer:
             raise
 
     def _lead(self, asked: list[list[PendingInsert]]) -> None:
-        """Do what this thread and others want appended, in the order in which they came."""
+        """Do the appends of this thread and of those that wait, in the order in which they came."""
         waiting = [append for appends in asked for append in appends]
         for group in _grouped(waiting) if len(waiting) > 1 else (waiting,):
             try:
                 self._commit(group)
-            except Exception as error:  # noqa: BLE001 - for each of those whose appends these are
+            except Exception as error:  # noqa: BLE001 - each caller gets it
                 for append in group:
                     if append.events is None and append.error is None:
                         append.error = error
@@ -201,7 +196,7 @@ class Writer:
             self._tell(self.session)
 
     def _commit(self, group: list[PendingInsert]) -> None:
-        """Append a group, however often it takes."""
+        """Append a group, with as many tries as it takes."""
         deadline = time.monotonic() + self._connections.url.patience
         pause = 0.01
         uncertain = False
@@ -209,33 +204,33 @@ class Writer:
             stamps = _stamps(group)
             while True:
                 try:
-                    stands = self._attempt(group, stamps, deadline)
+                    position = self._attempt(group, stamps, deadline)
                 except psycopg.errors.UniqueViolation:
-                    stands = None
-                except ConnectionLost as found:
-                    uncertain = uncertain or not found.certain
-                    pause = self._connections.pause(found, deadline, pause)
+                    position = None
+                except ConnectionLost as lost:
+                    uncertain = uncertain or not lost.certain
+                    pause = self._connections.pause(lost, deadline, pause)
                     continue
                 break
-            if stands is not None:
+            if position is not None:
                 self._exists = True
-                _settle(group, stamps, *stands)
+                _set_events(group, stamps, *position)
                 return
-            group = self._explain(group, uncertain=uncertain)
+            group = self._resolve(group, uncertain=uncertain)
             if not group:
                 return
         raise BackendUnavailable(
-            f"{self._connections.url.where}: session {self.session_id!r} was another one at each of "
-            f"{_TRIES} tries to append to it; nothing was appended"
+            f"{self._connections.url.where}: session {self.session_id!r} changed during each of "
+            f"{_TRIES} tries; nothing was appended. Retry"
         )
 
     def _attempt(
         self, group: list[PendingInsert], stamps: list[str | None], deadline: float
     ) -> tuple[int, str] | None:
-        """Try once; return the last seq and its time, or None if the session was not as it should be."""
+        """Try once; return the last seq and its time, or None if a condition did not hold."""
         if len(group) == 1 and group[0].single:
-            statement, values = self._one(group[0], stamps[0])
-            result = self._connections.attempt_prepared(statement, values, deadline)
+            prepared, values = self._one(group[0], stamps[0])
+            result = self._connections.attempt_prepared(prepared, values, deadline)
             if not result.ntuples:
                 return None
             seq, updated = result.get_value(0, 0), result.get_value(0, 1)
@@ -246,7 +241,7 @@ class Writer:
         return (rows[0][0], rows[0][1]) if rows else None
 
     def _shape(self, group: list[PendingInsert], *, timed: bool, one: bool = False) -> Shape:
-        """Return which form of the statement a group needs."""
+        """Return the form of the statement that a group needs."""
         alone = group[0].request
         new = alone.new_only or alone.expected_seq == 0
         expected = bool(alone.expected_seq)
@@ -264,7 +259,7 @@ class Writer:
         )
 
     def _one(self, append: PendingInsert, stamp: str | None) -> tuple[PreparedQuery, list[Value]]:
-        """Return the statement for a single event, and what goes into it."""
+        """Return the statement for one event, and its values."""
         request = append.request
         new = request.events[0]
         given = (request.expected_seq, request.new_only, request.before, request.key, stamp)
@@ -275,33 +270,33 @@ class Writer:
             "kind": new.kind.encode(),
             "data": new.data,
         }
-        if self._exists and given == _NOTHING and request.durable and not new.control:
-            # As nearly all of them are.
+        if self._exists and given == _DEFAULTS and request.durable and not new.control:
+            # Nearly every append.
             plain = self._plain
             if plain is None:
-                plain = self._plain = self._direct(append, stamp)
+                plain = self._plain = self._query_for(append, stamp)
             return plain, [values[name] for name in plain.names]
         values["id"] = self.shown_id.encode()
         values["before"] = b"%d" % request.before
         values["expected"] = b"%d" % (request.expected_seq or 0)
         values["key"] = None if request.key is None else request.key.encode()
         values["first"] = values["last"] = None if stamp is None else stamp.encode()
-        statement = self._direct(append, stamp)
-        return statement, [values[name] for name in statement.names]
+        query = self._query_for(append, stamp)
+        return query, [values[name] for name in query.names]
 
-    def _direct(self, append: PendingInsert, stamp: str | None) -> PreparedQuery:
+    def _query_for(self, append: PendingInsert, stamp: str | None) -> PreparedQuery:
         shape = self._shape([append], timed=stamp is not None, one=True)
         return prepared_query(statements.append(self._schema, shape))
 
     def _several(
         self, group: list[PendingInsert], stamps: list[str | None]
     ) -> tuple[bytes, dict[str, Any]]:
-        """Return the statement for a group of several events, and what goes into it."""
+        """Return the statement for several events, and its parameters."""
         alone = group[0].request
         new = [one for append in group for one in append.request.events]
         shape = self._shape(group, timed=stamps[0] is not None)
-        # Numbers as texts: a driver sends small ones and large ones as other types, and each type is another
-        # statement to prepare.
+        # Numbers as texts: psycopg sends small and large ones as different types, and would prepare a
+        # statement for each.
         params: dict[str, Any] = {
             "session": self.session,
             "bytes": str(sum(append.size for append in group)),
@@ -320,8 +315,8 @@ class Writer:
             params["keys"] = [append.id for append in group if append.request.key is not None]
         return statements.append(self._schema, shape), params
 
-    def _explain(self, group: list[PendingInsert], *, uncertain: bool) -> list[PendingInsert]:
-        """Find out why nothing was appended; return the appends that are to be tried again."""
+    def _resolve(self, group: list[PendingInsert], *, uncertain: bool) -> list[PendingInsert]:
+        """Find out why nothing was appended, set that outcome, and return the appends to try again."""
         standing = self._reads.standing(self.session)
         self._exists = standing is not None
         known = self._known(group)
@@ -330,9 +325,7 @@ class Writer:
             found = known.get(append.id)
             deleted = standing is not None and standing.deleted
             if found is not None and (not deleted or uncertain):
-                first, count = found
-                events = self._reads.events(self.session, first, count)
-                append.events = events
+                append.events = self._reads.events(self.session, *found)
             else:
                 append.error = self._refusal(append.request, standing)
                 if append.error is None:
@@ -340,13 +333,13 @@ class Writer:
         return left
 
     def _known(self, group: list[PendingInsert]) -> dict[str, tuple[int, int]]:
-        """Return which of some appends are there: their first seqs, and how many events they have."""
+        """Return, by id, the first seq and the number of events of appends that are stored."""
         query = statements.statement(self._schema, statements.KNOWN)
         params = {"session": self.session, "keys": [append.id for append in group]}
         return {found: (seq, count) for found, seq, count in self._connections.run(query, params)}
 
     def _refusal(self, request: AppendRequest, standing: Standing | None) -> Exception | None:
-        """Return why an append cannot be; None if it can."""
+        """Return why an append is refused; None if it is not."""
         if standing is not None and standing.deleted:
             return deleted(self.session_id)
         seq = 0 if standing is None else standing.head.seq
@@ -354,7 +347,7 @@ class Writer:
 
 
 def _grouped(appends: list[PendingInsert]) -> list[list[PendingInsert]]:
-    """Divide appends, in order, into those that go together."""
+    """Divide appends, in order, into groups that share a statement."""
     groups: list[list[PendingInsert]] = []
     ids: set[str] = set()
     events = size = 0
@@ -365,8 +358,8 @@ def _grouped(appends: list[PendingInsert]) -> list[list[PendingInsert]]:
             joins
             and not append.alone
             and append.id not in ids
-            and events + more <= _MOST_EVENTS
-            and size + append.size <= _MOST_BYTES
+            and events + more <= _MAX_EVENTS
+            and size + append.size <= _MAX_BYTES
         )
         if joins:
             groups[-1].append(append)
@@ -381,7 +374,7 @@ def _grouped(appends: list[PendingInsert]) -> list[list[PendingInsert]]:
 
 
 def _stamps(group: list[PendingInsert]) -> list[str | None]:
-    """Return the times of events: the server's (None) for all that have none, or this machine's."""
+    """Return the times of events: all None for the server's, or this machine's where one is missing."""
     stamps = [one.time for append in group for one in append.request.events]
     if any(stamps) and not all(stamps):
         now = format.now().decode()
@@ -392,7 +385,7 @@ def _stamps(group: list[PendingInsert]) -> list[str | None]:
 def _columns(
     group: list[PendingInsert], new: Sequence[Entry], stamps: list[str | None]
 ) -> dict[str, Any]:
-    """Return the columns of several events."""
+    """Return the columns of several events, as parameters."""
     ids: list[str | None] = []
     counts: list[int | None] = []
     keys: list[str | None] = []
@@ -412,8 +405,10 @@ def _columns(
     }
 
 
-def _settle(group: list[PendingInsert], stamps: list[str | None], last: int, updated: str) -> None:
-    """Tell each append which events it has become."""
+def _set_events(
+    group: list[PendingInsert], stamps: list[str | None], last: int, updated: str
+) -> None:
+    """Give each append its stored events."""
     seq = last - len(stamps)
     place = 0
     for append in group:
