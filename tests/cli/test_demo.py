@@ -12,13 +12,15 @@ from tests.cli.running import hansard
 
 @pytest.mark.slow
 def test_it_shows_what_it_says_and_leaves_the_store(tmp_path: Path) -> None:
-    """N-16: eight writers lose nothing, a secret is gone, all is whole; what it suggests works."""
+    """N-16: eight writers lose nothing, a secret is erased; the suggested commands work."""
     folder = tmp_path / "look here"
     done = hansard("demo", folder)
     assert (done.code, done.err) == (0, "")
-    assert "nothing acknowledged lost, nothing twice, each writer's order kept: True" in done.out
-    assert "“swordfish” is in a file of the store: False" in done.out
-    assert "3 sessions, all whole" in done.out
+    assert (
+        "nothing acknowledged lost, nothing duplicated, each writer's order kept: True" in done.out
+    )
+    assert "'swordfish' is in a file of the store: False" in done.out
+    assert "3 sessions, all valid" in done.out
     assert "It was sent **on Monday**." in done.out
     with library.open(folder, read_only=True) as store:
         assert store.session("meeting").seq > (WRITERS - 1) * EACH

@@ -5,6 +5,7 @@ staged: the processes are real, and so are the kills. `python -m hansard.cli.com
 """
 
 import contextlib
+import itertools
 import os
 import shlex
 import shutil
@@ -137,9 +138,7 @@ def _conversation(stage: _Stage) -> Figures:
 
 
 def _writers_at_once(stage: _Stage) -> Figures:
-    stage.scene(
-        f"{WRITERS} processes append {EACH} messages each to one session; one is killed with -9"
-    )
+    stage.scene(f"{WRITERS} processes append to one session; one is killed with -9 while it writes")
     begun = time.perf_counter()
     told = _let_them_write(stage.folder)
     took = time.perf_counter() - begun
@@ -153,12 +152,14 @@ def _writers_at_once(stage: _Stage) -> Figures:
             for number, count in told.items()
         )
         stage.say(f"acknowledged: {sum(told.values()):,}, stored: {session.seq:,}, in {took:.1f} s")
-        stage.say(f"the killed writer was told of {told[0]}; {len(seen[0])} are there")
-        stage.say(f"nothing acknowledged lost, nothing twice, each writer's order kept: {kept}")
+        stage.say(f"the killed writer had {told[0]:,} acknowledged; {len(seen[0]):,} are stored")
+        stage.say(
+            f"nothing acknowledged lost, nothing duplicated, each writer's order kept: {kept}"
+        )
         stored = session.seq
     if not kept:
         raise hansard.HansardError(
-            f"hansard lost something in {stage.folder}: please keep it, and report this"
+            f"hansard lost events in {stage.folder}: keep the store, and report this"
         )
     return {"writers": WRITERS, "acknowledged": sum(told.values()), "stored": stored}
 
@@ -177,7 +178,7 @@ def _let_them_write(folder: Path) -> dict[int, int]:
             process.stdin.flush()
         victim = processes[0]
         assert victim.stdout is not None
-        # The victim says how many were acknowledged, line by line; after a quarter it dies.
+        # The victim prints how many were acknowledged, line by line, and is killed early.
         for line in victim.stdout:
             told[0] = int(line)
             if told[0] == EACH // 4:
@@ -208,7 +209,8 @@ def _write(folder: str, number: int) -> None:
         session = store.session("meeting")
         print("ready", flush=True)  # noqa: T201 - to the process that waits
         sys.stdin.readline()
-        for place in range(EACH):
+        # The first one never ends: it is always in the middle of its work when it is killed.
+        for place in range(EACH) if number else itertools.count():
             session.add_message({"role": "user", "writer": number, "number": place})
             print(place + 1, flush=True)  # noqa: T201 - likewise
 
@@ -229,7 +231,7 @@ def _retries(stage: _Stage) -> Figures:
 
 
 def _interrupted_answer(stage: _Stage) -> Figures:
-    stage.scene("A process is killed with -9 while it streams an answer: what it had said is there")
+    stage.scene("A process is killed with -9 while it streams an answer: what it wrote is stored")
     speaker = _start("speaker", stage.folder)
     try:
         assert speaker.stdout is not None
@@ -262,7 +264,9 @@ def _speak(folder: str) -> None:
 
 
 def _another_way(stage: _Stage) -> Figures:
-    stage.scene("A fork is one event, whatever the length; what it inherits is read where it is")
+    stage.scene(
+        "A fork is one event, whatever its parent's length; it reads inherited events there"
+    )
     with hansard.open(stage.folder) as store:
         session = store.session("meeting")
         fork = session.fork("meeting-again", at=100)
@@ -276,14 +280,14 @@ def _another_way(stage: _Stage) -> Figures:
 
 
 def _torn_log(stage: _Stage) -> Figures:
-    stage.scene("A crash leaves half a line: readers pass over it, the next append ends it")
+    stage.scene("A crash leaves half a line: readers ignore it, and the next append closes it")
     path = stage.log_of("meeting")
     before = path.stat().st_size
     with path.open("ab") as file:
         file.write(b'{"seq":99999,"time":"2026-11-16T00:0')
     with hansard.open(stage.folder) as store:
         session = store.session("meeting")
-        stage.say(f"{len(session.messages()):,} messages are there as before")
+        stage.say(f"{len(session.messages()):,} messages are read as before")
         session.add_message({"role": "user", "writer": -1, "number": 0})
         for line in path.read_bytes()[before:].decode().splitlines():
             stage.say(f"  {line[:110]}")
@@ -291,7 +295,7 @@ def _torn_log(stage: _Stage) -> Figures:
 
 
 def _damage(stage: _Stage) -> Figures:
-    stage.scene("One flipped bit inside a log is found, and overwritten by nobody")
+    stage.scene("One flipped bit in a log is detected, and nothing overwrites it")
     path = stage.log_of("meeting")
     original = path.read_bytes()
     flipped = bytearray(original)
@@ -313,7 +317,7 @@ def _damage(stage: _Stage) -> Figures:
 
 
 def _compaction(stage: _Stage) -> Figures:
-    stage.scene("Compaction: logs are compressed, and what was redacted is gone from the disk")
+    stage.scene("Compaction: logs are compressed, and redacted data is erased")
     with hansard.open(stage.folder) as store:
         session = store.session("meeting")
         secret = session.add_message({"role": "user", "content": "the password is swordfish"})
@@ -330,8 +334,8 @@ def _compaction(stage: _Stage) -> Figures:
         )
     compacted = f"{many(report.sessions, 'session')} compacted in {took:.2f} s"
     stage.say(f"{compacted}: {size(before)} before, {size(after)} after")
-    stage.say(f"every message is what it was: {same}")
-    stage.say(f"“swordfish” is in a file of the store: {there}")
+    stage.say(f"every message is unchanged: {same}")
+    stage.say(f"'swordfish' is in a file of the store: {there}")
     return {"bytes_before": before, "bytes_after": after, "secret_left": there}
 
 
@@ -355,20 +359,20 @@ def _verify(stage: _Stage) -> Figures:
         ]
         report = store.verify()
     stage.screen.table(["session", "title", "events", "size"], rows, numbers="events size")
-    verdict = "all whole" if report.ok else "DAMAGED"
+    verdict = "all valid" if report.ok else "DAMAGED"
     stage.say(f"{many(len(rows), 'session')}, {verdict}")
     return {"ok": report.ok, "sessions": len(rows)}
 
 
 def _replay(stage: _Stage) -> Figures:
-    stage.scene("Replay: what happened in support/42, as it came; the reverted answer is there too")
+    stage.scene("Replay: the events of support/42 in order; the reverted answer is kept")
     with hansard.open(stage.folder, read_only=True) as store:
         teller = Teller(stage.screen)
         events = list(store.session("support/42").events())
         shown = [event for event in events if event.kind != "message.part"]
         for event in shown:
             teller.event(event)
-    stage.say(f"and {many(len(events) - len(shown), 'part')} of the answer that was cut short")
+    stage.say(f"and {many(len(events) - len(shown), 'part')} of the interrupted answer")
     return {"events": len(events)}
 
 
