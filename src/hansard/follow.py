@@ -153,7 +153,7 @@ class Follower:
         for session_id in self._backend.sizes():
             if self._wanted(session_id) and session_id not in self._positions:
                 try:
-                    head = self._backend.log(session_id).head()
+                    head = self._backend.log(session_id).reader().head()
                 except (Damaged, DiskFailed, SessionDeleted, UnknownFormat):
                     continue  # it is met again, and reported, when it is read
                 if head is not None:
@@ -180,8 +180,8 @@ class Follower:
             self._reading = self._read(session_id)
 
     def _read(self, session_id: str) -> Iterator[Followed]:
-        log = self._backend.log(session_id)
         try:
+            log = self._backend.log(session_id).reader()
             head = log.head()
             if head is None:
                 return
@@ -191,8 +191,7 @@ class Follower:
                 after = self._positions[session_id] = 0
                 if self._cursor is not None:
                     self._cursor.forget(session_id)
-            whole = lineage.whole(self._backend, log)
-            redactions = lineage.redactions_of(whole)
+            redactions = lineage.redactions_of(lineage.with_ancestors(self._backend, log))
             for chunk in log.read(after=after):
                 for event in chunk.events():
                     yield Followed(session_id, redactions.mask(event))

@@ -1,8 +1,7 @@
-"""What can be read of a session, without writing anything.
+"""The reading half of a session.
 
-Above: `session`.  Below: `index`, `state`, `upkeep`, `backend.contract`.
-Everything here goes through `_whole`: the session itself, or, if it is a fork, the session with all that it
-inherits.
+Each call takes one look at the end of the log (`_reader`), and passes it down: the session itself, or, if it
+is a fork, the session with all that it inherits. So all parts of an answer are of one moment.
 """
 
 import sys
@@ -12,14 +11,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hansard import clock
-from hansard.backend.contract import Backend, Log, Record
+from hansard.backend.contract import Backend, Log, LogReader, Record
 from hansard.errors import UNREADABLE, InvalidEvent, SessionDeleted
 from hansard.event import codec
 from hansard.event.envelope import Event
 from hansard.message import window as windows
 from hansard.state import fold, lineage, redaction, replay, views
 from hansard.state.fold import State, Usage
-from hansard.state.lineage import Lineage
 from hansard.state.path import Path
 from hansard.state.projection import Known, Projection
 from hansard.state.redaction import Redactions
@@ -44,13 +42,12 @@ _WINDOW = 64
 class Reading:
     """The reading half of a session."""
 
-    __slots__ = ("_backend", "_kept", "_lineage", "_log", "_state", "id")
+    __slots__ = ("_backend", "_kept", "_log", "_state", "id")
 
     def __init__(self, backend: Backend, session_id: str) -> None:
         self.id = session_id
         self._backend = backend
         self._log: Log = backend.log(session_id)
-        self._lineage: Lineage | None = None
         #: What is known of the control events; empty while a thread is refreshing it.
         self._kept: list[Projection] = []
         #: The state as far as it was folded; of which session, and what was redacted by then.
@@ -62,26 +59,26 @@ class Reading:
     def __repr__(self) -> str:
         return f"<hansard.Session {self.id!r} in {self._backend.where!r}>"
 
-    def _whole(self) -> Log:
-        """Return the session with what it inherits, if it is a fork."""
-        found = lineage.whole(self._backend, self._log, self._lineage)
-        if isinstance(found, Lineage):
-            self._lineage = found
-        return found
+    def _reader(self) -> LogReader:
+        """Look at the session, and at those that it was forked from."""
+        return lineage.with_ancestors(self._backend, self._log.reader())
 
-    def _known(self, log: Log | None = None) -> Known:
+    def _known(self, reader: LogReader) -> Known:
         """Return what the control events add up to; read only those that are new since the last call."""
         # Taken out, not locked: another thread, or a signal handler, starts from nothing concurrently.
         try:
             kept = self._kept.pop()
         except IndexError:
             kept = Projection()
-        known = kept.refresh(self._whole() if log is None else log)
+        known = kept.refresh(reader)
         self._kept[:] = [kept]
         return known
 
-    def _path(self, log: Log, view: View, upto: int | None) -> Path:
-        return views.path_of(log, view=view, upto=upto, known_of=self._known)
+    def _view(self, at: At | None, view: View) -> tuple[LogReader, Path]:
+        """Return a reader, and which parts of it a view shows."""
+        reader = self._reader()
+        upto = self._seq_at(reader, at)
+        return reader, views.path_of(reader, view=view, upto=upto, known_of=self._known)
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -107,13 +104,11 @@ class Reading:
                 the mark from partial messages, so that every model accepts what is returned.
         """
         _check_range(last, after, view)
-        upto = self._seq_at(at)
-        log = self._whole()
-        way = self._path(log, view, upto)
+        reader, way = self._view(at, view)
         if last is not None:
-            shown = views.show_last(log, views.decoded, way, last, after=after)
+            shown = views.show_last(reader, views.decoded, way, last, after=after)
         else:
-            shown = views.show(log, views.decoded, way, after=after)
+            shown = views.show(reader, views.decoded, way, after=after)
         return _repair(shown) if repair else shown
 
     def numbered(
@@ -129,11 +124,9 @@ class Reading:
         A summary has the seq of the event that added it. The options are those of `messages`.
         """
         _check_range(last, after, view)
-        upto = self._seq_at(at)
         count = sys.maxsize if last is None else last
-        log = self._whole()
-        way = self._path(log, view, upto)
-        return views.show_last_placed(log, views.decoded, way, count, after=after)
+        reader, way = self._view(at, view)
+        return views.show_last_placed(reader, views.decoded, way, count, after=after)
 
     def messages_json(
         self,
@@ -145,13 +138,11 @@ class Reading:
     ) -> bytes:
         """Return the same as a JSON array, in the stored bytes, without decoding the messages."""
         _check_range(last, after, view)
-        upto = self._seq_at(at)
-        log = self._whole()
-        way = self._path(log, view, upto)
+        reader, way = self._view(at, view)
         if last is not None:
-            found = views.show_last(log, views.encoded, way, last, after=after)
+            found = views.show_last(reader, views.encoded, way, last, after=after)
         else:
-            found = views.show(log, views.joined, way, after=after)
+            found = views.show(reader, views.joined, way, after=after)
         if not found:
             return b"[]"
         # Joined, once and not added up: while it joins, other threads can run.
@@ -184,15 +175,14 @@ class Reading:
             if value is not None:
                 check_seq(name, value)
         limits = windows.Limits(turns, messages, tokens, counter)
-        log = self._whole()
-        way = self._path(log, "model", None)
+        reader, way = self._view(None, "model")
         # The end of the view is enough, unless a limit reaches further back: then more of it.
         size = _WINDOW
         while True:
-            placed = views.show_last_placed(log, views.decoded, way, size)
+            placed = views.show_last_placed(reader, views.decoded, way, size)
             tail = [message for _, message in placed]
             complete = len(tail) < size
-            first = _first_user(log, way, placed, complete=complete) if keep_first else None
+            first = _first_user(reader, way, placed, complete=complete) if keep_first else None
             found = windows.window(tail, limits, first=first, partial=not complete)
             if found is not None:
                 return _repair(found) if repair else found
@@ -232,9 +222,9 @@ class Reading:
 
     def _events(self, after: int, *, follow: bool) -> Iterator[Event]:
         while True:
-            log = self._whole()
-            redactions = self._known(log).redactions
-            for chunk in log.read(after=after):
+            reader = self._reader()
+            redactions = self._known(reader).redactions
+            for chunk in reader.read(after=after):
                 for event in chunk.events():
                     yield redactions.mask(event)
                     after = event.seq
@@ -243,11 +233,10 @@ class Reading:
             while not self._log.wait(after, _PATIENCE):
                 pass
 
-    def _event_at(self, seq: int) -> Event | None:
+    def _event_at(self, reader: LogReader, seq: int) -> Event | None:
         """Return one event as it may be shown; None if there is none."""
-        log = self._whole()
-        redactions = self._known(log).redactions
-        for chunk in log.read(after=seq - 1, upto=seq) if seq else ():
+        redactions = self._known(reader).redactions
+        for chunk in reader.read(after=seq - 1, upto=seq) if seq else ():
             for found in chunk.events():
                 return redactions.mask(found)
         return None
@@ -257,23 +246,22 @@ class Reading:
     @property
     def seq(self) -> int:
         """The seq of the last event; 0 while the session does not exist."""
-        head = self._log.head()
-        return 0 if head is None else head.seq
+        return last_seq(self._log.reader())
 
     @property
     def metadata(self) -> dict[str, Any]:
         """The metadata, as the events add up to; yours to change without effect on the session."""
-        return codec.own_copy(self._known().state).metadata
+        return codec.own_copy(self._known(self._reader()).state).metadata
 
     @property
     def title(self) -> str | None:
         """The title among the metadata."""
-        return self._known().state.title
+        return self._known(self._reader()).state.title
 
     @property
     def snapshots(self) -> dict[str, int]:
         """The labels that `snapshot` gave, with their seqs."""
-        return dict(self._known().state.snapshots)
+        return dict(self._known(self._reader()).state.snapshots)
 
     @property
     def usage(self) -> dict[str, Usage]:
@@ -282,43 +270,36 @@ class Reading:
 
     def state(self, at: At | None = None) -> State:
         """Return everything the events add up to, now or as it was at a seq or a time."""
-        upto = self._seq_at(at)
-        log = self._whole()
-        redactions = self._known(log).redactions
+        return self._state_at(self._reader(), at)
+
+    def _state_at(self, reader: LogReader, at: At | None) -> State:
+        upto = self._seq_at(reader, at)
+        redactions = self._known(reader).redactions
         # Another session may have the name by now: its first event is not the same.
-        basis = (self._log.first(), redactions)
+        basis = (reader.first(), redactions)
         by_then, start = self._state
         if (upto is not None and start.seq > upto) or by_then != basis:
             start = fold.EMPTY
-        if not start.seq and log is self._log:
-            start = self._saved(upto, redactions)
-        state = replay.replay(log, start=start, upto=upto, redactions=redactions)
+        if not start.seq:
+            start = _saved_state(reader, upto, redactions)
+        state = replay.replay(reader, start=start, upto=upto, redactions=redactions)
         if state.seq > self._state[1].seq or by_then != basis:
             # What was folded stays folded: the next call reads only what is new.
             self._state = (basis, state)
         # The dicts inside are shared with the kept state, so the caller gets its own.
         return codec.own_copy(state)
 
-    def _saved(self, upto: int | None, redactions: Redactions) -> State:
-        """Return the state that a compaction saved, if it is of use."""
-        known = self._log.checkpoint()
-        if known is None or (upto is not None and known[0] > upto):
-            return fold.EMPTY
-        from hansard.state import checkpoint
-
-        return checkpoint.load(known[1], redactions) or fold.EMPTY
-
     # -- where it comes from --------------------------------------------------------------------
 
     @property
     def parent(self) -> str | None:
         """The id of the session that this one was forked from; None if it was not."""
-        forked = lineage.origin(self._log.first())
+        forked = lineage.fork_source(self._log.reader().first())
         return None if forked is None else forked.parent
 
     def children(self) -> list[str]:
         """Return the ids of the sessions that were forked from this one and are not deleted, sorted."""
-        head = self._log.head()
+        head = self._log.reader().head()
         if head is None:
             return []
         from hansard.index import finder
@@ -329,29 +310,29 @@ class Reading:
                 continue
             # What the index says is checked. Of one that is damaged, the listing says so.
             with suppress(SessionDeleted, *UNREADABLE):
-                forked = lineage.origin(self._backend.log(session_id).first())
+                forked = lineage.fork_source(self._backend.log(session_id).reader().first())
                 if forked is not None and forked.parent == self.id:
                     found.append(session_id)
         return found
 
-    def _seq_at(self, at: At | None) -> int | None:
+    def _seq_at(self, reader: LogReader, at: At | None) -> int | None:
         """Return the seq that a caller means: by number, by label, or as the last one by a time."""
         if at is None:
             return None
         if isinstance(at, str):
-            return self._labelled(at)
+            return self._labelled(reader, at)
         if not isinstance(at, datetime):
             check_seq("at", at)
             return at
         stamp = clock.stamp(at)
-        for chunk in self._whole().read_back():
+        for chunk in reader.read_back():
             for event in reversed(chunk.events()):
                 if event.stamp <= stamp:
                     return event.seq
         return 0
 
-    def _labelled(self, label: str) -> int:
-        known = self.snapshots
+    def _labelled(self, reader: LogReader, label: str) -> int:
+        known = self._known(reader).state.snapshots
         if label not in known:
             raise InvalidEvent(
                 f"at {label!r}: session {self.id!r} has no such snapshot; it has "
@@ -411,6 +392,22 @@ class Reading:
         return verify_session(self._backend, self.id)
 
 
+def last_seq(reader: LogReader) -> int:
+    """Return the seq of the last event; 0 if the session does not exist."""
+    head = reader.head()
+    return 0 if head is None else head.seq
+
+
+def _saved_state(reader: LogReader, upto: int | None, redactions: Redactions) -> State:
+    """Return the state that a compaction saved, if it is of use."""
+    known = reader.checkpoint()
+    if known is None or (upto is not None and known[0] > upto):
+        return fold.EMPTY
+    from hansard.state import checkpoint
+
+    return checkpoint.load(known[1], redactions) or fold.EMPTY
+
+
 def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     from hansard.message.tool_calls import repair
 
@@ -418,11 +415,11 @@ def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _first_user(
-    log: Log, way: Path, tail: list[tuple[int, dict[str, Any]]], *, complete: bool
+    reader: LogReader, way: Path, tail: list[tuple[int, dict[str, Any]]], *, complete: bool
 ) -> dict[str, Any] | None:
     """Return what a person said first, as the object in the tail if it is there."""
     if not complete:
-        for seq, message in views.each(log, way):
+        for seq, message in views.each(reader, way):
             if windows.is_user(message):
                 return next((kept for place, kept in tail if place == seq), message)
     return next((message for _, message in tail if windows.is_user(message)), None)

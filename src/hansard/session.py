@@ -10,7 +10,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from hansard.backend.contract import AppendRequest, Backend
+from hansard.backend.contract import AppendRequest, Backend, LogReader
 from hansard.errors import InvalidEvent, SessionDeleted, SessionNotFound
 from hansard.event import codec
 from hansard.event.envelope import Event, NewEvent
@@ -34,7 +34,7 @@ from hansard.event.kinds import (
     check_kind,
     read,
 )
-from hansard.reading import At, Reading
+from hansard.reading import At, Reading, last_seq
 from hansard.state import fold, lineage, views
 from hansard.state.views import View
 from hansard.stream import Stream
@@ -181,7 +181,7 @@ class Session(Reading):
         encoded = codec.encode(changes, "metadata", wrapped=True)
         raw = (b'{"metadata":%b,"automatic":true}' if automatic else b'{"metadata":%b}') % encoded
         draft = NewEvent(METADATA_SET, raw, METADATA_SET in CONTROL)
-        before = self._known().state
+        before = self._known(self._reader()).state
         after = fold.apply(before, Event(0, "", draft.kind, draft.data))
         # The same title from a person as from a program is news: from now on it is the person's.
         taken_over = after.named and not before.named
@@ -232,12 +232,13 @@ class Session(Reading):
             keep_summary: keep the summary that the model view begins with, even if it was added after `to`:
                 the same append adds it again.
         """
+        reader = self._reader() if keep_summary or isinstance(to, str) else self._log.reader()
         if isinstance(to, str):
-            to = self._labelled(to)
-        self._check_place("revert to", to)
+            to = self._labelled(reader, to)
+        self._check_place(reader, "revert to", to)
         raw = codec.encode({"seq": to})
         drafts = [NewEvent(SESSION_REVERTED, raw, SESSION_REVERTED in CONTROL)]
-        summary = views.summary_of(self._whole(), expected_seq) if keep_summary else None
+        summary = views.summary_of(reader, expected_seq) if keep_summary else None
         if summary is not None:
             drafts.append(NewEvent(SUMMARY_ADDED, summary.raw, SUMMARY_ADDED in CONTROL))
         drafts += map(_message, messages)
@@ -245,7 +246,7 @@ class Session(Reading):
 
     def summarize(self, *, upto: int, message: dict[str, Any]) -> Event:
         """Let a message stand for all up to a seq in the model view; the history view still shows all."""
-        self._check_place("summarize up to", upto)
+        self._check_place(self._log.reader(), "summarize up to", upto)
         return self._record(SUMMARY_ADDED, {"upto": upto, "message": message})
 
     def redact(self, seq: int, *, reason: str = "") -> Event:
@@ -254,8 +255,9 @@ class Session(Reading):
         A redaction holds for the sessions that were forked from this one too. The bytes stay in the log until
         it is compacted.
         """
-        self._check_place("redact", seq)
-        event = self._event_at(seq)
+        reader = self._reader()
+        self._check_place(reader, "redact", seq)
+        event = self._event_at(reader, seq)
         if event is None or event.kind not in {MESSAGE_ADDED, SUMMARY_ADDED, MESSAGE_PART}:
             raise InvalidEvent(f"session {self.id!r} has no message at seq {seq}")
         from hansard.maintenance import redact
@@ -268,7 +270,7 @@ class Session(Reading):
             # `revert(keep_summary=True)` adds a summary again: all copies go.
             gone += [
                 one
-                for one in self._whole().controls()
+                for one in reader.controls()
                 if one.kind == SUMMARY_ADDED and one.raw == event.raw and one.seq != seq
             ]
         return self._append([redact.redaction(one, reason) for one in gone])[0]
@@ -310,8 +312,7 @@ class Session(Reading):
         """
         from hansard.maintenance.dropping import drop_history
 
-        whole = self._whole()
-        return drop_history(self._backend, self._log, whole, before, reason=reason, dry_run=dry_run)
+        return drop_history(self._backend, self._log, before, reason=reason, dry_run=dry_run)
 
     def clear(self) -> Event:
         """Let the model view start anew; the history view still shows all."""
@@ -344,13 +345,14 @@ class Session(Reading):
                 `InvalidEvent` if this one comes from 10,000 forks of forks.
             at: a seq, the label of a snapshot, or a time (a datetime with a time zone).
         """
-        head = self._log.head()
+        reader = self._log.reader() if at is None or isinstance(at, int) else self._reader()
+        head = reader.head()
         if head is None:
             raise SessionNotFound(f"no session {self.id!r} in this store, so none to fork from")
-        seq = self._seq_at(at)
+        seq = self._seq_at(reader, at)
         if seq is None:
             seq = head.seq
-        self._check_place("fork at", seq)
+        self._check_place(reader, "fork at", seq)
         if id is None:
             from hansard.log.names import new_id
 
@@ -358,7 +360,7 @@ class Session(Reading):
         child = Session(self._backend, id)
         # First what the child stands on: after a power cut the parent must not have less than it.
         self._log.sync()
-        depth = lineage.next_depth(self._log)
+        depth = lineage.next_depth(reader)
         data = {"parent": self.id, "seq": seq, "created": head.created}
         if depth > 1:
             data["depth"] = depth
@@ -367,7 +369,7 @@ class Session(Reading):
         try:
             # Whoever purges a session has looked for its children after it was deleted, so a child that came
             # too late to be seen finds its parent deleted here.
-            gone = self._log.head() is None
+            gone = self._log.reader().head() is None
         except SessionDeleted:
             gone = True
         if gone:
@@ -396,7 +398,8 @@ class Session(Reading):
     def _side(self, at: At | None) -> "Side":
         from hansard.upkeep.comparison import Side
 
-        return Side(self._whole(), self.state(at), self._backend.whole)
+        reader = self._reader()
+        return Side(reader, self._state_at(reader, at), self._backend.whole)
 
     def share(
         self,
@@ -412,7 +415,7 @@ class Session(Reading):
         """
         from hansard.transfer.share import share
 
-        return share(self._whole(), self.id, redact=redact, hook=hook)
+        return share(self._reader(), self.id, redact=redact, hook=hook)
 
     def export(
         self,
@@ -441,7 +444,7 @@ class Session(Reading):
         from hansard.transfer.export_file import export
 
         return export(
-            self._whole(),
+            self._reader(),
             self.id,
             format=format,
             redacted=redacted,
@@ -458,8 +461,8 @@ class Session(Reading):
             raise InvalidEvent(f"{kind}: {data!r:.200} does not have the shape of such an event")
         return self._append([NewEvent(kind, raw, kind in CONTROL)])[0]
 
-    def _check_place(self, action: str, seq: object) -> None:
-        last = self.seq
+    def _check_place(self, reader: LogReader, action: str, seq: object) -> None:
+        last = last_seq(reader)
         if type(seq) is not int or not 0 <= seq <= last:
             raise InvalidEvent(
                 f"cannot {action} {seq!r}: session {self.id!r} has the seqs 0 to {last}"

@@ -283,7 +283,7 @@ class Store:
         if self._backend.prefix and not id.startswith(self._backend.prefix):
             return False  # what a scoped store cannot see is not there
         try:
-            return self._backend.log(id).head() is not None
+            return self._backend.log(id).reader().head() is not None
         except SessionDeleted:
             return False
         except (Damaged, UnknownFormat):
@@ -487,7 +487,7 @@ class Store:
         )
         if session is not None:
             # Which raises if it is deleted, or none of this store's.
-            exists = self._backend.log(session).head() is not None
+            exists = self._backend.log(session).reader().head() is not None
             if not exists or not session.startswith(prefix):
                 return []
         hits = finder.of(self._backend).search(sought, progress=self._told(progress))

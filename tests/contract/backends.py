@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from hansard.backend.contract import AppendRequest, Backend, Log
@@ -82,7 +83,13 @@ def append(log: Log, events: Sequence[NewEvent], **options: Any) -> list[Event]:
 
 def everything(log: Log, after: int = 0, upto: int | None = None) -> list[Event]:
     """Return the events that `read` yields."""
-    return [event for chunk in log.read(after, upto) for event in chunk.events()]
+    return [event for chunk in log.reader().read(after, upto) for event in chunk.events()]
+
+
+def is_first(log: Log, event: Event) -> bool:
+    """Return whether an event is the session's first; its data may be left out."""
+    found = log.reader().first()
+    return found in {event, msgspec.structs.replace(event, raw=b"{}")}
 
 
 def contents(events: Iterable[Event]) -> list[Any]:

@@ -42,14 +42,14 @@ def _without(*seqs: int) -> CompactionFilter:
 
 def _everything_said(log: Log) -> list[object]:
     """Return all that a log says."""
-    head = there(log.head(), "head")
-    backwards = [event for chunk in log.read_back() for event in reversed(chunk.events())]
+    head = there(log.reader().head(), "head")
+    backwards = [event for chunk in log.reader().read_back() for event in reversed(chunk.events())]
     return [
         everything(log),
         everything(log, 3, 7),
         backwards[::-1],
-        log.controls(),
-        log.first(),
+        log.reader().controls(),
+        log.reader().first(),
         (head.seq, head.created, head.updated),
         log.verify(),
     ]
@@ -65,7 +65,9 @@ def test_compaction_changes_nothing_that_is_said(context: Context) -> None:
         assert _everything_said(log) == before, "a compacted session"
         log.compact(NOTHING, level=_LEVEL)
         assert _everything_said(log) == before, "a session compacted twice"
-    assert there(log.head(), "head").seq == 32, "the last seq, with two keys that were known"
+    assert there(log.reader().head(), "head").seq == 32, (
+        "the last seq, with two keys that were known"
+    )
 
 
 def test_a_compacted_session_goes_on(context: Context) -> None:
@@ -89,7 +91,7 @@ def test_keys_survive_compaction(context: Context) -> None:
         append(log, [message(number)], key=f"k{number}")
         log.compact(NOTHING, level=_LEVEL)
     assert append(log, [message("again")], key="k") == first, "the events of a key"
-    assert there(log.head(), "head").seq == 5, "the last seq"
+    assert there(log.reader().head(), "head").seq == 5, "the last seq"
 
 
 def test_what_is_to_be_forgotten_is_gone(context: Context) -> None:
@@ -133,7 +135,7 @@ def test_what_was_said_before_a_bound_is_gone(context: Context) -> None:
         blanked = log.compact(forget._replace(before=bound), level=_LEVEL).blanked
         assert blanked == gone, f"the number of events that went before {bound}"
         assert everything(log) == [mask(event) for event in before], "the events"
-    assert log.controls() == done, "the control events"
+    assert log.reader().controls() == done, "the control events"
     assert append(log, [message("x")], key="3")[0].seq == said[3].seq, (
         "the key of an event that went"
     )
@@ -159,7 +161,7 @@ def test_who_reads_reads_on_beside_compaction(context: Context) -> None:
     """A reading that was begun before a compaction ends as it would have without."""
     log = context.log()
     expected = [event for number in range(30) for event in append(log, [message(number)])]
-    chunks = log.read()
+    chunks = log.reader().read()
     log.compact(NOTHING, level=_LEVEL)
     append(log, [message("later")])
     log.compact(NOTHING, level=_LEVEL)

@@ -75,7 +75,7 @@ def test_bad_ids_are_refused(context: Context) -> None:
 def test_a_log_without_events_is_no_session(context: Context) -> None:
     """Asking for a log, and reading it, makes no session."""
     for session_id in IDS:
-        assert context.log(session_id).head() is None, "head"
+        assert context.log(session_id).reader().head() is None, "head"
     assert list(context.backend.ids()) == [], "ids"
 
 
@@ -99,10 +99,10 @@ def _all_calls_raise_deleted(log: Log) -> None:
         "append": lambda: append(log, [message("no")]),
         "append with a key": lambda: append(log, [message("no")], key="k0"),
         "append with new_only": lambda: append(log, [message("no")], new_only=True),
-        "head": log.head,
-        "read": lambda: list(log.read()),
-        "read_back": lambda: list(log.read_back()),
-        "controls": log.controls,
+        "reader": log.reader,
+        "read": lambda: list(log.reader().read()),
+        "read_back": lambda: list(log.reader().read_back()),
+        "controls": lambda: log.reader().controls(),
         "wait": lambda: log.wait(100, _SOON),
         "verify": log.verify,
     }
@@ -159,7 +159,7 @@ def test_restore_brings_everything_back(context: Context) -> None:
         context.backend.restore("s")
         for handle in (log, context.log()):
             assert everything(handle) == before, "events"
-            head = handle.head()
+            head = handle.reader().head()
             assert (head and (head.seq, head.updated)) == (before[-1].seq, before[-1].stamp), "head"
     assert list(context.backend.ids()) == ["s"], "ids"
     assert append(log, [message("again")], key="k0")[0].key == "k0", "a key from before"
@@ -235,10 +235,10 @@ def test_a_closed_backend_says_so(context: Context) -> None:
     context.backend.close()
     calls: dict[str, Callable[[], object]] = {
         "append": lambda: append(log, [message("b")]),
-        "head": log.head,
-        "read": lambda: list(log.read()),
-        "read_back": lambda: list(log.read_back()),
-        "controls": log.controls,
+        "reader": log.reader,
+        "read": lambda: list(log.reader().read()),
+        "read_back": lambda: list(log.reader().read_back()),
+        "controls": lambda: log.reader().controls(),
         "wait": lambda: log.wait(1, _SOON),
         "verify": log.verify,
         "ids": lambda: list(context.backend.ids()),
@@ -258,14 +258,14 @@ def test_a_closed_backend_says_so(context: Context) -> None:
 def test_other_handles_see_an_append_at_once(context: Context) -> None:
     """What one handle has appended, another sees in its next call, whichever that is."""
     mine, theirs = context.log(), context.other().log("s")
-    assert theirs.head() is None, "head before the first event"
+    assert theirs.reader().head() is None, "head before the first event"
     expected = append(mine, [message("a")])
     for number in range(5):
         assert everything(theirs) == expected, "events"
         expected += append(mine, [metadata(number=number), message(number)])
-        head = theirs.head()
+        head = theirs.reader().head()
         assert (head and head.seq) == expected[-1].seq, "seq"
-        assert len(theirs.controls()) == number + 1, "control events"
+        assert len(theirs.reader().controls()) == number + 1, "control events"
         assert theirs.wait(expected[-1].seq - 1, 0.0), "wait does not see an event that is there"
     assert list(context.other().ids()) == ["s"], "ids"
 
@@ -299,7 +299,7 @@ def test_handles_write_at_the_same_time(context: Context) -> None:
 def test_conditions_hold_between_handles(context: Context) -> None:
     """`expected_seq`, `new_only` and keys see what another handle has appended."""
     mine, theirs = context.log(), context.other().log("s")
-    assert theirs.head() is None, "head before the first event"
+    assert theirs.reader().head() is None, "head before the first event"
     first = append(mine, [message("a"), message("b")], key="k", new_only=True)
     with pytest.raises(SessionExists):
         append(theirs, [message("c")], new_only=True)
@@ -333,14 +333,16 @@ def test_everything_outlives_the_handle(context: Context) -> None:
     events = mixed(context.log(), rounds=3)
     append(context.log("deleted"), [message("x")])
     context.backend.delete("deleted")
-    first = context.log().head()
+    first = context.log().reader().head()
     other: Backend = context.other()
     context.backend.close()
     log = other.log("s")
-    assert log.head() == first, "head"
+    assert log.reader().head() == first, "head"
     assert everything(log) == events, "events"
-    assert [event.seq for event in log.controls()] == [2, 4, 8, 10, 14, 16], "control events"
+    assert [event.seq for event in log.reader().controls()] == [2, 4, 8, 10, 14, 16], (
+        "control events"
+    )
     assert append(log, [message("again")], key="k1") == [events[11]], "events of a key from before"
     assert list(other.ids()) == ["s"], "ids"
     with pytest.raises(SessionDeleted):
-        other.log("deleted").head()
+        other.log("deleted").reader().head()

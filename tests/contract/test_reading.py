@@ -2,7 +2,7 @@
 
 import json
 
-from hansard.backend.contract import Chunk, Log
+from hansard.backend.contract import Chunk, CompactionFilter, Log, LogReader
 from hansard.event.envelope import Event
 from hansard.event.kinds import CONTROL, MESSAGE_ADDED
 from tests.contract.backends import (
@@ -22,11 +22,11 @@ from tests.contract.backends import (
 def test_an_unknown_session_reads_as_empty(context: Context) -> None:
     """A session without events has no head, no events and no controls, and reading makes none."""
     log = context.log("nobody")
-    assert log.head() is None, "head"
+    assert log.reader().head() is None, "head"
     for after in (0, 5):
         assert everything(log, after) == [], f"events after {after}"
-    assert [chunk.events() for chunk in log.read_back()] == [], "chunks backwards"
-    assert log.controls() == [], "control events"
+    assert [chunk.events() for chunk in log.reader().read_back()] == [], "chunks backwards"
+    assert log.reader().controls() == [], "control events"
     assert list(context.backend.ids()) == [], "ids after reading"
 
 
@@ -45,11 +45,58 @@ def test_every_range_is_the_list_s_slice(context: Context) -> None:
             assert everything(log, after, upto) == wanted, f"read({after}, {upto})"
 
 
+def test_a_reader_shows_one_moment(context: Context) -> None:
+    """What a reader says does not change with what is appended, sealed or rewritten after it was made."""
+    log = context.log()
+    nothing = log.reader()
+    mixed(log)
+    assert (nothing.head(), nothing.first(), nothing.controls(), [*nothing.read()]) == (
+        None,
+        None,
+        [],
+        [],
+    )
+    asked = log.reader()
+    then = _answers(asked)
+    unasked = log.reader()
+    mixed(log)
+    assert _answers(asked) == then, "a reader that was asked before an append"
+    assert _answers(unasked) == then, "a reader that was asked after it only"
+    log.compact(CompactionFilter(lambda event: event, frozenset(), frozenset(), _keep), level=1)
+    append(log, [metadata(later=True)])
+    assert _answers(asked) == then, "after a compaction"
+    assert _answers(unasked) == then, "after a compaction"
+    assert _answers(log.reader()) != then, "a new reader"
+
+
+def _keep(seq: int, ended: int) -> bool:
+    del seq, ended
+    return False
+
+
+def _answers(reader: LogReader) -> list[object]:
+    """Return what a reader says of a session."""
+    forwards = [event for chunk in reader.read() for event in chunk.events()]
+    beyond = [event for chunk in reader.read(2, 999) for event in chunk.events()]
+    backwards = [chunk.events() for chunk in reader.read_back(999)]
+    first = reader.first()
+    assert first is not None
+    return [
+        reader.head(),
+        (first.seq, first.stamp, first.kind),
+        reader.controls(),
+        reader.controls(999, after=1),
+        forwards,
+        beyond,
+        [event for chunk in reversed(backwards) for event in chunk],
+    ]
+
+
 def test_chunks_are_in_order_and_bounded(context: Context) -> None:
     """A long session comes in pieces: in order, none missing, none holding most of it."""
     log = context.log()
     _fill(log)
-    chunks = [chunk.events() for chunk in log.read()]
+    chunks = [chunk.events() for chunk in log.reader().read()]
     seqs = [event.seq for chunk in chunks for event in chunk]
     assert seqs == list(range(1, _LONG + 1)), "seqs"
     assert max(map(len, chunks)) < _LONG / 2, f"one chunk holds most of {_LONG} events"
@@ -72,9 +119,9 @@ def test_a_chunk_shows_its_messages_three_ways(context: Context) -> None:
     mixed(log)
     append(log, [message('\u2028 \x7f \U0001f600 " \\ \n'), message({"deep": [1, 1.0, None]})])
     for after, upto in ((0, None), (3, None), (0, 9), (4, 7)):
-        for chunk in log.read(after, upto):
+        for chunk in log.reader().read(after, upto):
             _compare(chunk)
-    for chunk in log.read_back(8):
+    for chunk in log.reader().read_back(8):
         _compare(chunk)
 
 
@@ -91,13 +138,13 @@ def test_what_is_handed_out_is_the_caller_s(context: Context) -> None:
     """Changing a message that was read changes nothing in the session."""
     log = context.log()
     append(log, [message({"list": [1]})])
-    for chunk in log.read():
+    for chunk in log.reader().read():
         for event in chunk.events():
             event.data["message"]["content"]["list"].append("event")
         for _, found in chunk.messages():
             found["content"]["list"].append("message")
             found.clear()
-    (again,) = log.read()
+    (again,) = log.reader().read()
     assert again.messages() == [(1, {"role": "user", "content": {"list": [1]}})], "messages"
 
 
@@ -105,8 +152,8 @@ def test_reading_goes_on_beside_appends(context: Context) -> None:
     """What a read that was begun before an append yields is a prefix, with no event missing."""
     log = context.log()
     append(log, [message(0)])
-    reading = log.read()
-    backwards = log.read_back()
+    reading = log.reader().read()
+    backwards = log.reader().read_back()
     seqs = [event.seq for event in next(reading).events()]
     append(log, [message(1), message(2)])
     seqs += [event.seq for chunk in reading for event in chunk.events()]
@@ -131,7 +178,7 @@ def test_every_range_backwards_is_the_list_s_slice(context: Context) -> None:
                 for event in events
                 if event.seq > after and (upto is None or event.seq <= upto)
             ]
-            parts = [chunk.events() for chunk in log.read_back(upto, after)]
+            parts = [chunk.events() for chunk in log.reader().read_back(upto, after)]
             found = [event for part in reversed(parts) for event in part]
             assert found == wanted, f"read_back({upto}, {after})"
 
@@ -142,15 +189,17 @@ def test_chunks_backwards_begin_at_the_end(context: Context) -> None:
     _fill(log)
     for upto in (None, _LONG, _LONG // 2 + 1, 1):
         last = _LONG if upto is None else upto
-        parts = [[event.seq for event in chunk.events()] for chunk in log.read_back(upto)]
+        parts = [[event.seq for event in chunk.events()] for chunk in log.reader().read_back(upto)]
         filled = [part for part in parts if part]
         assert filled[0][-1] == last, f"last seq of the first chunk, upto={upto}"
         found = [seq for part in reversed(filled) for seq in part]
         assert found == list(range(1, last + 1)), f"seqs, upto={upto}"
         if upto is None:
             assert max(map(len, parts)) < _LONG / 2, f"one chunk holds most of {_LONG} events"
-    few = list(log.read_back(None, _LONG - 3))
-    assert len(few) < len(list(log.read_back())), "the last three events are read like all of them"
+    few = list(log.reader().read_back(None, _LONG - 3))
+    assert len(few) < len(list(log.reader().read_back())), (
+        "the last three events are read like all of them"
+    )
 
 
 #: A session of some megabytes: more than one chunk of any sensible size.
@@ -170,7 +219,7 @@ def test_controls_are_the_control_events(context: Context) -> None:
     log = context.log()
     for number in range(20):
         append(log, [message(number)])
-    assert log.controls() == [], "control events of a session of messages"
+    assert log.reader().controls() == [], "control events of a session of messages"
     mixed(log, rounds=3)
     events = everything(log)
     for upto in (None, *range(len(events) + 3)):
@@ -179,10 +228,12 @@ def test_controls_are_the_control_events(context: Context) -> None:
             for event in events
             if event.kind in CONTROL and (upto is None or event.seq <= upto)
         ]
-        assert log.controls(upto) == wanted, f"controls({upto})"
+        assert log.reader().controls(upto) == wanted, f"controls({upto})"
         for after in (0, 1, len(events) // 2, len(events)):
             rest = [event for event in wanted if event.seq > after]
-            assert log.controls(upto, after=after) == rest, f"controls({upto}, after={after})"
+            assert log.reader().controls(upto, after=after) == rest, (
+                f"controls({upto}, after={after})"
+            )
 
 
 def test_controls_are_seen_as_they_come(context: Context) -> None:
@@ -191,11 +242,11 @@ def test_controls_are_seen_as_they_come(context: Context) -> None:
     expected: list[Event] = []
     for number in range(6):
         expected += append(log, [metadata(number=number)])
-        assert log.controls() == expected, f"control events after {number + 1}"
+        assert log.reader().controls() == expected, f"control events after {number + 1}"
         append(log, [message(number)])
-        assert log.controls() == expected, "control events after a message"
-    log.controls().clear()
-    assert log.controls() == expected, "control events after the list was changed"
+        assert log.reader().controls() == expected, "control events after a message"
+    log.reader().controls().clear()
+    assert log.reader().controls() == expected, "control events after the list was changed"
 
 
 # -- wait ---------------------------------------------------------------------------------------

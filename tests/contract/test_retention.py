@@ -20,6 +20,7 @@ from tests.contract.backends import (
     append,
     contents,
     everything,
+    is_first,
     message,
     mixed,
     there,
@@ -106,9 +107,9 @@ def test_what_is_in_the_trash_can_be_read_by_its_children(context: Context) -> N
             context.backend.delete("s")
         log = context.backend.ancestor("s")
         assert everything(log) == before, f"events, deleted: {deleted}"
-        assert there(log.head(), "head").seq == before[-1].seq, "seq"
-        assert log.first() == before[0], "first event"
-    assert context.backend.ancestor("nobody").head() is None, (
+        assert there(log.reader().head(), "head").seq == before[-1].seq, "seq"
+        assert is_first(log, before[0]), "first event"
+    assert context.backend.ancestor("nobody").reader().head() is None, (
         "head of an ancestor that does not exist"
     )
 
@@ -127,9 +128,9 @@ def test_a_purged_session_is_gone_for_good(context: Context) -> None:
     assert list(backend.trash()) == [], "trash"
     assert list(backend.ids()) == ["other"], "ids"
     for handle in (log, context.log()):
-        assert handle.head() is None, "head"
+        assert handle.reader().head() is None, "head"
         assert everything(handle) == [], "events"
-    assert backend.ancestor("s").head() is None, "head for its children"
+    assert backend.ancestor("s").reader().head() is None, "head for its children"
     with pytest.raises(SessionNotFound):
         backend.restore("s")
     (event,) = append(log, [message("new")], key="k0", new_only=True)
@@ -209,7 +210,7 @@ def test_the_audit_log_is_no_session(context: Context) -> None:
     assert backend.sizes() == {}, "sizes"
     assert backend.stamps() == {}, "stamps"
     for session_id in ("~audit", "audit", "\x01audit", "internal/audit", "../internal/audit"):
-        assert context.log(session_id).head() is None, f"head of {session_id!r}"
+        assert context.log(session_id).reader().head() is None, f"head of {session_id!r}"
         with suppress(SessionNotFound):
             backend.delete(session_id)
     assert everything(backend.internal(AUDIT)) == events, "events afterwards"
@@ -259,9 +260,9 @@ def test_of_a_whole_session_everything_is_salvaged(context: Context) -> None:
 
 def test_a_session_at_rest_is_not_busy(context: Context) -> None:
     """`busy` says no while nobody writes, of a session that exists and of one that does not."""
-    assert not context.log("nobody").busy(), "a session that does not exist is busy"
+    assert not context.log("nobody").is_busy(), "a session that does not exist is busy"
     mixed(context.log())
-    assert not context.log().busy(), "a session at rest is busy"
+    assert not context.log().is_busy(), "a session at rest is busy"
     (event,) = append(context.log(), [message("after")])
     assert event.seq > 1, "nothing could be appended after the question"
 
@@ -278,7 +279,7 @@ def test_a_closed_backend_keeps_what_it_has(context: Context) -> None:
         "trash": lambda: list(backend.trash()),
         "sizes": backend.sizes,
         "purge": lambda: backend.purge("s"),
-        "audit": lambda: list(audit.read()),
+        "audit": lambda: list(audit.reader().read()),
         "append to the audit log": lambda: append(audit, [_record(2)]),
     }
     for call in calls.values():
@@ -297,7 +298,7 @@ def test_purging_is_seen_by_other_handles(context: Context) -> None:
     assert list(other.trash()) == ["s"], "trash of the other handle"
     context.backend.purge("s")
     for log in (theirs, buried):
-        assert log.head() is None, "head after another handle's purge"
+        assert log.reader().head() is None, "head after another handle's purge"
     (event,) = append(theirs, [message("new")])
     assert event.seq == 1, "seq of a new session"
     for log in (mine, theirs, buried):

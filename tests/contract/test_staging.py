@@ -53,7 +53,7 @@ def there_is(backend: Backend) -> tuple[object, ...]:
     """Return all that a backend says of the session `s`."""
     log = backend.log("s")
     listed = (sorted(backend.ids()), sorted(backend.trash()), backend.sizes())
-    return log.head(), log.first(), everything(log), *listed
+    return log.reader().head(), log.reader().first(), everything(log), *listed
 
 
 def test_what_is_published_is_there_whole(context: Context) -> None:
@@ -70,8 +70,8 @@ def test_what_is_published_is_there_whole(context: Context) -> None:
     assert [event.stamp for event in events] == [draft.time for draft in drafts], "times"
     assert [event.raw for event in events] == [draft.data for draft in drafts], "data"
     assert [event.key for event in events] == [None, None, "k"], "keys"
-    assert log.controls() == [events[1]], "control events"
-    head = there(log.head(), "head")
+    assert log.reader().controls() == [events[1]], "control events"
+    head = there(log.reader().head(), "head")
     assert (head.seq, head.created, head.updated) == (3, _TIME % 1, _TIME % 3), "where it stands"
     assert sorted(backend.ids()) == ["s"], "ids"
     assert append(log, [message("x")], key="k") == [events[2]], "an append with a key that it has"
@@ -155,7 +155,7 @@ def test_an_append_with_a_key_tells_its_length(context: Context) -> None:
     append(log, [message("f"), message("g")], key="two")
     for after in range(9):
         found: dict[int, int] = {}
-        for chunk in log.read(after):
+        for chunk in log.reader().read(after):
             found.update(chunk.keyed())
         expected = {seq: count for seq, count in {3: 3, 7: 2}.items() if seq > after}
         assert found == expected, f"appends with a key after {after}"

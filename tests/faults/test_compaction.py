@@ -281,7 +281,7 @@ def test_who_reads_slowly_reads_on_while_segments_are_replaced(
         session.add_messages([{"n": n} for n in range(10)])
         with hansard.open(tmp_path / "store", read_only=True) as other:
             log = other._backend.log(ID)
-            chunks = log.read_back() if backwards else log.read()
+            chunks = log.reader().read_back() if backwards else log.reader().read()
             seqs: list[int] = []
             for chunk in chunks:
                 part = [event.seq for event in chunk.events()]

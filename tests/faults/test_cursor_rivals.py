@@ -36,7 +36,7 @@ def consume(wire: Wire, path: str, journal: str, durability: str, *, paced: bool
                     continue
                 if paced:
                     wire.wait()
-                for chunk in backend.log(session).read(cursor.get(session), seq):
+                for chunk in backend.log(session).reader().read(cursor.get(session), seq):
                     for event in chunk.events():
                         os.write(done, b"%s %d\n" % (session.encode(), event.seq))
                 # Some moves with an id that makes the file grow, so that it is written anew often.

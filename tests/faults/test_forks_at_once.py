@@ -176,7 +176,7 @@ def check_child(child: Session) -> None:
     """Check that a child is whole."""
     assert (child.messages(), child.title, child.parent) == ([{"n": 1}, {"n": 2}], "T", "s")
     assert (child.seq, child.verify().ok) == (4, True)
-    assert child._log.head() is not None
+    assert child._log.reader().head() is not None
 
 
 # -- what is synced, and when -------------------------------------------------------------------

@@ -415,4 +415,4 @@ def test_a_signal_handler_appends_while_its_thread_lists(
         finally:
             signal.signal(signal.SIGUSR1, before)
         assert told == [3]
-        assert not session._log.busy()
+        assert not session._log.is_busy()

@@ -96,7 +96,7 @@ class Index:
         self.passes += 1
         self.whole += changed.every
         for session_id in self._backend.ids() if changed.every else changed.ids:
-            head = self._backend.log(session_id).head()
+            head = self._backend.log(session_id).reader().head()
             if head is not None:
                 self.seqs[session_id] = head.seq
         self.known = self._watch.done()
@@ -136,7 +136,7 @@ def crew() -> Iterator[Crew]:
 def stands(store: str) -> list[int]:
     """Return the seqs at which the sessions really are."""
     backend = LocalBackend(store, read_only=True)
-    heads = [backend.log(f"s{number}").head() for number in range(SESSIONS)]
+    heads = [backend.log(f"s{number}").reader().head() for number in range(SESSIONS)]
     return [0 if head is None else head.seq for head in heads]
 
 

@@ -382,7 +382,7 @@ def test_kill_minus_nine_in_the_middle(
                 assert trash <= recorded(store, "session.pruned")
             for session_id in trash | live:
                 log = store._backend.ancestor(session_id)
-                head = log.head()
+                head = log.reader().head()
                 assert head is not None
                 assert head.seq == 3
         assert kills == 6

@@ -132,13 +132,13 @@ def test_reading_ahead_says_what_reading_says(varied: hansard.Store) -> None:
         assert description.describe(ahead, session_id) == alone
         for log in (backend.log(session_id), ahead.log(session_id)):
             assert alone is not None
-            read = [event for chunk in log.read() for event in chunk.events()]
+            read = [event for chunk in log.reader().read() for event in chunk.events()]
             assert read[-1].seq == alone.info.seq
     for session_id in [*reversed(ids), *ids]:
         alone = description.describe(backend, session_id)
         assert description.describe(ahead, session_id) == alone
     first, then = (
-        [[e for c in b.log(i).read_back(upto=5) for e in c.events()] for i in ids]
+        [[e for c in b.log(i).reader().read_back(upto=5) for e in c.events()] for i in ids]
         for b in (backend, backend.ahead(ids))
     )
     assert first == then

@@ -224,7 +224,7 @@ def test_events_that_were_restored_do_not_believe_a_later_checkpoint(
         session.add_message(message("one"))
         session.set_title("forgotten")
         session.compact()
-        assert store._backend.log("s").checkpoint() is not None
+        assert store._backend.log("s").reader().checkpoint() is not None
         saved = session.state()
     with psycopg.connect(url) as connection:
         connection.execute("DELETE FROM hansard.events WHERE seq > 1")
@@ -235,4 +235,4 @@ def test_events_that_were_restored_do_not_believe_a_later_checkpoint(
         session.add_message(message("two"))
         assert session.seq > saved.seq
         assert session.state().title == session.title == "second"
-        assert store._backend.log("s").checkpoint() is None
+        assert store._backend.log("s").reader().checkpoint() is None

@@ -124,7 +124,7 @@ class Comparison:
             messages = [event.message for event in events if event.kind == MESSAGE_ADDED]
             assert same([message for message in messages if message]) == same(expected), view
         transcript = Transcript(
-            session._whole(),
+            session._reader(),
             name,
             session.seq,
             redact=False,

@@ -202,7 +202,7 @@ def test_a_checkpoint_is_used_until_what_follows_it_is_compressed(
     store._backend.log("a")._writer.seal()  # type: ignore[attr-defined]
     session.add_message({"n": "new"})
     with hansard.open(tmp_path / "s", read_only=True) as fresh:
-        found = fresh._backend.log("a").checkpoint()
+        found = fresh._backend.log("a").reader().checkpoint()
         assert found is not None
         assert found[0] == seq
     right = shown(tmp_path / "s")

@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard import Session, Store
-from hansard.backend.contract import Log
+from hansard.backend.contract import LogReader
 from hansard.state.projection import Known
 
 
@@ -116,7 +116,7 @@ def test_a_person_who_is_faster_by_a_moment_wins(
     session.add_message({"role": "user", "content": "what is 6 × 7?"})
     look = Session._known
 
-    def look_and_be_late(self: Session, log: Log | None = None) -> Known:
+    def look_and_be_late(self: Session, log: LogReader) -> Known:
         found = look(self, log)
         if self is session:
             person.set_title("Mine")

@@ -63,8 +63,8 @@ class Head(NamedTuple):
     #: When the session began, and when its last event was written: RFC 3339 text.
     created: str
     updated: str
-    #: Bytes that the session takes where it lives.
-    size: int
+    #: A sync has failed: nothing can be appended until `verify` has passed.
+    failed: bool = False
 
 
 class Finding(NamedTuple):
@@ -238,6 +238,49 @@ def attempt(call: Callable[[Given], Answer], argument: Given) -> Answer | Except
         return error
 
 
+class LogReader(ABC):
+    """One session as it was at one moment: the one at which `Log.reader` was called.
+
+    All of its answers agree with one another, whatever is appended afterwards. Use it for one call, and
+    take another for the next. For a session that does not exist, every answer is None or empty.
+    """
+
+    __slots__ = ()
+
+    session_id: str
+
+    @abstractmethod
+    def head(self) -> Head | None:
+        """Return where the session ends; None if it does not exist. Costs no scan."""
+
+    @abstractmethod
+    def first(self) -> Event | None:
+        """Return the first event that the session itself has; None if it does not exist.
+
+        Its data may be left out, unless it is a `session.forked`.
+        """
+
+    @abstractmethod
+    def checkpoint(self) -> tuple[int, bytes] | None:
+        """Return the state that the last compaction saved, and its seq; None if there is none."""
+
+    @abstractmethod
+    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
+        """Return the control events with after < seq <= upto. Costs their number, not the session's."""
+
+    @abstractmethod
+    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
+        """Yield the events with after < seq <= upto, in order, in pieces of bounded size."""
+
+    @abstractmethod
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        """Yield the same from the last chunk to the first; inside a chunk events are in order."""
+
+    @abstractmethod
+    def size(self, *, unpacked: bool = False) -> int:
+        """Return the bytes that the session takes where it is stored, or would take without compression."""
+
+
 class Log(ABC):
     """One session in a backend."""
 
@@ -261,39 +304,19 @@ class Log(ABC):
         """Make everything that can be read of the session durable, also where appends are not."""
 
     @abstractmethod
-    def first(self) -> Event | None:
-        """Return the first event that the session itself has; None if it does not exist.
+    def reader(self) -> LogReader:
+        """Look at the session once, and return what can be read of it as it is now.
 
-        Its data may be left out, unless it is a `session.forked`.
+        Raises if it was deleted, or if its end cannot be read.
         """
-
-    @abstractmethod
-    def head(self) -> Head | None:
-        """Return where the session stands; None if it does not exist. Costs no scan."""
-
-    @abstractmethod
-    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        """Yield the events with after < seq <= upto, in order, in pieces of bounded size."""
-
-    @abstractmethod
-    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        """Yield the same from the last chunk to the first; inside a chunk events stand in order."""
-
-    @abstractmethod
-    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
-        """Return the control events with after < seq <= upto. Costs their number, not the session's."""
 
     @abstractmethod
     def wait(self, after: int, timeout: float) -> bool:
         """Wait until there is an event with a higher seq than `after`; False if none came in time."""
 
     @abstractmethod
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Say whether somebody is writing to the session at this very moment. Waits for nobody."""
-
-    def failed(self) -> bool:
-        """Say whether a sync has failed, so that nothing can be appended until `verify` has passed."""
-        return False
 
     @abstractmethod
     def salvage(self) -> Iterator[Event | Finding]:
@@ -306,19 +329,6 @@ class Log(ABC):
     def records(self) -> Iterator[Record]:
         """Yield what the session's files hold, line by line, whole or not; nothing if it has no files."""
         return iter(())
-
-    def size(self) -> int:
-        """Return the bytes that the session takes now: `Head.size` may not know what others compacted."""
-        head = self.head()
-        return 0 if head is None else head.size
-
-    def saved(self) -> int:
-        """Return how many bytes compression saves: what would be needed without it, less `size`."""
-        return 0
-
-    def checkpoint(self) -> tuple[int, bytes] | None:
-        """Return the state that the last compaction saved, and its seq; None if there is none."""
-        return None
 
     def checkpoint_file(self) -> str:
         """Return where that is kept, for people; empty if nowhere."""

@@ -224,7 +224,7 @@ class LocalBackend(Backend):
         # Where a crash came between the two steps of a deletion, the note decides (F-36).
         for session_id in self.ids():
             try:
-                self.log(session_id).head()
+                self.log(session_id).reader()
             except SessionDeleted:
                 if session_id not in moved:
                     yield session_id

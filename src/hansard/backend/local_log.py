@@ -14,24 +14,21 @@ from hansard.backend.contract import (
     INTERNAL,
     WRONG_CHECKPOINT,
     AppendRequest,
-    Chunk,
     CompactionFilter,
     CompactionResult,
     Finding,
-    Head,
     Known,
     Log,
     Record,
     Repaired,
     attempt,
-    between,
 )
-from hansard.backend.records import LocalChunk, event_of, stream_of
+from hansard.backend.records import KnownRecords, LocalReader, Look, event_of, stream_of
 from hansard.clock import Backoff
 from hansard.errors import Damaged, InvalidEvent, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.event import codec
 from hansard.event.envelope import Event
-from hansard.event.kinds import SESSION_FORKED, is_said
+from hansard.event.kinds import is_said
 from hansard.log import disk, format, names, segment_scan
 from hansard.log.chain import Chain, Part, check_chain
 from hansard.log.checkpoint import Checkpoint
@@ -42,7 +39,7 @@ from hansard.log.reader import Reader, Tail
 from hansard.log.sealed import Sealed
 from hansard.log.store_directory import StoreDirectory, deleted
 from hansard.log.write_batch import PendingAppend
-from hansard.log.writer import Writer, last_time
+from hansard.log.writer import Writer
 
 if TYPE_CHECKING:
     from hansard.backend.compaction import Compaction
@@ -64,11 +61,9 @@ class LocalLog(Log):
     __slots__ = (
         "__weakref__",
         "_backend",
-        "_controls",
-        "_first",
         "_handle",
+        "_known",
         "_renewed",
-        "_sealed",
         "_writer",
         "session_id",
     )
@@ -90,12 +85,7 @@ class LocalLog(Log):
         self._writer = Writer(
             self._handle, durability=backend.durability, lock_timeout=backend.lock_timeout
         )
-        #: The control records up to an offset, and that offset.
-        self._controls: tuple[Reader | None, int, list[Event]] = (None, 0, [])
-        #: The control records of the sealed segments, of which log, up to which seq.
-        self._sealed: tuple[tuple[str, int], list[Event]] = (("", 0), [])
-        #: The first event, and of which log.
-        self._first: tuple[str | None, Event | None] = (None, None)
+        self._known = KnownRecords()
         #: Which files these are from: see `Handle.renewed`.
         self._renewed = 0
 
@@ -162,137 +152,12 @@ class LocalLog(Log):
         self._backend.used(self)
         self._writer.sync()
 
-    def first(self) -> Event | None:
+    def reader(self) -> LocalReader:
+        return LocalReader(self._handle, self._look_to_read, self._report)
+
+    def _look_to_read(self) -> Look | None:
         found = self._look()
-        if found is None:
-            return None
-        reader, tail = found
-        chain = self._handle.chain(reader)
-        if chain is None and tail.mark.seq == reader.segment.start.seq:
-            return None  # all that was ever appended has been cut off
-        # The same log may have been opened anew, to write, or have gone on in another segment.
-        log = reader.segment.time
-        known, event = self._first
-        if known != log:
-            event = self._find_first(reader, tail, chain)
-            self._first = (log, event)
-        return event
-
-    def _find_first(self, reader: Reader, tail: Tail, chain: Chain | None) -> Event:
-        if chain is None:
-            return event_of(reader.first(tail.mark))
-        if not reader.segment.first_record:
-            return event_of(chain.first())
-        first = event_of(format.decode_first(reader.segment.first_record))
-        # Of a fork the data are needed, and it is a control event; of others, nobody asks for them.
-        if first.kind == SESSION_FORKED:
-            # No closure: CPython loses the arguments of a function if it has no memory for a cell.
-            for event in self._sealed_controls(reader):
-                if event.seq == first.seq:
-                    return event
-        return first
-
-    def head(self) -> Head | None:
-        found = self._look()
-        if found is None:
-            return None
-        reader, tail = found
-        updated = tail.time or last_time(reader, tail.mark)
-        chain = self._handle.chain(reader)
-        size = tail.size if chain is None else tail.size + chain.size()
-        return Head(tail.mark.seq, reader.segment.time, updated, size)
-
-    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        try:
-            yield from self._read(after, upto)
-        except Damaged as error:
-            self._report(error)
-            raise
-
-    def _read(self, after: int, upto: int | None) -> Iterator[Chunk]:
-        found = self._look()
-        if found is None:
-            return
-        reader, tail = found
-        upto = tail.mark.seq if upto is None else min(upto, tail.mark.seq)
-        begin = reader.segment.start.seq
-        chain = self._handle.chain(reader)
-        if chain is not None and after < begin:
-            for piece, behind in chain.forwards(after, upto):
-                # Not beyond: what was sealed after this reading began may have been joined to it.
-                yield LocalChunk(piece, behind, min(upto, begin))
-            if upto <= begin:
-                return
-        start = reader.locate(after, tail.mark) if after > begin else None
-        for piece in reader.forwards(start or reader.segment.start, tail.mark):
-            if piece.end.seq > after:
-                yield LocalChunk(piece, after, upto)
-            if piece.end.seq >= upto:
-                return
-
-    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        try:
-            yield from self._read_back(upto, after)
-        except Damaged as error:
-            self._report(error)
-            raise
-
-    def _read_back(self, upto: int | None, after: int) -> Iterator[Chunk]:
-        found = self._look()
-        if found is None:
-            return
-        reader, tail = found
-        end = tail.mark
-        begin = reader.segment.start.seq
-        upto = end.seq if upto is None else min(upto, end.seq)
-        chain = self._handle.chain(reader)
-        if chain is None or upto > begin:
-            if upto < end.seq:
-                end = reader.mark_behind(upto, end)
-            for piece in reader.backwards(end):
-                yield LocalChunk(piece, after, upto)
-                if piece.start.seq <= after:
-                    return
-        if chain is not None:
-            for piece, last in chain.backwards(min(upto, begin), after):
-                yield LocalChunk(piece, after, last)
-
-    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
-        found = self._look()
-        if found is None:
-            return []
-        try:
-            return self._controls_of(*found, after, upto)
-        except Damaged as error:
-            self._report(error)
-            raise
-
-    def _controls_of(self, reader: Reader, tail: Tail, after: int, upto: int | None) -> list[Event]:
-        known_reader, offset, events = self._controls
-        if known_reader is not reader:
-            offset, events = 0, self._sealed_controls(reader)
-            self._controls = (reader, offset, events)
-        if tail.ctl > offset:
-            new = reader.controls(tail.ctl, offset)
-            events = events + [event_of(line) for line in new]
-            self._controls = (reader, tail.ctl, events)
-        return between(events, after, tail.mark.seq if upto is None else upto)
-
-    def _sealed_controls(self, reader: Reader) -> list[Event]:
-        """Return the control events of the sealed segments, which are the same for ever."""
-        chain = self._handle.chain(reader)
-        if chain is None:
-            return []
-        upto, events = self._sealed
-        if upto != (reader.segment.time, chain.upto):
-            known = self._handle.checkpoint(reader)
-            lines, after = [], 0
-            if known is not None:
-                lines, after = format.decode_lines(known.controls), known.seq
-            lines += chain.controls(after)
-            events = [event_of(line) for line in lines]
-            self._sealed = ((reader.segment.time, chain.upto), events)
-        return events
+        return None if found is None else Look(*found, self._known)
 
     def wait(self, after: int, timeout: float) -> bool:
         backoff = Backoff(timeout)
@@ -303,13 +168,7 @@ class LocalLog(Log):
             if not backoff.sleep():
                 return False
 
-    def failed(self) -> bool:
-        found = self._look()
-        if found is None:
-            return False
-        return FAILED in found[1].shut or self.session_id in self._handle.root.failed
-
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         self._backend.used(self)
         return self._handle.is_locked()
 
@@ -374,7 +233,7 @@ class LocalLog(Log):
         active = tail.size if tail.mark.seq > start else 0
         blank = sum(start < seq <= tail.mark.seq for seq in filter.seqs)
         if filter.before > start + 1:
-            pieces = self.read(start, filter.before - 1)
+            pieces = self.reader().read(start, filter.before - 1)
             dropped = (event for chunk in pieces for event in chunk.events())
             blank += sum(is_said(event.kind) and event.seq not in filter.seqs for event in dropped)
         chain = self._handle.chain(reader)
@@ -434,29 +293,6 @@ class LocalLog(Log):
         with suppress(OSError):
             write_checkpoint(directory, found)
 
-    def size(self) -> int:
-        found = self._look()
-        if found is None:
-            return 0
-        chain = self._handle.chain(found[0])
-        return found[1].size if chain is None else found[1].size + chain.again().size()
-
-    def saved(self) -> int:
-        found = self._look()
-        chain = None if found is None else self._handle.chain(found[0])
-        if chain is None:
-            return 0
-        chain = chain.again()
-        # A sealed segment ends where its lines would, if they were not compressed.
-        return sum(part.end.offset for part, _ in chain.parts()) - chain.size()
-
-    def checkpoint(self) -> tuple[int, bytes] | None:
-        found = self._look()
-        if found is None or self._handle.chain(found[0]) is None:
-            return None
-        known = self._handle.checkpoint(found[0])
-        return None if known is None or not known.state else (known.seq, known.state)
-
     def salvage(self) -> Iterator[Event | Finding]:
         try:
             if self._look() is None:
@@ -510,7 +346,7 @@ class LocalLog(Log):
             chain = self._handle.chain(reader)
             if chain is not None:
                 check_chain(chain, reader, stream_of)
-            for event in self.controls():
+            for event in self.reader().controls():
                 event.data  # noqa: B018 - decoded, to see that it can be
             notes = _limited(self._look_at_lines(reader, tail, chain))
         except Damaged as error:
@@ -564,7 +400,7 @@ class LocalLog(Log):
     def drop_checkpoint(self) -> None:
         self._backend.used(self)
         self._handle.drop_checkpoint()
-        self._forget_known()
+        self._known = KnownRecords()
 
     def taken_out(self) -> Iterator[Event]:
         found = self._look()
@@ -650,7 +486,7 @@ class LocalLog(Log):
     def let_go(self, *, wait: bool = True) -> None:
         """Close the files unless they are in use; the next call opens them again."""
         self._writer.let_go(wait=wait)
-        self._forget_known()
+        self._known = KnownRecords()
         self._backend.unused(self)
 
     def delete(self, expected_seq: int | None, timeout: float | None) -> None:
@@ -719,17 +555,14 @@ class LocalLog(Log):
             raise
         if self._renewed != self._handle.renewed:
             self._renewed = self._handle.renewed
-            self._forget_known()
+            self._known = KnownRecords()
         return found
-
-    def _forget_known(self) -> None:
-        self._controls = (None, 0, [])
-        self._sealed = (("", 0), [])
-        self._first = (None, None)
 
     def _range(self, first: int, count: int) -> list[Event]:
         return [
-            event for chunk in self.read(first - 1, first - 1 + count) for event in chunk.events()
+            event
+            for chunk in self.reader().read(first - 1, first - 1 + count)
+            for event in chunk.events()
         ]
 
 

@@ -23,6 +23,7 @@ from hansard.backend.contract import (
     Head,
     Health,
     Log,
+    LogReader,
     Stage,
     between,
     key_used,
@@ -177,9 +178,55 @@ class _Record:
         """Return the events with after < seq <= upto."""
         return self.events[max(after - self.before, 0) : max(upto - self.before, 0)]
 
-    def chunk(self, after: int, upto: int) -> MemoryChunk:
-        """Return the same, to be read."""
-        return MemoryChunk(self.between(after, upto), self.keys)
+
+class MemoryReader(LogReader):
+    """The events that a session had. Its lists are appended to or replaced, so what was seen of one stays."""
+
+    __slots__ = ("_before", "_controls", "_events", "_keys", "_seq", "_size", "session_id")
+
+    def __init__(self, session_id: str, record: _Record) -> None:
+        self.session_id = session_id
+        self._before = record.before
+        self._seq = record.seq
+        self._events = record.events
+        self._controls = record.controls
+        self._keys = record.keys
+        self._size = record.size
+
+    def head(self) -> Head | None:
+        if self._seq == self._before:
+            return None
+        last = self._events[self._seq - self._before - 1]
+        return Head(last.seq, self._events[0].stamp, last.stamp)
+
+    def first(self) -> Event | None:
+        return self._events[0] if self._seq > self._before else None
+
+    def checkpoint(self) -> tuple[int, bytes] | None:
+        return None
+
+    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
+        return between(self._controls, after, self._end(upto))
+
+    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
+        end = self._end(upto)
+        for start in range(max(after, self._before), end, _PIECE):
+            yield self._chunk(start, min(start + _PIECE, end))
+
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        begin = max(after, self._before)
+        for end in range(self._end(upto), begin, -_PIECE):
+            yield self._chunk(max(begin, end - _PIECE), end)
+
+    def size(self, *, unpacked: bool = False) -> int:
+        del unpacked  # nothing is compressed
+        return self._size
+
+    def _chunk(self, after: int, upto: int) -> MemoryChunk:
+        return MemoryChunk(self._events[after - self._before : upto - self._before], self._keys)
+
+    def _end(self, upto: int | None) -> int:
+        return self._seq if upto is None else min(max(upto, 0), self._seq)
 
 
 class MemoryLog(Log):
@@ -227,32 +274,10 @@ class MemoryLog(Log):
     def sync(self) -> None:
         self._check_open()
 
-    def first(self) -> Event | None:
+    def reader(self) -> LogReader:
         with self._record.changed:
             self._check_open()
-            return self._record.events[0] if self._record.events else None
-
-    def head(self) -> Head | None:
-        record = self._record
-        with record.changed:
-            self._check_open()
-            if not record.events:
-                return None
-            first, last = record.events[0], record.events[-1]
-            return Head(last.seq, first.stamp, last.stamp, record.size)
-
-    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        end = self._end(upto)
-        for start in range(max(after, self._record.before), end, _PIECE):
-            yield self._record.chunk(start, min(start + _PIECE, end))
-
-    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        begin = max(after, self._record.before)
-        for end in range(self._end(upto), begin, -_PIECE):
-            yield self._record.chunk(max(begin, end - _PIECE), end)
-
-    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
-        return between(self._record.controls, after, self._end(upto))
+            return MemoryReader(self.session_id, self._record)
 
     def wait(self, after: int, timeout: float) -> bool:
         with self._record.changed:
@@ -262,12 +287,12 @@ class MemoryLog(Log):
         self._check_open()
         return bool(self._record.events) and self._record.seq > after
 
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         self._check_open()
         return False
 
     def salvage(self) -> Iterator[Event | Finding]:
-        for chunk in self.read():
+        for chunk in self.reader().read():
             yield from chunk.events()
 
     def compact(
@@ -300,7 +325,7 @@ class MemoryLog(Log):
             return CompactionResult(0, 0, 0, blanked)
 
     def verify(self) -> list[Finding]:
-        if self.head() is None:
+        if self.reader().head() is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         return []
 
@@ -325,13 +350,6 @@ class MemoryLog(Log):
             if not record.deleted:
                 raise SessionNotFound(f"no session {self.session_id!r} in the trash")
             record.clear()
-
-    def _end(self, upto: int | None) -> int:
-        """Return the last seq of a reading that is begun now."""
-        with self._record.changed:
-            self._check_open()
-            seq = self._record.seq
-            return seq if upto is None else min(max(upto, 0), seq)
 
     def _check_open(self) -> None:
         self._backend.check_open()

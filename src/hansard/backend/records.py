@@ -5,18 +5,26 @@ A piece of a log is decoded as far as a caller asks: into events, into messages,
 own bytes. Each way has a struct that names just the members it needs; the decoder passes over the rest.
 """
 
+from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import Any, Final, Literal, NoReturn, TypeVar
+from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar
+from weakref import ref
 
 import msgspec
 
-from hansard.backend.contract import Chunk, Streamed
+from hansard.backend.contract import Chunk, Head, LogReader, Streamed, between
+from hansard.errors import Damaged, SessionNotFound
 from hansard.event import kinds
 from hansard.event.envelope import Event
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
-from hansard.log import format, segment_scan
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
+from hansard.log import disk, format, segment_scan
+from hansard.log.chain import Chain
 from hansard.log.format import Line
-from hansard.log.reader import Piece
+from hansard.log.handle import FAILED, Handle
+from hansard.log.reader import Piece, Reader, Tail
+from hansard.log.writer import last_time
+
+Answer = TypeVar("Answer")
 
 
 def event_of(line: Line) -> Event:
@@ -175,3 +183,275 @@ class LocalChunk(Chunk):
                 streams = True
         self._streams = streams
         return found
+
+
+class KnownRecords:
+    """What was read of a session's files, and stays true for as long as they are its files.
+
+    All readers of a session share it. Each field is replaced whole: one that is stale costs a second read.
+    """
+
+    __slots__ = ("controls", "first", "sealed")
+
+    def __init__(self) -> None:
+        #: The control events up to an offset of a segment, that offset, and the segment.
+        self.controls: tuple[ref[Reader] | None, int, list[Event]] = (None, 0, [])
+        #: The control events of the sealed segments, of which log, up to which seq.
+        self.sealed: tuple[tuple[str, int], list[Event]] = (("", 0), [])
+        #: The first event, and of which log.
+        self.first: tuple[str | None, Event | None] = (None, None)
+
+
+class Look(NamedTuple):
+    """What one look at a log has found: its open segment, what that said at its end, and what was read."""
+
+    reader: Reader
+    tail: Tail
+    known: KnownRecords
+
+
+class LocalReader(LogReader):
+    """A session's files as they were at one look at the end of the log.
+
+    It keeps no file open: a fork of ten thousand forks has as many readers. Where an event is stored is
+    looked up again if the files were closed, or others have taken their place. No event is read that follows
+    the last one of the first look.
+    """
+
+    __slots__ = (
+        "_end",
+        "_file",
+        "_handle",
+        "_known",
+        "_look",
+        "_reader",
+        "_report",
+        "_tail",
+        "_time",
+        "session_id",
+    )
+
+    def __init__(
+        self,
+        handle: Handle,
+        look: Callable[[], Look | None],
+        report: Callable[[Damaged], None],
+    ) -> None:
+        self.session_id = handle.session_id
+        self._handle = handle
+        self._look = look
+        self._report = report
+        found = look()
+        #: The end of the log at this look; None if there was no session.
+        self._end = None if found is None else found.tail
+        #: When the log began: what tells it from a later one of its name.
+        self._time = "" if found is None else found.reader.segment.time
+        #: The file that was last read from.
+        self._file: tuple[int, int] | None = None
+        if found is not None:
+            self._use(found)
+
+    def _use(self, found: Look) -> None:
+        self._reader = ref(found.reader)
+        self._tail = found.tail
+        self._known = found.known
+
+    def head(self) -> Head | None:
+        end = self._end
+        if end is None:
+            return None
+        failed = FAILED in end.shut or self.session_id in self._handle.root.failed
+        return Head(end.mark.seq, self._time, end.time or self._updated(end), failed)
+
+    def _updated(self, end: Tail) -> str:
+        """Return the time of the last event, if the log ends in a note."""
+        reader = self._reader()
+        if reader is not None and self._tail is end:
+            return last_time(reader, end.mark)
+        for chunk in self.read_back():
+            return chunk.events()[-1].stamp
+        return self._time
+
+    def first(self) -> Event | None:
+        return None if self._end is None else self._asking(self._first)
+
+    def _first(self) -> Event | None:
+        reader, tail, chain = self._open()
+        if chain is None and tail.mark.seq == reader.segment.start.seq:
+            return None  # all that was ever appended has been cut off
+        # The same log may have been opened again, to write, or have continued in another segment.
+        known, event = self._known.first
+        if known != self._time:
+            event = self._find_first(reader, tail, chain)
+            self._known.first = (self._time, event)
+        return event
+
+    def _find_first(self, reader: Reader, tail: Tail, chain: Chain | None) -> Event:
+        if chain is None:
+            return event_of(reader.first(tail.mark))
+        if not reader.segment.first_record:
+            return event_of(chain.first())
+        first = event_of(format.decode_first(reader.segment.first_record))
+        # Of a fork the data are needed, and it is a control event; those of others are not.
+        if first.kind == SESSION_FORKED:
+            # No closure: CPython loses the arguments of a function if it has no memory for a cell.
+            for event in self._sealed_controls(reader, chain):
+                if event.seq == first.seq:
+                    return event
+        return first
+
+    def checkpoint(self) -> tuple[int, bytes] | None:
+        return None if self._end is None else self._asking(self._checkpoint)
+
+    def _checkpoint(self) -> tuple[int, bytes] | None:
+        reader, _, chain = self._open()
+        known = None if chain is None else self._handle.checkpoint(reader)
+        return None if known is None or not known.state else (known.seq, known.state)
+
+    def size(self, *, unpacked: bool = False) -> int:
+        if self._end is None:
+            return 0
+        return self._asking(self._unpacked_size if unpacked else self._size)
+
+    def _size(self) -> int:
+        _, tail, chain = self._open()
+        # Others may have compacted it since this chain was listed.
+        return tail.size if chain is None else tail.size + chain.again().size()
+
+    def _unpacked_size(self) -> int:
+        _, tail, chain = self._open()
+        # A sealed segment ends where its lines would, if they were not compressed.
+        parts = () if chain is None else chain.again().parts()
+        return tail.size + sum(part.end.offset for part, _ in parts)
+
+    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
+        if self._end is None:
+            return []
+        return between(self._asking(self._controls), after, self._last(upto))
+
+    def _controls(self) -> list[Event]:
+        reader, tail, chain = self._open()
+        known, offset, events = self._known.controls
+        if known is None or known() is not reader:
+            offset, events = 0, self._sealed_controls(reader, chain)
+            self._known.controls = (ref(reader), offset, events)
+        if tail.ctl > offset:
+            new = reader.controls(tail.ctl, offset)
+            events = events + [event_of(line) for line in new]
+            self._known.controls = (ref(reader), tail.ctl, events)
+        return events
+
+    def _sealed_controls(self, reader: Reader, chain: Chain | None) -> list[Event]:
+        """Return the control events of the sealed segments, which never change."""
+        if chain is None:
+            return []
+        upto, events = self._known.sealed
+        if upto != (self._time, chain.upto):
+            known = self._handle.checkpoint(reader)
+            lines, after = [], 0
+            if known is not None:
+                lines, after = format.decode_lines(known.controls), known.seq
+            lines += chain.controls(after)
+            events = [event_of(line) for line in lines]
+            self._known.sealed = ((self._time, chain.upto), events)
+        return events
+
+    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
+        last = self._last(upto)
+        while after < last:
+            try:
+                for chunk in self._forwards(after, last):
+                    yield chunk
+                    after = chunk.span()[1]
+            except Damaged as error:
+                self._renew(error)
+            else:
+                return
+
+    def _forwards(self, after: int, upto: int) -> Iterator[LocalChunk]:
+        reader, tail, chain = self._open()
+        begin = reader.segment.start.seq
+        if chain is not None and after < begin:
+            for piece, behind in chain.forwards(after, upto):
+                # Not beyond: what was sealed after this look may have been joined to it.
+                yield LocalChunk(piece, behind, min(upto, begin))
+        if upto <= begin:
+            return
+        start = reader.locate(after, tail.mark) if after > begin else reader.segment.start
+        for piece in reader.forwards(start, tail.mark):
+            if piece.end.seq > after:
+                yield LocalChunk(piece, after, upto)
+            if piece.end.seq >= upto:
+                return
+
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        last = self._last(upto)
+        while after < last:
+            try:
+                for chunk in self._backwards(last, after):
+                    yield chunk
+                    last = chunk.span()[0]
+            except Damaged as error:
+                self._renew(error)
+            else:
+                return
+
+    def _backwards(self, upto: int, after: int) -> Iterator[LocalChunk]:
+        reader, tail, chain = self._open()
+        begin, end = reader.segment.start.seq, tail.mark
+        if upto > begin:
+            if upto < end.seq:
+                end = reader.mark_behind(upto, end)
+            for piece in reader.backwards(end):
+                yield LocalChunk(piece, after, upto)
+                if piece.start.seq <= after:
+                    return
+        if chain is not None:
+            for piece, last in chain.backwards(min(upto, begin), after):
+                yield LocalChunk(piece, after, last)
+
+    def _last(self, upto: int | None) -> int:
+        """Return the last seq of a reading: where the session ended, at most."""
+        seq = 0 if self._end is None else self._end.mark.seq
+        return seq if upto is None else min(upto, seq)
+
+    def _open(self) -> tuple[Reader, Tail, Chain | None]:
+        """Return the open segment, its end, and the sealed segments before it."""
+        reader = self._reader()
+        if reader is None:
+            found = self._look()
+            if found is None or found.reader.segment.time != self._time:
+                raise SessionNotFound(
+                    f"session {self.session_id!r} was deleted while it was read; read it again"
+                )
+            self._use(found)
+            reader = found.reader
+        self._file = _file_of(reader)
+        return reader, self._tail, self._handle.chain(reader)
+
+    def _asking(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask these files, or those that have taken their place."""
+        while True:
+            try:
+                return ask()
+            except Damaged as error:
+                self._renew(error)
+
+    def _renew(self, error: Damaged) -> None:
+        """Read from the file that has the log's name by now; raise the error if it is the same."""
+        found = self._look()
+        if (
+            found is None
+            or found.reader.segment.time != self._time
+            or _file_of(found.reader) == self._file
+        ):
+            self._report(error)
+            raise error
+        self._use(found)
+
+
+def _file_of(reader: Reader) -> tuple[int, int]:
+    try:
+        return disk.identity(reader.segment.descriptor)[:2]
+    except OSError as error:
+        raise disk.explain(error, "open", reader.segment.path) from error

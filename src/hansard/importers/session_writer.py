@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hansard import errors
-from hansard.backend.contract import AppendRequest, Backend, Log
+from hansard.backend.contract import AppendRequest, Backend, Log, LogReader
 from hansard.errors import Damaged, InvalidEvent, SeqConflict, SessionExists
 from hansard.event import codec, kinds, secrets
 from hansard.event.envelope import Event, NewEvent
@@ -210,7 +210,7 @@ class _Places:
         self.records = records
 
     @classmethod
-    def of(cls, log: Log) -> "_Places":
+    def of(cls, log: LogReader) -> "_Places":
         """Return the records in a log, which includes what the session inherits."""
         found = ((event.seq, _record(event)) for event in log.controls())
         return cls([(seq, record) for seq, record in found if record is not None])
@@ -231,7 +231,7 @@ class _Places:
         seq, record = self.records[-1]
         return int(seq + record["items"] - record["before"] + record["closing"])
 
-    def hold(self, log: Log, items: list[_Entry]) -> bool:
+    def hold(self, log: LogReader, items: list[_Entry]) -> bool:
         """Return whether a session begins with exactly these items."""
         wanted = {self.seq(number): item for number, item in enumerate(items, start=1)}
         if len(wanted) != len(items) or 0 in wanted:
@@ -293,11 +293,11 @@ class SessionWriter:
         """Write a session, or what is new in it, and return what was done."""
         session = _Session(foreign, report)
         log = self._backend.log(session_id)
-        if log.head() is None:
+        if log.reader().head() is None:
             try:
                 return self._create(session_id, session)
             except SessionExists:
-                if log.head() is None:
+                if log.reader().head() is None:
                     raise
                 # Another process was faster, perhaps with the same source.
         for _ in range(_ATTEMPTS):
@@ -344,7 +344,7 @@ class SessionWriter:
         self._verify(session_id, before, drafts)
         if parent is not None:
             try:
-                lineage.whole(self._backend, self._backend.log(session_id))
+                lineage.with_ancestors(self._backend, self._backend.log(session_id).reader())
             except Damaged:  # the parent was purged concurrently
                 self._backend.delete(session_id)
                 self._backend.purge(session_id)
@@ -353,12 +353,12 @@ class SessionWriter:
     def _parent(self, parent_id: str, items: list[_Entry]) -> _Parent | None:
         """Return where a session forks off; None if its parent is not stored with these items."""
         try:
-            own = self._backend.log(parent_id)
+            own = self._backend.log(parent_id).reader()
             head = own.head()
             if head is None:
                 return None
             depth = lineage.next_depth(own)
-            log = lineage.whole(self._backend, own)
+            log = lineage.with_ancestors(self._backend, own)
             places = _Places.of(log)
             if not places.hold(log, items):
                 return None
@@ -378,12 +378,13 @@ class SessionWriter:
 
     def _compare(self, session_id: str, log: Log, session: _Session) -> ImportedSession:
         # First of all: an append after this is noticed below.
-        head = log.head()
+        reader = log.reader()
+        head = reader.head()
         if head is None:
             raise SessionExists(
                 f"session {session_id!r} was deleted concurrently: nothing was done"
             )
-        places = _Places.of(lineage.whole(self._backend, log))
+        places = _Places.of(lineage.with_ancestors(self._backend, reader))
         known = places.records[-1][1] if places.records else {}
         if (known.get("kind"), known.get("from")) != (self._kind, session.foreign.id):
             raise _exists(session_id, "exists already, and is not from this source")
@@ -395,8 +396,8 @@ class SessionWriter:
             )
         if count == len(session.items):
             return self._done(session_id, session, "present", count)
-        if _has_grown(log, places.end()):
-            if log.head() != head:
+        if _has_grown(reader, places.end()):
+            if log.reader().head() != head:
                 raise _Moved  # perhaps by another import, which is not a conflict
             raise _exists(
                 session_id, "was imported before, and was continued both here and in its source"
@@ -422,7 +423,7 @@ class SessionWriter:
 
     def _verify(self, session_id: str, before: int, drafts: list[NewEvent]) -> None:
         """Read back what was written, and count it, before it is reported as done."""
-        chunks = self._backend.log(session_id).read(before, before + len(drafts))
+        chunks = self._backend.log(session_id).reader().read(before, before + len(drafts))
         found = Counter(event.kind for chunk in chunks for event in chunk.events())
         if found != Counter(draft.kind for draft in drafts):
             raise SessionExists(
@@ -437,7 +438,7 @@ def _exists(session_id: str, why: str) -> SessionExists:
     )
 
 
-def _has_grown(log: Log, after: int) -> bool:
+def _has_grown(log: LogReader, after: int) -> bool:
     """Return whether messages were added, or the view was changed, after a seq."""
     return any(
         kinds.is_said(event.kind) or event.kind in {kinds.SESSION_REVERTED, kinds.SESSION_CLEARED}

@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 
 from hansard import workspace as workspaces
-from hansard.backend.contract import Backend, Head, Log
+from hansard.backend.contract import Backend, Head, LogReader
 from hansard.errors import HansardError
 from hansard.event.kinds import MESSAGE_REDACTED, SESSION_REPAIRED, SessionForked
 from hansard.index.entry import SessionInfo
@@ -71,12 +71,12 @@ def describe(
         graph: what forks inherit, if others of the store are described, too; for thorough ones if so.
         thorough: read all of it, also what a compaction has saved the state of.
     """
-    own = backend.log(session_id)
+    own = backend.log(session_id).reader()
     head = own.head()
     if head is None:
         return None
-    head = head._replace(size=own.size())
-    if known is not None and (known.seq, known.size) == (head.seq, head.size):
+    size = own.size()
+    if known is not None and (known.seq, known.size) == (head.seq, size):
         # It was changed, and neither grew nor was compacted: somebody has found it damaged, or has written
         # into it. What was said of it is not believed, nor is anything that saves reading it.
         known, thorough, graph = None, True, None
@@ -93,15 +93,15 @@ def describe(
     if not updated:
         # Nothing but housekeeping is new.
         updated = known.updated if known and start is not None else last_activity(own, head)
-    found = _describe(own, basis, head, folded.state, updated)
+    found = _describe(own, basis, head, size, folded.state, updated)
     return found._replace(resumed=start is not None)
 
 
-def _inherited(own: Log, graph: ForkGraph) -> Inherited:
+def _inherited(own: LogReader, graph: ForkGraph) -> Inherited:
     """Return what a session begins with; `redactions`: all that hold for it."""
     first = own.first()
     taken = redaction.of(own.controls())
-    if first is None or lineage.origin(first) is None:
+    if first is None or lineage.fork_source(first) is None:
         return Inherited(taken)
     return graph.seen(own.session_id, first, taken)
 
@@ -131,7 +131,7 @@ class _Folded:
     def repaired(self) -> bool:
         return self.state.kinds.get(SESSION_REPAIRED) != self._repairs
 
-    def add(self, log: Log, redactions: Redactions, head: Head, *, thorough: bool) -> None:
+    def add(self, log: LogReader, redactions: Redactions, head: Head, *, thorough: bool) -> None:
         """Add the events that are new."""
         if not self.state.seq and not thorough:
             self.state = saved_state(log, head.seq, redactions)
@@ -143,7 +143,9 @@ class _Folded:
                 self.activity = happened.stamp
 
 
-def _resume(log: Log, head: Head, known: Known | None, redactions: Redactions) -> State | None:
+def _resume(
+    log: LogReader, head: Head, known: Known | None, redactions: Redactions
+) -> State | None:
     """Return what was folded before, if it is of these very events; None if not."""
     if known is None or known.created != head.created or not 0 < known.seq <= head.seq:
         return None
@@ -159,9 +161,11 @@ def _resume(log: Log, head: Head, known: Known | None, redactions: Redactions) -
     return state if last and last[-1].stamp == state.updated else None
 
 
-def _describe(log: Log, basis: Inherited, head: Head, state: State, updated: str) -> Description:
+def _describe(
+    log: LogReader, basis: Inherited, head: Head, size: int, state: State, updated: str
+) -> Description:
     redactions = basis.redactions
-    forked: SessionForked | None = lineage.origin(log.first())
+    forked: SessionForked | None = lineage.fork_source(log.first())
     workspace = basis.workspace
     for event in log.controls(head.seq):
         workspace = workspaces.of(redactions.mask(event), workspace)
@@ -173,7 +177,7 @@ def _describe(log: Log, basis: Inherited, head: Head, state: State, updated: str
         created=head.created,
         updated=updated,
         message_count=state.message_count,
-        bytes=head.size,
+        bytes=size,
         input_tokens=sum(used.input_tokens for used in usage),
         output_tokens=sum(used.output_tokens for used in usage),
         cost=sum(used.cost for used in usage),

@@ -6,9 +6,10 @@ conversation without noticing.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from hansard import workspace as workspaces
-from hansard.backend.contract import Backend, Finding, Log
+from hansard.backend.contract import Backend, Finding, LogReader
 from hansard.errors import UNREADABLE, BackendUnavailable, Damaged, HansardError, SessionDeleted
 from hansard.event.envelope import Event
 from hansard.event.kinds import CONTROL
@@ -18,6 +19,7 @@ from hansard.index.finder import Index
 from hansard.index.listing import SessionFilter
 from hansard.state import fold, lineage
 from hansard.state.activity import HOUSEKEEPING, last_activity
+from hansard.state.lineage import AncestorRange, ForkedReader
 from hansard.workspace import Workspace
 
 
@@ -76,14 +78,14 @@ class _Search:
         None if it is not wanted, or cannot be read.
         """
         try:
-            log = self._backend.log(session_id)
+            log = self._backend.log(session_id).reader()
             head = log.head()
             if head is None:
                 return None
             if not self._archived and fold.apply_all(fold.EMPTY, _controls(log)).archived:
                 return None
             if self._match is not None:
-                whole = lineage.whole(self._backend.whole, log)
+                whole = lineage.with_ancestors(self._backend.whole, log)
                 if not self._match(_workspace(_controls(whole))):
                     return None
             return last_activity(log, head), session_id
@@ -112,12 +114,7 @@ class _Search:
         """Say whether a damaged session may be the one that is looked for, by what is whole of it."""
         remains = _Remains()
         try:
-            own = self._backend.log(session_id)
-            try:
-                log = lineage.whole(self._backend.whole, own)
-            except UNREADABLE:
-                log = own
-            for found in log.salvage():
+            for found in _salvage(self._backend.whole, session_id):
                 remains.add(found)
         except SessionDeleted:
             return False
@@ -132,6 +129,20 @@ class _Search:
         return remains.ends_damaged or remains.bound >= best
 
 
+def _salvage(backend: Backend, session_id: str) -> Iterator[Event | Finding]:
+    """Yield what can still be read of a session and of what it inherits; damage there counts, too."""
+    own = backend.log(session_id)
+    inherited: list[AncestorRange] = []
+    with suppress(*UNREADABLE):
+        log = lineage.with_ancestors(backend, own.reader())
+        inherited = log.inherited if isinstance(log, ForkedReader) else []
+    for part in inherited:
+        for found in backend.ancestor(part.reader.session_id).salvage():
+            if not isinstance(found, Event) or part.after < found.seq <= part.upto:
+                yield found
+    yield from own.salvage()
+
+
 def _newest(index: Index, filters: SessionFilter) -> Iterator[SessionInfo]:
     """Yield sessions, the newest first: nearly always, the first one will do."""
     cursor = None
@@ -144,7 +155,7 @@ def _newest(index: Index, filters: SessionFilter) -> Iterator[SessionInfo]:
             return
 
 
-def _controls(log: Log) -> list[Event]:
+def _controls(log: LogReader) -> list[Event]:
     """Return the control events of a session, without what was taken out of them."""
     controls = log.controls()
     taken = lineage.redactions_of(log, controls)

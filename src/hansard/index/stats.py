@@ -35,10 +35,10 @@ def refresh(
         *conditions.values,
     )
     for place, (n, session_id, seq, size, data) in enumerate(rows, 1):
-        log = backend.log(session_id)
         try:
+            log = backend.log(session_id).reader()
             counted = count(log, Tally() if data is None else _decode(data), seq)
-            saved = log.saved()
+            saved = log.size(unpacked=True) - log.size()
         except SessionDeleted:
             gone.add(n)
         except UNREADABLE:

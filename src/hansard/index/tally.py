@@ -7,7 +7,7 @@ So it is counted when somebody asks, kept in the index, and gone on with when th
 
 import msgspec
 
-from hansard.backend.contract import Log
+from hansard.backend.contract import LogReader
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, USAGE_RECORDED
 from hansard.state import fold, redaction
@@ -22,7 +22,7 @@ class Tally(msgspec.Struct, array_like=True):
     usage: dict[str, Usage] = {}
 
 
-def count(log: Log, before: Tally, upto: int) -> Tally:
+def count(log: LogReader, before: Tally, upto: int) -> Tally:
     """Return what happened in a session itself up to a seq; `before`: what was counted of it already."""
     redactions = redaction.of(log.controls())
     days = dict(before.days)

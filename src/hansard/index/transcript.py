@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.backend.contract import Backend, Head, Log
+from hansard.backend.contract import Backend, Head, LogReader
 from hansard.errors import UNREADABLE, SessionDeleted
 from hansard.event import kinds
 from hansard.event.envelope import Event
@@ -69,7 +69,7 @@ class Transcript:
 
     def read_living(self, session_id: str, talk: Talk | None, title: str, count: Count) -> bool:
         """Read what is new of a session; say whether that was all."""
-        own = self._backend.log(session_id)
+        own = self._backend.log(session_id).reader()
         head, first = own.head(), own.first()
         if head is None or first is None:
             raise SessionDeleted(f"session {session_id!r} is gone")
@@ -80,7 +80,9 @@ class Transcript:
                 return False
             talk = None
         if talk is None:
-            talk = self._documents.begin(session_id, head.created, first, lineage.origin(first))
+            talk = self._documents.begin(
+                session_id, head.created, first, lineage.fork_source(first)
+            )
             self._documents.change(talk, living=True, checked=head.seq)
             talk = talk._replace(living=True, checked=head.seq)
         reader = _Reader(self._graph, own, talk, redactions, self._documents)
@@ -92,10 +94,10 @@ class Transcript:
         self._documents.set_title(talk, title)
         return True
 
-    def _inherited(self, own: Log, first: Event) -> tuple[Redactions, dict[str, int]]:
+    def _inherited(self, own: LogReader, first: Event) -> tuple[Redactions, dict[str, int]]:
         """Return what was taken out of a session, and the unfinished streams that only it inherits."""
         taken = redaction.of(own.controls())
-        if lineage.origin(first) is None:
+        if lineage.fork_source(first) is None:
             return taken, {}
         seen = self._graph.seen(own.session_id, first, taken)
         return seen.redactions, self._graph.new_streams(own.session_id, seen)
@@ -104,13 +106,13 @@ class Transcript:
 
     def add_deleted(self, session_id: str) -> str | None:
         """Get to know a deleted session from which another one was forked; return what it was forked from."""
-        own = self._backend.ancestor(session_id)
         try:
+            own = self._backend.ancestor(session_id).reader()
             head, first = own.head(), own.first()
         except UNREADABLE:
             head = first = None
         created = head.created if head else ""
-        return self._documents.begin(session_id, created, first, lineage.origin(first)).parent
+        return self._documents.begin(session_id, created, first, lineage.fork_source(first)).parent
 
     def read_deleted(self, talk: Talk, need: int) -> bool:
         """Keep of a deleted session what is shown of it up to a seq, and no more; say whether it is done."""
@@ -137,7 +139,7 @@ class Transcript:
         return done
 
     def _read_deleted(self, talk: Talk, need: int) -> bool:
-        own = self._backend.ancestor(talk.id)
+        own = self._backend.ancestor(talk.id).reader()
         first = own.first()
         if first is None:
             raise SessionDeleted(f"session {talk.id!r} is gone")
@@ -150,7 +152,7 @@ class Transcript:
         return True
 
 
-def _goes_on(own: Log, head: Head, talk: Talk) -> bool:
+def _goes_on(own: LogReader, head: Head, talk: Talk) -> bool:
     """Say whether a log is the one that was read, and has only grown."""
     if talk.created != head.created or not talk.first <= talk.seq <= head.seq:
         return False
@@ -166,7 +168,7 @@ class _Reader:
     def __init__(
         self,
         graph: ForkGraph,
-        own: Log,
+        own: LogReader,
         talk: Talk,
         redactions: Redactions,
         documents: Documents,
@@ -261,7 +263,7 @@ class _Reader:
         self._documents.remove(self._talk, seq)
         self._add_again(self._own, seq)
 
-    def _add_again(self, log: Log, seq: int) -> None:
+    def _add_again(self, log: LogReader, seq: int) -> None:
         for chunk in log.read(seq - 1, seq):
             for event in chunk.events():
                 if event.kind in {MESSAGE_ADDED, SUMMARY_ADDED}:

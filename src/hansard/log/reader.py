@@ -75,7 +75,7 @@ class Piece(NamedTuple):
 class Reader:
     """Reads one open segment. Remembers marks, so that a second search starts nearer."""
 
-    __slots__ = ("_ends", "_marks", "segment")
+    __slots__ = ("__weakref__", "_ends", "_marks", "segment")
 
     def __init__(self, segment: Segment, marks: list[Mark] | None = None) -> None:
         """`marks`: places that are known, in order, the first of them the segment's start."""

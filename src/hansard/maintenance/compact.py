@@ -152,13 +152,16 @@ def _compact(
 ) -> CompactReport:
     log = backend.log(session_id)
     # Read first, because compaction removes it: without it, the complete log would be read each time.
-    known = log.checkpoint()
+    reader = log.reader()
+    known = reader.checkpoint()
     done = log.compact(
-        compaction_filter(log, partial(pinned.of, session_id)),
+        compaction_filter(partial(controls_of, log), partial(pinned.of, session_id)),
         level=level,
         progress=progress,
         # A fork's state depends on its ancestors, which this log does not contain.
-        state=None if lineage.origin(log.first()) is not None else partial(_state, log, known),
+        state=None
+        if lineage.fork_source(reader.first()) is not None
+        else partial(_state, log, known),
         wait=wait,
     )
     return CompactReport(int(done.segments > 0), done.before, done.after, done.blanked)
@@ -167,7 +170,7 @@ def _compact(
 def _pending(backend: Backend, session_id: str) -> CompactReport:
     """Return what a compaction of a session would rewrite."""
     log = backend.log(session_id)
-    found = log.compact(compaction_filter(log, set), level=0, dry_run=True)
+    found = log.compact(compaction_filter(partial(controls_of, log), set), level=0, dry_run=True)
     return CompactReport(
         int(found.segments > 0), found.before, found.after, found.blanked, dry_run=True
     )
@@ -175,18 +178,27 @@ def _pending(backend: Backend, session_id: str) -> CompactReport:
 
 def _state(log: Log, known: tuple[int, bytes] | None, seq: int) -> bytes:
     """Return the state at a seq for the checkpoint, folded from the previous checkpoint."""
-    redactions = redaction.of(log.controls())
+    reader = log.reader()
+    redactions = redaction.of(reader.controls())
     start = None if known is None else checkpoint.load(known[1], redactions)
-    folded = replay.replay(log, start=start or fold.EMPTY, upto=seq, redactions=redactions)
+    folded = replay.replay(reader, start=start or fold.EMPTY, upto=seq, redactions=redactions)
     return checkpoint.save(folded, redactions)
 
 
-def compaction_filter(log: Log, bounds: Callable[[], set[int]]) -> CompactionFilter:
+def controls_of(log: Log) -> list[Event]:
+    """Return the control events that a session has now."""
+    return log.reader().controls()
+
+
+def compaction_filter(
+    controls_now: Callable[[], list[Event]], bounds: Callable[[], set[int]]
+) -> CompactionFilter:
     """Return what to erase, by a session's control events.
 
-    `bounds` returns the seqs that forks of the session point to.
+    `bounds` returns the seqs that forks of the session point to. Both are called again once the segment to
+    compact is sealed.
     """
-    controls = log.controls()
+    controls = controls_now()
     redactions = redaction.of(controls)
     # Redactions with replacement data that a later redaction has removed.
     emptied = {
@@ -201,7 +213,7 @@ def compaction_filter(log: Log, bounds: Callable[[], set[int]]) -> CompactionFil
         # Evaluated late, after the segment was sealed: a snapshot taken while a message was streamed must
         # not be overlooked if the message's end is not. And most sessions never need it.
         if not known:
-            known.append(sorted({*bounds(), *pinned_by(log.controls())}))
+            known.append(sorted({*bounds(), *pinned_by(controls_now())}))
         return known[0]
 
     def drop_part(seq: int, ended: int) -> bool:
@@ -340,7 +352,7 @@ class PinnedSeqs:
             return
         seqs = {forked.seq}
         with suppress(*UNREADABLE):
-            seqs.update(pinned_by(log.controls()))
+            seqs.update(pinned_by(controls_of(log)))
         self._forks[session_id] = _Fork(forked.parent, forked.seq, frozenset(seqs))
 
 

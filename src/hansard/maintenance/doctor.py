@@ -103,9 +103,8 @@ def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Diagnostic]:
     late: dict[str, str] = {}
     for session_id in ids:
         try:
-            log = backend.log(session_id)
-            head = log.head()
-            if log.failed():
+            head = backend.log(session_id).reader().head()
+            if head is not None and head.failed:
                 failed.append(session_id)
         except (SessionDeleted, SessionNotFound):
             continue  # deleted since it was listed

@@ -12,7 +12,7 @@ after all, that is shown.
 
 import msgspec
 
-from hansard.backend.contract import AppendRequest, Backend, Log
+from hansard.backend.contract import AppendRequest, Backend, Log, LogReader
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec, kinds
 from hansard.event.envelope import Event, NewEvent
@@ -48,19 +48,19 @@ class DropReport(msgspec.Struct, frozen=True):
 
 
 def drop_history(
-    backend: Backend, own: Log, whole: Log, before: int, *, reason: str, dry_run: bool
+    backend: Backend, own: Log, before: int, *, reason: str, dry_run: bool
 ) -> DropReport:
     """Append the event that drops what was said before a seq; return what that is.
 
     Args:
         backend: where to look for sessions that were forked from this one.
         own: the session itself.
-        whole: the session with what it inherits.
         before: the first seq that is to stay.
         reason: kept with the event.
         dry_run: only look.
     """
-    head, first = own.head(), own.first()
+    reader = own.reader()
+    head, first = reader.head(), reader.first()
     if head is None or first is None:
         raise SessionNotFound(f"no session {own.session_id!r} in this store, so no history to drop")
     if type(before) is not int or not 0 <= before <= head.seq + 1:
@@ -68,6 +68,7 @@ def drop_history(
             f"cannot drop the history before {before!r}: session {own.session_id!r} has the seqs "
             f"1 to {head.seq}"
         )
+    whole = lineage.with_ancestors(backend, reader)
     known = lineage.redactions_of(whole)
     cuts = _Cuts(known)
     # What was dropped before has nothing to say.
@@ -102,7 +103,9 @@ def drop_history(
     return msgspec.structs.replace(report, seq=event.seq)
 
 
-def _count(whole: Log, known: Redactions, bound: int, first: int) -> tuple[int, int, int, int]:
+def _count(
+    whole: LogReader, known: Redactions, bound: int, first: int
+) -> tuple[int, int, int, int]:
     """Return what a bound takes out: events, messages, bytes of the session's own, and the lowest seq."""
     after = known._replace(before=bound)
     events = messages = size = lowest = 0

@@ -175,7 +175,7 @@ class _Plan:
         found = describe(self._backend, session_id, graph=graph)
         if found is None:
             raise SessionDeleted(f"session {session_id!r} is gone")
-        log = self._backend.log(session_id)
+        log = self._backend.log(session_id).reader()
         updated = max(found.info.updated, latest_activity(log, found.info.seq))
         self._place(found._replace(info=msgspec.structs.replace(found.info, updated=updated)))
 
@@ -196,7 +196,7 @@ class _Plan:
         if info.id in self.kept:
             # Its log was not looked at before.
             with suppress(SessionDeleted, *UNREADABLE):
-                log = self._backend.log(info.id)
+                log = self._backend.log(info.id).reader()
                 head = log.head()
                 updated = "" if head is None else last_activity(log, head)
         return updated, info.id
@@ -206,7 +206,7 @@ class _Plan:
         for session_id in self.doomed:
             if session_id not in self.kept:
                 try:
-                    if self._backend.log(session_id).busy():
+                    if self._backend.log(session_id).is_busy():
                         self.kept[session_id] = "being written to"
                 except HansardError as error:
                     self.kept[session_id] = f"cannot be looked at: {error}"

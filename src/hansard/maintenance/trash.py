@@ -47,7 +47,7 @@ _NAMED: Final = 5
 
 def delete(backend: Backend, session_id: str) -> None:
     """Move a session into the trash."""
-    head = backend.log(session_id).head()
+    head = backend.log(session_id).reader().head()
     if head is None:
         raise SessionNotFound(f"no session {session_id!r} in this store")
     record = announce(backend, SESSION_DELETED, session=session_id, seq=head.seq)
@@ -86,7 +86,7 @@ def purge(backend: Backend, session_id: str) -> None:
 def _check_deleted(backend: Backend, session_id: str) -> None:
     """Raise unless a session is in the trash."""
     try:
-        alive = backend.log(session_id).head() is not None
+        alive = backend.log(session_id).reader().head() is not None
     except SessionDeleted:
         return
     except DAMAGED:
@@ -98,7 +98,7 @@ def _check_deleted(backend: Backend, session_id: str) -> None:
 def _last_known(backend: Backend, session_id: str) -> tuple[int, str]:
     """Return the last seq of a session in the trash, and when it began; as far as it can be read."""
     try:
-        head = backend.ancestor(session_id).head()
+        head = backend.ancestor(session_id).reader().head()
     except DAMAGED:
         head = None
     return (0, "") if head is None else (head.seq, head.created)
@@ -152,7 +152,7 @@ def check_unused(
 
 def audit(backend: Backend) -> Iterator[Event]:
     """Yield what was done to whole sessions, in order; of a part of a store, only to those in it."""
-    for chunk in backend.internal(AUDIT).read():
+    for chunk in backend.internal(AUDIT).reader().read():
         for event in chunk.events():
             if not backend.prefix or str(event.data.get("session")).startswith(backend.prefix):
                 yield event

@@ -1,11 +1,12 @@
 """Look at everything that is stored, and report."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from hansard.backend.contract import WRONG_CHECKPOINT, Backend, Finding, Log
+from hansard.backend.contract import WRONG_CHECKPOINT, Backend, Finding, Log, LogReader
 from hansard.errors import (
     Damaged,
     DiskFailed,
@@ -16,7 +17,7 @@ from hansard.errors import (
 )
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_PART
-from hansard.maintenance.compact import compaction_filter
+from hansard.maintenance.compact import compaction_filter, controls_of
 from hansard.state import checkpoint, lineage, redaction, replay
 
 
@@ -73,16 +74,20 @@ def verify_session(
             findings.append(Finding("damage", error.path, error.offset, 0, error.reason))
     seq = 0
     try:
-        head = log.head()
+        reader = log.reader()
+        head = reader.head()
         seq = head.seq if head is not None else 0
         if not any(finding.severity == "damage" for finding in findings):
-            findings += [*_compare_checkpoint(log), *_compare_taken_out(log)]
+            findings += [
+                *_compare_checkpoint(reader, log.checkpoint_file()),
+                *_compare_taken_out(log),
+            ]
     except Damaged:
         pass  # which is among the findings
     return SessionReport(session_id, seq, findings)
 
 
-def _compare_checkpoint(log: Log) -> Iterator[Finding]:
+def _compare_checkpoint(log: LogReader, where: str) -> Iterator[Finding]:
     """Compare the state that the last compaction saved with what the events add up to."""
     found = log.checkpoint()
     if found is None:
@@ -90,7 +95,6 @@ def _compare_checkpoint(log: Log) -> Iterator[Finding]:
     seq, saved = found
     redactions = redaction.of(log.controls())
     state = checkpoint.load(saved, redactions)
-    where = log.checkpoint_file()
     if state is None:
         reason = "something was taken out since, or another version wrote it"
         hint = "it is passed over, and the next compaction writes another"
@@ -109,7 +113,7 @@ def _compare_taken_out(log: Log) -> list[Finding]:
 
 def untrue(log: Log) -> list[int]:
     """Return the seqs of events that are written down as taken out, and are there."""
-    filter = compaction_filter(log, set)
+    filter = compaction_filter(partial(controls_of, log), set)
     found = []
     for event in log.taken_out():
         if event.kind == MESSAGE_PART:

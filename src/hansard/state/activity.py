@@ -8,14 +8,14 @@ from it.
 
 from typing import Final
 
-from hansard.backend.contract import Head, Log
+from hansard.backend.contract import Head, LogReader
 from hansard.event.kinds import HISTORY_DROPPED, METADATA_SET, SESSION_ARCHIVED, SESSION_CLOSED
 
 #: What counts as no activity. All of these are control events.
 HOUSEKEEPING: Final = frozenset({HISTORY_DROPPED, METADATA_SET, SESSION_ARCHIVED, SESSION_CLOSED})
 
 
-def latest_activity(log: Log, upto: int) -> str:
+def latest_activity(log: LogReader, upto: int) -> str:
     """Return the latest time at which something happened in a session; empty if nothing did.
 
     Reads all of it: a clock that was set back writes later events with earlier times (F-16).
@@ -31,7 +31,7 @@ def latest_activity(log: Log, upto: int) -> str:
     )
 
 
-def last_activity(log: Log, head: Head) -> str:
+def last_activity(log: LogReader, head: Head) -> str:
     """Return when something last happened in a session, as RFC 3339 text: when it began, if nothing did.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hansard import workspace as workspaces
-from hansard.backend.contract import Backend, Finding, Head, Log, between
+from hansard.backend.contract import Backend, Finding, Head, Log, LogReader, between
 from hansard.errors import UNREADABLE, HansardError
 from hansard.event import kinds
 from hansard.event.envelope import Event
@@ -51,7 +51,7 @@ class Inherited(NamedTuple):
 class _Node(NamedTuple):
     """A session from which others were forked, as it was found."""
 
-    log: Log
+    reader: LogReader
     head: Head
     first: Event
     controls: list[Event]
@@ -93,7 +93,7 @@ class ForkGraph:
         seen = {session_id}
         child, begin = session_id, first
         while child not in self._found:
-            forked = lineage.origin(begin)
+            forked = lineage.fork_source(begin)
             if forked is None:
                 self._found[child] = Inherited()
                 break
@@ -129,8 +129,8 @@ class ForkGraph:
         known = self._redacted(session_id, inherited, redaction.clipped(taken, first.seq - 1))
         return known._replace(redactions=taken)
 
-    def holder(self, session_id: str, seq: int) -> Log | None:
-        """Return the log of the ancestor that holds an inherited event; None if the event is not inherited.
+    def holder(self, session_id: str, seq: int) -> LogReader | None:
+        """Return the ancestor that holds an inherited event; None if the event is not inherited.
 
         After `inherited` of that session.
         """
@@ -138,7 +138,7 @@ class ForkGraph:
             if seq > upto:
                 break
             if seq >= self._nodes[name].first.seq:
-                return self._nodes[name].log
+                return self._nodes[name].reader
         return None
 
     def new_streams(self, session_id: str, seen: Inherited) -> dict[str, int]:
@@ -155,16 +155,23 @@ class ForkGraph:
         return [
             session_id
             for session_id, node in self._nodes.items()
-            if any(event.kind in kinds for event in _since(node))
+            if any(event.kind in kinds for event in self._since(node))
         ]
+
+    def _since(self, node: _Node) -> list[Event]:
+        last = node.controls[-1].seq if node.controls else 0
+        try:
+            return self._backend.ancestor(node.reader.session_id).reader().controls(after=last)
+        except HansardError:
+            return []  # which shows when it is described itself
 
     def _parent(self, child: str, forked: SessionForked, seen: set[str]) -> _Node:
         known = self._nodes.get(forked.parent)
-        ends = None if known is None else (known.log, known.head, known.first)
-        log, head, first = lineage.parent_of(self._backend, child, forked, seen, ends)
+        ends = None if known is None else (known.reader, known.head, known.first)
+        reader, head, first = lineage.parent_of(self._backend, child, forked, seen, ends)
         if known is None:
-            controls = log.controls()
-            known = _Node(log, head, first, controls, redaction.of(controls))
+            controls = reader.controls()
+            known = _Node(reader, head, first, controls, redaction.of(controls))
             self._nodes[forked.parent] = known
         return known
 
@@ -203,8 +210,8 @@ class ForkGraph:
             start = self._redacted(name, base, redaction.clipped(taken, begin))
         state, workspace = start.state, start.workspace
         if not state.seq and not self._thorough:
-            state = saved_state(node.log, upto, taken)
-        for chunk in node.log.read(state.seq or begin, upto) if upto > begin else ():
+            state = saved_state(node.reader, upto, taken)
+        for chunk in node.reader.read(state.seq or begin, upto) if upto > begin else ():
             state = fold.apply_all(state, [taken.mask(event) for event in chunk.events()])
         for event in between(node.controls, begin, upto):
             workspace = workspaces.of(taken.mask(event), workspace)
@@ -240,7 +247,7 @@ class ForkGraph:
                 node = self._nodes[name]
                 self._changeable[name] = [
                     small
-                    for chunk in node.log.read(node.first.seq - 1, node.head.seq)
+                    for chunk in node.reader.read(node.first.seq - 1, node.head.seq)
                     for event in chunk.events()
                     if (small := _changeable(event)) is not None
                 ]
@@ -270,15 +277,7 @@ def _changeable(event: Event) -> Event | None:
     return None if kept is None else msgspec.structs.replace(event, raw=msgspec.json.encode(kept))
 
 
-def _since(node: _Node) -> list[Event]:
-    last = node.controls[-1].seq if node.controls else 0
-    try:
-        return node.log.controls(after=last)
-    except HansardError:
-        return []  # which shows when it is described itself
-
-
-def saved_state(log: Log, upto: int, redactions: Redactions) -> State:
+def saved_state(log: LogReader, upto: int, redactions: Redactions) -> State:
     """Return the state that a compaction saved of a session, up to a seq; empty if there is none."""
     known = log.checkpoint()
     if known is None or known[0] > upto:
@@ -310,13 +309,13 @@ def origin_of(log: Log) -> SessionForked | None:
     Raises if it cannot be told: the damage took away where it came from.
     """
     try:
-        return lineage.origin(log.first())
+        return lineage.fork_source(log.reader().first())
     except UNREADABLE:
         for found in log.salvage():
             if isinstance(found, Finding):
                 continue
             # Only a fork's first event is of this kind, and only a first event has seq 1.
             if found.kind == SESSION_FORKED or found.seq == 1:
-                return lineage.origin(found)
+                return lineage.fork_source(found)
             break
         raise

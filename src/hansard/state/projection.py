@@ -8,12 +8,12 @@ is another one now, because the session was purged and its id is used again, or 
 
 from typing import Final, NamedTuple
 
-from hansard.backend.contract import Log
+from hansard.backend.contract import LogReader
 from hansard.event.envelope import Event
 from hansard.event.kinds import HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED
 from hansard.state import fold, lineage
 from hansard.state.fold import State
-from hansard.state.lineage import Lineage
+from hansard.state.lineage import ForkedReader
 from hansard.state.path import Course
 from hansard.state.redaction import NOTHING, Redactions
 
@@ -42,9 +42,9 @@ class Projection:
         #: The last control event that is known of each log: of the ancestors, and of the session.
         self._last: list[tuple[str, Event | None]] = []
 
-    def refresh(self, log: Log) -> Known:
+    def refresh(self, log: LogReader) -> Known:
         """Take in the control events that are new; all of them, if what is known does not hold any more."""
-        logs = _logs(log)
+        logs = log.readers() if isinstance(log, ForkedReader) else [log]
         new = self._new(logs) if self._last else None
         if new is None:
             self._last = [(one.session_id, None) for one in logs]
@@ -53,7 +53,7 @@ class Projection:
             redactions = lineage.redactions_of(log) if changed else NOTHING
             self._known = Known(fold.EMPTY, redactions, Course())
         state, redactions, course = self._known
-        inherited = [stretch.upto for stretch in log.stretches] if isinstance(log, Lineage) else []
+        inherited = [part.upto for part in log.inherited] if isinstance(log, ForkedReader) else []
         added: list[Event] = []
         for place, events in enumerate(new):
             if events:
@@ -67,7 +67,7 @@ class Projection:
             self._known = Known(fold.apply_all(state, masked), redactions, course)
         return self._known
 
-    def _new(self, logs: list[Log]) -> list[list[Event]] | None:
+    def _new(self, logs: list[LogReader]) -> list[list[Event]] | None:
         """Return the control events of each log that are not known; None if what is known does not hold."""
         if [name for name, _ in self._last] != [one.session_id for one in logs]:
             return None
@@ -84,13 +84,6 @@ class Projection:
         return found
 
 
-def known_of(log: Log) -> Known:
+def known_of(log: LogReader) -> Known:
     """Return what the control events of a session add up to, for one call."""
     return Projection().refresh(log)
-
-
-def _logs(log: Log) -> list[Log]:
-    """Return a session, after those that it was forked from."""
-    if isinstance(log, Lineage):
-        return [*(stretch.log for stretch in log.stretches), log.own]
-    return [log]

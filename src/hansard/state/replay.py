@@ -3,13 +3,13 @@
 Above: `session`.  Below: `fold`, `backend.contract`.
 """
 
-from hansard.backend.contract import Log
+from hansard.backend.contract import LogReader
 from hansard.state.fold import EMPTY, State, apply_all
 from hansard.state.redaction import NOTHING, Redactions
 
 
 def replay(
-    log: Log,
+    log: LogReader,
     *,
     start: State = EMPTY,
     upto: int | None = None,

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
-from hansard.backend.contract import Chunk, Log, Streamed
+from hansard.backend.contract import Chunk, LogReader, Streamed
 from hansard.event import codec
 from hansard.event.envelope import Event
 from hansard.state import path, projection
@@ -86,11 +86,11 @@ joined: Take[bytes] = Take(
 
 
 def path_of(
-    log: Log,
+    log: LogReader,
     *,
     view: View = "model",
     upto: int | None = None,
-    known_of: Callable[[Log], Known] = projection.known_of,
+    known_of: Callable[[LogReader], Known] = projection.known_of,
 ) -> Path:
     """Return the path of a view at a seq, or at the end of the log.
 
@@ -107,13 +107,13 @@ def path_of(
     return path.model(known.course, known.redactions, end)
 
 
-def summary_of(log: Log, upto: int | None = None) -> Event | None:
+def summary_of(log: LogReader, upto: int | None = None) -> Event | None:
     """Return the event of the summary that the model view begins with at a seq; None if there is none."""
     summary = path_of(log, upto=upto).summary
     return None if summary is None else summary.events()[0]
 
 
-def show(log: Log, take: Take[Shown], way: Path, *, after: int = 0) -> list[Shown]:
+def show(log: LogReader, take: Take[Shown], way: Path, *, after: int = 0) -> list[Shown]:
     """Return the messages of a view with a higher seq than `after`, in order."""
     streams = Streams(way.redactions.streams)
     found: list[Shown] = []
@@ -165,14 +165,14 @@ def _visible(chunk: Chunk, take: Take[Shown], way: Path, after: int) -> list[tup
     return [pair for pair in taken if is_message(pair[1])]
 
 
-def each(log: Log, way: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def each(log: LogReader, way: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the messages of a view with their seqs, reading no further than the caller."""
     for chunk in chunks(log, way):
         yield from _visible(chunk, decoded, way, 0)
 
 
 def show_last(
-    log: Log,
+    log: LogReader,
     take: Take[Shown],
     way: Path,
     count: int,
@@ -185,7 +185,7 @@ def show_last(
 
 
 def show_last_placed(
-    log: Log,
+    log: LogReader,
     take: Take[Shown],
     way: Path,
     count: int,
@@ -262,7 +262,7 @@ def _excerpt(chunk: Chunk, ranges: list[tuple[int, int]]) -> Chunk:
     return chunk if ranges == [chunk.span()] else _Excerpt(chunk, ranges)
 
 
-def chunks(log: Log, way: Path, after: int = 0) -> Iterator[Chunk]:
+def chunks(log: LogReader, way: Path, after: int = 0) -> Iterator[Chunk]:
     """Yield what a view shows, with higher seqs than `after`, in order."""
     if way.summary is not None:
         yield way.summary
@@ -286,7 +286,7 @@ def chunks(log: Log, way: Path, after: int = 0) -> Iterator[Chunk]:
             return
 
 
-def _backwards(log: Log, way: Path, after: int, upto: int | None = None) -> Iterator[Chunk]:
+def _backwards(log: LogReader, way: Path, after: int, upto: int | None = None) -> Iterator[Chunk]:
     """Yield the same from the last chunk to the first, following the path no further than is asked for."""
     ranges = _between(way.ranges_back(), after, upto)
     current = next(ranges, None)

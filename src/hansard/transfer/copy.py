@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from hansard.backend.contract import AppendRequest, Backend, Head, Log
+from hansard.backend.contract import AppendRequest, Backend, Head, Log, LogReader
 from hansard.errors import HansardError, SessionDeleted, SessionExists, SessionNotFound
 from hansard.event import codec, kinds
 from hansard.event.envelope import NewEvent
@@ -123,25 +123,25 @@ class _Copier:
 
     def _parent_of(self, session_id: str) -> str | None:
         try:
-            forked = lineage.origin(self._log(session_id).first())
+            forked = lineage.fork_source(self._reader(session_id).first())
         except HansardError as error:
             self._failed[session_id] = str(error)
             return None
         self._origins[session_id] = forked
         return None if forked is None else forked.parent
 
-    def _log(self, session_id: str) -> Log:
+    def _reader(self, session_id: str) -> LogReader:
         # A parent may be in the trash, or outside of what a scoped store shows.
-        if session_id in self._wanted:
-            found = self._source.log(session_id)
-            return lineage.whole(self._source, found) if session_id in self._flat else found
-        return self._source.ancestor(session_id)
+        if session_id not in self._wanted:
+            return self._source.ancestor(session_id).reader()
+        found = self._source.log(session_id).reader()
+        return lineage.with_ancestors(self._source, found) if session_id in self._flat else found
 
     def _head(self, session_id: str) -> Head | None:
         if session_id in self._failed:
             return None
         try:
-            head = self._log(session_id).head()
+            head = self._reader(session_id).head()
             if head is None:
                 raise SessionNotFound(f"no session {session_id!r} in {self._source.where}")
         except HansardError as error:
@@ -165,34 +165,33 @@ class _Copier:
     def _delete_as_in_source(self, session_id: str) -> None:
         """Move a copy to the target's trash if the original is in the source's."""
         try:
-            self._source.whole.log(session_id).head()
+            self._source.whole.log(session_id).reader()
         except SessionDeleted:
             trash.delete(self._target, session_id)
 
     # -- one session ----------------------------------------------------------------------------
 
     def _copy(self, session_id: str) -> None:
-        source = self._log(session_id)
+        source = self._reader(session_id)
         first = source.first()
         while first is not None:
             begin = 0 if session_id in self._flat else first.seq - 1
             upto = self._copy_upto(session_id, source, begin)
             # An event that was redacted concurrently may have been copied without its data: copy the
             # redaction, too.
-            if not any(
-                event.kind == MESSAGE_REDACTED and event.seq > upto for event in source.controls()
-            ):
+            source = self._reader(session_id)
+            if all(event.kind != MESSAGE_REDACTED for event in source.controls(after=upto)):
                 break
         self._complete += 1
 
-    def _copy_upto(self, session_id: str, source: Log, begin: int) -> int:
+    def _copy_upto(self, session_id: str, source: LogReader, begin: int) -> int:
         """Copy all events that the source has now; return the last seq."""
         head = source.head()
         if head is None:
             raise SessionNotFound(f"no session {session_id!r} in {self._source.where}")
         target, end = self._in_target(session_id)
         redacted = redaction.joined(
-            [redaction.of(source.controls(head.seq)), redaction.of(target.controls())]
+            [redaction.of(source.controls()), redaction.of(target.reader().controls())]
         )
         moving = (
             _inherited(source, head.seq)
@@ -205,12 +204,12 @@ class _Copier:
                 stage.publish()
             end = begin
         else:
-            existing = _masked(stored(target, 0, min(end, head.seq)), redacted)
+            existing = _masked(stored(target.reader(), 0, min(end, head.seq)), redacted)
             self._compare(session_id, moving, existing)
             digest = self._write(moving, _Appender(target, max(end, begin)))
             if max(end, begin) < head.seq:
                 target.sync()
-        if digest_of(stored(target, max(end, begin), head.seq)) != digest:
+        if digest_of(stored(target.reader(), max(end, begin), head.seq)) != digest:
             raise _differs(self._target.where, session_id, max(end, begin) + 1)
         return head.seq
 
@@ -218,13 +217,13 @@ class _Copier:
         """Return the session in the target, and its last seq; None if it does not exist there."""
         target = self._target.log(session_id)
         try:
-            head = target.head()
+            head = target.reader().head()
         except SessionDeleted:
             if session_id in self._wanted:
                 raise
             # Needed only by its forks, as in the source.
             target = self._target.ancestor(session_id)
-            head = target.head()
+            head = target.reader().head()
         return target, None if head is None else head.seq
 
     def _compare(self, session_id: str, moving: Iterator[Moved], there: Iterator[Moved]) -> None:
@@ -291,7 +290,7 @@ def _masked(events: Iterable[Moved], redacted: Redactions) -> Iterator[Moved]:
         yield Moved(masked(redacted, event), more)
 
 
-def _inherited(log: Log, upto: int) -> Iterator[Moved]:
+def _inherited(log: LogReader, upto: int) -> Iterator[Moved]:
     """Yield all events of a fork, as those of an independent session."""
     for event, more, _ in share.given_away(log, upto, redact=False, alone=True):
         yield Moved(alone(event), more)

@@ -12,14 +12,14 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
-from hansard.backend.contract import Log
+from hansard.backend.contract import LogReader
 from hansard.errors import HansardError, InvalidEvent, InvalidExport, UnknownFormat
 from hansard.event import codec
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, SESSION_FORKED, check_key, check_kind
 from hansard.log import format
 from hansard.state import lineage
-from hansard.state.lineage import Lineage
+from hansard.state.lineage import ForkedReader
 from hansard.state.views import View
 from hansard.transfer import share
 
@@ -52,12 +52,12 @@ class Origin(msgspec.Struct, frozen=True):
     created: str = ""
 
 
-def origins(log: Log) -> list[Origin]:
+def origins(log: LogReader) -> list[Origin]:
     """Return a session's ancestors, the parent first."""
-    if not isinstance(log, Lineage):
+    if not isinstance(log, ForkedReader):
         return []
-    firsts = [log.first_event, *(stretch.first for stretch in reversed(log.stretches))]
-    found = (lineage.origin(first) for first in firsts)
+    firsts = [log.first_event, *(part.first for part in reversed(log.inherited))]
+    found = (lineage.fork_source(first) for first in firsts)
     return [Origin(one.parent, one.seq, one.created) for one in found if one is not None]
 
 
@@ -134,7 +134,7 @@ _WAS_FORKED: Final = "x.forked"
 
 
 def export(
-    log: Log,
+    log: LogReader,
     session_id: str,
     *,
     format: Format,
@@ -157,9 +157,9 @@ def export(
 
 
 def _jsonl(
-    log: Log, session_id: str, upto: int, *, redacted: bool, parts: bool, own_only: bool
+    log: LogReader, session_id: str, upto: int, *, redacted: bool, parts: bool, own_only: bool
 ) -> Iterator[bytes]:
-    after = log.first_event.seq - 1 if own_only and isinstance(log, Lineage) else 0
+    after = log.first_event.seq - 1 if own_only and isinstance(log, ForkedReader) else 0
     writer = ExportWriter()
     yield writer.header(
         share.header(

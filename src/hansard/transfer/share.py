@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hansard.backend.contract import Log
+from hansard.backend.contract import LogReader
 from hansard.errors import SessionNotFound
 from hansard.event import secrets
 from hansard.event.envelope import Event
@@ -44,7 +44,7 @@ class Shared(NamedTuple):
 
 
 def share(
-    log: Log, session_id: str, *, redact: bool = True, hook: Hook | None = None
+    log: LogReader, session_id: str, *, redact: bool = True, hook: Hook | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield a session as JSON objects: a header, then its events in order.
 
@@ -60,7 +60,7 @@ def share(
     return objects if hook is None else _hooked(objects, hook)
 
 
-def last_seq(log: Log, session_id: str) -> int:
+def last_seq(log: LogReader, session_id: str) -> int:
     """Return the seq up to which a session is given away, or raise if there is none."""
     head = log.head()
     if head is None:
@@ -96,7 +96,7 @@ def _hooked(objects: Iterator[dict[str, Any]], hook: Hook) -> Iterator[dict[str,
 
 
 def _objects(
-    log: Log, upto: int, first: dict[str, Any], *, redact: bool
+    log: LogReader, upto: int, first: dict[str, Any], *, redact: bool
 ) -> Iterator[dict[str, Any]]:
     given = given_away(log, upto, redact=redact)
     yield first
@@ -106,7 +106,7 @@ def _objects(
 
 
 def given_away(
-    log: Log,
+    log: LogReader,
     upto: int,
     *,
     redact: bool,
@@ -129,7 +129,7 @@ def given_away(
     redactions = redactions_of(log)
     told = redaction.of(log.controls(upto))
     streams = _Streams(log, upto, redactions) if redact or not parts else None
-    drops = None if parts else compaction_filter(log, set).drop_part
+    drops = None if parts else compaction_filter(log.controls, set).drop_part
     for chunk in log.read(after, upto):
         keyed = chunk.keyed()
         for found in chunk.events():
@@ -184,7 +184,7 @@ class _Streams:
 
     __slots__ = ("_ended", "_texts")
 
-    def __init__(self, log: Log, upto: int, redactions: Redactions) -> None:
+    def __init__(self, log: LogReader, upto: int, redactions: Redactions) -> None:
         #: What is left of a text, and how much was taken out, by its stream; empty once a part has it.
         self._texts: dict[str, tuple[str, int]] = {}
         #: Where the messages that are over ended.

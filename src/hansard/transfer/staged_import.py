@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from hansard.backend.contract import Backend, Log
+from hansard.backend.contract import Backend, Log, LogReader
 from hansard.errors import Damaged, InvalidEvent, InvalidExport, SessionExists
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import CONTROL, SessionForked
@@ -45,7 +45,7 @@ def import_session(backend: Backend, source: Source, session_id: str | None) -> 
     reader = ExportReader(source)
     name = reader.header.session if session_id is None else session_id
     there = backend.log(name)
-    if there.head() is not None:
+    if there.reader().head() is not None:
         digest = digest_of(moved for append in reader.events() for moved in append)
         return _compared(reader, there, digest, None)
     first: Event | None = None
@@ -89,9 +89,10 @@ def _compared(
     assert reader.end is not None
     upto = reader.header.after + reader.end.events
     try:
-        first = there.first()
+        now = there.reader()
+        first = now.first()
         begins = first is not None and first.seq == reader.header.after + 1
-        same = begins and digest_of(stored(there, reader.header.after, upto)) == digest
+        same = begins and digest_of(stored(now, reader.header.after, upto)) == digest
     except Damaged:
         same = False
     if not same:
@@ -104,7 +105,7 @@ def _compared(
 
 def _check_parent(reader: ExportReader, backend: Backend, session_id: str, first: Event) -> None:
     """Raise if the session is a fork, and its parent is not in the store."""
-    forked = lineage.origin(first)
+    forked = lineage.fork_source(first)
     if forked is None:
         if first.seq != 1:
             raise reader.refused("it begins in the middle of a session, and not with a fork")
@@ -127,7 +128,7 @@ def has_parent(backend: Backend, forked: SessionForked) -> bool:
     # Nothing outside of a scoped store: a crafted file could otherwise read any session as its parent.
     if not forked.parent.startswith(backend.prefix):
         return False
-    head = backend.ancestor(forked.parent).head()
+    head = backend.ancestor(forked.parent).reader().head()
     return head is not None and head.seq >= forked.seq and forked.created in {"", head.created}
 
 
@@ -166,7 +167,7 @@ class BatchWriter:
             self._batch, self._size = [], 0
 
 
-def stored(log: Log, after: int, upto: int) -> Iterator[Moved]:
+def stored(log: LogReader, after: int, upto: int) -> Iterator[Moved]:
     """Yield a session's own events as they are stored."""
     for chunk in log.read(after, upto):
         keyed = chunk.keyed()

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from hansard.backend.contract import Log
+from hansard.backend.contract import LogReader
 from hansard.event import kinds, secrets
 from hansard.event.envelope import Event
 from hansard.event.kinds import (
@@ -74,7 +74,7 @@ class Transcript:
     """
 
     def __init__(
-        self, log: Log, session_id: str, upto: int, *, redact: bool, view: View, events: bool
+        self, log: LogReader, session_id: str, upto: int, *, redact: bool, view: View, events: bool
     ) -> None:
         if view not in VIEWS:
             raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")

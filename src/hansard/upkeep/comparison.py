@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from hansard.backend.contract import Backend, Log
+from hansard.backend.contract import Backend, LogReader
 from hansard.message.parse import parse
 from hansard.state import lineage, views
 from hansard.state.fold import State
@@ -117,7 +117,7 @@ class Comparison(msgspec.Struct, frozen=True):
 class Side(msgspec.Struct, frozen=True):
     """One of the two: a session with what it inherits, its state at a seq, and where it is kept."""
 
-    log: Log
+    log: LogReader
     state: State
     home: Backend
 
@@ -135,7 +135,7 @@ def compare(one: Side, other: Side) -> Comparison:
     )
     base = None
     if one.shares_home(other):
-        base = lineage.common(one.log, one.state.seq, other.log, other.state.seq)
+        base = lineage.merge_base(one.log, one.state.seq, other.log, other.state.seq)
     return Comparison(
         a=Place(one.log.session_id, one.state.seq),
         b=Place(other.log.session_id, other.state.seq),

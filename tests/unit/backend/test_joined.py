@@ -19,7 +19,7 @@ def test_only_whole_messages_are_joined_where_they_stand(tmp_path: Path) -> None
     backend = LocalBackend(str(tmp_path / "s"), read_only=True)
 
     def joined(name: str, **bounds: int) -> list[bytes | None]:
-        return [chunk.messages_joined() for chunk in backend.log(name).read(**bounds)]
+        return [chunk.messages_joined() for chunk in backend.log(name).reader().read(**bounds)]
 
     assert joined("plain") == [b'{"n":1},{"n":{"m":2}}']
     assert joined("plain", after=1) == [None]

@@ -42,7 +42,7 @@ def describe(store: Store, session_id: str) -> SessionInfo:
     try:
         state = session.state()
         own = own_events(session)
-        size = store._backend.log(session_id).size()
+        size = store._backend.log(session_id).reader().size()
     except hansard.HansardError as error:
         return SessionInfo(session_id, damaged=str(error))
     happened = [event.stamp for event in own if event.kind not in HOUSEKEEPING]

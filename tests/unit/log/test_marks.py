@@ -202,7 +202,7 @@ def read_damage(backend: LocalBackend, path: Path) -> None:
     backend.log("a").append(NOTE)
     corrupt(path, "a")
     with pytest.raises(hansard.Damaged):
-        [chunk.events() for chunk in LocalBackend(str(path)).log("a").read()]
+        [chunk.events() for chunk in LocalBackend(str(path)).log("a").reader().read()]
 
 
 def restore(backend: LocalBackend, path: Path) -> None:

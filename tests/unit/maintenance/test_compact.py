@@ -56,7 +56,7 @@ def test_a_part_goes_unless_a_place_lies_between_it_and_the_end(store: Store) ->
     """N-48: a place in the middle needs the parts up to it, and no others."""
     _say(store, "s", 9)
     store.session("s").revert(5)
-    forget = compaction_filter(store._backend.log("s"), lambda: {7})
+    forget = compaction_filter(store._backend.log("s").reader().controls, lambda: {7})
     wanted = {(4, 6), (5, 6), (4, 9), (7, 8), (6, 8)}
     every = [(seq, ended) for seq in range(1, 10) for ended in range(seq + 1, 10)]
     kept = {pair for pair in every if not forget.drop_part(*pair)}
@@ -71,7 +71,7 @@ def test_nobody_looks_for_forks_until_a_stream_is_over(store: Store) -> None:
     def never() -> set[int]:
         raise AssertionError
 
-    forget = compaction_filter(store._backend.log("s"), never)
+    forget = compaction_filter(store._backend.log("s").reader().controls, never)
     store._backend.log("s").compact(forget, level=1)
 
 
@@ -109,7 +109,7 @@ def test_a_label_that_comes_while_compaction_begins_is_not_overlooked(store: Sto
     stream = session.stream(role="assistant")
     stream.write("a")
     log = store._backend.log("s")
-    forget = compaction_filter(log, set)
+    forget = compaction_filter(lambda: log.reader().controls(), set)
     stream.write("b")
     session.snapshot("middle")
     expected = session.messages()

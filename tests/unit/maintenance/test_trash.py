@@ -394,7 +394,7 @@ def chain(store: Store, length: int, *, days: float) -> list[str]:
 
     names = [f"s{number:05d}" for number in range(length)]
     say(store, names[0], days=days)
-    head = store._backend.log(names[0]).head()
+    head = store._backend.log(names[0]).reader().head()
     assert head is not None
     created = head.created
     for number in range(1, length):

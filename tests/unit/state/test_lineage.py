@@ -7,9 +7,9 @@ import pytest
 
 import hansard
 from hansard import Event, Session, Store
-from hansard.backend.contract import Log
+from hansard.backend.contract import LogReader
 from hansard.state import lineage
-from hansard.state.lineage import Lineage
+from hansard.state.lineage import ForkedReader
 
 
 def family(store: Store, rng: random.Random) -> list[Session]:
@@ -28,15 +28,15 @@ def family(store: Store, rng: random.Random) -> list[Session]:
 
 def plainly(session: Session, sessions: dict[str, Session]) -> list[Event]:
     """Return the events of a session as its own records and its parents' say them."""
-    own = [event for chunk in session._log.read() for event in chunk.events()]
-    forked = lineage.origin(own[0])
+    own = [event for chunk in session._log.reader().read() for event in chunk.events()]
+    forked = lineage.fork_source(own[0])
     if forked is None:
         return own
     above = plainly(sessions[forked.parent], sessions)
     return [event for event in above if event.seq <= forked.seq] + own
 
 
-def events(log: Log, after: int = 0, upto: int | None = None) -> list[Event]:
+def events(log: LogReader, after: int = 0, upto: int | None = None) -> list[Event]:
     """Return what `read` yields."""
     return [event for chunk in log.read(after, upto) for event in chunk.events()]
 
@@ -45,7 +45,7 @@ def test_every_range_is_that_of_one_log(store: Store, rng: random.Random) -> Non
     """N-50: each range, forwards and backwards, and the controls up to each seq, are those of one log."""
     sessions = {session.id: session for session in family(store, rng)}
     for session in sessions.values():
-        log = session._whole()
+        log = session._reader()
         expected = plainly(session, sessions)
         assert [event.seq for event in expected] == list(range(1, session.seq + 1))
         last = session.seq
@@ -67,8 +67,8 @@ def test_every_range_is_that_of_one_log(store: Store, rng: random.Random) -> Non
             ]
 
 
-def test_stretches_are_what_each_ancestor_gives(store: Store) -> None:
-    """The stretches of a fork cover its inheritance once, the oldest first; some may be empty."""
+def test_ranges_are_what_each_ancestor_gives(store: Store) -> None:
+    """The ranges of a fork cover its inheritance once, the oldest first; some may be empty."""
     root = store.session("a")
     root.add_messages([{"n": number} for number in range(10)])
     middle = root.fork("b", at=6)
@@ -76,30 +76,26 @@ def test_stretches_are_what_each_ancestor_gives(store: Store) -> None:
     for at, bounds in ((8, [(0, 6), (6, 8)]), (7, [(0, 6), (6, 7)]), (6, [(0, 6), (6, 6)]),
                        (4, [(0, 4), (6, 4)]), (0, [(0, 0), (6, 0)])):  # fmt: skip
         child = middle.fork(f"c{at}", at=at)
-        whole = child._whole()
-        assert isinstance(whole, Lineage)
-        assert [(stretch.after, stretch.upto) for stretch in whole.stretches] == bounds
-        assert [stretch.log.session_id for stretch in whole.stretches] == ["a", "b"]
+        whole = child._reader()
+        assert isinstance(whole, ForkedReader)
+        assert [(part.after, part.upto) for part in whole.inherited] == bounds
+        assert [part.reader.session_id for part in whole.inherited] == ["a", "b"]
         assert [event.seq for event in child.events()] == list(range(1, at + 2))
 
 
-def test_a_lineage_is_traced_once(store: Store) -> None:
-    """A handle on a fork keeps what it found out, until the name stands for another session."""
+def test_a_handle_on_a_fork_reads_the_session_that_has_the_name(store: Store) -> None:
+    """A handle reads no ancestor of an earlier session of its name."""
     root = store.session("a")
     root.add_message({"n": 1})
     child = root.fork("b")
-    first = child._whole()
     child.add_message({"n": 2})
-    assert child._whole() is first
-    assert root._whole() is root._log
     store.delete("b")
     with pytest.raises(hansard.SessionDeleted):
-        child._whole()
+        child.messages()
     store._backend.purge("b")
     assert (child.messages(), child.parent, child.seq, child.state().seq) == ([], None, 0, 0)
     store.session("c").add_message({"n": 3})
     store.session("c").fork("b")
-    assert child._whole() is not first
     assert (child.messages(), child.parent) == ([{"n": 3}], "c")
     assert child.state().message_count == 1
 
@@ -115,21 +111,17 @@ def test_a_warm_state_is_of_the_session_that_has_the_name(store: Store) -> None:
     assert (session.state().seq, session.state().message_count) == (1, 1)
 
 
-def test_appends_and_syncs_go_to_the_session_itself(store: Store) -> None:
-    """What is appended to a lineage is the child's; first, head, wait and verify are its own."""
+def test_head_and_first_are_those_of_the_session_itself(store: Store) -> None:
+    """The first event of a fork is the one that made it, and its head is its own."""
     root = store.session("a")
     root.add_message({"n": 1})
     child = root.fork("b")
-    log = child._whole()
+    log = child._reader()
     first = log.first()
     head = log.head()
     assert first is not None
     assert head is not None
     assert (first.seq, first.kind, head.seq) == (2, "session.forked", 2)
-    log.sync()
-    assert log.wait(1, 1.0)
-    assert not log.wait(2, 0.0)
-    assert log.verify() == []
     assert root.seq == 1
 
 
@@ -137,10 +129,10 @@ def test_origin_of_anything_else_is_none(store: Store) -> None:
     """Only a first event of the right kind and shape says where a session was forked from."""
     session = store.session("a")
     session.add_message({"n": 1})
-    assert lineage.origin(None) is None
-    assert lineage.origin(session._log.first()) is None
-    assert lineage.origin(Event(1, "", "session.forked", b'{"parent":7}')) is None
-    forked = lineage.origin(Event(4, "", "session.forked", b'{"parent":"p","seq":3,"new":[]}'))
+    assert lineage.fork_source(None) is None
+    assert lineage.fork_source(session._log.reader().first()) is None
+    assert lineage.fork_source(Event(1, "", "session.forked", b'{"parent":7}')) is None
+    forked = lineage.fork_source(Event(4, "", "session.forked", b'{"parent":"p","seq":3,"new":[]}'))
     assert forked is not None
     assert (forked.parent, forked.seq, forked.created) == ("p", 3, "")
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hansard.backend.contract import AppendRequest
-from hansard.backend.memory import MemoryBackend, MemoryLog
+from hansard.backend.contract import AppendRequest, LogReader
+from hansard.backend.memory import MemoryBackend
 from hansard.event import codec
 from hansard.event.envelope import NewEvent
 from hansard.state import replay, views
@@ -20,14 +20,13 @@ def drafts(count: int, *, kind: str = "message.added") -> list[NewEvent]:
     ]
 
 
-def filled(messages: int = 3_500) -> MemoryLog:
+def filled(messages: int = 3_500) -> LogReader:
     """Return a log of several chunks: messages, with others between."""
     log = MemoryBackend().log("s")
-    assert isinstance(log, MemoryLog)
     log.append(AppendRequest(drafts(10, kind="x.before")))
     log.append(AppendRequest(drafts(messages)))
     log.append(AppendRequest(drafts(2_500, kind="x.after")))
-    return log
+    return log.reader()
 
 
 @pytest.mark.parametrize("take", [views.decoded, views.encoded])

@@ -16,11 +16,18 @@ from uuid import UUID
 
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import Head
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.append import session_number
 from hansard.backend.postgres.connection import Connections
-from hansard.backend.postgres.reads import PostgresChunk, Reads, Row, Standing, Stored, event_of
+from hansard.backend.postgres.reads import (
+    PostgresChunk,
+    Reads,
+    Row,
+    Standing,
+    Stored,
+    event_of,
+    standing_of,
+)
 from hansard.event.envelope import Event
 
 #: So many rows of sessions are asked for at a time.
@@ -32,9 +39,10 @@ _ALL_EVENTS: Final = 4000
 _ALL_BYTES: Final = 4 * 1024 * 1024
 
 _ROWS: Final = """
-SELECT s.session::varchar, s.last_seq, s.created, s.updated, s.bytes, s.deleted_at IS NOT NULL, s.before,
-       s.life, s.rewritten, EXISTS (SELECT FROM {schema}.checkpoints AS c WHERE c.session = s.session)
-FROM {schema}.sessions AS s WHERE s.session = ANY(%(sessions)b::varchar[]::uuid[])"""
+SELECT s.session::varchar, EXISTS (SELECT FROM {schema}.checkpoints AS c WHERE c.session = s.session),
+       {standing} WHERE s.session = ANY(%(sessions)b::varchar[]::uuid[])""".replace(
+    "{standing}", statements.STANDING
+)
 
 _EVENTS_OF: Final = """
 SELECT w.place, e.control, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
@@ -76,21 +84,12 @@ class Ahead(Reads):
         found = self._of(session)
         return super().standing(session) if found is None else found.standing
 
-    def first(self, session: str) -> tuple[bool, Event | None] | None:
+    def controls(self, session: str, life: UUID, after: int, upto: int) -> list[Event]:
         found = self._of(session)
         if found is None:
-            return super().first(session)
-        return found.standing.deleted, self._event(found.rows[0])
-
-    def controls(
-        self, session: str, upto: int | None, after: int
-    ) -> tuple[bool, list[Event]] | None:
-        found = self._of(session)
-        if found is None:
-            return super().controls(session, upto, after)
+            return super().controls(session, life, after, upto)
         rows = [found.rows[place] for place in found.controls]
-        wanted = [row for row in rows if after < row[0] and (upto is None or row[0] <= upto)]
-        return found.standing.deleted, [self._event(row) for row in wanted]
+        return [self._event(row) for row in rows if after < row[0] <= upto]
 
     def may_have_checkpoint(self, session: str) -> bool:
         found = self._of(session)
@@ -131,22 +130,21 @@ class Ahead(Reads):
         wanted = self._order[place : place + _SESSIONS]
         rows = {
             row[0].replace("-", ""): row
-            for row in self._connections.run(query, {"sessions": wanted})
+            for row in self._connections.run(query, {"sessions": wanted}, binary=True)
         }
         found: dict[str, _Session] = {}
         events = size = 0
         for session in wanted:
             row = rows.get(session)
             if row is not None:
-                count = row[1] - row[6]
-                if count <= _EVENTS and row[4] <= _BYTES:
+                standing = standing_of(row[2:])
+                count = standing.head.seq - standing.before
+                if count <= _EVENTS and standing.size <= _BYTES:
                     events += count
-                    size += row[4]
+                    size += standing.size
                     if events > _ALL_EVENTS or size > _ALL_BYTES:
                         break
-                    head = Head(row[1], row[2], row[3], row[4])
-                    standing = Standing(head, row[5], row[6], row[7], row[8])
-                    found[session] = _Session(standing, checkpointed=row[9])
+                    found[session] = _Session(standing, checkpointed=row[1])
             # Each is looked for once: if it is not there, or too large, or has changed, that is that. It
             # may have been, by one who asks out of order.
             self._places.pop(session, None)

@@ -131,7 +131,7 @@ class Compaction:
             if changes:
                 self._write(changes, progress)
                 self._vacuum()
-            if state is not None and self._standing.head.size > _CHECKPOINT:
+            if state is not None and self._standing.size > _CHECKPOINT:
                 self._save(state)
         return self._result(changes)
 
@@ -142,7 +142,7 @@ class Compaction:
     def _result(self, changes: list[_Change]) -> CompactionResult:
         if not changes:
             return CompactionResult(0, 0, 0, 0)
-        size = self._standing.head.size
+        size = self._standing.size
         saved = sum(change.saved for change in changes)
         return CompactionResult(size, size - saved, 1, len(changes))
 

@@ -6,7 +6,9 @@ It keeps nothing: what it says is what the server says now.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import msgspec
 
@@ -19,6 +21,7 @@ from hansard.backend.contract import (
     Finding,
     Head,
     Log,
+    LogReader,
     attempt,
 )
 from hansard.backend.postgres import compact, statements
@@ -82,47 +85,8 @@ class PostgresLog(Log):
 
     # -- reading --------------------------------------------------------------------------------
 
-    def first(self) -> Event | None:
-        found = self._backend.reads.first(self._session)
-        if found is None:
-            return None
-        self._check(deleted=found[0])
-        return found[1]
-
-    def head(self) -> Head | None:
-        standing = self._standing()
-        return None if standing is None else standing.head
-
-    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        standing = self._standing()
-        if standing is not None:
-            begin, end = _bounds(standing, after, upto)
-            yield from self._reading(
-                self._backend.reads.forwards(self._session, standing.life, begin, end)
-            )
-
-    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        standing = self._standing()
-        if standing is not None:
-            begin, end = _bounds(standing, after, upto)
-            yield from self._reading(
-                self._backend.reads.backwards(self._session, standing.life, begin, end)
-            )
-
-    def _reading(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        try:
-            yield from chunks
-        except Purged:
-            raise SessionNotFound(
-                f"session {self.session_id!r} was purged while it was read"
-            ) from None
-
-    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
-        found = self._backend.reads.controls(self._session, upto, after)
-        if found is None:
-            return []
-        self._check(deleted=found[0])
-        return found[1]
+    def reader(self) -> LogReader:
+        return PostgresReader(self._backend, self.session_id, self._session, self._standing())
 
     def wait(self, after: int, timeout: float) -> bool:
         return self._backend.notifier.wait(self._session, lambda: self._is_behind(after), timeout)
@@ -131,7 +95,7 @@ class PostgresLog(Log):
         standing = self._standing()
         return standing is not None and standing.head.seq > after
 
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         if self._standing() is None or self._backend.read_only:
             return False
         return not self._run(_FREE)
@@ -178,12 +142,6 @@ class PostgresLog(Log):
             if len(findings) >= _MAX_FINDINGS:
                 break
         return findings
-
-    def checkpoint(self) -> tuple[int, bytes] | None:
-        standing = self._standing()
-        if standing is None or not self._backend.reads.may_have_checkpoint(self._session):
-            return None
-        return compact.checkpoint(self._backend, self._session, standing)
 
     def checkpoint_file(self) -> str:
         return f"{self._backend.where}/checkpoints (session {self._session})"
@@ -239,10 +197,74 @@ class PostgresLog(Log):
 _deleted = deleted
 
 
-def _bounds(standing: Standing, after: int, upto: int | None) -> tuple[int, int]:
-    """Return between which seqs a reading lies that is begun now."""
-    seq = standing.head.seq
-    return max(after, standing.before), seq if upto is None else min(max(upto, 0), seq)
+class PostgresReader(LogReader):
+    """A session as its row said at one moment: no later event is read."""
+
+    __slots__ = ("_backend", "_session", "_standing", "session_id")
+
+    def __init__(
+        self, backend: "PostgresBackend", session_id: str, session: str, standing: Standing | None
+    ) -> None:
+        self.session_id = session_id
+        self._backend = backend
+        self._session = session
+        self._standing = standing
+
+    def head(self) -> Head | None:
+        return None if self._standing is None else self._standing.head
+
+    def first(self) -> Event | None:
+        if self._standing is not None and self._standing.first is None:
+            raise self._backend.reads.damaged(self._session, "its first event is missing")
+        return None if self._standing is None else self._standing.first
+
+    def checkpoint(self) -> tuple[int, bytes] | None:
+        standing = self._standing
+        if standing is None or not self._backend.reads.may_have_checkpoint(self._session):
+            return None
+        return compact.checkpoint(self._backend, self._session, standing)
+
+    def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
+        if self._standing is None:
+            return []
+        begin, end = self._bounds(self._standing, after, upto)
+        with self._not_purged():
+            return self._backend.reads.controls(self._session, self._standing.life, begin, end)
+
+    def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
+        yield from self._chunks(self._backend.reads.forwards, after, upto)
+
+    def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
+        yield from self._chunks(self._backend.reads.backwards, after, upto)
+
+    def size(self, *, unpacked: bool = False) -> int:
+        del unpacked  # what the server compresses it does not tell
+        return 0 if self._standing is None else self._standing.size
+
+    def _chunks(
+        self,
+        read: Callable[[str, UUID, int, int], Iterator[Chunk]],
+        after: int,
+        upto: int | None,
+    ) -> Iterator[Chunk]:
+        if self._standing is not None:
+            begin, end = self._bounds(self._standing, after, upto)
+            with self._not_purged():
+                yield from read(self._session, self._standing.life, begin, end)
+
+    def _bounds(self, standing: Standing, after: int, upto: int | None) -> tuple[int, int]:
+        """Return between which seqs a reading lies."""
+        seq = standing.head.seq
+        return max(after, standing.before), seq if upto is None else min(max(upto, 0), seq)
+
+    @contextmanager
+    def _not_purged(self) -> Iterator[None]:
+        try:
+            yield
+        except Purged:
+            raise SessionNotFound(
+                f"session {self.session_id!r} was purged while it was read"
+            ) from None
 
 
 def _unreadable(event: Event) -> str:

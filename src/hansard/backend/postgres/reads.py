@@ -3,7 +3,7 @@
 Above: `log`, `compaction`, `staging`.  Below: `statements`, `connections`, `event`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -25,9 +25,6 @@ BYTES: Final = 2 * 1024 * 1024
 _LAST_ROWS: Final = 100
 _LAST_BYTES: Final = 128 * 1024
 _GROWTH: Final = 4
-
-#: No event has a higher seq.
-_ENDLESS: Final = 2**63 - 1
 
 
 class Row(NamedTuple):
@@ -56,6 +53,18 @@ class Standing(NamedTuple):
     #: Another one after a purge, also if the id is the same.
     life: UUID
     rewritten: int
+    #: The bytes of its events.
+    size: int
+    #: The first event, with its data if that made the session a fork; None if its row is missing.
+    first: Event | None
+
+
+def standing_of(row: Sequence[Any]) -> Standing:
+    """Return a session's row, as `statements.STANDING` selects it."""
+    seq, created, updated, size, deleted, before, life, rewritten, *first = row
+    head = Head(seq, created, updated)
+    event = None if first[0] is None else Event(*first)
+    return Standing(head, deleted, before, life, rewritten, size, event)
 
 
 class _Added(msgspec.Struct, gc=False):
@@ -131,39 +140,22 @@ class Reads:
     def standing(self, session: str) -> Standing | None:
         """Return a session's row, also from the trash; None if there is none."""
         query = statements.statement(self._schema, statements.HEAD)
-        rows = self._connections.run(query, {"session": session})
-        if not rows:
-            return None
-        seq, created, updated, size, deleted, before, life, rewritten = rows[0]
-        return Standing(Head(seq, created, updated, size), deleted, before, life, rewritten)
-
-    def first(self, session: str) -> tuple[bool, Event | None] | None:
-        """Return whether a session is deleted, and its first event; None if there is none."""
-        query = statements.statement(self._schema, statements.FIRST)
         rows = self._connections.run(query, {"session": session}, binary=True)
-        for deleted, *row in rows:
-            if row[0] is None:
-                raise self._damaged(session, "its first event is missing")
-            return deleted, event_of(Row(*row))
-        return None
+        return standing_of(rows[0]) if rows else None
 
     def may_have_checkpoint(self, session: str) -> bool:
         """Say whether it is worth asking for the state that a compaction saved."""
         del session
         return True
 
-    def controls(
-        self, session: str, upto: int | None, after: int
-    ) -> tuple[bool, list[Event]] | None:
-        """Return whether a session is deleted, and its control events; None if there is no session."""
+    def controls(self, session: str, life: UUID, after: int, upto: int) -> list[Event]:
+        """Return the control events with after < seq <= upto of a session that is still there."""
         query = statements.statement(self._schema, statements.CONTROLS)
-        end = Int8(_ENDLESS if upto is None else min(upto, _ENDLESS))
-        params = {"session": session, "upto": end, "after": Int8(after)}
+        params = {"session": session, "life": life, "after": Int8(after), "upto": Int8(upto)}
         rows = self._connections.run(query, params, binary=True)
         if not rows:
-            return None
-        found = [event_of(Row(*row[1:])) for row in rows if row[1] is not None]
-        return rows[0][0], found
+            raise Purged
+        return [event_of(Row(*row)) for row in rows if row[0] is not None]
 
     def events(self, session: str, first: int, count: int) -> list[Event]:
         """Return so many events from a seq on."""
@@ -227,9 +219,10 @@ class Reads:
         standing = self.standing(session)
         if standing is None or standing.life != life:
             return Purged()
-        return self._damaged(session, f"event {seq} or one near it is missing")
+        return self.damaged(session, f"event {seq} or one near it is missing")
 
-    def _damaged(self, session: str, reason: str) -> Damaged:
+    def damaged(self, session: str, reason: str) -> Damaged:
+        """Return the error for rows that are missing."""
         return Damaged(
             f"{self._where} (session {session})",
             0,

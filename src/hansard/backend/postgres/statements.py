@@ -139,23 +139,21 @@ def statement(schema: str, text: str) -> bytes:
 FORWARDS: Final = _RANGE.replace("{way}", "ASC")
 BACKWARDS: Final = _RANGE.replace("{way}", "DESC")
 
-HEAD: Final = """
-SELECT last_seq, created, updated, bytes, deleted_at IS NOT NULL, before, life, rewritten
-FROM {schema}.sessions WHERE session = %(session)s::uuid"""
-
-FIRST: Final = """
-SELECT s.deleted_at IS NOT NULL, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
+#: A session's row, with its first event: its data only if that is needed to read the session.
+STANDING: Final = """
+       s.last_seq, s.created, s.updated, s.bytes, s.deleted_at IS NOT NULL, s.before, s.life, s.rewritten,
+       e.seq, e.stamp, e.kind, CASE e.kind WHEN 'session.forked' THEN e.data ELSE '{}' END, e.key
 FROM {schema}.sessions AS s
-LEFT JOIN {schema}.events AS e ON e.session = s.session AND e.seq = s.before + 1
-WHERE s.session = %(session)s::uuid"""
+LEFT JOIN {schema}.events AS e ON e.session = s.session AND e.seq = s.before + 1"""
+
+HEAD: Final = f"SELECT{STANDING} WHERE s.session = %(session)s::uuid"
 
 CONTROLS: Final = """
-SELECT s.deleted_at IS NOT NULL, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
+SELECT e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
 FROM {schema}.sessions AS s
 LEFT JOIN {schema}.events AS e
-    ON e.session = s.session AND e.control
-    AND e.seq > %(after)s AND e.seq <= least(%(upto)s, s.last_seq)
-WHERE s.session = %(session)s::uuid
+    ON e.session = s.session AND e.control AND e.seq > %(after)s AND e.seq <= %(upto)s
+WHERE s.session = %(session)s::uuid AND s.life = %(life)s
 ORDER BY e.seq"""
 
 EVENTS: Final = """

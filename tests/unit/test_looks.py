@@ -1,0 +1,93 @@
+"""How often a call looks at the end of a log."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard import Session, Store
+from hansard.log.handle import Handle
+
+USER = {"role": "user", "content": "hello"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Return an empty store in files."""
+    with hansard.open(tmp_path / "store", durability="os") as opened:
+        yield opened
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the sessions that were looked at, one entry for each look."""
+    found: list[str] = []
+    real = Handle.refresh
+
+    def counted(self: Handle, **options: bool) -> object:
+        found.append(self.session_id)
+        return real(self, **options)
+
+    monkeypatch.setattr(Handle, "refresh", counted)
+    return found
+
+
+READS: dict[str, Callable[[Session], object]] = {
+    "messages": lambda session: session.messages(),
+    "last messages": lambda session: session.messages(last=1),
+    "messages at a seq": lambda session: session.messages(at=1),
+    "messages at a label": lambda session: session.messages(at="here"),
+    "messages at a time": lambda session: session.messages(at=datetime.now(UTC)),
+    "messages_json": lambda session: session.messages_json(),
+    "numbered": lambda session: session.numbered(),
+    "window": lambda session: session.window(messages=3, keep_first=True),
+    "state": lambda session: session.state(),
+    "state at a label": lambda session: session.state(at="here"),
+    "metadata": lambda session: session.metadata,
+    "snapshots": lambda session: session.snapshots,
+    "usage": lambda session: session.usage,
+    "events": lambda session: list(session.events()),
+    "share": lambda session: list(session.share()),
+    "export": lambda session: list(session.export()),
+    "transcript": lambda session: list(session.export("markdown")),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("compacted", [False, True], ids=["plain", "compacted"])
+def test_a_read_takes_one_look(
+    store: Store, looks: list[str], name: str, *, compacted: bool
+) -> None:
+    """A call looks once at the end of the log, however many questions it asks."""
+    session = store.session("s")
+    session.add_messages([USER] * 5)
+    session.set_metadata(title="t")
+    session.snapshot("here")
+    session.redact(2)
+    if compacted:
+        session.compact()
+        session.add_message(USER)
+    for _ in range(2):
+        looks.clear()
+        READS[name](session)
+        assert looks == ["s"]
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_read_of_a_fork_takes_one_look_at_each_ancestor(
+    store: Store, looks: list[str], name: str
+) -> None:
+    """A fork is looked at first, and then each session that it comes from, once."""
+    root = store.session("a")
+    root.add_messages([USER] * 5)
+    root.snapshot("here")
+    middle = root.fork("b")
+    middle.add_message(USER)
+    child = middle.fork("c")
+    child.add_message(USER)
+    for _ in range(2):
+        looks.clear()
+        READS[name](child)
+        assert looks == ["c", "b", "a"]
