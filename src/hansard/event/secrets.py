@@ -213,7 +213,10 @@ _PLACEHOLDER: Final = r"""(?ix)
       :[\w./@\#:-]{1,200}
     | arn:aws[\w-]{0,10}:(?:secretsmanager|ssm):[\w./@\#:+=-]{1,200}
     | (?:os\.environ|process\.env|import\.meta\.env|Deno\.env)\b.{0,200}
-    | your[-_ ][\w -]{1,60}
+    | your[-_ ][\w -]{1,60} | placeholder | [\w-]{0,40}not[-_ ]set
+    | [^\n]{0,200}?(?:%[sr]|\{\d?\})[^\n]*            # a template
+    | https?://[^\s@?&=]* | :[a-z]{2,12}:[^\n]*          # a link, a role of reStructuredText
+    | \w{2,6}-?(?:\.{3}|…)
     | redacted | removed | hidden | masked | none | null | nil | undefined | unset | n/?a | not\ set
     | true | false | yes | no | required | optional | str | string | text | bool | boolean | int | integer
     | number | object | any | same-origin | include | omit | oauth2? | base64
@@ -563,6 +566,8 @@ def by_shape(text: str, lower: str) -> Iterator[Found]:
         pattern, names = _keys()
         for match in pattern.finditer(text, *run.span()):
             index = match.lastindex or 0
+            if len(set(match[0][-12:])) == 1:
+                continue  # `ghp_xxxxxxxxxxxx…`
             if index < len(names) or _is_prefixed(match[0]):
                 yield Found(*match.span(), names[index - 1])
     for shape in SHAPES:
@@ -927,7 +932,7 @@ def _redact_text(text: str, texts: int) -> tuple[str, int]:
             if count:
                 text = msgspec.json.encode(inner).decode()
         # JSON can name one key twice: its text is searched too.
-        spans = _spans(text)
+        spans = find(text)
         if spans:
             text = _replace(text, spans)
         count += len(spans)
@@ -937,8 +942,8 @@ def _redact_text(text: str, texts: int) -> tuple[str, int]:
     return text, total
 
 
-def _spans(text: str) -> list[Found]:
-    """Return the credentials of a text in order; those that overlap become one."""
+def find(text: str) -> list[Found]:
+    """Return the credentials in a text in order; those that overlap become one."""
     spans: list[Found] = []
     lower = text.lower()
     # Sorting is stable: of two that begin at one place, the shape gives the name.

@@ -24,6 +24,7 @@ from hansard.errors import InvalidEvent, SecretRefused
 from hansard.event import secrets
 from tests.unit.event.keys import KEYS, telltale
 from tests.unit.event.vendor_keys import vendor_keys
+from tools import secret_finds
 
 VALUE = "hunter" + "2"
 MEGABYTE = 1_000_000
@@ -512,7 +513,7 @@ def found_in(texts: Iterable[str], size: int) -> tuple[int, int]:
     """Return how many credentials are found in that many characters of texts, and how many were read."""
     count = read = 0
     for text in texts:
-        count += len(secrets._spans(text[: size - read]))
+        count += len(secrets.find(text[: size - read]))
         read = min(size, read + len(text))
     return count, read
 
@@ -524,6 +525,19 @@ def test_python_source_is_left_alone() -> None:
     count, read = found_in((path.read_text(errors="replace") for path in files), 4 * MEGABYTE)
     assert read == 4 * MEGABYTE
     assert count <= 4
+
+
+def test_the_finds_in_a_directory_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """N-67: the tool that measures false finds counts them, and says so if they are too many."""
+    source = tmp_path / "a.py"
+    source.write_text("password: str\nkey = settings.api_key\nurl = 'https://example.com'\n")
+    assert secret_finds.main([str(tmp_path)]) == 0
+    source.write_text("password = 'hunter22'\napi_key = 'ghp_" + "xY7" * 12 + "'\n")
+    assert secret_finds.main([str(tmp_path), "--list"]) == 1
+    assert "2 finds, 1 not shaped like a key" in (said := capsys.readouterr().out)
+    assert "a.py:1: password: 'hunter22'" in said
 
 
 def test_prose_is_left_alone() -> None:
