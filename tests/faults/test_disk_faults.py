@@ -358,7 +358,8 @@ def test_a_real_full_disk_is_an_error_until_there_is_room(tmp_path: Path) -> Non
             subprocess.run(room, check=True, timeout=60)
             session.add_message(THIRD)
             assert session.messages() == [*expected, THIRD]
-            assert session.verify().ok
+            # What was cut off by the full disk is noted, and nothing else.
+            assert [one.severity for one in session.verify().findings] in ([], ["note"])
     finally:
         # Lazily: an error's frames may still hold files of the store.
         subprocess.run(["umount", "-l", str(tmp_path)], check=True, timeout=60)

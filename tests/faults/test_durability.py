@@ -164,11 +164,21 @@ with hansard.open(sys.argv[1], durability=sys.argv[2]) as store:
 
 
 def system_calls(tmp_path: Path, durability: str) -> list[str]:
-    """Return the system calls of three appends, in order: write, sync, or the acknowledgement."""
+    """Return the system calls of three appends: write and sync of one file, and the acknowledgement."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
     log = tmp_path / "calls"
-    command = ["strace", "-f", "-s", "400", "-o", str(log), "-e", "trace=write,fdatasync,fsync"]
+    command = [
+        "strace",
+        "-f",
+        "-y",
+        "-s",
+        "400",
+        "-o",
+        str(log),
+        "-e",
+        "trace=write,fdatasync,fsync",
+    ]
     done = subprocess.run(
         [*command, sys.executable, "-c", UNDER_STRACE, str(tmp_path / "store"), durability],
         capture_output=True,
@@ -179,14 +189,16 @@ def system_calls(tmp_path: Path, durability: str) -> list[str]:
     if done.returncode != 0 and "ptrace" in done.stderr.lower():
         pytest.skip("this system does not allow strace")
     assert done.returncode == 0, done.stderr
-    found = []
+    found, descriptors = [], set()
     for line in log.read_text().splitlines():
-        if "needle" in line:
-            found.append("write")
-        elif "acknowledged" in line:
+        if "acknowledged" in line:
             found.append("acknowledge")
-        elif found and ("fdatasync(" in line or "fsync(" in line) and line.endswith("= 0"):
-            found.append("sync")
+            continue
+        is_sync = ("fdatasync(" in line or "fsync(" in line) and line.endswith("= 0")
+        if "needle" in line or (found and is_sync):
+            found.append("sync" if is_sync else "write")
+            descriptors.add(line.partition("(")[2].partition(",")[0].partition(")")[0])
+    assert len(descriptors) == 1, "what is written is what is synced"
     return found
 
 

@@ -118,6 +118,18 @@ def test_what_was_acknowledged_survives_every_size(
         travel(store, (files, other))
 
 
+@pytest.mark.usefixtures("small")
+def test_a_batch_above_the_limit_is_refused_whole(server: Server) -> None:
+    """F-27: PostgreSQL stores a batch of the largest size, and nothing of one that is larger."""
+    message = {"role": "user", "content": "x" * 12_000}
+    with hansard.open(server.database()) as store:
+        session = store.session("a")
+        session.add_messages([message] * 5)
+        with pytest.raises(hansard.InvalidEvent, match="a batch of"):
+            session.add_messages([message] * 6)
+        check(store, [message] * 5)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_forks_streams_and_views_in_postgresql_are_those_of_lists(server: Server) -> None:
