@@ -11,8 +11,7 @@ import zstandard
 
 import hansard
 from hansard.log import disk, sealed
-from hansard.log.sealed import INDEX_END, KEY, OURS, SKIPPABLE, TABLE_END, Sealed
-from hansard.log.thawing import thaw
+from hansard.log.sealed import INDEX_END, KEY, OURS, SKIPPABLE, TABLE_END, Sealed, unpack
 from tests.hostile.forge_files import (
     TIME,
     checkpoint_head,
@@ -101,12 +100,12 @@ def test_a_repair_is_no_match_for_a_frame_that_lies(tmp_path: Path) -> None:
     """N-74, F-114: a frame that says 60 MiB and holds 8 GiB is given up in bounded memory."""
     file = tmp_path / "bomb"
     good = zstandard.ZstdCompressor().compress(b"a whole line\n")
-    file.write_bytes(frame_that_lies(60 << 20, 1 << 16) + good)
+    file.write_bytes(good + frame_that_lies(60 << 20, 1 << 16))
     program = """
 import os, sys
-from hansard.log.thawing import thaw
-target = os.open(sys.argv[1] + ".thawed", os.O_RDWR | os.O_CREAT, 0o600)
-found = thaw(os.open(sys.argv[1], os.O_RDONLY), sys.argv[1], target)
+from hansard.log.sealed import unpack
+target = os.open(sys.argv[1] + ".unpacked", os.O_RDWR | os.O_CREAT, 0o600)
+found = unpack(os.open(sys.argv[1], os.O_RDONLY), sys.argv[1], target)
 print(len(found.findings), os.fstat(target).st_size)
 """
     assert confined(program, file, memory=800 << 20).split() == [
@@ -122,7 +121,7 @@ def test_what_a_repair_unpacks_is_whole(tmp_path: Path) -> None:
     (tmp_path / "frames").write_bytes(packed)
     source = os.open(tmp_path / "frames", os.O_RDONLY)
     target = os.open(tmp_path / "lines", os.O_RDWR | os.O_CREAT, 0o600)
-    found = thaw(source, "frames", target)
+    found = unpack(source, "frames", target)
     assert (tmp_path / "lines").read_bytes() == b"".join(lines)
     assert len(found.findings) == 1, "that there is no index"
     os.close(source)

@@ -9,14 +9,14 @@ import pytest
 import hansard
 from hansard.backend import compaction
 from hansard.event import codec
-from hansard.log import format, reader, sealed, sealing, segment_scan, thawing, write_batch
+from hansard.log import format, reader, sealed, sealing, segment_scan, write_batch
 from hansard.transfer import export_file
 
 #: The limits of the log, a thousandth of what they are: modules, name, value.
 SMALL = (
     ((sealed, sealing), "FRAME", 4096),
     ((sealed, sealing, compaction), "LAST_FRAME", 352),
-    ((sealed, sealing, thawing), "LARGEST_FRAME", (1 << 10) + 24_000),
+    ((sealed, sealing), "LARGEST_FRAME", (1 << 10) + 24_000),
     ((sealed, sealing), "PAGE", 4),
     ((sealed,), "_END", 64),
     ((reader, write_batch), "PIECE", 1 << 10),
@@ -172,7 +172,7 @@ def test_a_segment_that_cannot_be_read_back_replaces_nothing(
         store.session("b").compact()
         with monkeypatch.context() as patched:
             # A writer that frames more than a reader takes.
-            for module in (sealed, thawing):
+            for module in (sealed,):
                 patched.setattr(module, "LARGEST_FRAME", 10_000)
             report = store.compact()
             assert list(report.failed) == ["a"]

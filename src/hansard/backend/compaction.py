@@ -26,6 +26,7 @@ from hansard.log.format import Line, Mark
 from hansard.log.reader import Piece
 from hansard.log.sealed import LAST_FRAME, Sealed
 from hansard.log.sealing import Sealer
+from hansard.log.segment import sealed_files
 from hansard.log.store_directory import sweep
 
 #: A segment is not joined with others beyond this, before compression: what was sealed because it had grown
@@ -187,7 +188,7 @@ class Compaction:
         leftovers: list[tuple[str, int]] = []
         seq = -1
         found = []
-        for name in self._names():
+        for _, name in sealed_files(self._directory, self._chain.upto + 1)[0]:
             size = disk.stamp(self._directory, name) & ((1 << 48) - 1)
             found.append((name, size))
         firsts = {names.sealed_first_seq(name): name for name, _ in found}
@@ -201,12 +202,6 @@ class Compaction:
             sources.append(Source(name, part, size))
             seq = part.end.seq
         return sources, leftovers
-
-    def _names(self) -> list[str]:
-        listed = [
-            name for name in disk.names(self._directory) if names.sealed_first_seq(name) is not None
-        ]
-        return sorted(listed)
 
     def _look_for_streams(self, sources: list[Source]) -> None:
         """Learn, from what is not compressed yet, which streams are over, and what cannot be copied."""

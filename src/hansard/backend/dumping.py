@@ -1,36 +1,43 @@
-"""Print what is in a session's files: every line, whole or not, with the place where it stands.
+"""List every line of a session's files, valid or not, with its offset.
 
-Above: `local`.  Below: `log`.
 For people who look for what went wrong, and so for damaged sessions too: nothing here raises because of
-what a file holds. Nothing is judged beyond the line itself; what damage means is `verify`'s to say.
+what a file holds. Each line is judged by itself; `verify` tells what its damage means.
 """
 
 from collections.abc import Iterator
 
 from hansard.backend.contract import Record
 from hansard.errors import Damaged, UnknownFormat
-from hansard.log import disk, names, segment_scan
+from hansard.log import disk, format, names, segment_scan
 from hansard.log.sealed import Sealed
-from hansard.log.segment import Raw, Segment
+from hansard.log.segment import Raw, Segment, open_segment, sealed_files
 
 
 def records(directory: int, path: str) -> Iterator[Record]:
     """Yield the records of all segments in a session's directory, the active one last."""
     try:
-        found = list(disk.names(directory))
+        sealed, _ = sealed_files(directory, _first_active(directory, path))
     except FileNotFoundError:
         return  # purged, while it was open
     except OSError as error:
         raise disk.explain(error, "list", path) from error
-    sealed = sorted(name for name in found if names.sealed_first_seq(name) is not None)
-    for name in (*sealed, names.LOG):
+    for name in (*(name for _, name in sealed), names.LOG):
         try:
             file = disk.open_file(directory, name)
         except FileNotFoundError:
-            continue  # compacted away meanwhile: what it held is in another one
+            continue  # compacted concurrently: what it held is in another one
         except OSError as error:
             raise disk.explain(error, "open", f"{path}/{name}") from error
         yield from _segment(disk.OwnedFd(file), name, f"{path}/{name}")
+
+
+def _first_active(directory: int, path: str) -> int:
+    """Return the first seq of the active segment; higher than any seq if it does not say it."""
+    try:
+        active = open_segment(directory, f"{path}/{names.LOG}", None, writable=False)
+    except (Damaged, UnknownFormat):
+        active = None
+    return format.MAX_SEQ if active is None else active.start.seq + 1
 
 
 def _segment(file: disk.OwnedFd, name: str, path: str) -> Iterator[Record]:

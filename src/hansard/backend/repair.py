@@ -1,61 +1,67 @@
-"""Mend the files of a damaged session.
+"""Repair the files of a damaged session: write everything that is valid into one new segment.
 
-Above: `local`.  Below: `contract`, `log`.
-First look, then keep, then write, then put in place: the damaged files are copied, byte for byte, and the
-copies are durable before anything else changes; the new segments are written beside the old ones, whole and
-synced; only then do they take their names. Whoever dies in between leaves the log as it was, or mended.
+The damaged files are copied first, and the copies are durable before anything else changes. The new segment
+begins with the first damaged file and replaces the active one. Sealed segments from there on are leftovers
+(`sealed_files`); valid ones before it stay. A crash leaves the log as it was, or repaired.
 
-*Writers.* Another process may have the damaged file open, and would go on appending to it after it has lost
-its name. So the lock file is replaced first, by one that is locked already: who gets the old lock afterwards
-sees that it is no longer the session's, as after a deletion, and opens everything anew. *Readers* see that
-the file they have open has no name any more. docs/format.md, F-110 to F-118.
+*Writers.* Another process may have the damaged file open and would append to it after it has lost its name.
+So the lock file is replaced first, by one that is already locked: a process that gets the old lock afterwards
+notices that it is not the session's, and opens the files again. *Readers* notice that the file they have open
+has no name any more. docs/format.md, F-110 to F-117.
 """
 
+import heapq
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import msgspec
 
 from hansard.backend.contract import Finding, Known, Repaired
-from hansard.backend.damage import Found, Look, Site, ends, gaps
 from hansard.backend.records import stream_of
-from hansard.errors import SessionNotFound
-from hansard.event.kinds import EVENT_LOST, SESSION_REPAIRED
-from hansard.log import disk, format, inspection, mending, names
+from hansard.errors import Damaged, HansardError, SessionNotFound
+from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED
+from hansard.log import checkpoint, disk, format, names, segment_scan
+from hansard.log.checkpoint import Checkpoint
+from hansard.log.comparison import compare
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Mark
-from hansard.log.reframing import Reframer
-from hansard.log.sealing import Sealer
+from hansard.log.handle import DELETED, SEALED
+from hansard.log.reader import Reader
+from hansard.log.sealed import Sealed, unpack
+from hansard.log.segment import Raw, Segment, header, sealed_files
+from hansard.log.segment_scan import Remains
 from hansard.log.store_directory import StoreDirectory, deleted
+from hansard.log.write_batch import SegmentWriter
+from hansard.log.writer import last_time
 
-#: How often to start again when the lock file is replaced under our hands.
+#: Attempts to take the session's lock while its file is replaced.
 _TRIES: Final = 5
 
-#: So many findings, and so many stretches of lost seqs, are written into the log.
+#: Maximum findings, and maximum ranges of lost seqs, that are written into the log.
 _NAMED: Final = 100
 
-_LEVEL: Final = 12
 _PIECE: Final = 1 << 20
 
 _UNCHANGED: Final = "the log is as it was, and nothing is lost that was not lost before"
 
 
-class _New(NamedTuple):
-    """A segment that is written, under a temporary name."""
-
-    temporary: str
-    name: str
-
-
 def repair(
-    root: StoreDirectory, session_id: str, name: str, *, known: Known, missing: bool, timeout: float
+    root: StoreDirectory,
+    session_id: str,
+    name: str,
+    *,
+    known: Known,
+    missing: bool,
+    timeout: float,
 ) -> Repaired:
-    """Mend what is damaged of a session; return what was done. Nothing is written if nothing is."""
+    """Repair a session; return what was done. Nothing is written if nothing is damaged."""
     root.check_writable()
     directory = root.open_session(session_id, name)
     if directory is None:
         raise SessionNotFound(f"no session {session_id!r} in this store")
-    site = Site(root, session_id, name, directory)
+    site = _Site(root, session_id, name, directory)
     try:
         return _Repair(site, known, fill_missing=missing).run(timeout)
     except OSError as error:
@@ -66,10 +72,271 @@ def repair(
         disk.close(directory)
 
 
+@dataclass
+class _Site:
+    """A session's directory, and the temporary files of its repair."""
+
+    root: StoreDirectory
+    session_id: str
+    name: str
+    directory: int
+    temporaries: list[str] = field(default_factory=list)
+    #: Open until the end, so that they are not swept.
+    files: list[disk.OwnedFd] = field(default_factory=list)
+
+    def path(self, file: str = "") -> str:
+        """Return a path, for people."""
+        return self.root.path_of(self.name, file)
+
+    def temporary(self, base: str) -> tuple[str, disk.OwnedFd]:
+        """Create a file that is removed at the end unless it was renamed; return its name, and the file."""
+        name = names.temporary(base)
+        self.temporaries.append(name)
+        file = disk.OwnedFd(disk.create_file(self.directory, name))
+        self.files.append(file)
+        return name, file
+
+    def is_active(self, name: str) -> bool:
+        """Return whether this is a second name of the active segment, left by a crash during a seal."""
+        same = disk.stamp(self.directory, name) == disk.stamp(self.directory, names.LOG)
+        return same and not name.endswith(".zst")
+
+
+# -- what there is ------------------------------------------------------------------------------
+
+
+@dataclass
+class _Found:
+    """A segment as it was found: valid, or damaged and what is left of it."""
+
+    name: str
+    #: The first seq; 0 for an active segment whose header is lost.
+    first: int
+    file: disk.OwnedFd
+    #: Where it ends, if it is valid.
+    end: Mark | None = None
+    reader: Reader | None = None
+    #: When its last event was written, and when the session began.
+    time: str = ""
+    created: str = ""
+    #: Where the segment before it ended, as its header says.
+    previous: format.Previous | None = None
+    #: Whether the log begins with it, as far as it says.
+    begins: bool = True
+    #: What is left of it, if it is damaged.
+    remains: Remains | None = None
+    findings: list[segment_scan.Finding] = field(default_factory=list)
+    #: Control records that its index repeats.
+    controls: Mapping[int, Line] = field(default_factory=dict)
+    #: Of a valid active segment with a predecessor: the log's first record, as the header repeats it.
+    first_record: bytes = b""
+
+    #: Its last seq, if that is known in spite of its damage.
+    last: int | None = None
+
+    @property
+    def damaged(self) -> bool:
+        """True if something of it is."""
+        return self.remains is not None
+
+    def records(self, after: int, upto: int) -> Iterator[tuple[Line, bytes]]:
+        """Yield the records with after < seq <= upto, with the members that this version does not know."""
+        if self.remains is not None:
+            yield from self.remains.records(after, upto)
+            return
+        assert self.reader is not None
+        assert self.end is not None
+        segment = self.reader.segment
+        for piece in self.reader.forwards(segment.start, self.end):
+            for _, raw in segment_scan.committed(segment, piece.start, piece.data, piece.end):
+                line = format.decode_line(raw)
+                if after < line.seq <= upto:
+                    yield line, format.unknown_members(raw)
+
+
+class _Look:
+    """One look at all segments of a session."""
+
+    def __init__(self, site: _Site, untrue: frozenset[int]) -> None:
+        """`untrue`: see `Known`."""
+        self._site = site
+        self._untrue = untrue
+        #: The seq with which the log begins, as far as the active segment says it.
+        self._begin: int | None = None
+
+    def active(self) -> _Found:
+        """Look at the active segment."""
+        site = self._site
+        try:
+            file = disk.OwnedFd(disk.open_file(site.directory, names.LOG))
+        except FileNotFoundError:
+            raise _not_found(site) from None
+        path = site.path(names.LOG)
+        try:
+            segment = Segment(disk.duplicate(file.descriptor), path, None)
+        except Damaged as error:
+            remains = Remains(Raw(disk.duplicate(file.descriptor), path))
+            if names.encode(site.session_id) != site.name:
+                raise  # a hashed name: only the header had the id
+            self._check_owner(remains, path)
+            findings = remains.findings or [segment_scan.Finding(0, 0, error.reason)]
+            found = _Found(names.LOG, 0, file, remains=remains, findings=findings)
+            return self._with_header(found, remains)
+        if segment.session_id != site.session_id:
+            # Valid, and another session's: it must not be mixed with this one.
+            raise segment.damaged(0, f"this is the log of session {segment.session_id!r}")
+        found = _Found(names.LOG, segment.start.seq + 1, file)
+        found.created = segment.time
+        found.previous = segment.previous
+        found.first_record = segment.first_record
+        if segment.first_record:
+            self._begin = format.decode_first(segment.first_record).seq
+        try:
+            shut = _check(found, segment)
+        except Damaged as error:
+            remains = Remains(Raw(disk.duplicate(file.descriptor), path), segment.start.seq)
+            found.remains = remains
+            found.findings = remains.findings or [
+                segment_scan.Finding(error.offset, 0, error.reason)
+            ]
+            return found
+        # One that was damaged while it was deleted or restored is here: neither was acknowledged.
+        if DELETED in shut:
+            raise deleted(site.session_id)
+        return found
+
+    @staticmethod
+    def _with_header(found: _Found, remains: Remains) -> _Found:
+        """Take over a header of which only the checksum is damaged."""
+        left = remains.header
+        if left.line:
+            found.first = (left.before or 0) + 1
+            found.created, found.previous = left.created, left.previous
+            head = format.decode_header(format.decode_line(left.line).data)
+            found.first_record = bytes(head.first)
+        return found
+
+    def sealed(self, active: _Found) -> list[_Found]:
+        """Look at the sealed segments before the active one."""
+        site = self._site
+        files, leftovers = sealed_files(site.directory, active.first or format.MAX_SEQ)
+        assert active.first or not leftovers
+        found: list[_Found] = []
+        last = 0
+        # Of a segment that is there compressed and not, the compressed one, which sorts later.
+        for first, name in dict(files).items():
+            if not active.first and site.is_active(name):
+                continue
+            old = self._look_at(name, first)
+            if old.end is not None and old.end.seq <= last:
+                continue  # a leftover of an interrupted compaction
+            found.append(old)
+            last = max(last, old.end.seq if old.end else 0)
+        return found
+
+    def _look_at(self, name: str, first: int) -> _Found:
+        site = self._site
+        path = site.path(name)
+        found = _Found(name, first, disk.OwnedFd(disk.open_file(site.directory, name)))
+        packed = name.endswith(".zst")
+        descriptor = found.file.descriptor
+        try:
+            segment: Segment
+            if packed:
+                segment = sealed = Sealed(disk.duplicate(descriptor), path, site.session_id)
+                compare(sealed, stream_of)
+                self._compare(sealed, first)
+                found.begins = sealed.index.begins
+            else:
+                segment = Segment(disk.duplicate(descriptor), path, site.session_id)
+                found.previous = segment.previous
+                found.begins = segment.previous is None
+            if segment.start.seq + 1 != first:
+                raise segment.damaged(0, f"begins with event {segment.start.seq + 1}")
+            shut = _check(found, segment)
+            if SEALED not in shut:
+                assert found.end is not None
+                raise segment.damaged(found.end.offset, "the file ends here: it has been cut")
+            found.created = segment.time
+        except Damaged as error:
+            found.end = found.reader = None
+            self._take_remains(found, path, error, packed=packed)
+        return found
+
+    def _take_remains(self, found: _Found, path: str, error: Damaged, *, packed: bool) -> None:
+        descriptor = found.file.descriptor
+        before = found.first - 1
+        reason = segment_scan.Finding(error.offset, 0, error.reason)
+        if packed:
+            _, spool = self._site.temporary("unpacked")
+            unpacked = unpack(descriptor, path, spool.descriptor)
+            # One wrong byte of compressed data can become many: no record counts without its checksum.
+            remains = Remains(
+                Raw(disk.duplicate(spool.descriptor), path),
+                before,
+                known_at=unpacked.known_at,
+                proven_only=True,
+            )
+            inner = [
+                lost._replace(reason=f"unpacked: {lost.reason}")
+                for lost in remains.findings
+                if lost.length > len(b"\0\n")  # a frame that is lost is among the others
+            ]
+            found.findings = [*unpacked.findings, *inner]
+            found.controls = unpacked.controls
+            index = unpacked.inventory
+            found.created = index.created if index else remains.header.created
+            found.begins = index is None or index.begins
+            found.last = None if index is None else index.last
+        else:
+            remains = Remains(Raw(disk.duplicate(descriptor), path), before)
+            found.findings = remains.findings
+            found.created = remains.header.created
+            found.previous = remains.header.previous
+            found.begins = True
+            found.last = remains.sealed_at
+        if self._begin is not None:
+            found.begins = self._begin == found.first
+        found.remains = remains
+        found.findings = found.findings or [reason]
+        self._check_owner(remains, path)
+
+    def _compare(self, sealed: Sealed, first: int) -> None:
+        """Compare what an index says with what is known of the session."""
+        if self._begin is not None and sealed.index.begins != (self._begin == first):
+            raise sealed.damaged(0, "the index is wrong: `begins` is not what the log says")
+        if any(first <= seq <= sealed.index.last for seq in self._untrue):
+            raise sealed.damaged(0, "the index is wrong: `blank` has what was not taken out")
+
+    def _check_owner(self, remains: Remains, path: str) -> None:
+        session = remains.header.session
+        if session is not None and session != self._site.session_id:
+            hint = "nothing was changed; put it back where it belongs"
+            raise Damaged(path, 0, f"this is the log of session {session!r}", hint)
+
+
+def _not_found(site: _Site) -> HansardError:
+    return SessionNotFound(f"no session {site.session_id!r} in this store")
+
+
+def _check(found: _Found, segment: Segment) -> tuple[str, ...]:
+    """Check every byte of a segment; note its end, and return for which reasons it is shut."""
+    reader = Reader(segment, segment.marks() if isinstance(segment, Sealed) else None)
+    tail = segment.tail() if isinstance(segment, Sealed) else reader.tail()
+    for piece in reader.forwards(segment.start, tail.mark):
+        segment_scan.committed(segment, piece.start, piece.data, piece.end)
+    found.reader, found.end = reader, tail.mark
+    found.time = tail.time or last_time(reader, tail.mark)
+    return tail.shut
+
+
+# -- the repair ---------------------------------------------------------------------------------
+
+
 class _Repair:
     """One repair of one session."""
 
-    def __init__(self, site: Site, known: Known, *, fill_missing: bool) -> None:
+    def __init__(self, site: _Site, known: Known, *, fill_missing: bool) -> None:
         self._site = site
         self._known = known
         self._fill_missing = fill_missing
@@ -77,19 +344,16 @@ class _Repair:
         self._findings: list[Finding] = []
         self._kept: list[str] = []
         self._lost: list[tuple[int, int]] = []
-        self._unchecked: list[int] = []
         self._salvaged = 0
-        self._controls = 0
-        self._start = 1
 
     def run(self, timeout: float) -> Repaired:
-        """Take the locks, look, and mend."""
+        """Take the locks, look, and repair."""
         locks: list[Lock] = []
         try:
             locks.append(self._open_lock(names.COMPACTION))
             locks[0].acquire(timeout)
             locks.append(self._session_lock(timeout))
-            return self._mend(locks)
+            return self._repair(locks)
         finally:
             for lock in reversed(locks):
                 lock.release()
@@ -101,7 +365,7 @@ class _Repair:
         return Lock(file, self._site.path(name))
 
     def _session_lock(self, timeout: float) -> Lock:
-        """Take the session's lock, and see that it is this session's, here and now."""
+        """Take the session's lock, and check that it is this session's, here and now."""
         for _ in range(_TRIES):
             lock = self._open_lock(names.LOCK)
             lock.acquire(timeout)
@@ -109,7 +373,7 @@ class _Repair:
                 self._check_in_place()
                 return lock
             lock.release()
-        raise self._site.not_found()
+        raise _not_found(self._site)
 
     def _check_in_place(self) -> None:
         live = self._site.root.open_live(self._site.name)
@@ -120,67 +384,84 @@ class _Repair:
             if live is not None:
                 disk.close(live)
 
-    def _shut_out(self) -> Lock:
-        """Put another lock file, which is locked, in the place of the one that others may wait for."""
+    def _replace_lock(self) -> Lock:
+        """Replace the lock file that others may wait for by one that is locked."""
         temporary = names.temporary(names.LOCK)
         self._site.temporaries.append(temporary)
         lock = Lock(disk.create_file(self._site.directory, temporary), self._site.path(names.LOCK))
-        lock.acquire(0.0)  # nobody else knows it
+        lock.acquire(0.0)  # no other process knows it
         disk.move(self._site.directory, temporary, self._site.directory, names.LOCK)
         return lock
 
-    # -- the whole of it ------------------------------------------------------------------------
+    # -- what to do -----------------------------------------------------------------------------
 
-    def _mend(self, locks: list[Lock]) -> Repaired:
-        look = Look(self._site, self._known.untrue)
+    def _repair(self, locks: list[Lock]) -> Repaired:
+        look = _Look(self._site, self._known.untrue)
         active = look.active()
-        before, sealed = look.sealed(active)
-        active = active._replace(first=before + 1)
-        missed = gaps(sealed, before, active.start or before + 1)
+        sealed = look.sealed(active)
+        before = active.first - 1 if active.first else _before(active, sealed)
+        start = _log_start(active, sealed, before)
+        damaged = [old for old in [*sealed, active] if old.damaged]
+        missed = [gap for gap in _gaps(sealed, before, start) if not _has_any(damaged, gap)]
         missing = [
             Finding(
                 "damage", self._site.path(), 0, 0, f"the segment with events {a} to {b} is missing"
             )
             for a, b in missed
         ]
-        damaged = [old for old in [*sealed, active] if old.damaged]
-        if not damaged and not (missing and self._fill_missing):
+        if not damaged and not (missed and self._fill_missing):
+            return Repaired(missing=missing)
+        begin = _first_to_replace([*sealed, active], damaged, before, start)
+        if self._fill_missing and missed:
+            begin = min(begin, missed[0][0])
+        if not self._fill_missing and any(last >= begin for _, last in missed):
+            # The new segment would give up the events of a file that may be restored.
             return Repaired(missing=missing)
         for old in damaged:
             self._keep(old)
-        # The first seq of all: what begins with it has nothing before it.
-        self._start = active.start or before + 1
-        if sealed and sealed[0].begins:
-            self._start = sealed[0].first
-        made = [self._write_sealed(old, end) for old, end in ends(sealed, before) if old.damaged]
         if self._fill_missing:
-            made += [self._write_missing(*gap) for gap in missed]
             self._findings += missing
             missing = []
-        made.insert(0, self._write_active(active, before, sealed))
+        used = [old for old in sealed if old.end is None or old.end.seq >= begin] + [active]
+        stay = [old for old in sealed if old.first < begin and not old.damaged]
+        upto = self._last_seq(active, used, before)
+        temporary = self._write(active, stay, used, start, begin, upto, missed)
         root = self._site.root
         root.marks.leave(root.descriptor, self._site.name)
-        locks.append(self._shut_out())
-        self._put_in_place(made)
+        locks.append(self._replace_lock())
+        self._put_in_place(temporary, begin)
+        remains = [old.remains for old in damaged if old.remains is not None]
         return Repaired(
             self._findings,
-            sorted(self._lost),
+            self._lost,
             self._kept,
             self._salvaged,
-            sorted(set(self._unchecked)),
-            self._controls,
+            self._unchecked(damaged),
+            sum(left.controls for left in remains),
             missing,
         )
 
+    def _last_seq(self, active: _Found, used: list[_Found], before: int) -> int:
+        """Return the last seq that the log is likely to have had."""
+        if active.end is not None:
+            return max(active.end.seq, before)
+        # Of sealed segments only if it is not known where the active one begins.
+        left = [active] if active.first else used
+        found = [old.remains.upto for old in left if old.remains is not None]
+        return max(before, self._known.seq, *found)
+
+    @staticmethod
+    def _unchecked(damaged: list[_Found]) -> list[int]:
+        return sorted({seq for old in damaged if old.remains for seq in old.remains.unchecked})
+
     # -- keeping --------------------------------------------------------------------------------
 
-    def _keep(self, old: Found) -> None:
-        """Copy a damaged file to a name of its own, durably."""
-        assert old.survey is not None  # only what is damaged is kept
-        name = names.damaged(old.name, old.first, self._now.decode())
+    def _keep(self, old: _Found) -> None:
+        """Copy a damaged file, durably. Not a link: link counts tell open handles of a replacement."""
+        name = names.damaged(old.name, self._now.decode())
         temporary, target = self._site.temporary(name)
         offset = 0
-        while data := disk.read_at(old.segment.descriptor, _PIECE, offset):
+        while data := disk.read_at(old.file.descriptor, _PIECE, offset):
             disk.write_all(target.descriptor, data)
             offset += len(data)
         disk.sync(target.descriptor)
@@ -188,38 +469,71 @@ class _Repair:
         disk.sync_directory(self._site.directory)
         self._kept.append(name)
         path = self._site.path(old.name)
-        found = old.findings or tuple(old.survey.findings)
-        if not found:
-            found = (inspection.Finding(0, offset, "it does not hold what it should"),)
-        self._findings += [Finding("damage", path, *finding) for finding in found]
-        self._unchecked += old.survey.unchecked
-        self._controls += old.survey.controls
+        self._findings += [Finding("damage", path, *finding) for finding in old.findings]
 
     # -- writing --------------------------------------------------------------------------------
 
-    def _lines(
-        self, old: Found, before: int, upto: int, spare: Mapping[int, Line], time: str
-    ) -> Iterator[Line]:
-        """Yield a record for each seq; note those that are lost."""
-        survey = old.survey
-        kept = msgspec.json.encode({"kept": self._kept_as(old)})
-        lost = Line(0, time, msgspec.Raw(kept), "", kind=EVENT_LOST)
-        found = iter(()) if survey is None else survey.records(before, upto)
-        for line in mending.filled(found, before, upto, lost, spare):
-            if line.kind == EVENT_LOST and line.data is lost.data:
+    def _write(
+        self,
+        active: _Found,
+        stay: list[_Found],
+        used: list[_Found],
+        start: int,
+        begin: int,
+        upto: int,
+        missed: list[tuple[int, int]],
+    ) -> str:
+        """Write the new segment, synced and read once more; return its temporary name."""
+        site = self._site
+        created = self._created(active, stay + used, begin)
+        temporary, file = site.temporary(names.LOG)
+        head = self._header(active, stay, created, start, begin)
+        mark = Mark(len(head), begin - 1, format.crc32(head))
+        writer = SegmentWriter(file.descriptor, head, mark)
+        unknown: dict[int, bytes] = {}
+        lost = Line(0, created, msgspec.Raw(b""), "", kind=EVENT_LOST)
+        spare = self._spare(stay + used, created)
+        for line in filled(_merged(used, begin - 1, upto, unknown), begin - 1, upto, lost, spare):
+            if line.data is lost.data:
+                line.data = msgspec.Raw(
+                    msgspec.json.encode({"kept": self._kept_as(line.seq, used, missed)})
+                )
                 self._note_lost(line.seq)
-            else:
+            elif _source(line.seq, used).damaged:
                 self._salvaged += 1
-            yield line
+            writer.copy(line, unknown.get(line.seq, b""))
+        done = msgspec.Raw(msgspec.json.encode(self._record(used)))
+        time = self._now.decode()
+        writer.copy(Line(upto + 1, time, done, "", kind=SESSION_REPAIRED, control=True))
+        writer.finish()
+        # As a reader reads it, before it replaces anything.
+        _check(
+            _Found(names.LOG, begin, file),
+            Segment(disk.duplicate(file.descriptor), site.path(temporary), site.session_id),
+        )
+        return temporary
 
-    def _kept_as(self, old: Found) -> str:
-        """Return the name under which a segment's damaged bytes are kept: nothing if there are none."""
-        if not (old.damaged and old.name):
+    def _spare(self, files: list[_Found], created: str) -> Mapping[int, Line]:
+        """Return control records that are kept elsewhere: in indexes, and in the checkpoint."""
+        found: dict[int, Line] = {}
+        saved = checkpoint.look(self._site.directory, self._site.session_id, created)
+        # Believed only if a segment continues the very log that it was made of (F-109).
+        if isinstance(saved, Checkpoint) and any(
+            old.previous is not None
+            and (old.previous.seq, old.previous.crc) == (saved.seq, saved.previous)
+            for old in files
+        ):
+            found = {line.seq: line for line in format.decode_lines(saved.controls)}
+        for old in files:
+            found |= old.controls
+        return found
+
+    def _kept_as(self, seq: int, used: list[_Found], missed: list[tuple[int, int]]) -> str:
+        """Return the name under which the bytes of a lost event are kept: empty if there are none."""
+        old = _source(seq, used)
+        if not old.damaged or any(first <= seq <= last for first, last in missed):
             return ""
-        return names.damaged(old.name, old.first, self._now.decode())
-
-    def _is_lost(self, seq: int) -> bool:
-        return any(first <= seq <= last for first, last in self._lost)
+        return names.damaged(old.name, self._now.decode())
 
     def _note_lost(self, seq: int) -> None:
         if self._lost and self._lost[-1][1] == seq - 1:
@@ -227,98 +541,7 @@ class _Repair:
         else:
             self._lost.append((seq, seq))
 
-    def _write_sealed(self, old: Found, upto: int) -> _New:
-        survey = old.survey
-        assert survey is not None  # only what is damaged is written anew
-        if not old.name.endswith(".zst"):
-            return self._write_plain(old, upto)
-        index = old.inventory
-        created = index.created if index else survey.header.created or self._known.created
-        created = created or self._now.decode()
-        lines = self._lines(old, old.first - 1, upto, old.controls, created)
-        return self._seal(old.name, old.first - 1, created, lines, survey.unknown)
-
-    def _write_missing(self, first: int, last: int) -> _New:
-        created = self._known.created or self._now.decode()
-        nothing = Found("", first, disk.OwnedFd(-1))
-        lines = self._lines(nothing, first - 1, last, {}, created)
-        return self._seal(names.sealed(first), first - 1, created, lines, {})
-
-    def _seal(
-        self,
-        name: str,
-        before: int,
-        created: str,
-        lines: Iterator[Line],
-        unknown: Mapping[int, bytes],
-    ) -> _New:
-        import zstandard
-
-        temporary, file = self._site.temporary(name)
-        data = {"version": format.VERSION, "session": self._site.session_id, "created": created}
-        head, crc = format.note("header", before, created.encode(), data, 0)
-        sealer = Sealer(
-            file.descriptor,
-            head,
-            Mark(len(head), before, crc),
-            session_id=self._site.session_id,
-            created=created,
-            compress=zstandard.ZstdCompressor(level=_LEVEL).compress,
-            begins=before < self._start,
-        )
-        # What the index said of taken-out data and of streams may be wrong as well. Streams are in the lines;
-        # and what is not called blank is looked at, and called so, by the next compaction.
-        streams: dict[str, None] = {}
-        for line in lines:
-            stream = stream_of(line)
-            if stream is not None:
-                streams[stream] = None
-            sealer.add(line, bytes(line.data), unknown=unknown.get(line.seq, b""))
-        sealer.keep_parts(list(streams))
-        sealer.finish()
-        return _New(temporary, name)
-
-    def _write_plain(self, old: Found, upto: int) -> _New:
-        """Write a sealed segment that is not compressed yet."""
-        survey = old.survey
-        assert survey is not None  # only what is damaged is written anew
-        before = old.first - 1
-        temporary, file = self._site.temporary(old.name)
-        created = survey.header.created or self._known.created or self._now.decode()
-        facts: dict[str, Any] = {"created": created}
-        if before >= self._start:
-            facts["previous"] = {"seq": before, "crc": 0, "time": created}
-        head = survey.header.line or self._header(before, facts)
-        lines = Reframer(file.descriptor, head, before)
-        for line in self._lines(old, before, upto, {}, created):
-            lines.add(line, survey.unknown.get(line.seq, b""))
-        lines.note("sealed", self._now, {"shut": ["sealed"]})
-        lines.finish()
-        return _New(temporary, old.name)
-
-    def _write_active(self, active: Found, before: int, sealed: list[Found]) -> _New:
-        """Write the active segment: what it held, and what was done, which thus comes together."""
-        survey = active.survey
-        assert survey is not None  # made for this
-        upto = max(survey.lost_upto, before)
-        if active.damaged:
-            upto = max(upto, self._known.seq)
-        temporary, file = self._site.temporary(names.LOG)
-        created = self._created(active, before, sealed)
-        head = survey.header.line
-        if not head or (sealed and self._is_lost(sealed[0].first)):
-            # It says of what kind the first event of all is, and that is not so any more.
-            head = self._header(before, self._facts(created, before, sealed))
-        lines = Reframer(file.descriptor, head, before)
-        for line in self._lines(active, before, upto, {}, created):
-            lines.add(line, survey.unknown.get(line.seq, b""))
-        done = msgspec.Raw(msgspec.json.encode(self._record()))
-        time = self._now.decode()
-        lines.add(Line(upto + 1, time, done, "", kind=SESSION_REPAIRED, control=True))
-        lines.finish()
-        return _New(temporary, names.LOG)
-
-    def _record(self) -> dict[str, Any]:
+    def _record(self, used: list[_Found]) -> dict[str, Any]:
         """Return what the log will say about this repair."""
         damage = [
             {
@@ -331,65 +554,206 @@ class _Repair:
         ]
         found = {
             "damage": damage,
-            "lost": sorted(self._lost)[:_NAMED],
-            "unchecked": sorted(set(self._unchecked))[:_NAMED],
+            "lost": self._lost[:_NAMED],
+            "unchecked": self._unchecked(used)[:_NAMED],
             "kept": self._kept,
         }
         return {name: value for name, value in found.items() if value}
 
-    # -- a header that is lost ------------------------------------------------------------------
-
-    def _header(self, before: int, facts: dict[str, Any]) -> bytes:
-        data = {"version": format.VERSION, "session": self._site.session_id, **facts}
-        time = facts.get("created", "").encode() or self._now
-        if "previous" not in facts:
-            # The first segment's says when the session began by its own time.
-            data.pop("created", None)
-        return format.note("header", before, time, data, 0)[0]
-
-    def _created(self, active: Found, before: int, sealed: list[Found]) -> str:
-        """Return when the session began, from whoever still knows it."""
-        survey = active.survey
-        assert survey is not None
-        said = [old.inventory.created for old in sealed if old.inventory is not None]
-        said += [old.created for old in sealed if old.created]
-        # The children of a session know when it began, and know it by that.
-        said += [self._known.created, survey.header.created or ""]
-        first = survey.first()
-        if first is not None and first.seq == before + 1 and not sealed:
+    def _created(self, active: _Found, sealed: list[_Found], begin: int) -> str:
+        """Return when the session began, from the first source that still says it."""
+        said = [active.created, *(old.created for old in sealed)]
+        # The children of a session know when it began, and identify it by that.
+        said.append(self._known.created)
+        left = active.remains
+        if left is not None:
+            said.append(left.header.created)
             # A session's header and its first event are written at one time.
-            said.append(first.time)
+            said += [line.time for line, _ in left.records(begin - 1, begin)]
         return next((time for time in said if time), self._now.decode())
 
-    def _facts(self, created: str, before: int, sealed: list[Found]) -> dict[str, Any]:
-        """Return what the header of a segment says that follows others."""
-        if not sealed:
-            return {"created": created}
-        last = sealed[-1]
-        crc, time = (last.end.crc, last.time) if last.end is not None else (0, created)
+    def _header(
+        self, active: _Found, stay: list[_Found], created: str, start: int, begin: int
+    ) -> bytes:
+        site = self._site
+        if begin == active.first:
+            kept = active.remains.header.line if active.remains is not None else b""
+            if active.reader is not None:
+                segment = active.reader.segment
+                kept = segment.read(0, segment.start.offset)
+            if kept:
+                return kept
+        if begin <= start:
+            # The first header tells by its own time when the session began.
+            return header(site.session_id, before=begin - 1, time=created.encode())[0]
+        last = stay[-1] if stay else None
+        crc, time = 0, created
+        if last is not None and last.end is not None and last.end.seq == begin - 1:
+            crc, time = last.end.crc, last.time
         facts: dict[str, Any] = {
-            "previous": {"seq": before, "crc": crc, "time": time},
+            "previous": {"seq": begin - 1, "crc": crc, "time": time},
             "created": created,
         }
-        first = sealed[0].head
-        if first is None or first.seq != sealed[0].first:
-            first = Line(sealed[0].first, created, msgspec.Raw(b""), "", kind=EVENT_LOST)
-        facts["first"] = {"seq": first.seq, "time": first.time, "kind": first.kind}
-        return facts
+        if stay and stay[0].reader is not None and stay[0].end is not None:
+            line = stay[0].reader.first(stay[0].end)
+            facts["first"] = {"seq": line.seq, "time": line.time, "kind": line.kind}
+        elif active.first_record:
+            facts["first"] = msgspec.Raw(active.first_record)
+        time_of = created.encode()
+        return header(site.session_id, before=begin - 1, time=time_of, facts=facts)[0]
 
     # -- putting in place -----------------------------------------------------------------------
 
-    def _put_in_place(self, made: list[_New]) -> None:
-        """Give the new segments their names. The caller has shut out everybody else."""
+    def _put_in_place(self, temporary: str, begin: int) -> None:
+        """Rename the new segment to the log, and remove what it replaces. All locks are held."""
         directory = self._site.directory
-        for name in list(disk.names(directory)):
-            # A second name of the damaged file would be taken for a sealed segment by and by; and what was
-            # derived from the log may say what is lost.
-            if name == names.CHECKPOINT or (
-                names.sealed_first_seq(name) is not None and self._site.is_active(name)
-            ):
+        leftovers = sealed_files(directory, begin)[1]
+        for name in leftovers:
+            if self._site.is_active(name):
+                # A second name would keep open handles from noticing that the file was replaced.
                 disk.remove(directory, name)
-        # The active one, with the record of all this, first: nothing is mended without a trace.
-        for new in made:
-            disk.move(directory, new.temporary, directory, new.name)
-            disk.sync_directory(directory)
+        # It was derived from the log, and may say what is lost.
+        with suppress(FileNotFoundError):
+            disk.remove(directory, names.CHECKPOINT)
+        disk.move(directory, temporary, directory, names.LOG)
+        disk.sync_directory(directory)
+        for name in leftovers:
+            with suppress(FileNotFoundError):
+                disk.remove(directory, name)
+        disk.sync_directory(directory)
+
+
+def _before(active: _Found, sealed: list[_Found]) -> int:
+    """Return the seq before an active segment whose header is lost."""
+    if sealed:
+        last = sealed[-1]
+        # After a damaged one it does not matter: the new segment begins with that.
+        return last.first - 1 if last.end is None else last.end.seq
+    remains = active.remains
+    assert remains is not None  # a valid header says it
+    first = next((line for line, _ in remains.records(0, format.MAX_SEQ)), None)
+    if first is not None and first.kind == SESSION_FORKED:
+        return first.seq - 1  # with this, and with nothing else, a log may begin after 0
+    said = remains.header.before
+    if said is not None and (first is None or said < first.seq):
+        return said
+    return 0
+
+
+def _log_start(active: _Found, sealed: list[_Found], before: int) -> int:
+    """Return the first seq of the log."""
+    if active.first_record:
+        return format.decode_first(active.first_record).seq
+    if sealed:
+        return sealed[0].first if sealed[0].begins else 1
+    if active.first:
+        return 1 if active.previous is not None else active.first
+    return before + 1
+
+
+def _gaps(sealed: list[_Found], before: int, start: int) -> list[tuple[int, int]]:
+    """Return the ranges of seqs whose segments are missing. `start`: the first seq of all."""
+    if not sealed:
+        return [(start, before)] if start <= before else []
+    found = []
+    if not sealed[0].begins and start < sealed[0].first:
+        found.append((start, sealed[0].first - 1))
+    nexts = [*(old.first - 1 for old in sealed[1:]), before]
+    for old, end in zip(sealed, nexts, strict=True):
+        last = old.last if old.end is None else old.end.seq
+        if last is not None and last < end:
+            found.append((last + 1, end))
+    return found
+
+
+def _has_any(damaged: list[_Found], gap: tuple[int, int]) -> bool:
+    return any(old.remains is not None and old.remains.has_any(*gap) for old in damaged)
+
+
+def _first_to_replace(files: list[_Found], damaged: list[_Found], before: int, start: int) -> int:
+    """Return the first seq of the new segment: that of the first damaged file, or of what it holds."""
+    if not damaged:
+        return format.MAX_SEQ
+    place = next(at for at, old in enumerate(files) if old.damaged)
+    last = files[place - 1].end if place else None
+    floor = start if last is None else last.seq + 1
+    first = files[place].first or before + 1
+    # A file under another's name holds other seqs than its name says.
+    held = [seq for old in damaged if old.remains and (seq := old.remains.first_seq) is not None]
+    return min(first, max(floor, min(held, default=first)))
+
+
+def _source(seq: int, files: list[_Found]) -> _Found:
+    """Return the file that an event was in, or should have been in."""
+    return next((old for old in reversed(files) if old.first <= seq), files[0])
+
+
+def _merged(
+    files: list[_Found], after: int, upto: int, unknown: dict[int, bytes]
+) -> Iterator[Line]:
+    """Yield the records of several segments, each seq once, in order; of two the later file's."""
+
+    def numbered(place: int, old: _Found) -> Iterator[tuple[int, int, Line, bytes]]:
+        for line, members in old.records(after, upto):
+            yield line.seq, -place, line, members
+
+    streams = [numbered(place, old) for place, old in enumerate(files)]
+    last = after
+    for seq, _, line, members in heapq.merge(*streams, key=lambda item: item[:2]):
+        if seq > last:
+            last = seq
+            if members:
+                unknown[seq] = members
+            yield line
+
+
+def filled(
+    records: Iterator[Line], after: int, upto: int, lost: Line, spare: Mapping[int, Line]
+) -> Iterator[Line]:
+    """Yield a record for each seq with after < seq <= upto: `lost` under its seq where there is none.
+
+    `spare`: records that are kept elsewhere. Appends are complete afterwards: lost members are replaced, and
+    one that was cut off ends where it ends (F-27).
+    """
+    group: list[Line] = []
+    for line in _without_gaps(records, after, upto, lost, spare):
+        expected = group[-1].more - 1 if group else None
+        if expected is not None and line.kind == lost.kind and line.more == 0:
+            line.more = expected
+        if expected is not None and line.more != expected:
+            yield from _closed(group)
+            group = []
+        group.append(line)
+        if line.more == 0:
+            yield from group
+            group = []
+    yield from _closed(group)
+
+
+def _closed(group: list[Line]) -> list[Line]:
+    """Let an append end with the last of its records that is there."""
+    for place, line in enumerate(group):
+        line.more = len(group) - 1 - place
+    return group
+
+
+def _without_gaps(
+    records: Iterator[Line], after: int, upto: int, lost: Line, spare: Mapping[int, Line]
+) -> Iterator[Line]:
+    seq, time = after, lost.time
+    for line in records:
+        yield from _between(seq, line.seq, time or line.time, lost, spare)
+        yield line
+        seq, time = line.seq, line.time
+    yield from _between(seq, upto + 1, time, lost, spare)
+
+
+def _between(
+    seq: int, end: int, time: str, lost: Line, spare: Mapping[int, Line]
+) -> Iterator[Line]:
+    for missing in range(seq + 1, end):
+        known = spare.get(missing)
+        if known is None:
+            yield msgspec.structs.replace(lost, seq=missing, time=time, more=0)
+        else:
+            yield msgspec.structs.replace(known)

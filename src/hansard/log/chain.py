@@ -20,7 +20,7 @@ from hansard.log.comparison import StreamOf, compare
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Piece, Reader
 from hansard.log.sealed import Sealed
-from hansard.log.segment import Segment
+from hansard.log.segment import Segment, sealed_files
 
 #: So many sealed segments of a log stay open.
 _OPEN: Final = 2
@@ -189,11 +189,7 @@ class Chain:
     def _list(self) -> None:
         directory = self.open_directory()
         try:
-            found = sorted(
-                (first, name)
-                for name in disk.names(directory)
-                if (first := names.sealed_first_seq(name)) is not None
-            )
+            found, _ = sealed_files(directory, self.upto + 1)
         except FileNotFoundError:
             found = []  # the directory was purged while it was open
         except OSError as error:

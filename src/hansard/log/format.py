@@ -24,9 +24,10 @@ TRAILER: Final = len(b',"crc":"01234567"}\n')
 TORN: Final = b"~torn\n"
 
 
-#: A seq, a count, or an offset. No writer gives out a larger one: whoever forges a line must not be able to
-#: make a reader count below zero, or ask the system for what it cannot say.
-Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+#: Higher than any seq, count or offset that a writer gives out. A forged line must not make a reader count
+#: below zero, or ask the system for what it cannot do.
+MAX_SEQ: Final = 1 << 62
+Number = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SEQ)]
 
 
 class Line(msgspec.Struct, gc=False):

@@ -361,11 +361,9 @@ def unpacked(first_seq: int) -> str:
     return sealed(first_seq).removesuffix(".zst")
 
 
-def damaged(name: str, first_seq: int, time: str) -> str:
+def damaged(name: str, time: str) -> str:
     """Return the name under which a repair keeps a damaged segment; no sealed segment has one like it."""
-    digits = "".join(filter(str.isdigit, time))
-    suffix = ".jsonl.zst" if name.endswith(".zst") else ".jsonl"
-    return f"damaged-{first_seq:020d}-{digits}{suffix}"
+    return f"damaged-{''.join(filter(str.isdigit, time))}-{name}"
 
 
 def sealed_first_seq(name: str) -> int | None:

@@ -11,15 +11,16 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hansard.errors import UnknownFormat
+from hansard.errors import Damaged, UnknownFormat
 from hansard.log import disk, format
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Tail
 from hansard.log.segment import Segment
+from hansard.log.segment_scan import Finding
 
 VERSION: Final = 1
 
@@ -56,9 +57,6 @@ PAGE: Final = 256
 LARGEST_FRAME: Final = (1 << 20) + format.MAX_LINE
 #: Nor is the index's JSON longer.
 _LARGEST_INDEX: Final = 256 << 20
-
-#: No log has so many events.
-_LARGEST_SEQ: Final = 1 << 62
 
 #: The end of most files, with table and index: read for each segment whenever a session is opened.
 _END: Final = 4096
@@ -401,7 +399,138 @@ def _is_possible(index: Index) -> bool:
         all(length > 0 for length in lengths)
         and all(frame.length > 0 for frame in index.frames)
         and 0 < index.header <= (lengths or [0])[0]
-        and 0 <= index.before <= index.last < _LARGEST_SEQ
+        and 0 <= index.before <= index.last < format.MAX_SEQ
         and 0 <= index.ctl < index.size
         and index.controls >= -1
     )
+
+
+# -- frame recovery ------------------------------------------------------------------------------
+
+#: Stands for a frame that cannot be decompressed: a line that proves nothing.
+_LOST_FRAME: Final = b"\0\n"
+
+#: Bytes given to zstd at once, of a frame whose end is not known.
+_STEP: Final = 1024
+
+
+class Unpacked(NamedTuple):
+    """What could be decompressed of a damaged segment."""
+
+    #: None if it is damaged.
+    inventory: Index | None
+    findings: list[Finding]
+    #: Control records, by seq, from the index.
+    controls: dict[int, Line]
+    #: Running checksums that are known at offsets of what was decompressed.
+    known_at: dict[int, int]
+
+
+def unpack(descriptor: int, path: str, target: int) -> Unpacked:
+    """Write the lines of a sealed segment to a file, as far as they can be decompressed.
+
+    `descriptor` is the caller's, and stays open. With its index, a segment tells where each frame is.
+    Without, frames are decompressed in order, up to the first that is damaged.
+    """
+    spool = _Spool(target)
+    try:
+        sealed = Sealed(disk.duplicate(descriptor), path, None)
+    except Damaged as error:
+        findings = [Finding(error.offset, 0, error.reason)]
+        for offset, found in _frames_in_order(descriptor):
+            if isinstance(found, int):
+                findings.append(Finding(offset, found, "not a frame of zstd"))
+                spool.add(_LOST_FRAME)
+            else:
+                spool.add(found)
+        spool.end()
+        return Unpacked(None, findings, {}, {})
+    return _unpack_by_index(sealed, spool)
+
+
+def _unpack_by_index(sealed: Sealed, spool: "_Spool") -> Unpacked:
+    index = sealed.index
+    findings: list[Finding] = []
+    known_at: dict[int, int] = {}
+    at = 0
+    ends = [*(frame.offset for frame in index.frames[1:]), index.size]
+    for place, (frame, end) in enumerate(zip(index.frames, ends, strict=True)):
+        known_at[spool.offset] = frame.crc
+        try:
+            spool.add(sealed.read(frame.offset, end - frame.offset))
+        except Damaged as error:
+            findings.append(Finding(at, frame.length, error.reason))
+            try:
+                # The index may be wrong.
+                spool.add(sealed.whole_frame(place))
+            except Damaged:
+                spool.add(_LOST_FRAME)
+        at += frame.length
+    spool.end()
+    controls: dict[int, Line] = {}
+    try:
+        controls = {line.seq: line for line in sealed.controls()}
+        sealed.check()
+    except Damaged as error:
+        if not any(f.offset <= error.offset < f.offset + f.length for f in findings):
+            findings.append(Finding(error.offset, 0, error.reason))
+    return Unpacked(index, findings, controls, known_at)
+
+
+class _Spool:
+    """Writes lines to a file, and counts its bytes."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._in_line = False
+        self.offset = 0
+
+    def add(self, lines: bytes) -> None:
+        disk.write_all(self._target, lines)
+        self.offset += len(lines)
+        self._in_line = not lines.endswith(b"\n")
+
+    def end(self) -> None:
+        if self._in_line:
+            self.add(b"\n")
+
+
+def _frames_in_order(descriptor: int) -> Iterator[tuple[int, bytes | int]]:
+    """Yield the frames of a file without an index, decompressed; then the length of what cannot be."""
+    import zstandard
+
+    # Up to the first hole: segments have none, and a sparse file can claim any size.
+    data = disk.read_at(descriptor, disk.first_hole(descriptor), 0)
+    at = 0
+    while at < len(data) and data[at : at + 4] != SKIPPABLE.pack(INDEX_MAGIC, 0)[:4]:
+        found = _next_frame(zstandard, data, at)
+        if found is None:
+            yield at, len(data) - at
+            return
+        lines, length = found
+        yield at, lines
+        at += length
+
+
+def _next_frame(zstandard: Any, data: bytes, at: int) -> tuple[bytes, int] | None:
+    """Return the lines of the frame at an offset, and its length; None if there is none."""
+    try:
+        claimed = zstandard.frame_content_size(data[at : at + 18])
+        if not 0 <= claimed <= LARGEST_FRAME:
+            return None
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        pieces: list[bytes] = []
+        size = 0
+        # zstd checks at the end whether a frame holds what it claims. Four bytes can become 128 KiB: so it
+        # is given little at a time, and nothing more once it has exceeded the claim (N-74).
+        for begin in range(at, len(data), _STEP):
+            pieces.append(frame.decompress(data[begin : begin + _STEP]))
+            size += len(pieces[-1])
+            if size > claimed:
+                return None
+            if frame.eof:
+                end = min(begin + _STEP, len(data)) - len(frame.unused_data)
+                return b"".join(pieces), end - at
+    except zstandard.ZstdError:
+        return None
+    return None

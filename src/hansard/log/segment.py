@@ -141,27 +141,42 @@ def open_raw(directory: int, path: str) -> Raw:
         raise disk.explain(error, "read", path) from error
 
 
-def header(session_id: str, *, before: int, time: bytes) -> tuple[bytes, format.Mark]:
-    """Frame a segment's header and return it with the mark behind it.
+def header(
+    session_id: str, *, before: int, time: bytes, facts: dict[str, Any] | None = None
+) -> tuple[bytes, format.Mark]:
+    """Frame a segment's header and return it with the mark after it.
 
-    `before` is the seq before the segment's first event.
+    `before`: the seq before the segment's first event. `facts`: further members of its data (F-23).
     """
-    data = {"version": format.VERSION, "session": session_id}
+    data = {"version": format.VERSION, "session": session_id, **(facts or {})}
     line, crc = format.note("header", before, time, data, 0)
     return line, format.Mark(len(line), before, crc)
 
 
 def next_header(segment: Segment, previous: format.Previous, first: bytes) -> bytes:
     """Frame the header of the segment that follows another."""
-    data: dict[str, Any] = {
-        "version": format.VERSION,
-        "session": segment.session_id,
-        "previous": previous,
-        "created": segment.time,
-    }
+    facts: dict[str, Any] = {"previous": previous, "created": segment.time}
     if first:
-        data["first"] = msgspec.Raw(first)
-    return format.note("header", previous.seq, format.now(), data, 0)[0]
+        facts["first"] = msgspec.Raw(first)
+    return header(segment.session_id, before=previous.seq, time=format.now(), facts=facts)[0]
+
+
+def sealed_files(directory: int, first: int) -> tuple[list[tuple[int, str]], list[str]]:
+    """Return the sealed segments before an active one, in order, and the leftovers.
+
+    `first`: the first seq of the active segment. A sealed file that begins there or later is a leftover:
+    of a repair, whose segment replaces it, or of an interrupted seal. The active segment has its events.
+    Only a process that holds the session's lock may remove leftovers: otherwise `first` may be outdated.
+    """
+    files: list[tuple[int, str]] = []
+    leftovers: list[str] = []
+    for name in disk.names(directory):
+        begin = names.sealed_first_seq(name)
+        if begin is not None and begin < first:
+            files.append((begin, name))
+        elif begin is not None:
+            leftovers.append(name)
+    return sorted(files), sorted(leftovers)
 
 
 def replace_segment(directory: int, segment: Segment, name: str, content: bytes) -> Segment:
@@ -178,6 +193,13 @@ def replace_segment(directory: int, segment: Segment, name: str, content: bytes)
             disk.write_all(descriptor, content)
             operation = "sync"
             disk.sync(descriptor)
+            operation = "remove"
+            # A leftover of the same name would be taken for this segment, and its events would be lost.
+            leftovers = sealed_files(directory, segment.start.seq + 1)[1]
+            for leftover in leftovers:
+                disk.remove(directory, leftover)
+            if leftovers:
+                disk.sync_directory(directory)
             operation = "link"
             # First the second name, then the new file under the first: in between both names lead to the
             # sealed segment, and at no moment is there no log.

@@ -6,7 +6,7 @@ still valid (F-111). `verify`, `dump`, salvage and `repair` all use it. Nothing 
 """
 
 import re
-from collections import deque
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ import msgspec
 from hansard.errors import Damaged
 from hansard.log import disk, format
 from hansard.log.format import Line, Mark
-from hansard.log.segment import Segment
+from hansard.log.segment import Raw, Segment
 
 #: Bytes of a segment that are read at once.
 _PIECE: Final = 1 << 20
@@ -25,7 +25,7 @@ _PIECE: Final = 1 << 20
 _MOST_KNOWN: Final = 8
 
 #: Maximum distance, in lines, of a line that was moved from the line that it follows.
-_NEAR: Final = 8
+_NEAR: Final = 32
 
 #: Minimum length of a record: limits how many events damaged bytes can have held.
 _SHORTEST: Final = 64
@@ -147,26 +147,38 @@ class _Walk:
     """
 
     __slots__ = (
+        "_fragment",
         "_known",
         "_known_at",
         "_last",
         "_meant",
         "_offset",
         "_proven_only",
-        "_recent",
         "_spoilt",
+        "_stored",
         "_sure",
     )
 
-    def __init__(self, start: Mark, known_at: Mapping[int, int], *, proven_only: bool) -> None:
+    def __init__(
+        self,
+        start: Mark,
+        known_at: Mapping[int, int] = MappingProxyType({}),
+        stored: "array[int] | None" = None,
+        *,
+        proven_only: bool = False,
+    ) -> None:
+        """`known_at`, `proven_only`: see `Remains`.
+
+        `stored`: what each line says of the running checksum after it, -1 for nothing; if it is known.
+        """
         self._offset = start.offset
         self._known: tuple[int, ...] = (start.crc,)
         self._known_at = known_at
         self._proven_only = proven_only
         #: False after a line without a checksum: the only right value may be lost with it.
         self._sure = True
-        #: What the lines before say of the running checksum after them.
-        self._recent: deque[int] = deque(maxlen=_NEAR)
+        self._fragment = False
+        self._stored = stored
         #: The running checksums after the last line if only its own checksum is damaged.
         self._meant: tuple[int, ...] = ()
         #: The last seq, and the damaged bytes since.
@@ -201,6 +213,7 @@ class _Walk:
         if stored is None and raw.endswith(format.TORN) and not cut:
             # A discarded fragment: only the `recovered` note after it can tell whether it may be here.
             self._known = tuple(format.crc32(raw, crc) for crc in known)
+            self._fragment = True
             return ScannedLine(place, offset, length, raw, None)
         right = any(format.checked_crc(raw, crc) is not None for crc in known)
         checked = True
@@ -214,15 +227,25 @@ class _Walk:
             if line is None and sure and not right:
                 reason = _MISMATCH
             elif line is not None and not right:
-                if any(format.checked_crc(raw, crc) is not None for crc in self._recent):
+                if self._is_moved(place, raw):
                     reason = _MOVED
+                elif self._fragment:
+                    # The note that belongs to the fragment is missing.
+                    reason, checked = _NO_PREDECESSOR, False
                 elif sure:
                     reason = _MISMATCH
                 else:
                     checked = False
-            self._recent.append(stored)
+        self._fragment = False
         self._advance(raw, stored, known, trusted=right and not reason)
         return ScannedLine(place, offset, length, raw, line, reason, checked)
+
+    def _is_moved(self, place: int, raw: bytes) -> bool:
+        """Return whether a line follows from another one near it."""
+        if self._stored is None:
+            return False
+        near = self._stored[max(0, place - _NEAR) : place + _NEAR]
+        return any(crc != -1 and format.checked_crc(raw, crc) is not None for crc in near)
 
     def _advance(
         self, raw: bytes, stored: int | None, known: tuple[int, ...], *, trusted: bool
@@ -257,9 +280,6 @@ class _Walk:
         if follows and line.log is None and (suspect.offset > 0) <= gap <= _GONE:
             # The line after it follows from it, in checksum and seq: the line before it is missing.
             return suspect._replace(reason=_NO_PREDECESSOR, checked=False)
-        stored = format.stored_crc(after.raw)
-        if stored is not None and format.checked_crc(suspect.raw, stored) is not None:
-            return suspect._replace(reason=_MOVED)
         return suspect._replace(line=None)
 
     def _count(self, found: ScannedLine) -> ScannedLine:
@@ -303,7 +323,7 @@ def _as_written(raw: bytes, line: Line) -> bool:
 
 
 def _walk(start: Mark, lines: Iterable[tuple[bytes, int]]) -> Iterator[ScannedLine]:
-    return _Walk(start, MappingProxyType({}), proven_only=False).lines(lines)
+    return _Walk(start).lines(lines)
 
 
 def scan(segment: Segment) -> Iterator[ScannedLine]:
@@ -326,9 +346,8 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
     for seen in lines:
         line = seen.line
         if seen.reason:
-            # Of a damaged batch, what is valid. A note tells that what is before it was never finished.
-            if line is None or line.log is None:
-                yield from pending
+            # Of a damaged batch, what is valid; unless a note tells that it was never finished.
+            yield from pending if line is None or line.log is None else _before(pending, line.seq)
             yield seen
             # What was there is unknown: neither the next seq nor the batch can be checked.
             pending, abandoned, unsure = [], None, True
@@ -340,16 +359,20 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
             reason = "" if unsure else _misplaced(line, seq, seen.offset, edge, pending, abandoned)
             if reason:
                 yield Finding(seen.offset, seen.length, reason)
+            # In a valid log there are none: a note has the seq of the last event.
+            yield from _before(pending, line.seq)
             yield seen
             pending, abandoned, seq, unsure = [], None, line.seq, False
             edge = seen.offset + seen.length
             continue
         if abandoned is not None:
             yield Finding(abandoned.offset, abandoned.length, "an unfinished line inside the log")
+            yield from _before(pending, line.seq - 1)
             pending, abandoned = [], None
         wrong = _out_of_turn(line, seq, pending)
         if wrong and not unsure:
             yield Finding(seen.offset, seen.length, wrong)
+            yield from _before(pending, line.seq - 1)
             pending = []
         pending.append(seen)
         if line.more == 0:
@@ -363,6 +386,11 @@ def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
         last = pending[0] if pending else abandoned
         assert last is not None  # one of the two is there
         yield Finding(last.offset, last.length, "an append that was never finished")
+
+
+def _before(pending: list[ScannedLine], seq: int) -> list[ScannedLine]:
+    """Return those records up to a seq: they were acknowledged, and the rest of their append is lost."""
+    return [seen for seen in pending if _seq(seen) <= seq]
 
 
 def _seq(seen: ScannedLine) -> int:
@@ -506,3 +534,165 @@ def _is_superseded(old: ScannedLine | Finding, line: Line) -> bool:
     if isinstance(old, Finding) or old.record is None or old.reason == _MOVED:
         return False
     return old.record.seq >= line.seq
+
+
+class LeftHeader(NamedTuple):
+    """What is left of a segment's header; None where nothing says it."""
+
+    #: The line, if it is valid.
+    line: bytes = b""
+    #: The seq before the first event.
+    before: int | None = None
+    created: str = ""
+    session: str | None = None
+    previous: format.Previous | None = None
+
+
+class Remains:
+    """What is left of a segment, for a repair.
+
+    Attributes:
+        header: the header, as far as it can be read.
+        findings: the damage.
+        unchecked: seqs of records that look valid, but whose checksum depends on a lost line.
+        upto: the last seq that the segment is likely to have held.
+        sealed_at: the last seq that it certainly held, if its `sealed` note is valid.
+        controls: how many lost lines are known to have been control records.
+    """
+
+    def __init__(
+        self,
+        segment: Raw,
+        before: int = 0,
+        *,
+        known_at: Mapping[int, int] = MappingProxyType({}),
+        proven_only: bool = False,
+    ) -> None:
+        """`before`: the seq before the first event, as far as it is known.
+
+        `known_at`: running checksums that are known at offsets. `proven_only`: a record that cannot be
+        checked is lost.
+        """
+        self._segment = segment
+        self.header = LeftHeader()
+        self.findings: list[Finding] = []
+        self.unchecked: set[int] = set()
+        self.upto = before
+        self.sealed_at: int | None = None
+        self.controls = 0
+        #: The records, in the order of the file.
+        self._seqs = array("q")
+        self._offsets = array("q")
+        self._lengths = array("q")
+        #: Damaged lines after the last valid one.
+        self._trailing: list[tuple[bytes, int]] = []
+        self._lost: list[ScannedLine] = []
+        self._control_offsets: set[int] = set()
+        start = Mark(0, before, 0)
+        stored = array("q")
+        for raw, _ in _stream(segment):
+            crc = format.stored_crc(raw)
+            stored.append(-1 if crc is None else crc)
+        walk = _Walk(start, known_at, stored, proven_only=proven_only)
+        for item in _salvaged(_settled(start, walk.lines(_stream(segment)), final=True)):
+            self._take(item)
+        self._estimate_end()
+        self.controls = sum(
+            any(lost.offset <= offset < lost.offset + lost.length for lost in self._lost)
+            for offset in self._control_offsets
+        )
+
+    def _take(self, item: ScannedLine | Finding) -> None:
+        if isinstance(item, Finding):
+            self.findings.append(item)
+            return
+        if item.reason:
+            self.findings.append(item.finding)
+        line = item.line
+        if line is None:
+            self._give_up(item)
+        elif line.log is None:
+            self._take_record(item, line)
+        elif item.offset == 0 and line.log == "header":
+            self._take_header(item, line)
+        elif item.checked and not item.reason:
+            self.upto = max(self.upto, line.seq)
+            self._trailing = []
+            if line.log == "sealed":
+                self.sealed_at = line.seq
+
+    def _take_record(self, item: ScannedLine, line: Line) -> None:
+        if not item.checked:
+            self.unchecked.add(line.seq)
+        if line.ctl:
+            self._control_offsets.add(line.ctl)
+        self._seqs.append(line.seq)
+        self._offsets.append(item.offset)
+        self._lengths.append(item.length)
+        self.upto = max(self.upto, line.seq)
+        self._trailing = []
+
+    def _take_header(self, item: ScannedLine, line: Line) -> None:
+        try:
+            header = format.decode_header(line.data)
+        except msgspec.MsgspecError as error:
+            self.findings.append(Finding(0, item.length, f"not a header: {error}"))
+            return
+        raw = item.raw
+        if item.reason:
+            raw = format.close_line(raw[: -format.TRAILER], 0)[0]
+        created = header.created or line.time
+        self.header = LeftHeader(raw, line.seq, created, header.session, header.previous)
+        self.upto = max(self.upto, line.seq)
+
+    def _give_up(self, item: ScannedLine) -> None:
+        if item.offset == 0 and not item.raw.startswith(b'{"seq":'):
+            self.header = _left_of(item.raw)
+        else:
+            self._trailing.append((item.raw, item.length))
+            self._lost.append(item)
+
+    def _estimate_end(self) -> None:
+        """Add the seqs that the damaged lines at the end are likely to have had."""
+        if not self._seqs:
+            self.upto = max(self.upto, self.header.before or 0)
+        for raw, length in self._trailing:
+            if raw.startswith(b'{"log":'):
+                continue
+            most = self.upto + 1 + length // _SHORTEST
+            said = [int(seq) for seq in _SEQ.findall(raw)]
+            likely = [seq for seq in said if seq <= most] or ([] if said else [self.upto + 1])
+            self.upto = max([self.upto, *likely])
+
+    @property
+    def first_seq(self) -> int | None:
+        """The lowest seq of which a record is left; None if there is none."""
+        return min(self._seqs, default=None)
+
+    def has_any(self, first: int, last: int) -> bool:
+        """Return whether a record of these seqs is left."""
+        return any(first <= seq <= last for seq in self._seqs)
+
+    def records(self, after: int, upto: int) -> Iterator[tuple[Line, bytes]]:
+        """Yield the records with after < seq <= upto, each seq once, in order.
+
+        Each with the members that this version does not know.
+        """
+        # Of two with one seq the later one: the writer gave up the earlier one, or both are the same.
+        last = after
+        for place in sorted(range(len(self._seqs)), key=lambda at: (self._seqs[at], -at)):
+            seq = self._seqs[place]
+            if seq > upto:
+                return
+            if seq > last:
+                last = seq
+                offset = self._offsets[place]
+                raw = self._segment.read(offset, self._lengths[place])
+                yield decode(self._segment, offset, raw), format.unknown_members(raw)
+
+
+def _left_of(raw: bytes) -> LeftHeader:
+    """Return what a damaged header still says; it may be wrong."""
+    seq = _HEADER_SEQ.search(raw)
+    time = _CREATED.search(raw) or (None if b'"previous"' in raw else _TIME.search(raw))
+    return LeftHeader(b"", int(seq[1]) if seq else None, time[1].decode() if time else "")

@@ -1,18 +1,21 @@
-"""Frame an append: what is asked for, the lines it becomes, and where the log ends after them.
+"""Frame the lines of a plain segment: appends to the active one, and new segments.
 
-Above: `writer`.  Below: `append_request`, `format`, `reader`, `segment`.
+`WriteBatch` and `sealed_writer` are the only writers of segments.
 """
 
 import errno
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hansard.errors import DiskFailed
 from hansard.log import disk, format
 from hansard.log.append_request import AppendRequest, AppendResult
-from hansard.log.format import Mark
+from hansard.log.format import Line, Mark
 from hansard.log.reader import PIECE, Tail
 from hansard.log.segment import Segment
+
+#: Bytes of lines that a `SegmentWriter` collects before it writes them.
+_PENDING: Final = 1 << 20
 
 
 class PendingAppend:
@@ -111,6 +114,31 @@ class WriteBatch:
             self.time = entry.time or now.decode()
         self.fresh = False
 
+    def copy(self, line: Line, unknown: bytes = b"") -> None:
+        """Frame a record of another segment: as it was, except for what depends on its place.
+
+        `unknown`: members that this version does not know, from `format.unknown_members`.
+        """
+        assert line.seq == self.seq + 1, "seqs follow one another"
+        self.seq = line.seq
+        raw, self.crc = format.record(
+            line.seq,
+            line.time.encode(),
+            line.kind.encode(),
+            bytes(line.data),
+            self.crc,
+            key=line.key,
+            more=line.more,
+            control=line.control,
+            ctl=self.ctl,
+            unknown=unknown,
+        )
+        if line.control:
+            self.ctl = self.offset
+        self.offset += len(raw)
+        self.lines.append(raw)
+        self.time = line.time
+
     def note(self, word: str, data: dict[str, Any]) -> None:
         """Frame a note."""
         line, self.crc = format.note(word, self.seq, format.now(), data, self.crc, ctl=self.ctl)
@@ -143,3 +171,41 @@ class WriteBatch:
         return Tail(
             Mark(self.offset, self.seq, self.crc), self.ctl, self.shut, self.offset, self.time
         )
+
+
+class SegmentWriter:
+    """Writes a new plain segment to a file that has a temporary name.
+
+    Attributes:
+        batch: where the segment ends, with what was added so far.
+    """
+
+    __slots__ = ("_descriptor", "_written", "batch")
+
+    def __init__(self, descriptor: int, header: bytes, start: Mark) -> None:
+        """`start`: the mark after the header."""
+        self._descriptor = descriptor
+        self._written = 0
+        self.batch = WriteBatch(start, 0, fresh=True)
+        self.batch.lines.append(header)
+
+    def add(self, request: AppendRequest, now: bytes) -> None:
+        """Add the records of an append."""
+        self.batch.add(request, now)
+        self._flush(_PENDING)
+
+    def copy(self, line: Line, unknown: bytes = b"") -> None:
+        """Add a record of another segment."""
+        self.batch.copy(line, unknown)
+        self._flush(_PENDING)
+
+    def finish(self) -> None:
+        """Write the rest, and sync."""
+        self._flush(0)
+        disk.sync(self._descriptor)
+
+    def _flush(self, more_than: int) -> None:
+        batch = self.batch
+        if batch.offset - self._written > more_than:
+            lines, batch.lines, self._written = batch.lines, [], batch.offset
+            disk.write_all(self._descriptor, b"".join(lines))

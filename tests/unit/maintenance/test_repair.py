@@ -10,8 +10,8 @@ import zstandard
 
 import hansard
 from hansard import Session, Store
+from hansard.backend import repair
 from hansard.backend.contract import Known
-from hansard.log import mending
 from hansard.log.format import Line
 
 
@@ -278,7 +278,7 @@ def test_appends_are_whole_again() -> None:
     def line(seq: int, more: int = 0) -> Line:
         return Line(seq, "t", data, "", kind="x", more=more)
 
-    found = mending.filled(iter([line(2, 2), line(4), line(6, 3), line(7)]), 0, 9, lost, {})
+    found = repair.filled(iter([line(2, 2), line(4), line(6, 3), line(7)]), 0, 9, lost, {})
     shown = [(item.seq, item.kind, item.more) for item in found]
     assert shown == [
         (1, "lost", 0),

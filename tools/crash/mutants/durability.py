@@ -122,9 +122,9 @@ DURABILITY = (
     Mutant(
         "the next segment gets its name before it is synced",
         "log/segment.py",
-        '            operation = "sync"\n            disk.sync(descriptor)\n            operation = "link"\n'
-        "            # First",
-        '            operation = "link"\n            # First',
+        '            operation = "sync"\n            disk.sync(descriptor)\n'
+        '            operation = "remove"\n',
+        '            operation = "remove"\n',
         (f"{_POWER_CUT}[sealing and joining]",),
     ),
     Mutant(
@@ -133,6 +133,22 @@ DURABILITY = (
         '            disk.sync_directory(directory)\n            operation = "rename"\n',
         '            operation = "rename"\n',
         (f"{_POWER_CUT}[sealing and joining]",),
+    ),
+    Mutant(
+        "what a repair replaced is still there when the next segment is sealed",
+        "log/segment.py",
+        "                disk.remove(directory, leftover)\n",
+        "                pass\n",
+        (
+            "tests/faults/test_repair.py::test_leftovers_of_a_repair_are_ignored_and_removed_by_the_next_seal",
+        ),
+    ),
+    Mutant(
+        "a damaged file is replaced before its copy is synced",
+        "backend/repair.py",
+        "        disk.sync(target.descriptor)\n        disk.publish(",
+        "        disk.publish(",
+        ("tests/faults/test_repair.py::test_what_was_damaged_is_durable_first",),
     ),
     Mutant(
         "a compressed segment gets its name before it is synced",
@@ -164,9 +180,9 @@ DURABILITY = (
     ),
     Mutant(
         "an import gets its name before it is synced",
-        "log/staging.py",
-        "            disk.sync(self._file.descriptor)\n",
-        "            pass\n",
+        "log/write_batch.py",
+        "        self._flush(0)\n        disk.sync(self._descriptor)\n",
+        "        self._flush(0)\n",
         ("tests/faults/test_moving.py::test_what_is_staged_is_synced_before_it_has_its_name",),
     ),
 )
