@@ -105,8 +105,8 @@ def test_help_lists_every_command() -> None:
         (("replay",), "missing argument 'ID'; see `hansard replay --help`"),
         (("replay", "x", "--sped", "3"), "--sped"),
         (("replay", "x", "--speed", "0"), "--speed"),
-        (("replay", "x", "--at", "1", "--follow"), "--at and --follow do not go together"),
-        (("compact",), "name the sessions to compact, or say --all; see `hansard compact --help`"),
+        (("replay", "x", "--at", "1", "--follow"), "--at and --follow exclude each other"),
+        (("compact",), "name the sessions to compact, or pass --all; see `hansard compact --help`"),
     ],
 )
 def test_wrong_words_are_named_in_one_line(words: tuple[str, ...], said: str) -> None:
@@ -220,7 +220,7 @@ def test_no_permission_is_one_line(words: tuple[str, ...], store: Path) -> None:
     program = (
         f"import os, sys; sys.argv = ['hansard', '-s', {str(store)!r}, *{words!r}]\n"
         "import hansard.cli.app, hansard.cli.commands.replay, hansard.cli.commands.add\n"
-        "import hansard.store, hansard.backend.local, hansard.cli.faults, difflib, traceback\n"
+        "import hansard.store, hansard.backend.local, hansard.cli.app, difflib, traceback\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "from hansard.cli.__main__ import main; sys.exit(main())"
     )

@@ -286,7 +286,7 @@ def test_no_stdin(tmp_path: Path) -> None:
         batch([{"words": ["-s", path / "store", *q], "stdin": "closed"} for q in questions]),
         strict=True,
     ):
-        assert "--yes answers yes" in complaint(words[0], done, 2), words
+        assert "pass --yes" in complaint(words[0], done, 2), words
 
 
 @pytest.mark.slow

@@ -23,12 +23,12 @@ def test_a_fork_begins_where_it_is_told_to(store: Path) -> None:
 
 def test_snapshot_and_revert_and_back(store: Path) -> None:
     """N-49: a snapshot is listed; a revert to it shortens the view; the undo that it names undoes it."""
-    assert hansard("snapshot", "agent/1", "now", store=store).out == "seq 12 of agent/1 is 'now'\n"
+    assert hansard("snapshot", "agent/1", "now", store=store).out == "agent/1: seq 12 is 'now'\n"
     known = hansard("snapshot", "agent/1", "--json", store=store).json["snapshots"]
     assert known == {"looked": 5, "now": 12}
     done = hansard("revert", "agent/1", "looked", store=store)
     assert done.code == 0
-    assert "agent/1 is back at seq 5, with 4 messages" in done.out
+    assert "agent/1: reverted to seq 5, 4 messages" in done.out
     undo = done.out.split("`")[1].split()[1:]
     assert hansard(*undo, "--json", store=store).json["messages"] == 5
 
@@ -44,8 +44,8 @@ def test_redact_asks_and_the_message_is_gone(store: Path, terminal: OpenTerminal
     for view in ("model", "history"):
         assert "refund?" not in hansard("show", "agent/1", "--view", view, store=store).out
     told = hansard("replay", "agent/1", store=store).out
-    assert "(a message that was redacted)" in told
-    assert "the message at 3 was redacted: private" in told
+    assert "(redacted message)" in told
+    assert "redacted message 3: private" in told
     assert hansard("compact", "agent/1", "--json", store=store).json["blanked"] >= 1
     assert "refund?" not in hansard("dump", "agent/1", store=store).out
     none = hansard("redact", "agent/1", "6", "--yes", store=store)
@@ -59,7 +59,7 @@ def test_rm_and_restore_and_purge(store: Path, terminal: OpenTerminal) -> None:
     assert hansard("rm", "agent/1-b", store=store) == (0, "1 session moved to the trash\n", "")
     gone = hansard("show", "agent/1-b", store=store)
     assert gone.code == 1
-    assert "is in the trash; `hansard restore agent/1-b` brings it back" in gone.err
+    assert "is in the trash; run `hansard restore agent/1-b`" in gone.err
     assert hansard("restore", "--json", store=store).json == {"trash": ["agent/1-b"]}
     wrong = hansard("restore", "agent/1b", store=store)
     assert wrong.code == 1
@@ -69,7 +69,7 @@ def test_rm_and_restore_and_purge(store: Path, terminal: OpenTerminal) -> None:
     assert kept.code == 1  # its fork needs it
     assert hansard("restore", "agent/1", store=store).code == 0
     asked = terminal("rm", "--purge", "agent/1-b", store=store)
-    asked.wait_for("Remove 1 session for good? [y/N]")
+    asked.wait_for("Permanently delete 1 session? [y/N]")
     asked.type("y\n")
     assert asked.wait() == 0
     assert hansard("restore", "--json", store=store).json == {"trash": []}
@@ -86,6 +86,7 @@ def test_prune_says_what_it_would_move_and_moves_that(store: Path) -> None:
         assert opened.trash() == []
     real = hansard("prune", "--older-than", "0.001s", "--json", store=store).json
     assert sorted(real["pruned"]) == sorted(planned["pruned"]) == ["agent/1", "agent/1-b"]
-    assert hansard("prune", "--older-than", "0s", store=store).code == 1
+    refused = hansard("prune", "--older-than", "0s", store=store)
+    assert (refused.code, "--older-than must be greater than 0" in refused.err) == (2, True)
     assert hansard("prune", "--older-than", "soon", store=store).code == 2
     assert hansard("prune", store=store).code == 2

@@ -24,7 +24,7 @@ def test_it_shows_what_it_says_and_leaves_the_store(tmp_path: Path) -> None:
     assert "It was sent **on Monday**." in done.out
     with library.open(folder, read_only=True) as store:
         assert store.session("meeting").seq > (WRITERS - 1) * EACH
-    suggested = done.out.partition("yours to look at:")[2].strip().splitlines()
+    suggested = done.out.partition("Explore the store:")[2].strip().splitlines()
     assert suggested[0].strip() == f"export HANSARD_STORE='{folder}'"
     for line in suggested[1:]:
         words = line.split(" -m hansard ")[-1].strip().rpartition("hansard ")[2]

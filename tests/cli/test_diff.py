@@ -34,9 +34,9 @@ def test_a_fork_and_what_it_was_forked_from(store: Path) -> None:
     assert done.out.splitlines()[:7] == [
         "- agent/1@12",
         "+ agent/1-b@7",
-        "one up to seq 5 of agent/1",
+        "common up to seq 5 of agent/1",
         "messages: 4 in both, 1 only in -, 1 only in +",
-        "they part after 4 messages: at seq 9 of -, at seq 7 of +",
+        "they differ after 4 messages: at seq 9 of -, at seq 7 of +",
         "  -    9  assistant: It was sent.",
         "  +    7  user: Another way.",
     ]
@@ -49,7 +49,7 @@ def test_the_same_is_exit_0(store: Path) -> None:
     for words in (("agent/1", "agent/1"), ("agent/1@looked", "agent/1-b@6")):
         done = hansard("diff", *words, store=store)
         assert (done.code, done.err) == (0, "")
-        assert "the same: " in done.out
+        assert "equal: " in done.out
     done = hansard("diff", "agent/1@3", "agent/1@2026-01-01", "--json", store=store)
     assert (done.code, done.json["b"]["seq"]) == (1, 0)
 
@@ -62,10 +62,10 @@ def test_tool_calls_are_compared(runs: Path) -> None:
     told = done.out[done.out.index("tool calls:") :].splitlines()
     assert told == [
         "tool calls:",
-        "  lookup: asked something else",
+        "  lookup: different arguments",
         '    -    2  lookup({"order": 1}) ← sent',
         '    +    2  lookup({"order": 2}) ← lost',
-        "  today: asked the same, answered something else",
+        "  today: same arguments, different result",
         "    -    4  today({}) ← sent",
         "    +    4  today({}) ← lost",
     ]

@@ -14,7 +14,7 @@ def test_a_sound_store(store: Path) -> None:
     assert f"store        {store}, format 1\n" in done.out
     assert "sessions     2, and 0 in the trash\n" in done.out
     assert "store from HANSARD_STORE" in done.out
-    assert done.out.endswith("nothing needs attention\n")
+    assert done.out.endswith("no problems\n")
 
 
 def test_what_needs_attention(store: Path) -> None:
@@ -49,6 +49,6 @@ def test_on_a_narrow_terminal(store: Path, terminal: OpenTerminal) -> None:
     (store / f"{samples.HOSTILE.replace('/', '')}.txt").write_text("x")
     shown = terminal("doctor", store=store, columns=50, rows=60)
     assert shown.wait() == 0
-    assert "nothing needs attention" in shown.text
+    assert "no problems" in shown.text
     assert b"\x1b]0;" not in shown.raw
     assert "\\x1b[31mred" in shown.text.replace("\n         ", "")

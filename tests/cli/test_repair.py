@@ -19,9 +19,7 @@ def test_it_saves_what_is_whole_and_keeps_the_rest(store: Path) -> None:
     (kept,) = report["kept"]
     assert (store / "sessions" / "agent+1" / kept).read_bytes() == damaged
     assert hansard("verify", store=store).code == 0
-    assert (
-        hansard("repair", "--all", store=store).out == "nothing is damaged; nothing was written\n"
-    )
+    assert hansard("repair", "--all", store=store).out == "no damage; nothing was written\n"
 
 
 def test_it_asks_and_takes_no_for_an_answer(store: Path, terminal: OpenTerminal) -> None:
@@ -41,7 +39,7 @@ def test_it_asks_and_takes_no_for_an_answer(store: Path, terminal: OpenTerminal)
     again.type("y\n")
     assert again.wait() == 0
     assert "1 lost" in again.text
-    assert "kept in" in again.text
+    assert "kept as" in again.text
     assert hansard("verify", store=store).code == 0
 
 

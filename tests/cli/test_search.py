@@ -48,7 +48,7 @@ def test_no_hit_is_exit_1(store: Path) -> None:
     """Where nothing is found, the exit code is 1, stdout is empty, and one line says what may help."""
     done = hansard("search", "refun", store=store)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("hansard: nothing found for 'refun'; words are found whole")
+    assert done.err.startswith("hansard: nothing found for 'refun'; only complete words match")
     assert hansard("search", "refun*", store=store).code == 0
     wordless = hansard("search", "???", store=store)
     assert (wordless.code, wordless.out) == (1, "")
@@ -93,7 +93,7 @@ def test_a_damaged_session_is_passed_over_and_named(store: Path) -> None:
     samples.damage(store)
     done = hansard("search", "refund", "--json", store=store)
     assert [line["session"] for line in done.lines] == ["good"]
-    assert "damaged, and not searched; `hansard ls --damaged` lists them" in done.err
+    assert "damaged and were not searched; `hansard ls --damaged` lists them" in done.err
 
 
 def test_control_characters_never_reach_the_terminal(

@@ -49,7 +49,7 @@ def test_plots_fit_the_terminal(width: int, store: Path, terminal: OpenTerminal)
     text = shown.text
     assert "Messages per day" in text
     assert "█" in text
-    heads = [text.index(head) for head in ("The largest", "Tokens by model")]
+    heads = [text.index(head) for head in ("Largest sessions", "Tokens by model")]
     assert heads == sorted(heads)
     section = text[heads[0] : heads[1]].splitlines()
     assert len([line for line in section if line]) == 3
@@ -81,7 +81,7 @@ def test_what_is_damaged_is_counted_as_such(store: Path) -> None:
     done = hansard("stats", store=store)
     assert done.code == 0
     assert "damaged" in done.out.splitlines()[0]
-    assert "damaged, and not counted; `hansard ls --damaged` lists them" in done.err
+    assert "damaged and were not counted; `hansard ls --damaged` lists them" in done.err
 
 
 def test_bars_are_true(seed: int) -> None:

@@ -58,7 +58,7 @@ def test_all_sessions_or_those_that_are_named(family: Path, terminal: OpenTermin
     assert drawn(several) == ["root", "├─ one", "│  └─ one-and-a-half", "└─ two", "stranger"]
     nothing = hansard("tree", store=family)
     assert nothing.code == 2
-    assert "name the sessions to draw, or say --all" in nothing.err
+    assert "name the sessions to show, or pass --all" in nothing.err
     unknown = hansard("tree", "rot", store=family)
     assert unknown.code == 1
     assert "did you mean 'root'?" in unknown.err
@@ -83,7 +83,7 @@ def test_a_damaged_member_is_flagged_or_missed_aloud(family: Path) -> None:
     done = hansard("tree", "root", store=family)
     assert done.code == 0
     assert drawn(done.out) == ["root", "└─ one", "   └─ one-and-a-half"]
-    assert done.err.startswith("hansard: 1 damaged session is not drawn")
+    assert done.err.startswith("hansard: 1 damaged session is not shown")
     log = family / "sessions" / "root" / "log.jsonl"
     log.write_bytes(log.read_bytes().replace(b'"content":"0"', b'"content":"9"'))
     flagged = hansard("tree", "one", store=family)

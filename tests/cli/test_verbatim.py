@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hansard as library
-from hansard.cli.screen import Screen
-from hansard.cli.telling import Teller
-from hansard.cli.visible import visible
+from hansard.cli.render import EventPrinter
+from hansard.cli.screen import Screen, visible
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
 
@@ -91,7 +90,7 @@ def output(stream: io.StringIO, columns: int = 80) -> Iterator[Screen]:
 def shown(message: dict[str, Any], stream: io.StringIO, columns: int = 80) -> str:
     """Return what is printed of a message."""
     with output(stream, columns) as screen:
-        Teller(screen).message(message)
+        EventPrinter(screen).message(message)
     return stream.getvalue()
 
 

@@ -8,7 +8,7 @@ from tests.cli.running import hansard
 
 def test_a_whole_store_is_said_to_be(store: Path) -> None:
     """A store without damage exits with 0; with --json there are no findings."""
-    assert hansard("verify", store=store) == (0, "2 sessions, all whole\n", "")
+    assert hansard("verify", store=store) == (0, "2 sessions, no damage\n", "")
     done = hansard("verify", "agent/1", "--json", store=store)
     assert (done.code, done.json) == (0, {"ok": True, "sessions": 1, "findings": []})
 

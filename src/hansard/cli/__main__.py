@@ -6,17 +6,17 @@ from hansard.cli import VERSION
 
 
 def main() -> int:
-    """Do what the words of the call say; return the exit code."""
-    words = sys.argv[1:]
-    if words in (["--version"], ["-V"]):
-        # Answered before anything else is imported: this is what scripts ask, over and over.
-        print(f"hansard {VERSION}")  # noqa: T201 - the screen is not there yet
+    """Run the command and return the exit code."""
+    arguments = sys.argv[1:]
+    if arguments in (["--version"], ["-V"]):
+        # Before anything else is imported: scripts call this often.
+        print(f"hansard {VERSION}")  # noqa: T201 - without the screen
         return 0
     try:
         from hansard.cli.app import run
     except KeyboardInterrupt:
-        return 130  # nothing was begun
-    return run(words)
+        return 130  # nothing was started
+    return run(arguments)
 
 
 if __name__ == "__main__":

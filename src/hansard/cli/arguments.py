@@ -1,25 +1,27 @@
-"""Times, ages and places in a session, as they are typed and as they are told.
-
-A person types `2d` and reads `3 h ago`; a program reads RFC 3339, as events have it.
-"""
+"""Types of arguments: ages, times, points of a session, session ids."""
 
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from hansard import clock
+from hansard.cli.command import Settings, open_indexed, store_of_environment
 
 if TYPE_CHECKING:
     from hansard import Session
 
-#: A place in a session, as `at=` takes it.
+#: Maximum ids that the Tab key offers.
+_OFFERED: Final = 200
+
+#: A point of a session, as `at=` takes it.
 Place = int | str | datetime
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
-#: What is longer ago is told by its date.
+#: Seconds after which a time is shown as a date.
 _LONG_AGO: Final = 14 * 86400
 
 
@@ -29,7 +31,7 @@ def _age(text: str) -> timedelta | None:
 
 
 class Age(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """How long: `30d`, `12h`, `2w`."""
+    """A duration: `30d`, `12h`, `2w`."""
 
     name = "age"
 
@@ -39,12 +41,16 @@ class Age(click.ParamType):  # type: ignore[type-arg] # generic in newer version
         """Return it as a timedelta."""
         age = _age(str(value))
         if age is None:
-            self.fail(f"{value!r} is no age; say 30d, 12h or 2w (s, m, h, d, w)", param, ctx)
+            self.fail(
+                f"must be a duration such as 30d, 12h or 2w (s, m, h, d, w), got {value!r}",
+                param,
+                ctx,
+            )
         return age
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """A time: `2026-11-16`, `2026-11-16T09:30` (of this machine's zone unless it names one), or `2d` ago."""
+    """A time: `2026-11-16`, `2026-11-16T09:30` (local unless it names a zone), or `2d` ago."""
 
     name = "time"
 
@@ -60,24 +66,23 @@ class Moment(click.ParamType):  # type: ignore[type-arg] # generic in newer vers
             if age is not None:
                 return clock.now() - age
             found = datetime.fromisoformat(text)
-            # Also those that name a zone: what the year 1 is in UTC may be in no calendar.
+            # May overflow: the year 1 of another zone may be the year 0 of UTC.
             return found.astimezone(UTC)
         except (ValueError, OverflowError, OSError):
             self.fail(
-                f"{text!r} is no time; say 2026-11-16, 2026-11-16T09:30, or 2d for two days ago "
-                "(s, m, h, d, w)",
+                f"must be a time such as 2026-11-16, 2026-11-16T09:30, or 2d for two days ago, got {text!r}",
                 param,
                 ctx,
             )
 
 
 def ago(stamp: str, at: datetime) -> str:
-    """Return how long before a time something was; its date, if that is long ago. Short: for a table."""
+    """Return how long ago a time was, or its date if it was long ago."""
     if not stamp:
         return ""
     then = datetime.fromisoformat(stamp)
     seconds = (at - then).total_seconds()
-    if seconds < -60:  # noqa: PLR2004 - another machine's clock: a difference would explain nothing
+    if seconds < -60:  # noqa: PLR2004 - another machine's clock
         return then.astimezone().strftime("%Y-%m-%d %H:%M")
     if seconds < 60:  # noqa: PLR2004 - a minute
         return "just now"
@@ -90,9 +95,9 @@ def ago(stamp: str, at: datetime) -> str:
 
 
 class PlaceType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """A seq (`12`), a time (`2026-11-16T09:30`, of this machine's zone unless it names one), or a label."""
+    """A seq (`12`), a time (`2026-11-16T09:30`, local unless it names a zone), or a snapshot name."""
 
-    name = "seq|time|label"
+    name = "seq|time|name"
 
     def convert(
         self,
@@ -100,12 +105,12 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         param: click.Parameter | None,  # noqa: ARG002 - click's signature
         ctx: click.Context | None,  # noqa: ARG002 - click's signature
     ) -> Place:
-        """Tell the three apart: what is neither a number nor a time is a label."""
+        """Return the point. What is neither a number nor a time is a snapshot name."""
         return value if isinstance(value, int | datetime) else parse_place(str(value))
 
 
 def parse_place(text: str) -> Place:
-    """Return the place that a text names."""
+    """Return the point that a text names."""
     if text.isdecimal() and text.isascii():
         return int(text)
     try:
@@ -116,20 +121,20 @@ def parse_place(text: str) -> Place:
 
 
 def last_before(session: "Session", place: Place) -> int:
-    """Return the seq after which a place begins: the event at it is the next one."""
+    """Return the seq before the event at a point."""
     if isinstance(place, datetime):
         return seq_at(session, place - timedelta(microseconds=1))
     return max(seq_at(session, place) - 1, 0)
 
 
 def seq_at(session: "Session", place: Place) -> int:
-    """Return the seq of the last event at a place; an error if the session has none there."""
+    """Return the seq of the last event at a point; raise if there is none."""
     if isinstance(place, int):
         last = session.seq
         if place > last:
             from hansard import InvalidEvent
 
-            raise InvalidEvent(f"session {session.id!r} has the seqs 1 to {last}, and none {place}")
+            raise InvalidEvent(f"session {session.id!r} has no event {place}; the last is {last}")
         return place
     if isinstance(place, str):
         known = session.snapshots
@@ -141,3 +146,44 @@ def seq_at(session: "Session", place: Place) -> int:
 AGE: Final = Age()
 MOMENT: Final = Moment()
 PLACE: Final = PlaceType()
+
+
+class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    """The id of a session; the Tab key completes it."""
+
+    name = "id"
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002 - click's signature
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return the sessions whose ids start with a text; none if there is no store."""
+        import hansard
+        from hansard.cli.completion import is_safe
+
+        try:
+            # With the index: the user must not wait until all logs are read.
+            with open_indexed(_named(ctx)) as store:
+                found = store.sessions(prefix=incomplete, limit=_OFFERED).items
+        except (hansard.HansardError, OSError, ValueError):
+            return []
+        return [
+            CompletionItem(info.id, help=info.title)
+            for info in found
+            # A shell ends a word at a line break, and a leading dash is an option.
+            if info.id.isprintable() and is_safe(info.id)
+            if incomplete.startswith("-") or not info.id.startswith("-")
+        ]
+
+
+def _named(ctx: click.Context) -> str:
+    """Return the store that an unfinished command line names."""
+    above: Any = ctx.parent.params.get("store") if ctx.parent else None
+    settings = ctx.find_object(Settings)
+    said = settings.store if settings else None
+    return ctx.params.get("store") or above or said or store_of_environment()
+
+
+SESSION = SessionId()

@@ -1,38 +1,48 @@
-"""What all commands have in common: the options that each one takes, and how its help looks.
+"""What all commands share: common options, help, the store, and the session that an id names.
 
-A command is a function that takes a `Call` and its own words, calls the library, and shows what came back.
-It returns the exit code, or None for 0.
+A command is a function that takes a `Call` and its own arguments, calls the library, and shows the result.
+It returns the exit code, or None for 0. A command that only reads opens the store read-only: it works without
+write permission, and leaves no trace.
 """
 
 import inspect
 import os
+import shlex
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from hansard.cli.screen import Screen
 
-STORE_HELP: Final = (
-    "The store: a folder, or postgresql://… Else $HANSARD_STORE, else .hansard in this folder."
-)
+if TYPE_CHECKING:
+    from hansard import Session, Store
 
-#: Where a store is if nobody says so.
+STORE_HELP: Final = "Directory or postgresql:// URL [env: HANSARD_STORE; default: .hansard]"
+JSON_HELP: Final = "Output JSON"
+DEBUG_HELP: Final = "Print tracebacks"
+
 DEFAULT_STORE: Final = ".hansard"
+
+#: Exit codes other than 0: findings or failure, usage error, interrupted.
+FAILED: Final = 1
+MISUSED: Final = 2
+INTERRUPTED: Final = 130
+
+#: Maximum ids compared with one that does not exist.
+_COMPARED: Final = 5_000
 
 
 class ReaderGone(Exception):
-    """Whoever read our output has seen enough: no error, `hansard replay x | head` ends so."""
+    """The reader of our output has closed the pipe, as in `hansard replay x | head`: not an error."""
 
 
 class Interrupted(Exception):
-    """Somebody has pressed Ctrl-C."""
+    """The user has pressed Ctrl-C."""
 
 
 class Settings:
-    """What was said before the name of the command."""
-
-    __slots__ = ("debug", "json", "store")
+    """The options before the name of the command."""
 
     def __init__(self) -> None:
         self.store: str | None = None
@@ -41,89 +51,171 @@ class Settings:
 
 
 class Call:
-    """One call of a command: which store, and where its output goes."""
+    """One call of a command: the store, and where the output goes.
 
-    __slots__ = ("named", "screen", "store")
+    Attributes:
+        named: whether the call itself names the store.
+        store: the directory or URL of the store.
+        screen: the output.
+    """
 
     def __init__(self, store: str | None, screen: Screen) -> None:
-        #: Whether the call itself names the store.
         self.named = store is not None
         self.store = store or store_of_environment()
         self.screen = screen
 
+    def reading(self) -> "Store":
+        """Open the store to read."""
+        import hansard
+
+        return hansard.open(self.store, create=False, read_only=True)
+
+    def finding(self) -> "Store":
+        """Open the store to list or search: only the index is written."""
+        return open_indexed(self.store)
+
+    def writing(self, *, create: bool = False) -> "Store":
+        """Open the store to write; with `create`, create it if it does not exist."""
+        import hansard
+
+        try:
+            # A command appends little; `hansard compact` compacts.
+            return hansard.open(self.store, create=create, auto_compact=False)
+        except hansard.UnsafePath as error:
+            try:
+                self.reading().close()
+            except hansard.HansardError:
+                raise error from None  # not readable either: the owner is not the reason
+            raise hansard.UnsafePath(
+                f"{self.store} belongs to another user, and this command writes to it; "
+                f"`hansard copy {shlex.quote(self.store)} PATH` copies what you may read"
+            ) from error
+
 
 def store_of_environment() -> str:
-    """Return the store that is meant if the call names none. Asked for each time: it may change."""
+    """Return the store for a call that names none."""
     return os.environ.get("HANSARD_STORE") or DEFAULT_STORE
 
 
+def open_indexed(where: str) -> "Store":
+    """Open a store and keep its index; read-only if the user may not write.
+
+    Without a kept index, each call would read every log.
+    """
+    import hansard
+
+    try:
+        return hansard.open(where, create=False, auto_compact=False)
+    except (hansard.UnsafePath, hansard.DiskFailed):
+        return hansard.open(where, create=False, read_only=True)
+
+
+def session_of(store: "Store", session_id: str) -> "Session":
+    """Return an existing session; the error for another id suggests a similar one."""
+    from hansard import SessionDeleted, SessionNotFound
+
+    if store.exists(session_id):
+        return store.session(session_id)
+    if session_id in store.trash():
+        raise SessionDeleted(
+            f"session {session_id!r} is in the trash; run `hansard restore {shlex.quote(session_id)}`"
+        )
+    close = _similar(store, session_id)
+    hint = f"did you mean {close!r}?" if close else "`hansard ls` lists all sessions"
+    raise SessionNotFound(f"no session {session_id!r} in this store; {hint}")
+
+
+def check_deleted(store: "Store", session_id: str) -> None:
+    """Raise unless a session is in the trash; the error suggests a similar id."""
+    from difflib import get_close_matches
+
+    from hansard import SessionNotFound
+
+    trash = store.trash()
+    if session_id in trash:
+        return
+    close = get_close_matches(session_id, trash, 1)
+    hint = f"did you mean {close[0]!r}?" if close else "`hansard restore` lists the trash"
+    raise SessionNotFound(f"no session {session_id!r} in the trash; {hint}")
+
+
+def _similar(store: "Store", wanted: str) -> str | None:
+    """Return the existing id that is most similar to another one."""
+    from difflib import get_close_matches
+
+    # In a large store, compare ids with the same beginning first: typing errors are rare there.
+    for prefix in (wanted[:3], wanted[:1], ""):
+        known = [info.id for info in store.sessions(prefix=prefix, limit=_COMPARED).items]
+        found = get_close_matches(wanted, known, 1, 0.6)
+        if found:
+            return found[0]
+        longer = [id for id in known if id.startswith(wanted)]
+        if longer:
+            return longer[0]
+    return None
+
+
 class Command(click.Command):
-    """A command with the options that every one takes, and with examples in its help."""
+    """A command with the common options, and with examples in its help."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        #: Without `hansard` before them; what follows `#` says what an example is for.
+        #: Without `hansard`; the purpose follows `#`.
         self.examples = tuple(examples)
-        self.params.extend(_common())
+        self.params += [
+            click.Option(["--json"], is_flag=True, help=JSON_HELP),
+            click.Option(["-s", "--store"], metavar="PATH", help=STORE_HELP),
+            click.Option(["--debug"], is_flag=True, help=DEBUG_HELP),
+        ]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Call the function with what all commands are given, and with its own words."""
+        """Call the function with a `Call` and its own arguments."""
         settings = ctx.ensure_object(Settings)
-        words = dict(ctx.params)
-        settings.debug = words.pop("debug") or settings.debug
-        screen = Screen(json=words.pop("json") or settings.json)
-        call = Call(words.pop("store") or settings.store, screen)
+        given = dict(ctx.params)
+        settings.debug = given.pop("debug") or settings.debug
+        screen = Screen(json=given.pop("json") or settings.json)
+        call = Call(given.pop("store") or settings.store, screen)
         assert self.callback is not None
         try:
-            return self.callback(call, **words)
+            return self.callback(call, **given)
         except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # so that it can say whose help to read
+            error.ctx = error.ctx or ctx  # names the command in the message
             raise
         except BrokenPipeError as error:
-            # Under a name of its own: Click takes a closed pipe for a failure.
+            # As another exception: Click takes a closed pipe for a failure.
             raise ReaderGone from error
         except KeyboardInterrupt as error:
             # Likewise: Click would print an empty line.
             raise Interrupted from error
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, as they are typed."""
+        """Write the examples."""
         if not self.examples:
             return
         with formatter.section("Examples"):
             for example in self.examples:
-                words, _, purpose = example.partition("  # ")
-                formatter.write_text(f"hansard {words}" + (f"    # {purpose}" if purpose else ""))
+                line, _, purpose = example.partition("  # ")
+                formatter.write_text(f"hansard {line}" + (f"    # {purpose}" if purpose else ""))
         super().format_epilog(ctx, formatter)
 
 
-def _common() -> list[click.Parameter]:
-    return [
-        click.Option(["--json"], is_flag=True, help="Print JSON, for programs."),
-        click.Option(["-s", "--store"], metavar="PATH", help=STORE_HELP),
-        click.Option(["--debug"], is_flag=True, help="Show the trace of an error, too."),
-    ]
-
-
 def define(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., int | None]], Command]:
-    """Make a command of a function. Its docstring is the help; what `--json` prints must be in it."""
+    """Return a decorator that makes a command of a function. Its docstring is the help."""
 
     def make(function: Callable[..., int | None]) -> Command:
-        return click.command(name, cls=Command, examples=examples, help=inspect.getdoc(function))(
-            function
-        )
+        first, line_feed, rest = (inspect.getdoc(function) or "").partition("\n")
+        text = first.removesuffix(".") + line_feed + rest
+        return click.command(name, cls=Command, examples=examples, help=text)(function)
 
     return make
 
 
-#: The option of commands that show what was said.
-markdown_option = click.option(
-    "--markdown",
-    is_flag=True,
-    help="Render Markdown, on a terminal. Without it, texts are shown verbatim.",
+#: Options that several commands have.
+markdown_option = click.option("--markdown", is_flag=True, help="Render Markdown on a terminal")
+full_option = click.option("--full", is_flag=True, help="Do not truncate")
+prefix_option = click.option(
+    "--prefix", default="", metavar="TEXT", help="Only ids starting with TEXT"
 )
-
-
-def one_line(text: str) -> str:
-    """Return a text without its line breaks."""
-    return " ".join(text.split())
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Write nothing; show what would be done"
+)

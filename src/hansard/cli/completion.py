@@ -1,7 +1,7 @@
-"""Complete words for the Tab key in bash, zsh and fish, quoted so that the shell takes them literally.
+"""Tab completion for bash, zsh and fish, with quoted values.
 
-A session id may hold any printable text, `$(rm x)` included, and the user of the shell may not have chosen
-it. zsh and fish quote what they insert. bash inserts what it is given, so it is quoted here.
+A session id may contain any printable text, such as `$(rm x)`, and may come from someone else. zsh and fish
+quote what they insert. bash does not, so values are quoted here.
 """
 
 import os
@@ -17,9 +17,9 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from hansard.cli.visible import cell
+from hansard.cli.screen import cell
 
-#: All characters but those that no shell interprets.
+#: Characters that a shell may interpret.
 _SPECIAL: Final = re.compile(r"[^\w@%+=:,./-]")
 
 _BASH: Final = """\
@@ -70,12 +70,12 @@ class Bash(BashComplete):
         """Return the words before the cursor, and the unfinished one."""
         line = os.environ["COMP_LINE"]
         words = split_arg_string(line)[1:]
-        # One more character is a new word if none is being typed.
+        # If a further character begins a new word, the last word is complete.
         begins = len(split_arg_string(line + "x")[1:]) > len(words)
         return (words, "") if begins or not words else (words[:-1], words[-1])
 
     def format_completion(self, item: "CompletionItem[Any]") -> str:
-        """Return what replaces COMP_WORD: what was typed, and the rest of the value, quoted."""
+        """Return the replacement of COMP_WORD: what was typed, and the rest of the value, quoted."""
         if item.type != "plain":
             return super().format_completion(item)
         line, word = os.environ["COMP_LINE"], os.environ["COMP_WORD"]
@@ -87,7 +87,7 @@ class Bash(BashComplete):
             return ""
         if split_arg_string(line + " x")[-1] == "x":
             return f"plain,{word}" + _SPECIAL.sub(r"\\\g<0>", rest)
-        # Inside of quotes, or after a backslash: only what needs no quoting.
+        # Inside quotes, or after a backslash: only values that need no quoting.
         return "" if _SPECIAL.search(rest) else f"plain,{word}{rest}"
 
 
@@ -114,6 +114,6 @@ class Fish(FishComplete):
 
 
 def is_safe(value: str) -> bool:
-    """Return whether a value can be offered to the shell that asks, whichever it is."""
+    """Return whether a value is safe for the shell that asks."""
     shell = os.environ.get("_HANSARD_COMPLETE", "").partition("_")[0]
     return shell in {"bash", "zsh", "fish"} or not _SPECIAL.search(value)

@@ -1,20 +1,19 @@
-"""Where output goes: a terminal, a pipe, or a program that reads JSON.
+"""Output to a terminal, a pipe, or a program that reads JSON.
 
-On a terminal there are colours (unless NO_COLOR is set), and tables that fit its width. In a pipe there is
-the same text, plain, one line for each line, never wrapped or cut. Both show every character of a text: a
-line that does not fit the terminal is wrapped here, since Rich would drop spaces and expand tabs. With --json
-there is nothing but JSON on stdout. Progress, questions and remarks go to stderr.
+A terminal gets colors (unless NO_COLOR is set), and tables that fit its width. A pipe gets the same text
+without colors, never wrapped or cut. Both show every character of a text: long lines are wrapped here,
+because Rich would drop spaces and expand tabs. With --json, stdout has only JSON. Progress, questions and
+remarks go to stderr.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
-
-from hansard.cli.visible import cell, json_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 #: A piece of a line: text, or text and its style.
 Piece = str | tuple[str, str]
 
-#: How many columns a terminal has that does not say so.
+#: Width if the terminal's is unknown.
 _WIDTH: Final = 80
 
-#: How many columns there are between a terminal's tab stops.
+#: Columns between tab stops.
 _TAB: Final = 8
 
 
@@ -36,7 +35,7 @@ class Screen:
 
     Attributes:
         json: stdout is for a program.
-        terminal: stdout is a terminal, and for a person.
+        terminal: stdout is a terminal.
     """
 
     __slots__ = ("_console", "_errors", "json", "terminal")
@@ -44,7 +43,7 @@ class Screen:
     def __init__(self, *, json: bool) -> None:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
-                # What cannot be written in the terminal's encoding is shown as an escape, and is no error.
+                # Show characters that the terminal's encoding lacks as escapes.
                 stream.reconfigure(errors="backslashreplace")
         self.json = json
         self.terminal = not json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
@@ -53,17 +52,17 @@ class Screen:
 
     @property
     def interactive(self) -> bool:
-        """Whether there is a person who sees the output and can answer."""
+        """Whether a user can see the output and answer."""
         return self.terminal and sys.stdin.isatty()
 
     @property
     def width(self) -> int:
-        """How many columns there are, on a terminal."""
+        """The number of columns."""
         return self.console.width if self.terminal else _WIDTH
 
     @property
     def console(self) -> "Console":
-        """Rich's idea of the terminal."""
+        """Rich's console."""
         if self._console is None:
             from rich.console import Console
 
@@ -72,13 +71,13 @@ class Screen:
 
     @property
     def pens(self) -> "Pens":
-        """What to draw with: what the output can show."""
+        """The characters for lines and bars that the output can show."""
         return BLOCKS if _is_utf8() else ASCII
 
     # -- for programs ---------------------------------------------------------------------------
 
     def document(self, value: object) -> None:
-        """With --json, print the one document of a command, indented if a person looks at it."""
+        """With --json, print a command's document, indented on a terminal."""
         if not self.json:
             return
         import msgspec
@@ -99,15 +98,15 @@ class Screen:
         sys.stdout.write(text + "\n")
 
     def flush(self) -> None:
-        """Let whoever reads see what was printed so far."""
+        """Flush stdout."""
         sys.stdout.flush()
 
     # -- for people -----------------------------------------------------------------------------
 
     def line(self, *pieces: Piece, indent: int = 0, hang: int = 0) -> None:
-        """Print a line, or several if the text has several: every character of it, spaces and tabs too.
+        """Print a text, one or several lines, with every space and tab.
 
-        On a terminal, what does not fit continues below, indented by `indent` and `hang` columns.
+        On a terminal, a long line continues below, indented by `indent` and `hang` columns.
         """
         if self.json:
             return
@@ -134,19 +133,19 @@ class Screen:
         self.console.print(Segments(segments), soft_wrap=True, end="")
 
     def beside(self, head: Sequence[Piece], said: Sequence[Piece]) -> None:
-        """Print a line with a head; on a terminal, what does not fit continues next to the head."""
+        """Print a line after a head; on a terminal, a long line continues next to the head."""
         width = sum(columns_of(p if isinstance(p, str) else p[0]) for p in head)
         self.line(*head, *said, hang=width if self.width >= 2 * width else 0)
 
     def whole(self, *pieces: Piece) -> None:
-        """Print a line that only the terminal wraps, so that it can be copied from there in one piece."""
+        """Print a line that only the terminal wraps, so that it can be copied."""
         if not self.terminal:
             self.line(*pieces)
             return
         self.console.print(self.text(*pieces), soft_wrap=True)
 
     def unbroken(self, *pieces: Piece) -> None:
-        """Print a line that is never wrapped: on a terminal, what does not fit is cut off."""
+        """Print a line that is never wrapped; a terminal cuts it off."""
         if not self.terminal:
             self.line(*pieces)
             return
@@ -155,13 +154,13 @@ class Screen:
         self.console.print(line, no_wrap=True, overflow="crop", crop=True)
 
     def bit(self, text: str) -> None:
-        """Print a part of a line, at once: somebody is still speaking."""
+        """Print a part of a line at once."""
         if not self.json:
             sys.stdout.write(visible(text))
             sys.stdout.flush()
 
     def text(self, *pieces: Piece) -> "Text":
-        """Return pieces as Rich has them, with nothing in them that acts on a terminal."""
+        """Return pieces as Rich's text, with control characters escaped."""
         from rich.text import Text
 
         made = Text()
@@ -171,7 +170,7 @@ class Screen:
         return made
 
     def markdown(self, text: str, *, indent: int = 0) -> None:
-        """Print a text as Markdown: rendered on a terminal, as it is in a pipe."""
+        """Print Markdown: rendered on a terminal, unchanged in a pipe."""
         if not self.terminal:
             self.line(text, indent=indent)
             return
@@ -180,14 +179,14 @@ class Screen:
 
         shown = _with_breaks(visible(text.replace("\r\n", "\n")))
         margin = indent if self.width > 2 * indent else 0
-        # Links as text: where a link leads must be seen before it is followed.
+        # No hyperlinks: the user must see where a link leads.
         rendered = Markdown(shown, hyperlinks=False, code_theme="ansi_dark")
         self.console.print(Padding(rendered, (0, 0, 0, margin)))
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = ""
     ) -> None:
-        """Print a table. `numbers`: the columns, separated by spaces, that stand to the right."""
+        """Print a table. `numbers`: the columns that are aligned right, separated by spaces."""
         if self.json:
             return
         places = {place for place, column in enumerate(columns) if column in numbers.split()}
@@ -226,28 +225,28 @@ class Screen:
         self.console.print(table)
 
     def note(self, text: str) -> None:
-        """Remark something on stderr."""
+        """Print a remark on stderr."""
         sys.stdout.flush()
         sys.stderr.write(f"hansard: {visible(text)}\n")
         sys.stderr.flush()
 
     def failures(self, reasons: Mapping[str, str]) -> None:
-        """Remark on stderr what failed, by name, and why."""
+        """Print failures on stderr, by name."""
         for name, reason in reasons.items():
             self.note(f"{name}: {reason}")
 
-    def confirm(self, question: str, *, instead: str) -> bool:
-        """Ask a person; where nobody can answer, refuse and name the option that answers."""
+    def confirm(self, question: str) -> bool:
+        """Ask the user; raise without a terminal."""
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise click.UsageError(f"nobody is there to ask: {question} {instead} answers yes")
+            raise click.UsageError("confirmation needs a terminal; pass --yes")
         sys.stdout.flush()
         return click.confirm(visible(question), default=False, err=True)
 
     @contextmanager
     def progress(self, label: str, *, unit: str = "bytes") -> "Iterator[Progress]":
-        """Show how far something is, on stderr, while the block runs: only if stderr is a terminal.
+        """Show a progress bar while the block runs, if stderr is a terminal.
 
-        `unit`: "bytes", which come with a rate, or what is counted.
+        `unit`: "bytes", which have a rate, or what is counted.
         """
         if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
             yield Progress(None)
@@ -275,7 +274,7 @@ class Screen:
     def progress_if_slow(
         self, label: str, *, unit: str, least: int = 200
     ) -> "Iterator[Callable[[int, int], None]]":
-        """The same, for what mostly is done at once: nothing is shown of fewer than some things to do."""
+        """Show a progress bar only if there are at least `least` things to do."""
         with ExitStack() as stack:
             shown: list[Progress] = []
 
@@ -298,28 +297,28 @@ class Progress:
         self._task = None if bar is None else bar.add_task(label, total=None)
 
     def update(self, done: int, total: int) -> None:
-        """Say how much is done, and of how much."""
+        """Set the progress."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, total=total)
 
     def label(self, text: str) -> None:
-        """Say what is being done now."""
+        """Set the label."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=cell(text))
 
 
 class Pens(NamedTuple):
-    """What lines are drawn with: characters that the output has, be it ASCII only."""
+    """Characters for lines and bars."""
 
-    #: Between a session and its forks: to one of several, to the last, past others, past nothing.
+    #: Lines of a tree: to a fork, to the last fork, past other forks, past nothing.
     branch: str
     last: str
     past: str
     nothing: str
-    #: From an eighth of a place to all of it: from the left, and from below.
+    #: Bars from an eighth to full: horizontal, vertical.
     across: str
     upward: str
-    #: What is left out.
+    #: Replaces omitted text.
     dots: str
     #: The line under a plot.
     ground: str
@@ -334,7 +333,7 @@ def _is_utf8() -> bool:
 
 
 def shorten(text: str, width: int, dots: str, *, middle: bool = False) -> str:
-    """Return a text that takes at most so many columns. `middle`: its end says as much as its beginning."""
+    """Return a text shortened to a width; with `middle`, in its middle."""
     if columns_of(text) <= width:
         return text
     room = width - len(dots)
@@ -354,13 +353,13 @@ def _head(text: str, width: int) -> str:
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """Return a text that takes so many columns, if it does not take more. `right`: it stands at the right."""
+    """Return a text padded to a width; with `right`, aligned right."""
     room = " " * max(width - columns_of(text), 0)
     return room + text if right else text + room
 
 
 def size(number: float) -> str:
-    """Return a number of bytes as people say it."""
+    """Return a number of bytes with a unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(number) < 1024:  # noqa: PLR2004 - the next unit
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -374,22 +373,22 @@ def many(number: int, thing: str, things: str = "") -> str:
 
 
 def _with_breaks(text: str) -> str:
-    """Return Markdown whose lines stay lines: who presses Enter in a chat means it."""
+    """Return Markdown that keeps its line breaks, as users of a chat expect."""
     lines = text.split("\n")
     fenced = False
     for place, line in enumerate(lines[:-1]):
         if line.lstrip().startswith(("```", "~~~")):
             fenced = not fenced
         elif not fenced and line.strip() and lines[place + 1].strip():
-            lines[place] = line + "  "  # two spaces: Markdown's own sign for it
+            lines[place] = line + "  "  # two spaces: a line break in Markdown
     return "\n".join(lines)
 
 
 def _rows(text: str, width: int, indent: int, hang: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the rows that a text takes on a terminal: the indent, and where the row begins and ends.
+    """Yield the rows of a text on a terminal: indent, start and end.
 
-    Every character but a line feed is in a row. A row ends after a space or a tab if it has one; a space may
-    take the last column, which is free otherwise.
+    Every character but a line feed is in a row. A row ends after a space or tab, if it has one. Only a space
+    may take the last column.
     """
     start = 0
     for line in text.split("\n"):
@@ -412,7 +411,7 @@ def _rows(text: str, width: int, indent: int, hang: int) -> Iterator[tuple[int, 
 
 
 def columns_of(text: str) -> int:
-    """Return how many columns a text takes."""
+    """Return the width of a text in columns."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -424,3 +423,51 @@ def _escaped(character: str) -> str:
     import json
 
     return json.dumps(character)[1:-1]
+
+
+# -- characters that act on a terminal -----------------------------------------------------------
+#
+# A stored text may come from anyone. Sent raw, it could move the cursor, change the title, hide text or
+# answer in the user's name. These characters are shown as escapes, such as `\x1b`.
+
+#: C0 except tab and line feed, DEL, C1; line and paragraph separators; bidirectional marks; lone surrogates;
+#: invisible tags.
+_ACTING: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+
+#: Those that JSON may contain unescaped.
+_IN_JSON: Final = re.compile(
+    "[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
+)
+
+
+def visible(text: str) -> str:
+    """Return a text with control characters escaped; line breaks and tabs stay."""
+    return _ACTING.sub(_escape, text)
+
+
+def cell(text: str) -> str:
+    """Return the same in one line."""
+    return visible(text).replace("\n", "↵").replace("\t", " ")
+
+
+def json_line(text: str) -> str:
+    """Return equal JSON with control characters escaped."""
+    return _IN_JSON.sub(_escape_json, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code <= 0xFF:  # noqa: PLR2004 - two digits
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four digits
+
+
+def _escape_json(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code <= 0xFFFF:  # noqa: PLR2004 - four digits
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

@@ -1,7 +1,6 @@
-"""Go through a session by key: forward, back, to a number, to its ends.
+"""Step through a session with keys: forward, back, to a seq, to either end.
 
-One event is on the screen at a time. Each is read when it is looked at, so that a long session takes no more
-memory than a short one.
+The screen shows one event. Each is read when it is shown, so that a long session takes no more memory.
 """
 
 import os
@@ -14,9 +13,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Final, Self
 
-from hansard.cli.screen import Screen, many
-from hansard.cli.telling import Teller
-from hansard.cli.visible import cell
+from hansard.cli.render import EventPrinter
+from hansard.cli.screen import Screen, cell, many
 
 if TYPE_CHECKING:
     from hansard import Event, Session
@@ -27,7 +25,7 @@ _LEAVE: Final = frozenset({"q", "escape", "end of input"})
 
 _HELP: Final = "n next · p back · g first · G last · 12 Enter go to 12 · q quit"
 
-#: What `read` returns if the terminal has another size now.
+#: Returned by `read` if the terminal was resized.
 _RESIZED: Final = "resized"
 
 _KEYS: Final = {
@@ -54,14 +52,14 @@ _KEYS: Final = {
     b"": "end of input",
 }
 
-#: An arrow key sends several bytes at once; Escape is one, with nothing behind it.
+#: Seconds to wait for the rest of a key: arrow keys send several bytes, Escape sends one.
 _TOGETHER: Final = 0.05
 
 
 def step_through(
     screen: Screen, session: "Session", seqs: list[int], *, full: bool, markdown: bool
 ) -> None:
-    """Show one event after another, as the keys say."""
+    """Show events one by one, controlled by keys."""
     if not seqs:
         screen.line("no such events")
         return
@@ -69,8 +67,8 @@ def step_through(
     typed = ""
     with _Keys() as keys, screen.console.screen(hide_cursor=True):
         while True:
-            teller = Teller(screen, full=full, markdown=markdown)
-            _draw(screen, session, seqs, place, typed, teller)
+            printer = EventPrinter(screen, full=full, markdown=markdown)
+            _draw(screen, session, seqs, place, typed, printer)
             key = keys.read()
             if key in _LEAVE:
                 return
@@ -89,7 +87,7 @@ def step_through(
 
 
 def _moved(place: int, key: str, count: int) -> int:
-    """Return the place to which a key leads."""
+    """Return the index after a key."""
     if key in _NEXT:
         place += 1
     elif key in _BACK:
@@ -106,21 +104,26 @@ def _moved(place: int, key: str, count: int) -> int:
 
 
 def _nearest(seqs: list[int], wanted: int) -> int:
-    """Return the place of a seq, or of the last one before it."""
+    """Return the index of a seq, or of the last one before it."""
     from bisect import bisect_right
 
     return max(bisect_right(seqs, wanted) - 1, 0)
 
 
 def _draw(
-    screen: Screen, session: "Session", seqs: list[int], place: int, typed: str, teller: Teller
+    screen: Screen,
+    session: "Session",
+    seqs: list[int],
+    place: int,
+    typed: str,
+    printer: EventPrinter,
 ) -> None:
     console = screen.console
-    # What does not fit is cut off below: the lines of the frame must stay where they are.
+    # Cut off what does not fit: the first and last line must stay in place.
     with console.capture() as captured:
         event = _event(session, seqs[place])
         if event is not None:
-            teller.event(event, alone=True)
+            printer.event(event, alone=True)
     body = captured.get().removesuffix("\n").split("\n")
     room = max(console.height - 3, 1)
     head = f"{session.id} — event {seqs[place]}, {place + 1} of {len(seqs)}"
@@ -148,7 +151,7 @@ def _event(session: "Session", seq: int) -> "Event | None":
 
 
 class _Keys:
-    """The terminal's keys, one by one, while the block runs. Ctrl-C interrupts, as everywhere."""
+    """Reads keys from the terminal while the block runs. Ctrl-C interrupts."""
 
     def __init__(self) -> None:
         self._input = sys.stdin.fileno()
@@ -173,11 +176,11 @@ class _Keys:
 
     def _resized(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        with suppress(BlockingIOError):  # a full pipe: it is known already
+        with suppress(BlockingIOError):  # a full pipe: already noted
             os.write(self._wakes, b"!")
 
     def read(self) -> str:
-        """Wait for a key and return its name: the character itself, or a word such as `right`."""
+        """Wait for a key and return its name: the character, or a name such as `right`."""
         while not self._waiting:
             ready, _, _ = select.select([self._input, self._woken], [], [])
             if self._woken in ready:
@@ -198,7 +201,7 @@ class _Keys:
 
 
 def _split(data: bytes) -> list[bytes]:
-    """Return the keys among some bytes: who types fast sends several at once."""
+    """Split bytes into keys: fast typing sends several at once."""
     found = []
     while data:
         size = 1

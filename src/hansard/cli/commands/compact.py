@@ -1,24 +1,23 @@
-"""`hansard compact`: make sessions small, and remove the bytes of what was redacted."""
+"""`hansard compact`: compress sessions and erase redacted data."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from hansard.cli import stores
-from hansard.cli.command import Call, define
-from hansard.cli.faults import FAILED
+from hansard.cli import arguments
+from hansard.cli.command import FAILED, Call, define, dry_run_option, session_of
 from hansard.cli.screen import many, size
 
 if TYPE_CHECKING:
     from hansard import CompactReport, Store
 
-#: So many lines of a table tell a person enough.
+#: Maximum lines of the table on a terminal.
 _ROWS: Final = 30
 
 
-#: Why events are emptied: nothing that a view shows goes with them.
-_EMPTIED = "(redacted, or parts of messages that are there whole)"
+#: Which events are emptied.
+_EMPTIED: Final = "(redacted, or parts of completed messages)"
 
 
 @define(
@@ -26,33 +25,33 @@ _EMPTIED = "(redacted, or parts of messages that are there whole)"
     examples=[
         "compact support/42",
         "compact --all",
-        "compact --all --dry-run  # only say what would be rewritten",
+        "compact --all --dry-run  # what would be rewritten",
     ],
 )
-@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=stores.SESSION)
-@click.option("--all", "everything", is_flag=True, help="Compact all sessions of the store.")
-@click.option("--dry-run", is_flag=True, help="Write nothing; say what would be rewritten.")
+@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=arguments.SESSION)
+@click.option("--all", "everything", is_flag=True, help="Compact all sessions")
+@dry_run_option
 def command(
     call: Call, session_ids: tuple[str, ...], *, everything: bool, dry_run: bool
 ) -> int | None:
-    """Make sessions small, and remove the bytes of what was redacted.
+    """Compress sessions and erase redacted data.
 
-    What was appended is sealed and compressed. Nothing that a view shows changes, and writers and readers
-    go on meanwhile. An interrupt leaves each session as it was, or compacted.
-
-    With --json: one document, with the bytes of each session before and after. Exit 1 if one could not be
+    No view changes, and writers and readers continue. An interrupt leaves each session as it was, or
     compacted.
+
+    With --json: one document with the bytes of each session before and after. Exit 1 if a session could not
+    be compacted.
     """
     if everything == bool(session_ids):
-        raise click.UsageError("name the sessions to compact, or say --all")
-    opened = stores.reading(call) if dry_run else stores.writing(call)
+        raise click.UsageError("name the sessions to compact, or pass --all")
+    opened = call.reading() if dry_run else call.writing()
     with opened as store:
         for session_id in session_ids:
-            stores.session_of(store, session_id)
+            session_of(store, session_id)
         before = _sizes(store, session_ids)
         report = _compact(call, store, before, everything=everything, dry_run=dry_run)
-    # Opened anew: what a store knows of sizes is as old as its last look at the session.
-    with stores.reading(call) if dry_run else stores.finding(call) as store:
+    # Opened again: an open store may know older sizes.
+    with call.reading() if dry_run else call.finding() as store:
         after = _sizes(store, session_ids)
     _show(call, report, before, after, dry_run=dry_run)
     return FAILED if report.failed else None
@@ -61,11 +60,11 @@ def command(
 def _compact(
     call: Call, store: "Store", before: dict[str, int], *, everything: bool, dry_run: bool
 ) -> "CompactReport":
-    """Compact, and show how far it is in bytes."""
+    """Compact, with progress in bytes."""
     ends = [0]
     for session_id in sorted(before):
         ends.append(ends[-1] + before[session_id])
-    with call.screen.progress("looking" if dry_run else "compacting") as progress:
+    with call.screen.progress("reading" if dry_run else "compacting") as progress:
         if everything:
             return store.compact(
                 dry_run=dry_run,
@@ -90,7 +89,7 @@ def _one_by_one(
         update(ends[place], ends[-1])
 
         def within(done: int, whole: int, place: int = place) -> None:
-            # What is done of a session, in its own bytes, as a share of what it takes on disk.
+            # Scaled: progress counts uncompressed bytes.
             share = (ends[place + 1] - ends[place]) * done // max(whole, 1)
             update(ends[place] + share, ends[-1])
 
@@ -109,7 +108,7 @@ def _one_by_one(
 
 
 def _sizes(store: "Store", session_ids: tuple[str, ...]) -> dict[str, int]:
-    """Return the bytes that sessions take; of all if none are named."""
+    """Return the bytes of the named sessions, or of all."""
     if not session_ids:
         return {info.id: info.bytes for info in store.sessions().items}
     found = {}

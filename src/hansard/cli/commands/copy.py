@@ -1,17 +1,15 @@
-"""`hansard copy`: copy sessions from one store to another, event for event."""
+"""`hansard copy`: copy sessions between stores."""
 
 import click
 
-from hansard.cli import stores
-from hansard.cli.command import Call, define
-from hansard.cli.faults import FAILED
+from hansard.cli.command import FAILED, Call, define, prefix_option, session_of
 from hansard.cli.screen import many
 
 
 @define(
     "copy",
     examples=[
-        "copy data backup  # all sessions; once more: what is new",
+        "copy data backup  # all sessions; again: only what is new",
         "copy data backup support/42",
         "copy data backup --prefix support/",
     ],
@@ -19,26 +17,26 @@ from hansard.cli.screen import many
 @click.argument("source")
 @click.argument("target")
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
-@click.option("--prefix", default="", help="Only sessions whose ids begin so.")
+@prefix_option
 def command(
     call: Call, source: str, target: str, session_ids: tuple[str, ...], prefix: str
 ) -> int | None:
-    """Copy sessions from one store to another, event for event.
+    """Copy sessions between stores.
 
-    What is there already is compared, and the copy goes on behind it: after an interrupt, or when the source
-    has grown. A session that is another in the target is left alone, and said so. Forks stay forks. What was
-    redacted stays behind. The target is made if it is not there; the source is only read.
+    Compares existing events and appends missing ones: run it again after an interrupt, or when the source has
+    grown. Leaves sessions that differ unchanged, and reports them. Forks stay forks. Redacted data are not
+    copied. Creates the target if it does not exist; the source is only read.
 
     With --json: one document. Exit 1 if a session could not be copied.
     """
     if call.named:
-        raise click.UsageError("copy names both stores itself: hansard copy SOURCE TARGET")
+        raise click.UsageError("copy takes both stores as arguments: hansard copy SOURCE TARGET")
     import hansard
 
     with hansard.open(source, create=False, read_only=True) as here:
         for session_id in session_ids:
-            # Before the target is made: a mistyped id leaves nothing behind.
-            stores.session_of(here, session_id)
+            # Before the target is created: a mistyped id leaves nothing.
+            session_of(here, session_id)
         with (
             hansard.open(target) as there,
             call.screen.progress("copying", unit="events") as progress,
@@ -55,11 +53,11 @@ def command(
             "failed": report.failed,
         }
     )
-    found = f"; {many(report.found, 'event')} were there" if report.found else ""
+    found = f"; {many(report.found, 'event')} existed" if report.found else ""
     call.screen.line(
         f"{many(report.sessions, 'session')}, {many(report.events, 'event')} copied and compared{found}"
     )
     for session_id in report.ancestors:
-        call.screen.line(f"{session_id}: copied, since others were forked from it")
+        call.screen.line(f"{session_id}: copied, because others were forked from it")
     call.screen.failures(report.failed)
     return FAILED if report.failed else None

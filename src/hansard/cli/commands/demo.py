@@ -1,7 +1,7 @@
-"""`hansard demo`: writers at once, kills, forks, reverts, damage and compaction, on a real store.
+"""`hansard demo`: concurrent writers, kills, forks, reverts, damage and compaction, on a real store.
 
-Each scene says what it does, does it, and tells what came out; the figures are also returned. Nothing is
-staged: the processes are real, and so are the kills. `python -m hansard.cli.commands.demo` is one of them.
+Each scene announces what it does, does it, and prints the outcome; the figures are also returned. The
+processes and kills are real. `python -m hansard.cli.commands.demo` is one of the processes.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ import click
 
 import hansard
 from hansard.cli.command import Call, define
+from hansard.cli.render import EventPrinter
 from hansard.cli.screen import Screen, many, size
-from hansard.cli.telling import Teller
 
 WRITERS: Final = 8
 EACH: Final = 200
 
-#: So long the processes of a scene are waited for.
+#: Seconds to wait for the processes of a scene.
 _PATIENCE: Final = 60.0
 
 Figures = dict[str, Any]
@@ -35,26 +35,26 @@ Figures = dict[str, Any]
 
 @define(
     "demo",
-    examples=["demo", "demo /tmp/look  # in this folder, which must be new or empty"],
+    examples=["demo", "demo /tmp/look  # in this directory, which must be new or empty"],
 )
 @click.argument("folder", required=False, type=click.Path(file_okay=False))
 def command(call: Call, folder: str | None) -> None:
-    """Show what hansard does, step by step, on a real store.
+    """Run a demo on a real store.
 
-    Eight processes write at once and one is killed; a fork, a revert, damage, compaction, verify, a
-    replay. It takes a few seconds, and the store is left for you to look at: in FOLDER, or in a new one.
+    Eight processes write concurrently and one is killed; a fork, a revert, damage, compaction, verify, a
+    replay. It takes a few seconds, and leaves the store for you to explore: in FOLDER, or in a new directory.
 
-    With --json: one document, with the figures.
+    With --json: one document with the figures.
     """
     wanted = folder or (call.store if call.named else None)
     if wanted is not None and "://" in wanted:
-        raise click.UsageError("the demonstration damages files, so it needs a folder and no URL")
+        raise click.UsageError("the demo damages files, so it needs a directory, not a URL")
     store = Path(wanted or Path(tempfile.mkdtemp(prefix="hansard-demo-")) / "store")
     if store.exists() and any(store.iterdir()):
-        raise click.UsageError(f"{store} is not empty; give a new folder")
+        raise click.UsageError(f"{store} is not empty; name a new directory")
     figures = _play(store, call.screen)
     call.screen.document(figures)
-    # The one beside this Python, if that is not on the way: a checkout has it in its own environment.
+    # The program next to this Python, if it is not on PATH, as in a checkout.
     beside = Path(sys.executable).with_name("hansard")
     program = f"{shlex.quote(sys.executable)} -m hansard"
     if beside.exists():
@@ -62,7 +62,7 @@ def command(call: Call, folder: str | None) -> None:
         program = "hansard" if on_path == str(beside) else shlex.quote(str(beside))
     screen = call.screen
     screen.line()
-    screen.line((f"All of it in {figures['seconds']} s. The store is yours to look at:", "bold"))
+    screen.line((f"Done in {figures['seconds']} s. Explore the store:", "bold"))
     screen.line()
     screen.line(f"export HANSARD_STORE={shlex.quote(str(store))}", indent=4)
     for words in (
@@ -79,19 +79,19 @@ def command(call: Call, folder: str | None) -> None:
 
 
 class _Stage:
-    """Where the scenes are played: a store that was empty, and a screen."""
+    """The store and the screen of the demo."""
 
     def __init__(self, folder: Path, screen: Screen) -> None:
         self.folder = folder
         self.screen = screen
 
     def scene(self, title: str) -> None:
-        """Begin a scene."""
+        """Print the title of a scene."""
         self.screen.line()
         self.screen.line((f"— {title}", "bold"))
 
     def say(self, text: str) -> None:
-        """Tell what came out."""
+        """Print an outcome."""
         self.screen.line(text, indent=2)
         self.screen.flush()
 
@@ -100,12 +100,12 @@ class _Stage:
         return self.folder / "sessions" / name / "log.jsonl"
 
     def bytes(self) -> int:
-        """Return what the whole store takes."""
+        """Return the bytes of the store."""
         return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
 
 
 def _play(folder: Path, screen: Screen) -> Figures:
-    """Play all scenes; return their figures."""
+    """Run all scenes and return their figures."""
     stage = _Stage(folder, screen)
     begun = time.perf_counter()
     figures: Figures = {"store": str(folder)}
@@ -204,7 +204,7 @@ def _start(role: str, folder: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def _write(folder: str, number: int) -> None:
-    """Be one of the writers."""
+    """Run one of the writers."""
     with hansard.open(folder, durability="os") as store:
         session = store.session("meeting")
         print("ready", flush=True)  # noqa: T201 - to the process that waits
@@ -235,7 +235,7 @@ def _interrupted_answer(stage: _Stage) -> Figures:
     speaker = _start("speaker", stage.folder)
     try:
         assert speaker.stdout is not None
-        speaker.stdout.readline()  # it has said four words, and goes on
+        speaker.stdout.readline()  # it has streamed four words, and continues
     finally:
         speaker.kill()
         speaker.communicate()
@@ -251,7 +251,7 @@ def _interrupted_answer(stage: _Stage) -> Figures:
 
 
 def _speak(folder: str) -> None:
-    """Be the process that is killed."""
+    """Run the process that is killed."""
     with hansard.open(folder) as store:
         session = store.session("support/42")
         session.add_message({"role": "user", "content": "So where is it?"})
@@ -273,9 +273,7 @@ def _another_way(stage: _Stage) -> Figures:
         fork.add_message({"role": "user", "content": "Let us begin again."})
         took = stage.log_of(fork.id).stat().st_size
         parent, child = len(session.messages()), len(fork.messages())
-        stage.say(
-            f"{parent:,} messages in the parent, {child} in the fork, which takes {took} bytes"
-        )
+        stage.say(f"{parent:,} messages in the parent, {child} in the fork, which has {took} bytes")
     return {"fork_bytes": took}
 
 
@@ -321,7 +319,7 @@ def _compaction(stage: _Stage) -> Figures:
     with hansard.open(stage.folder) as store:
         session = store.session("meeting")
         secret = session.add_message({"role": "user", "content": "the password is swordfish"})
-        session.redact(secret.seq, reason="said by mistake")
+        session.redact(secret.seq, reason="sent by mistake")
         messages = session.messages()
         before = stage.bytes()
         begun = time.perf_counter()
@@ -340,7 +338,7 @@ def _compaction(stage: _Stage) -> Figures:
 
 
 def _unpacked(file: Path) -> bytes:
-    """Return what a file holds, unpacked."""
+    """Return the content of a file, decompressed."""
     data = file.read_bytes()
     if file.suffix != ".zst":
         return data
@@ -367,11 +365,11 @@ def _verify(stage: _Stage) -> Figures:
 def _replay(stage: _Stage) -> Figures:
     stage.scene("Replay: the events of support/42 in order; the reverted answer is kept")
     with hansard.open(stage.folder, read_only=True) as store:
-        teller = Teller(stage.screen)
+        printer = EventPrinter(stage.screen)
         events = list(store.session("support/42").events())
         shown = [event for event in events if event.kind != "message.part"]
         for event in shown:
-            teller.event(event)
+            printer.event(event)
     stage.say(f"and {many(len(events) - len(shown), 'part')} of the interrupted answer")
     return {"events": len(events)}
 

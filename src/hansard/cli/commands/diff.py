@@ -1,4 +1,4 @@
-"""`hansard diff`: what two sessions share, and where they differ."""
+"""`hansard diff`: compare two sessions or points."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -6,42 +6,40 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from hansard.cli import arguments, stores
-from hansard.cli.command import Call, define
-from hansard.cli.faults import FAILED
+from hansard.cli import arguments
+from hansard.cli.command import FAILED, Call, define, full_option, session_of
+from hansard.cli.render import EventPrinter, brief, short, show_changes
 from hansard.cli.screen import Screen, many
-from hansard.cli.telling import Teller, brief, short, show_changes
 from hansard.message.parse import as_text
 
 if TYPE_CHECKING:
     from hansard import CallDifference, Comparison, Divergence, Said, Session, Store
 
-#: So much of a value stands beside the other one.
+#: Maximum characters of a value that is compared.
 _ANSWER = 100
 
 
 @define(
     "diff",
     examples=[
-        "diff support/42 support/42-b  # a session and a fork of it",
+        "diff support/42 support/42-b  # a session and its fork",
         "diff support/42@12 support/42  # what came after event 12",
         "diff 'support/42@before tools' support/42-b@20  # a snapshot, a seq; or a time",
-        "diff run/1 run/2 --json | jq '.calls[]'  # which tool calls went another way",
+        "diff run/1 run/2 --json | jq '.calls[]'  # tool calls that differ",
     ],
 )
-@click.argument("one", metavar="A", type=stores.SESSION)
-@click.argument("other", metavar="B", type=stores.SESSION)
-@click.option("--full", is_flag=True, help="Shorten nothing.")
+@click.argument("one", metavar="A", type=arguments.SESSION)
+@click.argument("other", metavar="B", type=arguments.SESSION)
+@full_option
 def command(call: Call, one: str, other: str, *, full: bool) -> int | None:
-    """Show what two sessions share, and where they differ.
+    """Compare two sessions or points.
 
-    Compared are what a model would be given, the tool calls in it, metadata, usage and snapshots. For
-    forks, the event up to which they are one is named. A point of a session is written ID@SEQ,
-    ID@LABEL or ID@TIME.
+    Compares the model views, their tool calls, metadata, usage and snapshots. For forks, it names the last
+    common event. Write a point of a session as ID@SEQ, ID@NAME or ID@TIME.
 
-    With --json: one document. Exit 0 if they are the same, 1 if they differ.
+    With --json: one document. Exit 0 if they are equal, 1 if they differ.
     """
-    with stores.reading(call) as store:
+    with call.reading() as store:
         first, at = _point(store, one)
         second, other_at = _point(store, other)
         found = first.compare(second, at=at, other_at=other_at)
@@ -53,18 +51,18 @@ def command(call: Call, one: str, other: str, *, full: bool) -> int | None:
 
 
 def _point(store: "Store", text: str) -> "tuple[Session, int | None]":
-    """Return the session that is meant, and the seq; None for its end."""
+    """Return the session of an argument, and the seq; None for its end."""
     if store.exists(text):
         return store.session(text), None
-    # Ids may have the sign in them, and labels, too: the longest text that is a session is meant.
+    # Ids and snapshot names may contain `@`: the longest existing id counts.
     head, mark, _ = text.rpartition("@")
     while mark:
         if head and store.exists(head):
             session = store.session(head)
             return session, arguments.seq_at(session, arguments.parse_place(text[len(head) + 1 :]))
         head, mark, _ = head.rpartition("@")
-    # What was meant is most like the text without its last sign, if it has one.
-    return stores.session_of(store, text.rpartition("@")[0] or text), None
+    # Suggest an id that is similar to the text before the last `@`.
+    return session_of(store, text.rpartition("@")[0] or text), None
 
 
 def _show(screen: Screen, found: "Comparison", *, full: bool) -> None:
@@ -72,11 +70,11 @@ def _show(screen: Screen, found: "Comparison", *, full: bool) -> None:
     screen.line((f"- {a}", "bold red"))
     screen.line((f"+ {b}", "bold green"))
     if found.base is None:
-        screen.line("not related: neither was forked from the other, nor both from a third")
+        screen.line("not related by forks")
     else:
-        screen.line(f"one up to seq {found.base.seq} of {found.base.session}")
+        screen.line(f"common up to seq {found.base.seq} of {found.base.session}")
     if found.equal:
-        screen.line((f"the same: {many(found.same, 'message')}, and what they add up to", "bold"))
+        screen.line((f"equal: {many(found.same, 'message')}, and the same state", "bold"))
         return
     counts = (
         f"{found.same:,} in both, {len(found.only_a):,} only in -, {len(found.only_b):,} only in +"
@@ -100,17 +98,17 @@ def _show_divergence(screen: Screen, divergence: "Divergence") -> None:
     )
     both = many(divergence.after, "message")
     where = place_a if place_a == place_b else f"{place_a} of -, {place_b} of +"
-    screen.line(f"they part after {both}: {where}")
+    screen.line(f"they differ after {both}: {where}")
 
 
 def _show_messages(
     screen: Screen, sign: str, style: str, messages: "Sequence[Said]", *, full: bool
 ) -> None:
-    teller = Teller(screen, full=True)
+    printer = EventPrinter(screen, full=True)
     for said in messages:
         if full:
             screen.line((f"{sign} {said.seq}", style), indent=2)
-            teller.message(said.message)
+            printer.message(said.message)
         else:
             screen.line((f"{sign} {said.seq:>4}  {brief(said.message)}", style), indent=2)
 
@@ -119,8 +117,8 @@ def _show_call(screen: Screen, difference: "CallDifference", *, full: bool) -> N
     either = difference.a or difference.b
     assert either is not None  # a difference is between something
     said = {
-        "arguments": "asked something else",
-        "result": "asked the same, answered something else",
+        "arguments": "different arguments",
+        "result": "same arguments, different result",
         "only a": "only in -",
         "only b": "only in +",
     }[difference.what]

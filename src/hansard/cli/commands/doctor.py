@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from hansard.cli import VERSION, stores
-from hansard.cli.command import DEFAULT_STORE, Call, define
-from hansard.cli.faults import FAILED
+from hansard.cli import VERSION
+from hansard.cli.command import DEFAULT_STORE, FAILED, Call, define
 from hansard.cli.screen import Screen, many, size
 
 if TYPE_CHECKING:
@@ -28,21 +27,19 @@ if TYPE_CHECKING:
     help="Bring the tables of a store in PostgreSQL up to date first.",
 )
 def command(call: Call, *, migrate: bool) -> int | None:
-    """Say how the store is, and what needs attention.
+    """Diagnose the store.
 
-    Looked at are its files and whose they are, locks and who holds them, what crashes and repairs have
-    left, the index, the marks, the disk and its file system, and the clock. Nothing
-    is changed. Whether every byte of the sessions is right, `hansard verify` says.
+    Checks files, owners, locks, leftovers of crashes and repairs, the index, the disk and the clock, and
+    changes nothing. `hansard verify` checks the bytes of sessions.
 
-    Of a store in PostgreSQL: the server and its version, the tables and theirs, the index, and
-    settings with which the server would lose what it has acknowledged. After an update of hansard,
-    --migrate brings the tables up to date; do it once, when all who write are of the new version.
+    For PostgreSQL: the server, the tables, the index, and settings with which the server could lose
+    acknowledged data. After an upgrade of hansard, run --migrate once, when all writers are upgraded.
 
-    With --json: one document, with remarks that have a code each. Exit 1 if something needs attention.
+    With --json: one document; each diagnostic has a code. Exit 1 if there is a problem.
     """
     if migrate:
         _migrate(call)
-    with stores.reading(call) as store:
+    with call.reading() as store:
         found = store.examine()
     if call.screen.json:
         call.screen.document(
@@ -63,13 +60,13 @@ def _migrate(call: Call) -> None:
 
 
 def _settings(call: Call) -> dict[str, str]:
-    """Return what has a say in how hansard runs here."""
+    """Return versions, and where the store's name comes from."""
     import platform
     import sqlite3
 
     named = "-s" if call.named else "HANSARD_STORE" if os.environ.get("HANSARD_STORE") else ""
     return {
-        "store from": named or f"{DEFAULT_STORE} in this folder",
+        "store from": named or f"{DEFAULT_STORE} in this directory",
         "hansard": VERSION,
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
@@ -99,7 +96,7 @@ def _show(call: Call, found: "Diagnosis") -> None:
     if problems:
         screen.line((f"{many(problems, 'problem')}", "bold red"))
     else:
-        screen.line(("nothing needs attention", "bold green"))
+        screen.line(("no problems", "bold green"))
 
 
 def _facts(found: "Diagnosis") -> list[tuple[str, str]]:
@@ -107,7 +104,7 @@ def _facts(found: "Diagnosis") -> list[tuple[str, str]]:
     free = "no limit" if home.free_bytes is None else f"{size(home.free_bytes)} free"
     kind = f"{home.file_system} at {home.mounted}" if home.file_system else "of unknown kind"
     if not index.there:
-        listed = "none yet; the first listing makes it"
+        listed = "none; the first listing creates it"
     elif index.reason:
         listed = f"not used: {index.reason}"
     else:
@@ -117,7 +114,7 @@ def _facts(found: "Diagnosis") -> list[tuple[str, str]]:
         listed = f"version {index.version}, {taken}{texts}, {state}"
     server = found.server
     if server is not None:
-        role = "a standby" if server.standby else "which can be written to"
+        role = "a standby" if server.standby else "writable"
         followers = ", ".join(f"{name} ({state})" for name, state in server.followers.items())
         tables = f"version {server.tables} in schema {server.schema}, {size(server.bytes)}"
         return [

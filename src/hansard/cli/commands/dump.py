@@ -1,35 +1,33 @@
-"""`hansard dump`: the physical records of a session, with their offsets."""
+"""`hansard dump`: print raw log records."""
 
 import click
 
-from hansard.cli import stores
-from hansard.cli.command import Call, define
-from hansard.cli.faults import FAILED
+from hansard.cli import arguments
+from hansard.cli.command import FAILED, Call, define, full_option, session_of
 
 
 @define(
     "dump",
     examples=[
         "dump support/42",
-        "dump support/42 --problems  # only what is not a whole record",
+        "dump support/42 --problems  # only damaged records",
         "dump support/42 --json | jq -r 'select(.file == \"log.jsonl\") | .text'",
     ],
 )
-@click.argument("session_id", metavar="ID", type=stores.SESSION)
-@click.option("--problems", is_flag=True, help="Only lines with which something is wrong.")
-@click.option("--full", is_flag=True, help="Shorten nothing.")
+@click.argument("session_id", metavar="ID", type=arguments.SESSION)
+@click.option("--problems", is_flag=True, help="Only damaged records")
+@full_option
 def command(call: Call, session_id: str, *, problems: bool, full: bool) -> int | None:
-    """Print the physical records of a session, with their offsets.
+    """Print raw log records.
 
-    What is in its own files, line by line, as it stands there: headers, notes, events, and also what is
-    damaged. In a sealed segment, offsets are those of the lines after unpacking. What was redacted is
-    shown as long as it is there.
+    Prints every line of the session's own files with its offset, damaged lines included. In a sealed segment,
+    offsets are those of the decompressed lines. Redacted data are shown until compaction erases them.
 
-    With --json: one record per line. Exit 1 if something is wrong with one.
+    With --json: one record per line. Exit 1 if a record is damaged.
     """
     bad = False
-    with stores.reading(call) as store:
-        session = stores.session_of(store, session_id)
+    with call.reading() as store:
+        session = session_of(store, session_id)
         for record in session.dump():
             bad = bad or bool(record.problem)
             if problems and not record.problem:

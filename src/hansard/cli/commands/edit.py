@@ -2,61 +2,59 @@
 
 import click
 
-from hansard.cli import arguments, stores
-from hansard.cli.command import Call, define
+from hansard.cli import arguments
+from hansard.cli.command import Call, check_deleted, define, session_of
 from hansard.cli.screen import many
 
 
 @define(
     "fork",
     examples=[
-        "fork support/42  # under a fresh id",
+        "fork support/42  # with a generated id",
         "fork support/42 support/42-b --at 10",
         "fork support/42 support/42-c --at 'before tools'",
     ],
 )
-@click.argument("session_id", metavar="ID", type=stores.SESSION)
+@click.argument("session_id", metavar="ID", type=arguments.SESSION)
 @click.argument("child", metavar="[NEW_ID]", required=False)
-@click.option(
-    "--at", type=arguments.PLACE, help="Where: a seq, a time, or the label of a snapshot."
-)
+@click.option("--at", type=arguments.PLACE, help="Seq, time or snapshot name [default: the end]")
 def fork(call: Call, session_id: str, child: str | None, at: arguments.Place | None) -> None:
-    """Begin another session where one is, or was.
+    """Create a session from a point in another.
 
-    Nothing is copied: it costs one event, whatever the length. With --json: one document.
+    Copies nothing: a fork is one event, whatever the length. With --json: one document.
     """
-    with stores.writing(call) as store:
-        made = stores.session_of(store, session_id).fork(child, at=at)
+    with call.writing() as store:
+        made = session_of(store, session_id).fork(child, at=at)
         begin = made.state().forked_at
     call.screen.document({"session": made.id, "parent": session_id, "forked_at": begin})
-    call.screen.line(f"{made.id} begins at seq {begin} of {session_id}")
+    call.screen.line(f"{made.id}: forked from {session_id} at seq {begin}")
 
 
 @define(
     "snapshot",
     examples=[
         'snapshot support/42 "before tools"',
-        "snapshot support/42  # list the labels",
+        "snapshot support/42  # list the names",
         'revert support/42 "before tools"  # come back to it',
     ],
 )
-@click.argument("session_id", metavar="ID", type=stores.SESSION)
+@click.argument("session_id", metavar="ID", type=arguments.SESSION)
 @click.argument("label", required=False)
 def snapshot(call: Call, session_id: str, label: str | None) -> None:
-    """Give the place where a session is a label, to come back to.
+    """Name the current point, or list names.
 
-    Without a label, list those that there are. With --json: one document, with the labels and their seqs.
+    With --json: one document with the names and their seqs.
     """
-    with stores.reading(call) if label is None else stores.writing(call) as store:
-        session = stores.session_of(store, session_id)
+    with call.reading() if label is None else call.writing() as store:
+        session = session_of(store, session_id)
         if label is not None:
             session.snapshot(label)
         known = session.snapshots
     call.screen.document({"session": session_id, "snapshots": known})
     if label is None:
-        call.screen.table(["label", "seq"], known.items(), numbers="seq")
+        call.screen.table(["name", "seq"], known.items(), numbers="seq")
     else:
-        call.screen.line(f"seq {known[label]} of {session_id} is {label!r}")
+        call.screen.line(f"{session_id}: seq {known[label]} is {label!r}")
 
 
 @define(
@@ -67,16 +65,16 @@ def snapshot(call: Call, session_id: str, label: str | None) -> None:
         "revert support/42 20  # undo: 20 was the seq before the revert",
     ],
 )
-@click.argument("session_id", metavar="ID", type=stores.SESSION)
-@click.argument("place", metavar="SEQ|TIME|LABEL", type=arguments.PLACE)
+@click.argument("session_id", metavar="ID", type=arguments.SESSION)
+@click.argument("place", metavar="SEQ|TIME|NAME", type=arguments.PLACE)
 def revert(call: Call, session_id: str, place: arguments.Place) -> None:
-    """Let the model view go back to a seq or a snapshot.
+    """Revert the model view to a point.
 
-    Nothing is erased: the history view still shows all, and a revert to a later seq brings it back.
+    Erases nothing: the history view still shows everything, and a revert to a later seq undoes it.
     With --json: one document.
     """
-    with stores.writing(call) as store:
-        session = stores.session_of(store, session_id)
+    with call.writing() as store:
+        session = session_of(store, session_id)
         before = session.seq
         to = arguments.seq_at(session, place)
         event = session.revert(to)
@@ -85,7 +83,7 @@ def revert(call: Call, session_id: str, place: arguments.Place) -> None:
         {"session": session_id, "reverted_to": to, "seq": event.seq, "messages": left}
     )
     call.screen.line(
-        f"{session_id} is back at seq {to}, with {many(left, 'message')}; "
+        f"{session_id}: reverted to seq {to}, {many(left, 'message')}; "
         f"`hansard revert {session_id} {before}` undoes it"
     )
 
@@ -93,34 +91,34 @@ def revert(call: Call, session_id: str, place: arguments.Place) -> None:
 @define(
     "redact",
     examples=[
-        "redact support/42 12 --reason 'said by mistake'",
+        "redact support/42 12 --reason 'sent by mistake'",
         "redact support/42 12 13 --yes",
-        "compact support/42  # after that the bytes are gone from the disk, too",
+        "compact support/42  # erase the bytes",
     ],
 )
-@click.argument("session_id", metavar="ID", type=stores.SESSION)
+@click.argument("session_id", metavar="ID", type=arguments.SESSION)
 @click.argument("seqs", metavar="SEQ...", nargs=-1, required=True, type=click.IntRange(min=1))
-@click.option("--reason", default="", help="Kept with the redaction.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", default="", help="Stored with the redaction")
+@click.option("-y", "--yes", is_flag=True, help="Skip confirmation")
 def redact(
     call: Call, session_id: str, seqs: tuple[int, ...], reason: str, *, yes: bool
 ) -> int | None:
-    """Take messages out of every view, for good.
+    """Permanently hide messages.
 
-    Also from views of earlier times, and from forks. The bytes go with the next `hansard compact`. This
-    cannot be undone. With --json: one document.
+    Also in views of earlier times, and in forks. The next `hansard compact` erases the bytes. This cannot be
+    undone. With --json: one document.
     """
-    with stores.writing(call) as store:
-        session = stores.session_of(store, session_id)
-        question = f"Take {many(len(seqs), 'message')} out of {session_id}, for good?"
-        if not yes and not call.screen.confirm(question, instead="--yes"):
+    with call.writing() as store:
+        session = session_of(store, session_id)
+        question = f"Permanently hide {many(len(seqs), 'message')} of {session_id}?"
+        if not yes and not call.screen.confirm(question):
             call.screen.line("nothing was written")
             return 1
         done = [session.redact(seq, reason=reason).seq for seq in seqs]
     call.screen.document({"session": session_id, "redacted": list(seqs), "events": done})
     call.screen.line(
         f"{session_id}: {many(len(seqs), 'message')} redacted; `hansard compact {session_id}` "
-        "removes the bytes"
+        "erases the bytes"
     )
     return None
 
@@ -129,26 +127,26 @@ def redact(
     "rm",
     examples=[
         "rm support/42",
-        "restore support/42  # it was only in the trash",
-        "rm --purge support/42  # for good; asks",
+        "restore support/42  # undo",
+        "rm --purge support/42  # permanently; asks",
     ],
 )
-@click.argument("session_ids", metavar="ID...", nargs=-1, required=True, type=stores.SESSION)
-@click.option("--purge", is_flag=True, help="Remove them for good, also from the trash.")
-@click.option("-y", "--yes", is_flag=True, help="With --purge, do not ask.")
+@click.argument("session_ids", metavar="ID...", nargs=-1, required=True, type=arguments.SESSION)
+@click.option("--purge", is_flag=True, help="Delete permanently, also from the trash")
+@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation of --purge")
 def rm(call: Call, session_ids: tuple[str, ...], *, purge: bool, yes: bool) -> int | None:
     """Move sessions to the trash.
 
-    `hansard restore` brings them back. With --json: one document.
+    `hansard restore` restores them. With --json: one document.
     """
-    with stores.writing(call) as store:
+    with call.writing() as store:
         trash = set(store.trash())
         for session_id in session_ids:
-            # All are looked at before one is touched: a mistyped id removes nothing.
+            # All are checked first: a mistyped id removes nothing.
             if not (purge and session_id in trash):
-                stores.session_of(store, session_id)
-        question = f"Remove {many(len(session_ids), 'session')} for good?"
-        if purge and not yes and not call.screen.confirm(question, instead="--yes"):
+                session_of(store, session_id)
+        question = f"Permanently delete {many(len(session_ids), 'session')}?"
+        if purge and not yes and not call.screen.confirm(question):
             call.screen.line("nothing was removed")
             return 1
         for session_id in session_ids:
@@ -157,31 +155,31 @@ def rm(call: Call, session_ids: tuple[str, ...], *, purge: bool, yes: bool) -> i
             if purge:
                 store.purge(session_id)
     call.screen.document({"deleted": list(session_ids), "purged": purge})
-    what = "removed for good" if purge else "moved to the trash"
+    what = "permanently deleted" if purge else "moved to the trash"
     call.screen.line(f"{many(len(session_ids), 'session')} {what}")
     return None
 
 
 @define(
     "restore",
-    examples=["restore support/42", "restore  # list what is in the trash"],
+    examples=["restore support/42", "restore  # list the trash"],
 )
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
 def restore(call: Call, session_ids: tuple[str, ...]) -> None:
-    """Bring sessions back from the trash.
+    """Restore sessions from the trash.
 
-    Without an id, list what is there. With --json: one document.
+    Without an id, list the trash. With --json: one document.
     """
     if not session_ids:
-        with stores.reading(call) as store:
+        with call.reading() as store:
             trash = store.trash()
         call.screen.document({"trash": trash})
         for session_id in trash:
             call.screen.line(session_id)
         return
-    with stores.writing(call) as store:
+    with call.writing() as store:
         for session_id in session_ids:
-            stores.deleted(store, session_id)
+            check_deleted(store, session_id)
         for session_id in session_ids:
             store.restore(session_id)
     call.screen.document({"restored": list(session_ids)})

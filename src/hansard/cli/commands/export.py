@@ -1,4 +1,4 @@
-"""`hansard export`: write sessions out."""
+"""`hansard export`: export sessions to files."""
 
 import os
 import sys
@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import click
 
-from hansard.cli import stores
-from hansard.cli.command import Call, define
+from hansard.cli import arguments
+from hansard.cli.command import Call, define, session_of
 from hansard.cli.screen import Progress, many, size
 
 if TYPE_CHECKING:
@@ -21,32 +21,32 @@ _ENDINGS: Final = {
     "jsonl": "jsonl",
     "markdown": "md",
     "html": "html",
-    # For other programs: `hansard.exporters`.
+    # Formats of other programs.
     "claude-code": "jsonl",
     "codex": "jsonl",
     "openai-items": "json",
 }
 
-#: A name of more bytes would not fit on every file system, with what is added to it while it is written.
+#: Longest file name in bytes, without the suffixes that are added while it is written.
 _LONGEST: Final = 180
 
 
 @define(
     "export",
     examples=[
-        "export support/42 > refund.jsonl  # `hansard import` takes it in again",
-        "export support/42 --as html -o refund.html  # one page, to be read by anybody",
-        "export support/42 support/43 -o folder/  # a file for each",
-        "export support/42 --unredacted -o backup.jsonl  # word for word",
+        "export support/42 > refund.jsonl  # for `hansard import`",
+        "export support/42 --as html -o refund.html  # one page for people",
+        "export support/42 support/43 -o directory/  # one file each",
+        "export support/42 --unredacted -o backup.jsonl  # unchanged",
         "export support/42 --as codex -o rollout.jsonl  # for another program",
     ],
 )
-@click.argument("session_ids", metavar="ID...", nargs=-1, required=True, type=stores.SESSION)
+@click.argument("session_ids", metavar="ID...", nargs=-1, required=True, type=arguments.SESSION)
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
-    help="Write to a file, or, for several sessions, to files in a folder.",
+    help="File, or directory for several sessions",
 )
 @click.option(
     "--as",
@@ -54,17 +54,17 @@ _LONGEST: Final = 180
     type=click.Choice(list(_ENDINGS)),
     default="jsonl",
     show_default=True,
-    help="For hansard, a transcript for people, or as another program has it.",
+    help="hansard's own format, a transcript, or the format of another program",
 )
-@click.option("--unredacted", is_flag=True, help="Leave what looks like a credential in it.")
+@click.option("--unredacted", is_flag=True, help="Do not replace credentials")
 @click.option(
     "--view",
     type=click.Choice(["history", "model"]),
-    help="All that was said, or what a model is given: for a transcript the first, for others the second.",
+    help="All messages, or what a model sees [default: history for transcripts, else model]",
 )
-@click.option("--parts", is_flag=True, help="In JSONL, also have what was streamed of messages.")
-@click.option("--own-only", is_flag=True, help="In JSONL, leave out what a fork inherits.")
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--parts", is_flag=True, help="Include stream parts (JSONL)")
+@click.option("--own-only", is_flag=True, help="Omit inherited events (JSONL)")
+@click.option("--force", is_flag=True, help="Overwrite existing files")
 def command(
     call: Call,
     session_ids: tuple[str, ...],
@@ -74,21 +74,20 @@ def command(
     unredacted: bool,
     **options: Any,
 ) -> int | None:
-    """Write sessions out: JSONL, Markdown, an HTML page, or other programs' formats; redacted.
+    """Export sessions to files.
 
-    What looks like a credential is taken out, unless you say --unredacted. A file appears when it is whole. A
-    fork has in it what it inherits.
+    Credentials are replaced, unless you pass --unredacted. A file appears when it is complete. A fork
+    contains what it inherits.
 
-    With --json: one document that says what was written; without -o, the JSONL itself, one line for each
-    event.
+    With --json: one document that lists the files; without -o, the JSONL itself.
     """
     output = None if output == "-" else output
     _check(call, session_ids, output, options["format"])
     ending = _ENDINGS[options["format"]]
     options["redacted"] = not unredacted
     written: list[dict[str, object]] = []
-    with stores.reading(call) as store:
-        sessions = [stores.session_of(store, session_id) for session_id in session_ids]
+    with call.reading() as store:
+        sessions = [session_of(store, session_id) for session_id in session_ids]
         if output is None:
             _print(call, _exported(sessions[0], options))
             return None
@@ -99,7 +98,7 @@ def command(
         ]
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # All are looked at before one is written.
+            # All are checked before one is written.
             _refuse_existing(path, force=force)
         with call.screen.progress("exporting", unit="events") as progress:
             for session, path in zip(sessions, paths, strict=True):
@@ -115,9 +114,9 @@ def _check(call: Call, session_ids: tuple[str, ...], output: str | None, format:
     if output is not None:
         return
     if len(session_ids) > 1:
-        raise click.UsageError("several sessions need a folder: -o FOLDER/")
+        raise click.UsageError("several sessions need a directory: -o DIRECTORY/")
     if call.screen.json and format != "jsonl":
-        raise click.UsageError(f"--json says where it was written, and {format} needs -o FILE")
+        raise click.UsageError(f"--json with {format} needs -o FILE")
 
 
 def _exported(session: "Session", options: dict[str, Any]) -> Iterator[bytes]:
@@ -135,7 +134,7 @@ def _is_folder(output: str, session_ids: tuple[str, ...]) -> bool:
 
 
 def _print(call: Call, pieces: Iterator[bytes]) -> None:
-    """Write to stdout: as it is, unless a terminal would obey what somebody said."""
+    """Write to stdout; on a terminal, with control characters escaped."""
     if sys.stdout.isatty():
         for piece in pieces:
             if piece.startswith(b"{"):
@@ -149,7 +148,7 @@ def _print(call: Call, pieces: Iterator[bytes]) -> None:
 
 
 def _counted(session: "Session", progress: Progress, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Let pieces pass, and tell how far they are: about one for each event."""
+    """Yield pieces, and report progress: about one piece per event."""
     total = session.seq
     for count, piece in enumerate(pieces):
         progress.update(min(count, total), total)
@@ -163,16 +162,16 @@ def _show(call: Call, written: list[dict[str, object]], *, unredacted: bool) -> 
         assert isinstance(number, int)
         call.screen.line(f"{one['file']}: {size(number)}")
     if unredacted and not call.screen.json:
-        call.screen.note(f"{many(len(written), 'file')} may hold credentials: --unredacted")
+        call.screen.note(f"{many(len(written), 'file')} may contain credentials (--unredacted)")
 
 
-# -- files that are there whole, or not at all --------------------------------------------------
+# -- complete files, or none --------------------------------------------------------------------
 
 
 def _write(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
-    """Write pieces to a file, and return how many bytes they were.
+    """Write pieces to a file that only its owner can read, and return their bytes.
 
-    Under another name first: who looks at the file sees all of it. Like the store, it is its owner's alone.
+    It is written under another name first: under its own name it is complete.
     """
     _refuse_existing(path, force=force)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
@@ -187,7 +186,7 @@ def _write(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
         if force:
             temporary.replace(path)
         else:
-            # A link, and not a rename: what came to have the name meanwhile stays.
+            # A link, not a rename: it does not overwrite a file that was created concurrently.
             path.hardlink_to(temporary)
     except FileExistsError:
         raise _exists(path) from None
@@ -198,7 +197,7 @@ def _write(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
 
 
 def _refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise if a file would be overwritten, or if there is a directory."""
+    """Raise if the file exists, or is a directory."""
     if path.is_dir():
         raise IsADirectoryError(21, "is a directory; name a file in it", str(path))
     if path.exists() and not force:
@@ -206,11 +205,11 @@ def _refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def _exists(path: Path) -> click.ClickException:
-    return click.ClickException(f"{path}: exists already; --force overwrites it")
+    return click.ClickException(f"{path} exists; pass --force to overwrite it")
 
 
 def _name_of(session_id: str, ending: str) -> str:
-    """Return a file name for a session: another one for every id."""
+    """Return a file name for a session: a different one for each id."""
     plain = quote(session_id, safe="")
     if plain.startswith("."):
         plain = f"%2E{plain[1:]}"

@@ -1,4 +1,4 @@
-"""`hansard import`: take in sessions that `hansard export` wrote, or another program."""
+"""`hansard import`: import sessions from files or programs."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,16 +8,14 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
-from hansard.cli import stores
-from hansard.cli.command import Call, define
-from hansard.cli.faults import FAILED
+from hansard.cli.command import FAILED, Call, define
 from hansard.cli.screen import many
 
 if TYPE_CHECKING:
     from hansard import ImportReport, Store
     from hansard.importers import Report
 
-#: So much is read at once.
+#: Bytes read at once.
 _PIECE: Final = 1024 * 1024
 
 
@@ -25,16 +23,16 @@ _PIECE: Final = 1024 * 1024
     "import",
     examples=[
         "import refund.jsonl",
-        "import refund.jsonl --id support/42-copy  # beside the one that is there",
+        "import refund.jsonl --id support/42-copy  # under another id",
         "export support/42 --unredacted | hansard -s other import -",
-        "import openclaw ~/.openclaw --dry-run  # what another program wrote",
+        "import openclaw ~/.openclaw --dry-run  # from another program",
         "import claude-code ~/.claude/projects --prefix laptop/",
     ],
 )
 @click.argument("names", metavar="FILE... | KIND PATH", nargs=-1, required=True)
-@click.option("--id", "session_id", metavar="ID", help="The id that the session gets here.")
-@click.option("--prefix", metavar="TEXT", help="With a KIND: put this before all ids.")
-@click.option("--dry-run", is_flag=True, help="With a KIND: only say what would be done.")
+@click.option("--id", "session_id", metavar="ID", help="Import under this id")
+@click.option("--prefix", metavar="TEXT", help="With a KIND: put TEXT before all ids")
+@click.option("--dry-run", is_flag=True, help="With a KIND: write nothing; show what would be done")
 def command(
     call: Call,
     names: tuple[str, ...],
@@ -43,17 +41,17 @@ def command(
     *,
     dry_run: bool,
 ) -> int | None:
-    """Take in sessions that `hansard export` wrote, or another program.
+    """Import sessions from files or programs.
 
-    A file named - is what comes from a pipe. Each file becomes one session: all of it, or nothing if it is
-    not whole. A session that exists is never changed; the same file once more does nothing. The store is
-    made if it is not there.
+    A FILE is one session that `hansard export` wrote; - reads stdin. It is imported completely, or not at
+    all. An existing session is never changed; the same file again does nothing. Creates the store if it does
+    not exist.
 
-    With a KIND, all sessions that another program keeps at PATH: a3s-code, claude-code, codex, langgraph,
-    openai-agents, openclaw, praisonai, pydantic-ai, workspace. They are only read. Once more brings what
-    is new since. A file that is called like a kind is ./codex.
+    With a KIND, imports all sessions that another program keeps at PATH: a3s-code, claude-code, codex,
+    langgraph, openai-agents, openclaw, praisonai, pydantic-ai, workspace. The source is only read. Run it
+    again to import what is new. To import a file with the name of a kind, write ./codex.
 
-    With --json: one document. Exit 1 if a file could not be imported, or something in it.
+    With --json: one document. Exit 1 if something could not be imported.
     """
     from hansard.importers import KINDS
 
@@ -62,7 +60,7 @@ def command(
         if len(paths) != 1:
             raise click.UsageError(f"{kind} needs one path: hansard import {kind} PATH")
         if session_id is not None:
-            raise click.UsageError("--id is for a file of hansard's own; with a kind, use --prefix")
+            raise click.UsageError("--id is for a file; with a KIND, use --prefix")
         return _foreign(call, kind, paths[0], prefix=prefix or "", dry_run=dry_run)
     if prefix is not None or dry_run:
         raise click.UsageError("--prefix and --dry-run are for a KIND and its PATH")
@@ -72,11 +70,11 @@ def command(
 def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | None:
     """Import what `hansard export` wrote."""
     if session_id is not None and len(names) > 1:
-        raise click.UsageError("--id is for one file; import the others by themselves")
+        raise click.UsageError("--id is for one file; import the others separately")
     done: list[tuple[str, ImportReport]] = []
     failed: dict[str, str] = {}
     with (
-        stores.writing(call, create=True) as store,
+        call.writing(create=True) as store,
         call.screen.progress("importing") as progress,
     ):
         for name in names:
@@ -93,7 +91,7 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
 def _import(
     store: "Store", name: str, session_id: str | None, update: Callable[[int, int], None]
 ) -> "ImportReport | str":
-    """Import one file, or return why it could not be."""
+    """Import one file, or return the reason of the failure."""
     from hansard import HansardError
 
     try:
@@ -133,9 +131,9 @@ def _show(call: Call, done: "list[tuple[str, ImportReport]]", failed: dict[str, 
     for name, report in done:
         what = f"{report.session}: {many(report.events, 'event')}"
         if report.already:
-            what += ", which were there already"
+            what += ", already imported"
         if report.redactions:
-            what += f"; {many(report.redactions, 'credential')} had been taken out"
+            what += f"; {many(report.redactions, 'credential')} replaced in the file"
         call.screen.line(f"{name}: {what}")
     call.screen.failures(failed)
 
@@ -161,13 +159,13 @@ def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) ->
 
 def _opened_store(call: Call, *, dry_run: bool) -> "Store":
     if not dry_run:
-        return stores.writing(call, create=True)
+        return call.writing(create=True)
     import hansard
 
     try:
-        return stores.reading(call)
+        return call.reading()
     except hansard.StoreNotFound:
-        return hansard.open("memory:")  # a missing store is empty
+        return hansard.open("memory:")  # like an empty store
 
 
 def _show_foreign(call: Call, report: "Report", *, reason: str = "") -> None:

@@ -1,7 +1,7 @@
-"""`hansard ls` and `hansard tree`: sessions with filters, in any order, page by page; forks as trees.
+"""`hansard ls` and `hansard tree`: list sessions, and show forks as trees.
 
-In a tree, a session stands under the one that it was forked from, if that one is listed too. Nothing here
-calls itself: a chain of forks may be as long as it likes.
+In a tree, a fork is under its parent, if that is listed too. Nothing here is recursive: a chain of forks can
+be long.
 """
 
 import json
@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from hansard.cli import arguments, columns, stores
-from hansard.cli.columns import Row
-from hansard.cli.command import Call, define
-from hansard.cli.faults import FAILED
+from hansard.cli import arguments, table
+from hansard.cli.command import FAILED, Call, define, prefix_option, session_of
 from hansard.cli.screen import Pens, Screen, many
+from hansard.cli.table import Row
 
 if TYPE_CHECKING:
     from hansard import SessionInfo, Store
 
-#: So many lines a person looks at, on a terminal, unless told otherwise.
+#: Default --limit on a terminal.
 _SCREENFUL: Final = 50
 
-#: What a listing can be sorted by, and the order of the library for it: of times and amounts, the latest and
-#: the largest first.
+#: Sort keys, and the orders of the library: times and numbers descending.
 _ORDERS: Final = {
     "id": "id",
     "title": "title",
@@ -35,70 +33,68 @@ _ORDERS: Final = {
     "cost": "-cost",
 }
 
-#: So many damaged sessions are named one by one.
+#: Maximum damaged sessions that are named.
 _NAMED: Final = 5
 
-#: A tree that is deeper is drawn without its first levels, or each line would be longer than the last.
+#: Levels of a tree that are drawn; deeper lines omit the first levels.
 _DEEPEST: Final = 40
 
 
 @define(
     "ls",
     examples=[
-        "ls  # the newest first",
+        "ls  # latest first",
         "ls --prefix support/ --where user=u7 --since 2d",
         "ls --sort size --limit 10",
-        "ls --tree  # forks under what they were forked from",
+        "ls --tree  # forks under their parents",
         "ls --columns id,messages,cost,meta.user --sort cost",
         "ls --damaged",
         "ls --json | jq -r 'select(.message_count > 100).id'",
     ],
 )
-@click.option("--prefix", default="", metavar="TEXT", help="Only sessions whose ids begin so.")
+@prefix_option
 @click.option(
     "--where",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Only those with these metadata; the value is JSON, or else text; null: that have no such "
-    "member. May be given again.",
+    help="Filter by metadata; null: key absent",
 )
+@click.option("--since", type=arguments.MOMENT, help="Only sessions active since TIME")
+@click.option("--until", type=arguments.MOMENT, help="Only sessions inactive since TIME")
+@click.option("--title", default="", metavar="TEXT", help="Only titles containing TEXT")
+@click.option("--workspace", metavar="PATH", help="Only sessions of this directory")
 @click.option(
-    "--since", type=arguments.MOMENT, help="Only where something happened since: a time, or 2d."
+    "--parent",
+    type=arguments.SESSION,
+    metavar="ID",
+    help="Only forks of this session",
 )
-@click.option(
-    "--until", type=arguments.MOMENT, help="Only where nothing happened since: a time, or 2d."
-)
-@click.option("--title", default="", metavar="TEXT", help="Only those with this in their titles.")
-@click.option("--workspace", metavar="PATH", help="Only those that belong to this folder.")
-@click.option(
-    "--parent", type=stores.SESSION, metavar="ID", help="Only those that were forked from this one."
-)
-@click.option("--archived", is_flag=True, help="Only those that were archived.")
-@click.option("-a", "--all", "everything", is_flag=True, help="Those that were archived, too.")
-@click.option("--damaged", is_flag=True, help="Only those that cannot be read.")
+@click.option("--archived", is_flag=True, help="Only archived sessions")
+@click.option("-a", "--all", "everything", is_flag=True, help="Include archived sessions")
+@click.option("--damaged", is_flag=True, help="Only damaged sessions")
 @click.option(
     "--sort",
     type=click.Choice(list(_ORDERS)),
-    help="By what; of times and amounts, the latest and the largest first. [default: updated]",
+    help="Sort key; times and numbers descending [default: updated]",
 )
-@click.option("-r", "--reverse", is_flag=True, help="The other way round.")
+@click.option("-r", "--reverse", is_flag=True, help="Reverse the order")
 @click.option(
     "-n",
     "--limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"At most so many; 0: all. [default: {_SCREENFUL} on a terminal, else all]",
+    help=f"Maximum sessions; 0: all [default: {_SCREENFUL} on a terminal, else all]",
 )
-@click.option("--cursor", metavar="TEXT", help="Go on after a page: what it has ended with.")
+@click.option("--cursor", metavar="TEXT", help="Page token to continue from")
 @click.option(
     "--columns",
     "names",
-    type=columns.Names(),
+    type=table.Names(),
     metavar="NAMES",
-    help=f"What to show, with commas: {', '.join(columns.COLUMNS)}, and meta.KEY for metadata.",
+    help=f"Columns, separated by commas: {', '.join(table.COLUMNS)}; meta.KEY for metadata",
 )
-@click.option("--tree", is_flag=True, help="Draw forks under what they were forked from.")
-@click.option("--count", is_flag=True, help="Only say how many there are.")
+@click.option("--tree", is_flag=True, help="Show forks under their parents")
+@click.option("--count", is_flag=True, help="Only print the number of sessions")
 def ls(
     call: Call,
     where: tuple[str, ...],
@@ -115,22 +111,21 @@ def ls(
     count: bool,
     **filters: Any,
 ) -> int | None:
-    """List sessions: which ones, whose, when.
+    """List sessions.
 
-    Those that were archived are left out unless you ask for them. On a terminal, columns are shortened or
-    left out until a line fits; in a pipe every value is there in full. If there are more than --limit, the
-    last line says how to go on; in a pipe it is on stderr.
+    Archived sessions are omitted by default. On a terminal, columns are shortened or omitted to fit; a pipe
+    gets every value in full. If there are more than --limit, the last line shows how to continue; in a pipe,
+    on stderr.
 
-    With --json: one session per line; with --count, one document. Exit 1 if a session that is listed is
-    damaged.
+    With --json: one session per line; with --count, one document. Exit 1 if a listed session is damaged.
     """
     _check(tree=tree, count=count, paged=bool(limit or cursor), sort=sort, reverse=reverse)
     filters["where"] = dict(_condition(words) for words in where)
     filters["archived"] = True if archived else None if everything or damaged else False
     filters["damaged"] = True if damaged else None
-    with stores.finding(call) as store:
+    with call.finding() as store:
         if filters["parent"] is not None:
-            stores.session_of(store, filters["parent"])
+            session_of(store, filters["parent"])
         if count:
             found = store.count(**filters)
             call.screen.document({"count": found})
@@ -155,29 +150,29 @@ def ls(
             hidden = store.count(**{**filters, "archived": True})
     if not rows and call.screen.terminal:
         call.screen.line(("no sessions", "dim"))
-    shown = names or (columns.IN_TREES if tree else columns.USUAL)
+    shown = names or (table.IN_TREES if tree else table.USUAL)
     _show(call.screen, rows, shown, asked=bool(names))
     if page.next is not None:
-        _remark(call, f"there are more; for these, the same with --cursor {page.next}")
+        _remark(call, f"more sessions: repeat with --cursor {page.next}")
     if hidden:
-        _remark(call, f"{many(hidden, 'archived session')} not shown; --all shows them, too")
+        _remark(call, f"{many(hidden, 'archived session')} not shown; --all includes them")
     return _tell_damaged(call, page.items)
 
 
 def _check(*, tree: bool, count: bool, paged: bool, sort: str | None, reverse: bool) -> None:
-    """Refuse words that contradict each other."""
+    """Raise for options that exclude each other."""
     if tree and count:
-        raise click.UsageError("--tree and --count do not go together")
+        raise click.UsageError("--tree and --count exclude each other")
     if tree and paged:
-        raise click.UsageError("--tree does not go together with --limit or --cursor")
+        raise click.UsageError("--tree excludes --limit and --cursor")
     if count and (paged or sort or reverse):
-        raise click.UsageError("--count does not go together with --sort, --limit or --cursor")
+        raise click.UsageError("--count excludes --sort, --limit and --cursor")
 
 
 def _condition(words: str) -> tuple[str, Any]:
     key, sign, value = words.partition("=")
     if not sign or not key:
-        raise click.UsageError(f"--where {words}: say KEY=VALUE")
+        raise click.UsageError(f"--where must be KEY=VALUE, got {words!r}")
     try:
         return key, json.loads(value)
     except ValueError:
@@ -192,14 +187,14 @@ def _order(sort: str, *, reverse: bool) -> str:
 
 
 def _row(node: "Node", gone: str = "", *, named: bool = False) -> Row:
-    """Return the line of a session in a tree. `gone`: what became of a parent that is not above it."""
+    """Return a session's line in a tree. `gone`: why its parent is not above it."""
     mark = f"fork of {node.info.parent}{gone}" if node.orphan else ""
     return Row(node.info, node.drawn, mark, named, node.depth)
 
 
 def _show(screen: Screen, rows: list[Row], names: tuple[str, ...], *, asked: bool) -> None:
     if not screen.json:
-        columns.show(screen, rows, names, asked=asked)
+        table.show(screen, rows, names, asked=asked)
         return
     import msgspec
 
@@ -208,7 +203,7 @@ def _show(screen: Screen, rows: list[Row], names: tuple[str, ...], *, asked: boo
 
 
 def _remark(call: Call, text: str) -> None:
-    """Say something about a listing: below it on a terminal, else where no program takes it for a session."""
+    """Print a remark below a listing; in a pipe, on stderr."""
     if call.screen.terminal:
         call.screen.whole((text, "dim"))
     else:
@@ -216,7 +211,7 @@ def _remark(call: Call, text: str) -> None:
 
 
 def _tell_damaged(call: Call, infos: "list[SessionInfo]") -> int | None:
-    """Say on stderr which of the sessions that were listed are damaged; return the exit code."""
+    """Name the damaged sessions on stderr; return the exit code."""
     damaged = [info for info in infos if info.damaged]
     for info in damaged[:_NAMED]:
         call.screen.note(f"{info.id} is damaged: {info.damaged}")
@@ -229,27 +224,27 @@ def _tell_damaged(call: Call, infos: "list[SessionInfo]") -> int | None:
 @define(
     "tree",
     examples=[
-        "tree support/42  # where it comes from, and what was forked from it",
+        "tree support/42  # its ancestors and forks",
         "tree --all",
         "tree support/42 --json | jq -r '[.depth, .id, .forked_at] | @tsv'",
     ],
 )
-@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=stores.SESSION)
-@click.option("--all", "everything", is_flag=True, help="Draw all sessions of the store.")
+@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=arguments.SESSION)
+@click.option("--all", "everything", is_flag=True, help="Show all sessions")
 def tree(call: Call, session_ids: tuple[str, ...], *, everything: bool) -> int | None:
-    """Draw where sessions come from, and what was forked from them.
+    """Show forks as a tree.
 
-    The tree begins with the session from which all others were forked; `at` is the seq of the one above at
-    which a fork begins. Forks of a session that is in the trash stand alone, and say so.
+    Starts at the common ancestor; `at` is the seq of the parent where a fork begins. Forks of a session in
+    the trash are shown separately, and marked.
 
-    With --json: one session per line, in the order of the drawing, with its depth. Exit 1 if one of them is
+    With --json: one session per line, in the order of the tree, with its depth. Exit 1 if a session is
     damaged.
     """
     if everything == bool(session_ids):
-        raise click.UsageError("name the sessions to draw, or say --all")
-    with stores.finding(call) as store:
+        raise click.UsageError("name the sessions to show, or pass --all")
+    with call.finding() as store:
         for session_id in session_ids:
-            stores.session_of(store, session_id)
+            session_of(store, session_id)
         with call.screen.progress_if_slow("reading sessions", unit="sessions") as progress:
             known = store.sessions(progress=progress).items
         parents = related(store, known)
@@ -258,15 +253,15 @@ def tree(call: Call, session_ids: tuple[str, ...], *, everything: bool) -> int |
         trash = set(store.trash()) if any(node.orphan for node in nodes) else set[str]()
     rows = []
     for node in nodes:
-        gone = ", which is in the trash" if node.info.parent in trash else ", which is gone"
+        gone = ", which is in the trash" if node.info.parent in trash else ", which is missing"
         rows.append(_row(node, gone, named=node.info.id in session_ids))
-    _show(call.screen, rows, columns.IN_TREES, asked=False)
+    _show(call.screen, rows, table.IN_TREES, asked=False)
     drawn = {info.id for info in infos}
     lost = sum(bool(i.damaged) and i.parent is None and i.id not in drawn for i in known)
     if lost:
         call.screen.note(
-            f"{many(lost, 'damaged session is', 'damaged sessions are')} not drawn: what they were forked "
-            "from, if at all, cannot be read; `hansard ls --damaged` lists them"
+            f"{many(lost, 'damaged session is', 'damaged sessions are')} not shown, because their "
+            "parents are unknown; `hansard ls --damaged` lists them"
         )
     return _tell_damaged(call, infos)
 
@@ -275,30 +270,30 @@ class Node(NamedTuple):
     """A session in a tree."""
 
     info: "SessionInfo"
-    #: How many sessions it is away from the root.
+    #: Its distance from the root.
     depth: int
-    #: What is drawn before its id.
+    #: The lines before its id.
     drawn: str
-    #: Whether it was forked from a session that is not above it.
+    #: Whether its parent is not above it.
     orphan: bool
 
 
 def _room(screen: Screen) -> tuple[Pens, int]:
-    """Return what to draw with, and how many levels have room: on a terminal, in a third of its width."""
+    """Return the characters for lines, and the levels that fit in a third of a terminal's width."""
     deepest = max(min(screen.width // 9, _DEEPEST), 1) if screen.terminal else _DEEPEST
     return screen.pens, deepest
 
 
 def related(store: "Store", infos: "Iterable[SessionInfo]") -> dict[str, str]:
-    """Return from which other of the given sessions each was forked, by ids."""
+    """Return the parent of each session, if it is among those given, by id."""
     known = {info.id: info for info in infos}
     parents = {}
     for info in known.values():
         above = known.get(info.parent) if info.parent is not None else None
         if above is None:
             continue
-        # A session that began after its fork is another one under the old one's name; or the clock was set
-        # back. The logs know.
+        # A parent younger than its fork is another session with a reused id, or the clock was set back: ask
+        # the log.
         earlier = above.created <= info.created or not above.created or not info.created
         if earlier or (not above.damaged and info.id in store.session(above.id).children()):
             parents[info.id] = above.id
@@ -308,7 +303,7 @@ def related(store: "Store", infos: "Iterable[SessionInfo]") -> dict[str, str]:
 def forest(
     infos: "Iterable[SessionInfo]", parents: Mapping[str, str], pens: Pens, deepest: int
 ) -> list[Node]:
-    """Return sessions in the order in which they are drawn: forks under their parents, the oldest first."""
+    """Return sessions in the order of the tree: forks under their parents, oldest first."""
     listed = list(infos)
     below: dict[str, list[SessionInfo]] = {}
     for info in sorted(listed, key=lambda info: (info.created, info.id)):
@@ -316,7 +311,7 @@ def forest(
             below.setdefault(parents[info.id], []).append(info)
     done: set[str] = set()
     nodes: list[Node] = []
-    # Sessions that are each other's parents would be under no root: the first of them is taken for one.
+    # A cycle of parents has no root: its first session becomes one.
     for root in [*(info for info in listed if info.id not in parents), *listed]:
         if root.id not in done:
             nodes += _tree(root, below, done, pens, deepest)
@@ -331,7 +326,7 @@ def _tree(
     deepest: int,
 ) -> list[Node]:
     nodes = []
-    #: The session, its depth, what is drawn before it, and what goes on before those under it.
+    #: The session, its depth, the lines before it, and the margin of its forks.
     waiting: list[tuple[SessionInfo, int, str, str]] = [(root, 0, "", "")]
     step = len(pens.branch)
     while waiting:
@@ -360,14 +355,14 @@ def _tree(
 def lineage(
     named: Iterable[str], infos: "Iterable[SessionInfo]", parents: Mapping[str, str]
 ) -> "list[SessionInfo]":
-    """Return the sessions that share a root with one of those that are named, sorted by id."""
+    """Return the sessions that share a root with a named one, sorted by id."""
     roots = _rooted(parents)
     wanted = {roots(session_id) for session_id in named}
     return sorted((info for info in infos if roots(info.id) in wanted), key=lambda info: info.id)
 
 
 def _rooted(parents: Mapping[str, str]) -> Callable[[str], str]:
-    """Return what finds a session's root, and walks no way twice."""
+    """Return a function that finds a session's root, in linear time overall."""
     known: dict[str, str] = {}
 
     def root(session_id: str) -> str:

@@ -1,12 +1,12 @@
-"""`hansard prune`: move sessions in which nothing happened for long to the trash."""
+"""`hansard prune`: move inactive sessions to the trash."""
 
 from collections import Counter
 from datetime import timedelta
 
 import click
 
-from hansard.cli import arguments, stores
-from hansard.cli.command import Call, define
+from hansard.cli import arguments
+from hansard.cli.command import Call, define, dry_run_option, prefix_option
 from hansard.cli.screen import many
 
 
@@ -19,19 +19,23 @@ from hansard.cli.screen import many
     ],
 )
 @click.option(
-    "--older-than", type=arguments.AGE, required=True, metavar="AGE", help="Such as 30d or 12h."
+    "--older-than",
+    type=arguments.AGE,
+    required=True,
+    metavar="AGE",
+    help="Inactive for AGE, such as 30d or 12h",
 )
 @click.option(
     "--keep-last",
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Keep the N newest of each workspace.",
+    help="Keep the N newest of each workspace",
 )
-@click.option("--workspace", metavar="PATH", help="Only sessions that belong to this folder.")
-@click.option("--all-workspaces", is_flag=True, help="Whatever workspace they belong to.")
-@click.option("--prefix", default="", metavar="TEXT", help="Only sessions whose ids begin so.")
-@click.option("--dry-run", is_flag=True, help="Move nothing; say what would be moved.")
+@click.option("--workspace", metavar="PATH", help="Only sessions of this directory")
+@click.option("--all-workspaces", is_flag=True, help="Sessions of every workspace")
+@prefix_option
+@dry_run_option
 def command(
     call: Call,
     older_than: timedelta,
@@ -42,12 +46,16 @@ def command(
     all_workspaces: bool,
     dry_run: bool,
 ) -> None:
-    """Move sessions in which nothing happened for long to the trash.
+    """Move inactive sessions to the trash.
 
-    Never touched: sessions that are pinned, being written to, needed by forks, or damaged. Without a
-    workspace, only sessions that belong to none. With --json: one document.
+    Keeps sessions that are pinned, being written to, needed by forks, or damaged. Without a workspace, only
+    sessions that belong to none. With --json: one document.
     """
-    with stores.reading(call) if dry_run else stores.writing(call) as store:
+    if not older_than:
+        raise click.UsageError("--older-than must be greater than 0")
+    if workspace is not None and all_workspaces:
+        raise click.UsageError("--workspace and --all-workspaces exclude each other")
+    with call.reading() if dry_run else call.writing() as store:
         report = store.prune(
             older_than=older_than,
             keep_last=keep_last,
@@ -59,7 +67,7 @@ def command(
     call.screen.document(report)
     for session_id in report.pruned:
         call.screen.line(session_id)
-    what = "would go to the trash" if dry_run else "moved to the trash"
+    what = "would be moved to the trash" if dry_run else "moved to the trash"
     call.screen.line(
         (f"{many(len(report.pruned), 'session')} {what}, {len(report.kept):,} kept", "bold")
     )

@@ -1,12 +1,11 @@
-"""`hansard repair`: mend damaged sessions."""
+"""`hansard repair`: repair damaged sessions, keeping a copy."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from hansard.cli import stores
-from hansard.cli.command import Call, define
-from hansard.cli.faults import FAILED
+from hansard.cli import arguments
+from hansard.cli.command import FAILED, Call, define, session_of
 from hansard.cli.screen import many
 
 if TYPE_CHECKING:
@@ -16,40 +15,38 @@ if TYPE_CHECKING:
 @define(
     "repair",
     examples=[
-        "repair support/42  # says what is damaged, and asks",
+        "repair support/42  # lists the damage, and asks",
         "repair support/42 --yes",
         "repair --all --yes --json",
     ],
 )
-@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=stores.SESSION)
-@click.option("--all", "everything", is_flag=True, help="Repair every session that is damaged.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--missing", is_flag=True, help="Give up for lost the events of a segment that is not there."
-)
+@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=arguments.SESSION)
+@click.option("--all", "everything", is_flag=True, help="Repair all damaged sessions")
+@click.option("-y", "--yes", is_flag=True, help="Skip confirmation")
+@click.option("--missing", is_flag=True, help="Accept loss of missing segments")
 def command(
     call: Call, session_ids: tuple[str, ...], *, everything: bool, yes: bool, missing: bool
 ) -> int | None:
-    """Mend damaged sessions; the damaged bytes are kept.
+    """Repair damaged sessions, keeping a copy.
 
-    Every event that is whole stays, with its seq. The damaged files are kept beside the log. If you have
-    a backup, use that instead.
+    Every valid event stays, with its seq. The damaged files are kept next to the log. If you have a backup,
+    use it instead.
 
-    With --json: one document, with what was lost, saved and kept. Exit 1 if damage is left.
+    With --json: one document with what was saved, lost and kept. Exit 1 if damage is left.
     """
     if everything == bool(session_ids):
-        raise click.UsageError("name the sessions to repair, or say --all")
-    with stores.writing(call) as store:
+        raise click.UsageError("name the sessions to repair, or pass --all")
+    with call.writing() as store:
         damaged = _damaged(call, store, session_ids)
         reports: list[RepairReport] = []
         question = f"Repair {many(len(damaged), 'session')}?"
-        if damaged and (yes or call.screen.confirm(question, instead="--yes")):
+        if damaged and (yes or call.screen.confirm(question)):
             reports = [store.session(id).repair(missing=missing) for id in damaged]
-        # Looked at once more: a fork is as whole as what it was forked from, which may have come after it.
+        # Verified again at the end: a fork is damaged if its parent is, which may have been repaired later.
         left = not all(store.session(id).verify().ok for id in damaged)
     call.screen.document({"damaged": damaged, "repaired": reports})
     if not reports:
-        found = "" if damaged else "nothing is damaged; "
+        found = "" if damaged else "no damage; "
         call.screen.line(f"{found}nothing was written")
     for report in reports:
         if report.repaired or report.left:
@@ -58,9 +55,9 @@ def command(
 
 
 def _damaged(call: Call, store: "Store", session_ids: tuple[str, ...]) -> list[str]:
-    """Return which sessions are damaged, and say where."""
+    """Return the damaged sessions, and print their damage."""
     if session_ids:
-        found = [stores.session_of(store, session_id).verify() for session_id in session_ids]
+        found = [session_of(store, session_id).verify() for session_id in session_ids]
     else:
         known = {info.id for info in store.sessions().items}
         found = [report for report in store.verify().sessions if report.session in known]
@@ -82,13 +79,11 @@ def _show(call: Call, report: "RepairReport") -> None:
     if lost:
         lines[0] += f": seq {where}" + (" …" if len(report.lost) > 20 else "")  # noqa: PLR2004
     if report.unchecked:
-        lines.append(f"look whole, and cannot be checked: {report.unchecked}")
+        lines.append(f"look valid, but cannot be checked: {report.unchecked}")
     if report.controls:
-        lines.append(
-            f"{many(report.controls, 'control event')} among the lost: views may differ without them"
-        )
+        lines.append(f"{many(report.controls, 'control event')} lost: views may differ")
     if report.kept:
-        lines.append("the damaged bytes are kept in " + ", ".join(report.kept))
-    lines += [f"left, and only a backup can mend it: {f.where}: {f.reason}" for f in report.left]
+        lines.append("the damaged files are kept as " + ", ".join(report.kept))
+    lines += [f"still damaged, restore a backup: {f.where}: {f.reason}" for f in report.left]
     for place, line in enumerate(lines):
         call.screen.line(line, indent=2 if place else 0)

@@ -1,4 +1,4 @@
-"""`hansard replay`: play a session's events in order, as they came."""
+"""`hansard replay`: play back a session's events."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from hansard.cli import arguments, stores
-from hansard.cli.command import Call, define, markdown_option
+from hansard.cli import arguments
+from hansard.cli.command import Call, define, full_option, markdown_option, session_of
+from hansard.cli.render import EventPrinter, brief, event_json, show_changes, show_state
 from hansard.cli.screen import many
-from hansard.cli.telling import Teller, brief, event_json, show_changes, show_state
 
 if TYPE_CHECKING:
     from hansard import Change, Event, Session
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
     "replay",
     examples=[
         "replay support/42",
-        "replay support/42 --speed 10  # ten times as fast as it was said",
-        "replay support/42 --at 12  # what the session was at event 12",
-        "replay support/42 --at 'before tools'  # or at a snapshot, or at a time",
-        "replay support/42 --diff 5 20  # what changed between the two",
-        "replay support/42 --step  # forward and back by key",
+        "replay support/42 --speed 10  # ten times as fast",
+        "replay support/42 --at 12  # the state at event 12",
+        "replay support/42 --at 'before tools'  # or at a snapshot or a time",
+        "replay support/42 --diff 5 20  # what changed in between",
+        "replay support/42 --step  # step with keys",
         "replay support/42 --kind 'message.*' --json | jq .data",
     ],
 )
-@click.argument("session_id", metavar="ID", type=stores.SESSION)
-@click.option("--at", type=arguments.PLACE, help="Show the state and the model view at this point.")
+@click.argument("session_id", metavar="ID", type=arguments.SESSION)
+@click.option("--at", type=arguments.PLACE, help="Show the state and the model view at a point")
 @click.option(
     "--diff",
     nargs=2,
     type=arguments.PLACE,
     metavar="A B",
-    help="Show what changed between two points: messages, metadata, snapshots, usage.",
+    help="Show changes between two points",
 )
-@click.option("--from", "start", type=arguments.PLACE, help="Begin here.")
-@click.option("--to", "end", type=arguments.PLACE, help="End here; this event is the last.")
+@click.option("--from", "start", type=arguments.PLACE, help="First point")
+@click.option("--to", "end", type=arguments.PLACE, help="Last point")
 @click.option(
     "--kind",
     "kinds",
     multiple=True,
     metavar="KIND",
-    help="Only events of this kind, such as message.added or 'session.*'. May be given again.",
+    help="Only events of this kind, such as message.added or 'session.*'; repeatable",
 )
 @click.option(
     "--speed",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
-    help="Pause between events as it was, N times as fast. Without it: no pauses.",
+    help="Keep original timing, N times faster",
 )
 @click.option(
     "--max-pause",
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --speed, never pause for longer.",
+    help="Longest pause with --speed",
 )
-@click.option("-f", "--follow", is_flag=True, help="Wait for more events, until Ctrl-C.")
-@click.option("--step", is_flag=True, help="Go forward and back by key, in a terminal.")
-@click.option("--full", is_flag=True, help="Shorten nothing.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for more events until Ctrl-C")
+@click.option("--step", is_flag=True, help="Step forward and back with keys, on a terminal")
+@full_option
 @markdown_option
 def command(
     call: Call,
@@ -81,13 +81,13 @@ def command(
     full: bool,
     markdown: bool,
 ) -> None:
-    """Play a session's events in order, as they came.
+    """Play back a session's events.
 
-    Every character of a message is shown; on a terminal, a text of more than 8,000 characters is shortened,
-    and the output says so. A fork is played with what it inherited. A point is a seq, a time such as
-    2026-11-16T09:30, or the label of a snapshot.
+    Shows every character of a message; on a terminal, texts of more than 8,000 characters are truncated, and
+    the output says so. A fork is played with the events it inherits. A point is a seq, a time such as
+    2026-11-16T09:30, or a snapshot name.
 
-    With --json: one event per line, as it is stored; with --at or --diff, one document.
+    With --json: one event per line, as stored; with --at or --diff, one document.
     """
     _check(
         call,
@@ -97,10 +97,10 @@ def command(
         step=step,
         ranged=start is not None or end is not None or bool(kinds),
     )
-    with stores.reading(call) as store:
-        session = stores.session_of(store, session_id)
+    with call.reading() as store:
+        session = session_of(store, session_id)
         if at is not None:
-            _state(call, session, at, Teller(call.screen, full=full, markdown=markdown))
+            _state(call, session, at, EventPrinter(call.screen, full=full, markdown=markdown))
             return
         if diff is not None:
             _difference(call, session, *diff, full=full)
@@ -117,7 +117,7 @@ def command(
         _play(
             call,
             _chosen(played, upto, kinds),
-            Teller(call.screen, full=full, markdown=markdown),
+            EventPrinter(call.screen, full=full, markdown=markdown),
             speed=speed,
             max_pause=max_pause,
             live=follow,
@@ -125,24 +125,24 @@ def command(
 
 
 def _check(call: Call, *, at: object, diff: object, follow: bool, step: bool, ranged: bool) -> None:
-    """Refuse words that contradict each other."""
+    """Raise for options that exclude each other."""
     chosen = [
         name
         for name, given in (("--at", at), ("--diff", diff), ("--follow", follow), ("--step", step))
-        if given is not None and given is not False  # 0 is a place
+        if given is not None and given is not False  # 0 is a point
     ]
     if len(chosen) > 1:
-        raise click.UsageError(f"{chosen[0]} and {chosen[1]} do not go together")
+        raise click.UsageError(f"{chosen[0]} and {chosen[1]} exclude each other")
     if ranged and chosen and chosen[0] in {"--at", "--diff"}:
-        raise click.UsageError(f"{chosen[0]} does not go together with --from, --to or --kind")
+        raise click.UsageError(f"{chosen[0]} excludes --from, --to and --kind")
     if step and not call.screen.interactive:
-        raise click.UsageError("--step needs a terminal, and does not go together with --json")
+        raise click.UsageError("--step needs a terminal, and excludes --json")
 
 
 def _chosen(
     played: "Iterator[Event]", upto: int | None, kinds: tuple[str, ...]
 ) -> "Iterator[Event]":
-    """Yield the events that were asked for."""
+    """Yield the requested events."""
     if upto == 0:
         return
     for event in played:
@@ -155,14 +155,14 @@ def _chosen(
 
 
 def _wanted(session: "Session", after: int, upto: int | None, kinds: tuple[str, ...]) -> list[int]:
-    """Return the seqs of the events that were asked for."""
+    """Return the seqs of the requested events."""
     return [event.seq for event in _chosen(session.events(after=after), upto, kinds)]
 
 
 def _play(
     call: Call,
     played: "Iterator[Event]",
-    teller: Teller,
+    printer: EventPrinter,
     *,
     speed: float | None,
     max_pause: float,
@@ -180,13 +180,13 @@ def _play(
         if screen.json:
             screen.record(event_json(event))
         else:
-            teller.event(event)
+            printer.event(event)
         if live or screen.terminal or speed is not None:
             screen.flush()
-    teller.end()
+    printer.end()
 
 
-def _state(call: Call, session: "Session", at: arguments.Place, teller: Teller) -> None:
+def _state(call: Call, session: "Session", at: arguments.Place, printer: EventPrinter) -> None:
     seq = arguments.seq_at(session, at)
     state = session.state(at=seq)
     if call.screen.json:  # the messages as they are stored
@@ -197,7 +197,7 @@ def _state(call: Call, session: "Session", at: arguments.Place, teller: Teller) 
     call.screen.line()
     call.screen.line((f"the model view at {seq}:", "italic"))
     for message in session.messages(at=seq):
-        teller.message(message)
+        printer.message(message)
 
 
 def _difference(
@@ -231,7 +231,7 @@ def _difference(
 
 
 def _before_and_after(changes: "Mapping[str, Change]") -> dict[str, dict[str, Any]]:
-    """Return changes for JSON; a value that was not there, or no longer is, is left out."""
+    """Return changes for JSON, without the values that do not exist."""
     return {
         key: {
             name: value

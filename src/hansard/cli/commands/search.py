@@ -1,17 +1,16 @@
-"""`hansard search`: find what was said, and in which session."""
+"""`hansard search`: search messages and titles."""
 
+import shlex
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from hansard import clock
-from hansard.cli import arguments, stores
-from hansard.cli.command import Call, define
-from hansard.cli.faults import FAILED
-from hansard.cli.screen import Piece, many
-from hansard.cli.telling import ROLES
-from hansard.cli.visible import cell
+from hansard.cli import arguments
+from hansard.cli.command import FAILED, Call, define, prefix_option, session_of
+from hansard.cli.render import ROLES
+from hansard.cli.screen import Piece, cell, many
 
 if TYPE_CHECKING:
     from hansard import Hit, Store
@@ -20,26 +19,26 @@ if TYPE_CHECKING:
 @define(
     "search",
     examples=[
-        "search refund order  # both words, whatever their case and accents",
-        "search '\"my order\"'  # next to each other",
+        "search refund order  # both words, ignoring case and accents",
+        "search '\"my order\"'  # a phrase",
         "search 'refun* OR return'",
         "search refund --prefix support/ --role user --since 2d",
-        "search 'refund -order'  # without the second; or: search refund NOT order",
+        "search 'refund -order'  # or: search refund NOT order",
         "search refund --json | jq -r .session",
     ],
 )
 @click.argument("words", metavar="TEXT...", nargs=-1, required=True)
-@click.option("--prefix", default="", metavar="TEXT", help="Only sessions whose ids begin so.")
+@prefix_option
 @click.option(
     "--session",
     "session_id",
-    type=stores.SESSION,
+    type=arguments.SESSION,
     metavar="ID",
-    help="Only what this session shows, inherited messages included.",
+    help="Only this session, inherited messages included",
 )
-@click.option("--since", type=arguments.MOMENT, help="Only what was said since: a time, or 2d.")
-@click.option("--until", type=arguments.MOMENT, help="Only what was said before: a time, or 2d.")
-@click.option("--role", metavar="ROLE", help="Only messages of this role, such as user.")
+@click.option("--since", type=arguments.MOMENT, help="Only messages since TIME, such as 2d")
+@click.option("--until", type=arguments.MOMENT, help="Only messages before TIME")
+@click.option("--role", metavar="ROLE", help="Only messages of this role, such as user")
 @click.option(
     "-n",
     "--limit",
@@ -47,12 +46,12 @@ if TYPE_CHECKING:
     default=20,
     show_default=True,
     metavar="N",
-    help="At most so many, the best of them.",
+    help="Maximum hits",
 )
 @click.option(
     "--no-index",
     is_flag=True,
-    help="Keep no index of words: read all logs for this search, and write nothing.",
+    help="Write nothing: read all logs for this search",
 )
 def command(
     call: Call,
@@ -66,17 +65,17 @@ def command(
     *,
     no_index: bool,
 ) -> int | None:
-    """Find what was said, and in which session.
+    """Search messages and titles.
 
-    Messages are found by their words, and sessions by their titles; the best come first. The first search
-    reads every session, and keeps an index of words in the store; after that, only what is new is read.
+    The best hits come first. The first search reads every session and keeps an index in the store; later ones
+    read only what is new.
 
     With --json: one hit per line. Exit 1 if nothing is found.
     """
     text = " ".join(words)
-    with stores.reading(call) if no_index else stores.finding(call) as store:
+    with call.reading() if no_index else call.finding() as store:
         if session_id is not None:
-            stores.session_of(store, session_id)
+            session_of(store, session_id)
         with call.screen.progress_if_slow("reading events", unit="events", least=2_000) as progress:
             hits = store.search(
                 text,
@@ -100,10 +99,12 @@ def command(
             call.screen.line(f"{cell(hit.session)}:{_place(hit)}: {role_of}{cell(hit.snippet)}")
     if passed_over:
         damaged = many(passed_over, "session is", "sessions are")
-        call.screen.note(f"{damaged} damaged, and not searched; `hansard ls --damaged` lists them")
+        call.screen.note(
+            f"{damaged} damaged and were not searched; `hansard ls --damaged` lists them"
+        )
     if hits:
         return None
-    hint = "" if "*" in text else "; words are found whole: `refun*` finds refund and refunds"
+    hint = "" if "*" in text else "; only complete words match: `refun*` finds refund and refunds"
     call.screen.note(f"nothing found for {text!r}{hint}")
     return FAILED
 
@@ -117,7 +118,7 @@ def _place(hit: "Hit") -> str:
 
 
 def _show(call: Call, hits: "list[Hit]", limit: int) -> None:
-    """Show each hit with the words that were found, and how to read on."""
+    """Print each hit with its matches, and a command to read on."""
     at = clock.now()
     for hit in hits:
         head: list[Piece] = [(cell(hit.session), "bold"), (f"  {_place(hit)}", "cyan")]
@@ -135,15 +136,15 @@ def _show(call: Call, hits: "list[Hit]", limit: int) -> None:
     if len(hits) == limit:
         found += "; there may be more: --limit"
     on = (
-        f"hansard show {stores.word(hits[0].session)}"
+        f"hansard show {shlex.quote(hits[0].session)}"
         if first is None
-        else f"hansard replay {stores.word(first.session)} --from {first.seq}"
+        else f"hansard replay {shlex.quote(first.session)} --from {first.seq}"
     )
     call.screen.whole((f"{found}. To read on: ", "dim"), on)
 
 
 def _marked(hit: "Hit") -> list[Piece]:
-    """Return a snippet, with the words that were found made to stand out."""
+    """Return a snippet with its matches highlighted."""
     pieces: list[Piece] = []
     done = 0
     for start, end in hit.matches:

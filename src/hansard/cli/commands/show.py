@@ -1,35 +1,35 @@
-"""`hansard show`: what a session is, and what was said in it."""
+"""`hansard show`: show a session's state and messages."""
 
 import click
 
-from hansard.cli import arguments, stores
-from hansard.cli.command import Call, define, markdown_option
+from hansard.cli import arguments
+from hansard.cli.command import Call, define, full_option, markdown_option, session_of
+from hansard.cli.render import EventPrinter, show_state
 from hansard.cli.screen import many, size
-from hansard.cli.telling import Teller, show_state
 
 
 @define(
     "show",
     examples=[
         "show support/42",
-        "show support/42 --last 5  # what a model would be given, the end of it",
-        "show support/42 --view history  # also what was reverted or summarized",
+        "show support/42 --last 5  # the last messages that a model sees",
+        "show support/42 --view history  # with reverted and summarized messages",
         "show support/42 --json | jq '.messages[-1]'",
     ],
 )
-@click.argument("session_id", metavar="ID", type=stores.SESSION)
+@click.argument("session_id", metavar="ID", type=arguments.SESSION)
 @click.option(
-    "-n", "--last", type=click.IntRange(min=0), metavar="N", help="Only the last N messages."
+    "-n", "--last", type=click.IntRange(min=0), metavar="N", help="Only the last N messages"
 )
 @click.option(
     "--view",
     type=click.Choice(["model", "history"]),
     default="model",
     show_default=True,
-    help="What a model is given, or all that was said.",
+    help="What a model sees, or all messages",
 )
-@click.option("--at", type=arguments.PLACE, help="As it was at this seq, time or snapshot.")
-@click.option("--full", is_flag=True, help="Shorten nothing.")
+@click.option("--at", type=arguments.PLACE, help="At a seq, time or snapshot")
+@full_option
 @markdown_option
 def command(
     call: Call,
@@ -41,12 +41,12 @@ def command(
     full: bool,
     markdown: bool,
 ) -> None:
-    """Show what a session is, and what was said in it.
+    """Show a session's state and messages.
 
-    With --json: one document, with the state and the messages.
+    With --json: one document with the state and the messages.
     """
-    with stores.finding(call) as store:
-        session = stores.session_of(store, session_id)
+    with call.finding() as store:
+        session = session_of(store, session_id)
         seq = None if at is None else arguments.seq_at(session, at)
         state = session.state(at=seq)
         messages = session.messages(
@@ -73,6 +73,6 @@ def command(
     show_state(call.screen, session_id, state, more=more)
     call.screen.line()
     call.screen.line((f"{view} view: {many(len(messages), 'message')}", "italic"))
-    teller = Teller(call.screen, full=full, markdown=markdown)
+    printer = EventPrinter(call.screen, full=full, markdown=markdown)
     for message in messages:
-        teller.message(message)
+        printer.message(message)

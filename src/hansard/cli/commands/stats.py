@@ -1,4 +1,4 @@
-"""`hansard stats`: what a store adds up to, with small plots."""
+"""`hansard stats`: show totals, growth and model usage."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,27 +7,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from hansard.cli import stores
-from hansard.cli.command import Call, define
-from hansard.cli.screen import Pens, Screen, columns_of, many, padded, shorten, size
-from hansard.cli.visible import cell
+from hansard.cli.command import Call, define, prefix_option
+from hansard.cli.screen import Pens, Screen, cell, columns_of, many, padded, shorten, size
 
 if TYPE_CHECKING:
     from hansard import SessionInfo, StoreStats
 
-#: How high the plot of the growth is, in lines.
+#: Height of the growth plot, in lines.
 _HIGH: Final = 5
 
-#: Nothing that is drawn is wider.
+#: Maximum width of plots.
 _WIDEST: Final = 100
 
-#: A bar takes so much of the width, or less.
+#: Maximum width of a bar.
 _BAR: Final = 30
 
-#: What is before each line.
+#: Left margin.
 _MARGIN: Final = "  "
 
-#: How many days one column of a plot may stand for.
+#: Days per column of a plot, and their names.
 _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
 
 
@@ -40,24 +38,24 @@ _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
         "stats --json | jq '.days | to_entries[-7:]'  # the last week",
     ],
 )
-@click.option("--prefix", default="", metavar="TEXT", help="Only sessions whose ids begin so.")
+@prefix_option
 @click.option(
     "--top",
     type=click.IntRange(min=0),
     default=5,
     show_default=True,
     metavar="N",
-    help="So many of the largest sessions, and of the models that took most.",
+    help="Number of sessions and models",
 )
 def command(call: Call, prefix: str, top: int) -> None:
-    """Say what a store adds up to: sizes, growth, usage of models.
+    """Show totals, growth and model usage.
 
-    Every event counts once, in the session in which it happened. Days are those of UTC. On a terminal there
-    are plots; in a pipe, their numbers.
+    Every event counts once, in the session where it was appended. Days are UTC days. A terminal shows plots,
+    a pipe their numbers.
 
     With --json: one document.
     """
-    with stores.finding(call) as store:
+    with call.finding() as store:
         with call.screen.progress_if_slow("reading sessions", unit="sessions") as progress:
             stats = store.stats(prefix=prefix, progress=progress)
         largest = store.sessions(prefix=prefix, order="-bytes", limit=top).items if top else []
@@ -71,7 +69,9 @@ def command(call: Call, prefix: str, top: int) -> None:
         _tables(call.screen, stats, largest)
     if stats.damaged:
         damaged = many(stats.damaged, "session is", "sessions are")
-        call.screen.note(f"{damaged} damaged, and not counted; `hansard ls --damaged` lists them")
+        call.screen.note(
+            f"{damaged} damaged and were not counted; `hansard ls --damaged` lists them"
+        )
 
 
 def _document(stats: "StoreStats", largest: "Sequence[SessionInfo]") -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _plots(screen: Screen, stats: "StoreStats", largest: "Sequence[SessionInfo]"
     _grown(screen, {day: added.messages for day, added in stats.days.items()})
     _bars(
         screen,
-        "The largest sessions",
+        "Largest sessions",
         [(info.id, info.bytes, size(info.bytes)) for info in largest if info.bytes],
         "cyan",
     )
@@ -168,7 +168,7 @@ def _used(calls: int, cost: float) -> str:
 
 
 def _short(number: int) -> str:
-    """Return a number in a few characters."""
+    """Return a number, abbreviated."""
     for unit, name in ((10**9, "G"), (10**6, "M"), (10**4, "k")):
         if number >= unit:
             return f"{number / (1000 if name == 'k' else unit):.1f}{name}"
@@ -182,7 +182,7 @@ def _grown(screen: Screen, days: dict[str, int]) -> None:
     grown = growth(days, max((room - scale - 1) // 2, 1))
     if grown is None or not any(grown.values):
         return
-    # Wide columns, where there is room: a week of seven thin lines says little.
+    # Wide columns where they fit: seven thin lines are hard to read.
     wide = max(1, min(6, (room - scale - 1) // len(grown.values) - 1))
     gap = 1 if wide > 1 else 0
     screen.line()
@@ -202,14 +202,14 @@ def _grown(screen: Screen, days: dict[str, int]) -> None:
 
 
 def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], style: str) -> None:
-    """Draw a bar for each thing: its name, the bar, and what it stands for."""
+    """Print a bar per row: name, bar, value."""
     if not rows:
         return
     pens = screen.pens
     room = min(screen.width, _WIDEST) - len(_MARGIN)
     names = [cell(name) for name, _, _ in rows]
     said = max(columns_of(text) for _, _, text in rows)
-    # The name and what is said come first; the bar takes what is left, and goes where little is.
+    # Name and value come first; the bar takes the rest, or is omitted.
     name_width = min(max(map(columns_of, names)), max(room - said - 8, room // 3))
     bar_width = min(_BAR, room - name_width - said - 2)
     screen.line()
@@ -225,7 +225,7 @@ def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], styl
 
 
 def bar(value: float, most: float, width: int, pens: Pens) -> str:
-    """Return a bar across: as long as there is room, for the most. What is not nothing is seen."""
+    """Return a horizontal bar, as wide as `width` for `most`. A value above 0 is visible."""
     if value <= 0 or most <= 0 or width < 1:
         return ""
     parts = len(pens.across)
@@ -235,7 +235,7 @@ def bar(value: float, most: float, width: int, pens: Pens) -> str:
 
 
 def columns(values: Sequence[float], height: int, pens: Pens) -> list[str]:
-    """Return lines, from above, of a plot with a column for each value. What is not nothing is seen."""
+    """Return the lines of a column plot, from the top. A value above 0 is visible."""
     most = max(values, default=0)
     parts = len(pens.upward)
     heights = [
@@ -253,9 +253,9 @@ def columns(values: Sequence[float], height: int, pens: Pens) -> list[str]:
 
 
 class Growth(NamedTuple):
-    """How something grew: what each span of days has added."""
+    """Sums per span of days."""
 
-    #: What a column stands for: "day", "week" …
+    #: The span of a column: "day", "week" …
     span: str
     first: date
     last: date
@@ -263,10 +263,7 @@ class Growth(NamedTuple):
 
 
 def growth(days: Mapping[str, int], width: int) -> Growth | None:
-    """Gather what each day has added, so that all of it has room; None if there is nothing.
-
-    Days on which nothing happened count, as 0: a gap is a gap.
-    """
+    """Add up days so that all columns fit; None if there are no days. Missing days count as 0."""
     known = {date.fromisoformat(day): value for day, value in days.items()}
     if not known:
         return None

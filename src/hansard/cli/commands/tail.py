@@ -1,12 +1,19 @@
-"""`hansard tail`: the last events of a session, or of all; -f waits for more."""
+"""`hansard tail`: show the latest events."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from hansard.cli import stores
-from hansard.cli.command import Call, define, markdown_option
-from hansard.cli.telling import Teller, event_json
+from hansard.cli import arguments
+from hansard.cli.command import (
+    Call,
+    define,
+    full_option,
+    markdown_option,
+    prefix_option,
+    session_of,
+)
+from hansard.cli.render import EventPrinter, event_json
 
 if TYPE_CHECKING:
     from hansard import Event
@@ -16,12 +23,12 @@ if TYPE_CHECKING:
     "tail",
     examples=[
         "tail support/42",
-        "tail -f support/42  # and whatever comes, until Ctrl-C",
-        "tail -f  # whatever comes in any session",
+        "tail -f support/42  # and new events, until Ctrl-C",
+        "tail -f  # new events of all sessions",
         "tail -n 100 support/42 --json | jq -c .kind",
     ],
 )
-@click.argument("session_id", metavar="[ID]", required=False, type=stores.SESSION)
+@click.argument("session_id", metavar="[ID]", required=False, type=arguments.SESSION)
 @click.option(
     "-n",
     "--lines",
@@ -29,11 +36,11 @@ if TYPE_CHECKING:
     default=10,
     show_default=True,
     metavar="N",
-    help="How many events that are there already.",
+    help="Number of past events",
 )
-@click.option("-f", "--follow", is_flag=True, help="Wait for more events, until Ctrl-C.")
-@click.option("--prefix", default="", metavar="TEXT", help="Only sessions whose ids begin so.")
-@click.option("--full", is_flag=True, help="Shorten nothing.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for more events until Ctrl-C")
+@prefix_option
+@full_option
 @markdown_option
 def command(
     call: Call,
@@ -45,30 +52,30 @@ def command(
     full: bool,
     markdown: bool,
 ) -> None:
-    """Show the last events of a session, or of all; -f waits for more.
+    """Show the latest events; -f to follow.
 
-    With --json: one event per line, with the session that it belongs to.
+    With --json: one event per line, with its session.
     """
     if session_id is None and not follow:
-        raise click.UsageError("name a session, or say -f to follow all of them")
-    teller = Teller(call.screen, full=full, markdown=markdown)
+        raise click.UsageError("name a session, or pass -f to follow all")
+    printer = EventPrinter(call.screen, full=full, markdown=markdown)
 
     def tell(event: "Event", session: str, *, named: bool) -> None:
         if call.screen.json:
             call.screen.record(event_json(event, session=session))
         else:
-            teller.event(event, session=session if named else "")
+            printer.event(event, session=session if named else "")
         if follow or call.screen.terminal:
             call.screen.flush()
 
-    with stores.reading(call) as store:
+    with call.reading() as store:
         if session_id is None:
             with store.follow(prefix=prefix, from_now=True) as follower:
                 for followed in follower:
                     tell(followed.event, followed.session, named=True)
             return
-        session = stores.session_of(store, session_id)
+        session = session_of(store, session_id)
         after = max(session.seq - lines, 0)
         for event in session.events(after=after, follow=follow):
             tell(event, session_id, named=False)
-        teller.end()
+        printer.end()

@@ -1,12 +1,11 @@
-"""`hansard verify`: check every byte of sessions, and report what is wrong."""
+"""`hansard verify`: check sessions for damage."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from hansard.cli import stores
-from hansard.cli.command import Call, define
-from hansard.cli.faults import FAILED
+from hansard.cli import arguments
+from hansard.cli.command import FAILED, Call, define, session_of
 from hansard.cli.screen import many
 
 if TYPE_CHECKING:
@@ -21,22 +20,22 @@ if TYPE_CHECKING:
         "verify --json | jq '.findings[]'",
     ],
 )
-@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=stores.SESSION)
+@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=arguments.SESSION)
 @click.option(
     "--reopen",
     is_flag=True,
-    help="If a sync had failed and nothing is wrong, let the sessions be appended to again.",
+    help="Allow appends again if verification passes",
 )
 def command(call: Call, session_ids: tuple[str, ...], *, reopen: bool) -> int | None:
-    """Check every byte of sessions, and report what is wrong.
+    """Check sessions for damage.
 
-    Nothing is changed. What a crash leaves is a note, and no damage.
+    Checks every byte, and changes nothing. What a crash leaves is a note, not damage.
 
-    With --json: one document, with every finding. Exit 1 if something is damaged.
+    With --json: one document with all findings. Exit 1 if a session is damaged.
     """
-    with stores.writing(call) if reopen else stores.reading(call) as store:
+    with call.writing() if reopen else call.reading() as store:
         if session_ids:
-            reports = [stores.session_of(store, session_id).verify() for session_id in session_ids]
+            reports = [session_of(store, session_id).verify() for session_id in session_ids]
         else:
             reports = store.verify().sessions
     ok = all(report.ok for report in reports)
@@ -64,7 +63,7 @@ def _show(call: Call, reports: "list[SessionReport]") -> None:
         whole = len(reports) - len(damaged)
         screen.line(
             (f"{many(len(damaged), 'session')} damaged", "bold red"),
-            f", {whole:,} whole; `hansard repair` saves what is whole of them",
+            f", {whole:,} valid; run `hansard repair`",
         )
     else:
-        screen.line((f"{many(len(reports), 'session')}, all whole", "bold green"))
+        screen.line((f"{many(len(reports), 'session')}, no damage", "bold green"))

@@ -1,9 +1,8 @@
-"""Tell events, messages, states and differences to a person; events as JSON to a program.
+"""Print events, messages, states and differences; encode events as JSON.
 
-A message is shown verbatim: the role, then every character of its texts, calls and results, control
-characters as escapes. Only very long texts are shortened, only on a terminal, and the output says so.
-Markdown is rendered on request only: it hides what it takes for markup. Every other event is one line that
-says what it did.
+A message is printed verbatim: the role, then every character of its texts, calls and results, with control
+characters escaped. Only very long texts are truncated, only on a terminal, and the output says so. Markdown
+is rendered only on request, because it hides characters. Every other event is one line.
 """
 
 import json
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from hansard.cli.screen import Piece, Screen, many
-from hansard.cli.visible import cell
+from hansard.cli.screen import Piece, Screen, cell, many
 from hansard.message.parse import MessagePart, compact, parse
 
 if TYPE_CHECKING:
@@ -37,28 +35,26 @@ ROLES: Final = {
 }
 
 
-class Teller:
-    """Tells events one after another.
+class EventPrinter:
+    """Prints events one after another.
 
     Args:
-        screen: where to.
-        full: shorten nothing, and show a message's other members, too.
-        markdown: render texts as Markdown, on a terminal.
+        screen: the output.
+        full: do not truncate, and print a message's other members.
+        markdown: render texts as Markdown on a terminal.
     """
-
-    __slots__ = ("_called", "_full", "_markdown", "_screen", "_stream")
 
     def __init__(self, screen: Screen, *, full: bool = False, markdown: bool = False) -> None:
         self._screen = screen
         self._full = full
         self._markdown = markdown
-        #: The stream whose parts were told last, and the text of them; nothing else has come since.
+        #: The stream whose parts were printed last, and their text.
         self._stream: tuple[str, str] | None = None
-        #: The tools that were called and have not answered, by the ids of the calls.
+        #: The names of tools without a result so far, by call ids.
         self._called: dict[str, str] = {}
 
     def event(self, event: "Event", *, session: str = "", alone: bool = False) -> None:
-        """Tell an event. `session`: whose it is. `alone`: nothing comes before or after it."""
+        """Print an event, after its session if one is given. `alone`: not in a series."""
         data = event.data
         if event.kind == "message.part" and not alone and self._part(event, data, session):
             return
@@ -67,20 +63,20 @@ class Teller:
         head = self._head(event, session)
         match event.kind, data:
             case "message.added", {"redacted": True}:
-                self._screen.beside(head, [("(a message that was redacted)", "dim italic")])
+                self._screen.beside(head, [("(redacted message)", "dim italic")])
             case "message.added", {"message": dict() as message}:
                 if told is not None and told == (data.get("stream"), message.get("content")):
-                    self._screen.line(*head, ("the end of what was said above", "dim"))
+                    self._screen.line(*head, ("end of the stream above", "dim"))
                     return
                 self._message(message, head)
             case "summary.added", {"message": dict() as message}:
-                stands = f"a summary stands for all up to {data.get('upto')}: "
+                stands = f"summary of everything up to {data.get('upto')}: "
                 self._message(message, [*head, (stands, "italic")])
             case _:
                 self._screen.beside(head, _sentence(event.kind, data, full=self._full))
 
     def message(self, message: Mapping[str, Any]) -> None:
-        """Tell a message that stands in a view, and has no place or time there."""
+        """Print a message of a view, without seq and time."""
         self._message(message, [])
 
     def _head(self, event: "Event", session: str) -> list[Piece]:
@@ -89,7 +85,7 @@ class Teller:
         return [*head, (f"{session}  ", "blue")] if session else head
 
     def _part(self, event: "Event", data: dict[str, Any], session: str) -> bool:
-        """Tell a part of a message that is being said; False if it is no ordinary one."""
+        """Print a stream part; return False if it is not a plain one."""
         text, stream = data.get("text"), data.get("stream")
         if not isinstance(text, str) or not isinstance(stream, str) or data.get("over"):
             return False
@@ -101,7 +97,7 @@ class Teller:
             message = data.get("message")
             role = message.get("role") if isinstance(message, dict) else None
             head = self._head(event, session)
-            said = f"{cell(str(role or 'message'))}, bit by bit"
+            said = f"{cell(str(role or 'message'))}, streamed"
             self._screen.line(*head, (said, ROLES.get(str(role), "bold")))
             self._screen.bit(" " * _INDENT)
         self._stream = (stream, before + text)
@@ -109,7 +105,7 @@ class Teller:
         return True
 
     def end(self) -> None:
-        """End the line of a message that was being said bit by bit, if one was."""
+        """End the line of a streamed message."""
         if self._stream is not None:
             self._screen.bit("\n")
             self._stream = None
@@ -118,10 +114,10 @@ class Teller:
         parsed = parse(message)
         line: list[Piece] = [(cell(parsed.speaker), ROLES.get(parsed.role, "bold"))]
         if parsed.partial:
-            line.append((" (never finished)", "red"))
+            line.append((" (unfinished)", "red"))
         parts = parsed.shown(full=self._full)
         if len(parts) == 1 and parts[0].kind == "result" and "\n" not in parts[0].text:
-            # The most frequent of all messages takes one line.
+            # The most frequent message fits in one line.
             said = self._cut(parts[0].text)
             self._screen.beside(head, [*line, (f" {self._answering(parts[0])}", "yellow"), *said])
             return
@@ -157,7 +153,7 @@ class Teller:
         return f"← {cell(name)} " if name else "← "
 
     def _cut(self, text: str) -> list[str]:
-        """Return a text; if it is shortened, followed by a sentence that says so."""
+        """Return a text; if it is truncated, followed by a note."""
         if self._full or not self._screen.terminal or len(text) <= _LONG:
             return [text]
         more = many(len(text) - _LONG, "character")
@@ -183,7 +179,7 @@ def brief(message: Mapping[str, Any], length: int | None = 100) -> str:
 def show_changes(
     screen: Screen, name: str, changes: "Mapping[str, Change]", length: int | None
 ) -> None:
-    """Tell what changed of a mapping, each value in one line of bounded length."""
+    """Print the changes of a mapping, each value in one line of bounded length."""
     if changes:
         screen.line(f"{name}:")
     for key, change in changes.items():
@@ -195,7 +191,7 @@ def show_changes(
 def show_state(
     screen: Screen, session_id: str, state: "State", *, more: Sequence[tuple[str, str]] = ()
 ) -> None:
-    """Tell what a state says, one line for each thing. `more`: what else is to be told, by name."""
+    """Print a state, one line per fact. `more`: further facts, by name."""
     title = f" “{state.title}”" if state.title else ""
     screen.line((session_id, "bold"), title)
     lines = [
@@ -226,14 +222,14 @@ def show_state(
 
 
 def _moment(stamp: str) -> str:
-    """Return a time as it was on this machine's clock."""
+    """Return a time in the local zone."""
     if not stamp:
         return "never"
     return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def event_json(event: "Event", *, session: str | None = None) -> bytes:
-    """Return an event as a JSON object. Its data are the stored bytes, digit for digit."""
+    """Return an event as a JSON object with its stored data."""
     head = b"" if session is None else b'"session":%b,' % json.dumps(session).encode()
     key = b"" if event.key is None else b',"key":%b' % json.dumps(event.key).encode()
     return b'{%b"seq":%d,"time":"%b","kind":"%b","data":%b%b}' % (
@@ -247,13 +243,13 @@ def event_json(event: "Event", *, session: str | None = None) -> bytes:
 
 
 def _sentence(kind: str, data: dict[str, Any], *, full: bool) -> list[Piece]:
-    """Say what an event that is no message did."""
+    """Return what an event other than a message did."""
     said = _SENTENCES.get(kind)
     if said is not None:
         try:
             return [("· ", "dim"), said(data)]
         except (KeyError, TypeError, ValueError, AttributeError):
-            pass  # another shape than this version knows: shown as it is
+            pass  # an unknown shape: printed as JSON
     text = compact(data)
     return [("· ", "dim"), (kind, "magenta"), f" {text if full else short(text, _SHORT)}"]
 
@@ -274,12 +270,12 @@ def _usage(data: dict[str, Any]) -> str:
 
 def _redacted(data: dict[str, Any]) -> str:
     reason = data.get("reason")
-    return f"the message at {data['seq']} was redacted" + (f": {reason}" if reason else "")
+    return f"redacted message {data['seq']}" + (f": {reason}" if reason else "")
 
 
 def _repaired(data: dict[str, Any]) -> str:
     lost = sum(last - first + 1 for first, last in data.get("lost", []))
-    return f"damage was repaired: {many(lost, 'event')} lost"
+    return f"repaired: {many(lost, 'event')} lost"
 
 
 def _created(data: dict[str, Any]) -> str:
@@ -288,23 +284,21 @@ def _created(data: dict[str, Any]) -> str:
 
 
 _SENTENCES: Final = {
-    "event.lost": lambda _: "an event that was damaged, and is lost",
+    "event.lost": lambda _: "a damaged event was lost",
     "message.part": lambda data: (
-        f"a part of a message: {short(data['text'], _SHORT)}"
+        f"stream part: {short(data['text'], _SHORT)}"
         if data.get("text")
-        else "the message that was being said was given up"
+        else "the streamed message was discarded"
     ),
     "message.redacted": _redacted,
     "metadata.set": lambda data: f"metadata: {_metadata(data)}",
     "session.archived": lambda data: (
         "archived" if data.get("archived", True) else "no longer archived"
     ),
-    "session.cleared": lambda _: "cleared: the model view begins anew",
+    "session.cleared": lambda _: "cleared: the model view starts here",
     "session.closed": lambda data: "closed" if data.get("closed", True) else "reopened",
     "session.created": _created,
-    "session.forked": lambda data: (
-        f"forked from {data['parent']} at {data['seq']}: what is above was said there"
-    ),
+    "session.forked": lambda data: f"forked from {data['parent']} at {data['seq']}",
     "session.repaired": _repaired,
     "session.reverted": lambda data: f"reverted to {data['seq']}",
     "session.snapshotted": lambda data: f"snapshot “{data['label']}” of seq {data['seq']}",

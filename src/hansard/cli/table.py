@@ -1,7 +1,8 @@
-"""The columns of a listing: what each says, and which of them a terminal has room for.
+"""The columns of a listing, fitted to the terminal.
 
-In a pipe each column has its full value: bytes as a number, times as RFC 3339, `-` for nothing. On a terminal
-times are relative, texts are shortened and whole columns left out until a line fits; no line is ever wrapped.
+In a pipe, each column has its full value: bytes as a number, times as RFC 3339, `-` for nothing. On a
+terminal, times are relative, and texts are shortened and columns omitted until a line fits. No line is
+wrapped.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +13,7 @@ import click
 
 from hansard import clock
 from hansard.cli import arguments
-from hansard.cli.screen import Piece, Screen, columns_of, shorten, size
-from hansard.cli.visible import cell
+from hansard.cli.screen import Piece, Screen, cell, columns_of, shorten, size
 from hansard.message.parse import compact
 
 if TYPE_CHECKING:
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 #: Between two columns.
 _GAP: Final = "  "
 
-#: A name of a column with this before it is a member of the metadata.
+#: Prefix of columns that show metadata.
 _MEMBER: Final = "meta."
 
 
 class Column(NamedTuple):
     """A column of a listing."""
 
-    #: The value in full, for a pipe.
+    #: The full value, for a pipe.
     full: Callable[["SessionInfo"], object]
-    #: The value at a time, for a person; the full one if there is no other.
+    #: The value for a terminal, at a time; by default the full one.
     short: Callable[["SessionInfo", datetime], str] | None = None
     style: str = ""
     number: bool = False
-    #: To how many columns of the terminal it may be shortened; 0 if it may not.
+    #: The width to which it may be shortened; 0: not at all.
     least: int = 0
-    #: Where there is no room, the one with the highest number is left out first.
+    #: The highest rank is omitted first.
     rank: int = 10
 
 
@@ -46,7 +46,7 @@ def _amount(value: Callable[["SessionInfo"], int]) -> Column:
 
 
 def marks(info: "SessionInfo") -> str:
-    """Return what a session is, besides a session."""
+    """Return a session's marks: damaged, archived, closed."""
     names = ("damaged", "archived", "closed")
     return ", ".join(name for name in names if getattr(info, name))
 
@@ -76,13 +76,13 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "is": Column(marks, style="yellow", least=8, rank=1),
 }
 
-#: What a listing shows unless it is told what to.
+#: Default columns.
 USUAL: Final = ("id", "title", "messages", "updated", "size", "parent", "is")
 IN_TREES: Final = ("id", "title", "at", "messages", "updated", "size", "is")
 
 
 class Names(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """Names of columns, with commas between them."""
+    """Names of columns, separated by commas."""
 
     name = "names"
 
@@ -94,8 +94,8 @@ class Names(click.ParamType):  # type: ignore[type-arg] # generic in newer versi
         unknown = [n for n in names if n not in COLUMNS and n.removeprefix(_MEMBER) in {n, ""}]
         if unknown or not names:
             self.fail(
-                f"{(unknown or [value])[0]!r} is no column: there are "
-                f"{', '.join(COLUMNS)}, and {_MEMBER}KEY for metadata",
+                f"must be columns of {', '.join(COLUMNS)}, or {_MEMBER}KEY for metadata, "
+                f"got {(unknown or [value])[0]!r}",
                 param,
                 ctx,
             )
@@ -106,18 +106,18 @@ class Row(NamedTuple):
     """A line of a listing."""
 
     info: "SessionInfo"
-    #: What stands before the id.
+    #: The lines of a tree before the id.
     drawn: str = ""
-    #: What else it is.
+    #: A further mark.
     mark: str = ""
-    #: Whether it is one of those that were asked for by name.
+    #: Whether the call names it.
     named: bool = False
-    #: In a tree, how many sessions it is away from the root.
+    #: In a tree, its distance from the root.
     depth: int = 0
 
 
 def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, asked: bool) -> None:
-    """Print a listing. `asked`: somebody has named these columns; say so if one is left out."""
+    """Print a listing. `asked`: the user has named these columns; report those that do not fit."""
     columns = [column_of(name) for name in names]
     if not screen.terminal:
         if not rows:
@@ -134,7 +134,7 @@ def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, asked: bo
         [_short(row, name, column, at) for name, column in zip(names, columns, strict=True)]
         for row in rows
     ]
-    # What is the same everywhere, nothing, is not worth a column, unless somebody has asked for it.
+    # Omit empty columns, unless the user has named them.
     shown = [
         place
         for place in range(len(names))
@@ -152,7 +152,7 @@ def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, asked: bo
     _print(screen, rows, cells, names, columns, fitted)
     left_out = [names[p] for p in shown if p not in fitted]
     if asked and left_out:
-        screen.note(f"no room for {', '.join(left_out)}; in a pipe, or with --json, nothing is cut")
+        screen.note(f"omitted, too wide: {', '.join(left_out)}; a pipe or --json shows all")
 
 
 def column_of(name: str) -> Column:
@@ -174,7 +174,7 @@ def _full(row: Row, name: str, column: Column) -> str:
     if name == "id":
         return row.drawn + row.info.id
     if row.info.damaged and column.short is not None:
-        return ""  # of what cannot be read, nothing is known: no 0 messages
+        return ""  # unknown, not 0
     said = str(column.full(row.info))
     return ", ".join(filter(None, (said, row.mark))) if name == "is" else said
 
@@ -187,14 +187,14 @@ def _short(row: Row, name: str, column: Column, at: datetime) -> str:
 
 def _least(name: str, column: Column, width: int, screen: int) -> int:
     if name == "id":
-        return min(width, max(16, 3 * screen // 5))  # long ones must not take all the room there is
+        return min(width, max(16, 3 * screen // 5))  # long ids must not take the complete width
     return min(width, column.least or width)
 
 
 def fit(
     widths: Mapping[int, int], least: Mapping[int, int], ranks: Mapping[int, int], room: int
 ) -> dict[int, int]:
-    """Return which columns are shown, and how wide each is: together not wider than there is room."""
+    """Return the columns to show, each with its width, so that they fit."""
     kept = dict(widths)
     while True:
         excess = sum(kept.values()) + len(_GAP) * (len(kept) - 1) - room
