@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.errors import LockTimeout, SessionDeleted, SessionNotFound
+from hansard.errors import LockTimeout, SessionDeleted
 from hansard.log import disk, names
 from tests.crashlab import faults
-from tests.faults.workers import Crew, Wire, open_store, replaced, until
+from tests.faults.workers import open_store, replaced
 
 
 def log_of(path: Path) -> Path:
@@ -37,120 +37,6 @@ def once(
 
 def nothing() -> None:
     """Do nothing."""
-
-
-# ------------------------------------------------------------------ in the middle of appends
-
-
-def append_until_told(wire: Wire, path: str, writer: int, *, warm: bool) -> list[tuple[int, int]]:
-    """Append over and over; return number and seq of what was acknowledged.
-
-    A cold writer opens the store anew for each append, and so looks for the session's files each time.
-    """
-    acknowledged: list[tuple[int, int]] = []
-    number = 0
-    store = open_store(path, "os")
-    try:
-        while not wire.told_to_go():
-            if not warm:
-                store.close()
-                store = open_store(path, "os")
-            try:
-                event = store.session("s").add_message({"writer": writer, "number": number})
-                acknowledged.append((number, event.seq))
-            except SessionDeleted:
-                pass
-            number += 1
-            if number == 1:
-                wire.tell("begun")
-    finally:
-        store.close()
-    return acknowledged
-
-
-@pytest.mark.slow
-def test_a_session_deleted_in_the_middle_of_appends_is_deleted_whole(tmp_path: Path) -> None:
-    """N-28, F-36: deleted under four writers, it stays away; restored, it has all that was acknowledged."""
-    path = tmp_path / "store"
-    with open_store(str(path), "os") as store, Crew() as crew:
-        session = store.session("s")
-        session.append("x.begun", {})
-        workers = [
-            crew.start(append_until_told, str(path), writer, warm=writer < 2) for writer in range(4)
-        ]
-        for worker in workers:
-            worker.hear()
-        trash = path / names.TRASH / "s" / names.LOG
-        for _ in range(25):
-            store.delete("s")
-            shut = trash.read_bytes()
-            assert not store.exists("s")
-            assert store.sessions().items == []
-            with pytest.raises(SessionDeleted):
-                session.add_message({"writer": -1})
-            assert not log_of(path).parent.exists()
-            assert shut.startswith(b'{"log":"header"')
-            # Not one byte comes behind the note that says it is deleted.
-            assert trash.read_bytes() == shut
-            store.restore("s")
-            # Not before somebody has appended again: else nothing would be going on.
-            before = session.seq
-            until(lambda before=before: session.seq > before)  # type: ignore[misc]
-        for worker in workers:
-            worker.go()
-        check_all_there(session, [worker.result() for worker in workers])
-
-
-def check_all_there(session: hansard.Session, acknowledged: list[list[tuple[int, int]]]) -> None:
-    """Check that a session holds what its writers were told, each once, and nothing else of theirs."""
-    events = list(session.events())
-    assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    found: list[list[tuple[int, int]]] = [[] for _ in acknowledged]
-    for event in events:
-        if event.message is not None:
-            found[event.message["writer"]].append((event.message["number"], event.seq))
-    assert found == acknowledged
-    assert session.verify().ok
-
-
-def delete_and_restore(wire: Wire, path: str, rounds: int) -> int:
-    """Delete and restore in turn, beside others who do the same; return how often it came to pass."""
-    done = 0
-    with open_store(path, "os") as store:
-        for _ in range(rounds):
-            try:
-                store.delete("s")
-                done += 1
-            except SessionDeleted:
-                pass
-            try:
-                store.restore("s")
-                done += 1
-            except (SessionNotFound, SessionDeleted):
-                pass
-    return done
-
-
-@pytest.mark.slow
-def test_three_who_delete_and_restore_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
-    """N-28, F-36: whoever wins, the session is there or in the trash, with all that was acknowledged."""
-    path = tmp_path / "store"
-    with open_store(str(path), "os") as store, Crew() as crew:
-        session = store.session("s")
-        session.append("x.begun", {})
-        writers = [
-            crew.start(append_until_told, str(path), writer, warm=writer < 1) for writer in range(2)
-        ]
-        for worker in writers:
-            worker.hear()
-        others = [crew.start(delete_and_restore, str(path), 12) for _ in range(3)]
-        assert sum(other.result() for other in others) > 3
-        if not store.exists("s"):
-            store.restore("s")
-        for worker in writers:
-            worker.go()
-        check_all_there(session, [worker.result() for worker in writers])
-        assert not (path / names.TRASH / "s").exists()
 
 
 # ------------------------------------------------------------------ in between two steps

@@ -1,13 +1,10 @@
 """Claims about forks on a real disk: many processes at once, each call refused, and what is synced when."""
 
-import contextlib
 import errno
 import itertools
 import os
 import shutil
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,102 +12,7 @@ import hansard
 from hansard import Session
 from tests.crashlab import faults
 from tests.faults.fault_scenarios import do_not_wait_for_the_disk, temporaries
-from tests.faults.workers import (
-    PATIENCE,
-    Crew,
-    Wire,
-    context,
-    open_store,
-    take_out_the_lock,
-)
 from tests.unit.disk_probe import Traffic
-
-# -- many at once -------------------------------------------------------------------------------
-
-
-def fork_and_append(
-    wire: Wire, path: str, writer: int, rounds: int, *, barrier: Barrier, locked: bool
-) -> dict[str, Any]:
-    """Append to the parent, fork it, and append to all children there are; return what was acknowledged."""
-    if not locked:
-        take_out_the_lock()
-    mine: dict[str, list[int]] = {"parent": []}
-    forks: dict[str, int] = {}
-    won: list[str] = []
-    with open_store(path, "os") as store:
-        parent = store.session("parent")
-        barrier.wait(PATIENCE)
-        for number in range(rounds):
-            mine["parent"].append(parent.add_message({"by": writer, "n": number}).seq)
-            child = parent.fork(f"{writer}.{number}")
-            # Not `child.seq`: others find the child at once, and append to it.
-            forks[child.id] = child.state().forked_at + 1
-            # All want the same name too, and one gets it.
-            with contextlib.suppress(hansard.SessionExists):
-                won.append(parent.fork(f"all.{number}").id)
-            for other in [child.id, f"all.{number}", *parent.children()[: number + 1]]:
-                event = store.session(other).add_message({"by": writer, "n": number})
-                mine.setdefault(other, []).append(event.seq)
-    return {"seqs": mine, "forks": forks, "won": won}
-
-
-def run_forks(path: Path, *, processes: int, rounds: int, locked: bool = True) -> None:
-    """Let processes fork and append at the same time, and check what is there."""
-    with open_store(str(path), "os") as store:
-        store.session("parent").add_message({"by": "test", "n": -1})
-    barrier = context.Barrier(processes)
-    with Crew() as crew:
-        workers = [
-            crew.start(fork_and_append, str(path), writer, rounds, barrier=barrier, locked=locked)
-            for writer in range(processes)
-        ]
-        told = [worker.result() for worker in workers]
-    with hansard.open(path, read_only=True) as store:
-        parent = store.session("parent")
-        inherited = list(parent.events())
-        names = {name for one in told for name in one["seqs"]}
-        assert sorted(name for one in told for name in one["won"]) == sorted(
-            f"all.{number}" for number in range(rounds)
-        )
-        assert set(parent.children()) == names - {"parent"}
-        for name in names:
-            session = store.session(name)
-            events = list(session.events())
-            assert [event.seq for event in events] == list(range(1, session.seq + 1))
-            begin = 1
-            if name != "parent":
-                forked = next(event for event in events if event.kind == "session.forked")
-                begin = forked.seq + 1
-                assert events[: forked.seq - 1] == inherited[: forked.seq - 1]
-                assert {one["forks"][name] for one in told if name in one["forks"]} <= {forked.seq}
-            acknowledged = {
-                seq: writer for writer, one in enumerate(told) for seq in one["seqs"].get(name, [])
-            }
-            own = {
-                event.seq: event.message["by"]
-                for event in events[begin - 1 :]
-                if event.message is not None and event.message["by"] != "test"
-            }
-            assert own == acknowledged
-        assert store.verify().ok
-
-
-@pytest.mark.slow
-def test_eight_processes_fork_and_append_at_once(tmp_path: Path) -> None:
-    """N-16, N-26, N-50: each event is there once, seqs are contiguous, a child has its parent's prefix."""
-    run_forks(tmp_path / "store", processes=8, rounds=6)
-
-
-@pytest.mark.slow
-def test_without_the_lock_the_same_check_fails(tmp_path: Path) -> None:
-    """N-17: the check above notices when the lock is taken out, so it is the lock that it shows."""
-    for attempt in range(40):
-        try:
-            run_forks(tmp_path / f"store-{attempt}", processes=8, rounds=6, locked=False)
-        except (AssertionError, hansard.HansardError):
-            return
-    pytest.fail("8 processes without a lock did no harm that the check noticed, 40 times over")
-
 
 # -- each call refused --------------------------------------------------------------------------
 

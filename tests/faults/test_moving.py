@@ -2,10 +2,6 @@
 
 import errno
 import itertools
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +13,7 @@ import hansard
 from hansard import Store
 from hansard.log import disk, names
 from tests.crashlab import faults
-from tests.faults.workers import PATIENCE, Crew, Wire, replaced
+from tests.faults.workers import Crew, Wire, replaced
 
 EVENTS = 40
 #: Of so many the text is kept apart, which takes many calls.
@@ -129,55 +125,6 @@ def test_an_import_that_fails_at_any_call_leaves_nothing_or_all(
             break
 
 
-IMPORT = """
-import sys, hansard
-
-def pieces():
-    while piece := sys.stdin.buffer.readline():
-        yield piece
-        print("read", flush=True)
-
-hansard.open(sys.argv[1], durability="os", auto_compact=False).import_session(pieces())
-"""
-
-
-def test_an_import_that_is_killed_in_the_middle_leaves_nothing(
-    tmp_path: Path, source: tuple[Path, bytes]
-) -> None:
-    """N-84: kill -9 of a real process that has read half of a file: no session; the next import sweeps up."""
-    _, data = source
-    path = tmp_path / "store"
-    lines = data.splitlines(keepends=True)
-    process = subprocess.Popen(
-        [sys.executable, "-c", IMPORT, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    try:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for line in lines[: EVENTS // 2]:
-            process.stdin.write(line)
-            process.stdin.flush()
-            assert process.stdout.readline() == b"read\n"
-        process.send_signal(signal.SIGKILL)
-        assert process.wait(PATIENCE) == -signal.SIGKILL
-    finally:
-        process.kill()
-        process.wait(PATIENCE)
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            with suppress(BrokenPipeError):
-                pipe.close()
-    assert len(leftovers(path)) == 1
-    with target(path) as store:
-        assert store.sessions().items == []
-        store.import_session(data)
-        assert whole(store, data)
-    assert leftovers(path) == []
-
-
 @pytest.mark.slow
 def test_a_copy_that_dies_at_any_call_goes_on(tmp_path: Path, source: tuple[Path, bytes]) -> None:
     """N-84: before a call of the disk; what is there then is a prefix, and the next copy completes it."""
@@ -200,60 +147,6 @@ def test_a_copy_that_dies_at_any_call_goes_on(tmp_path: Path, source: tuple[Path
             if not fault.fired:
                 break
     assert {0, EVENTS} <= prefixes
-
-
-COPY = """
-import sys, hansard
-
-def progress(done, total):
-    print(done, flush=True)
-    sys.stdin.readline()
-
-with hansard.open(sys.argv[1], read_only=True) as here, hansard.open(sys.argv[2]) as there:
-    here.copy_to(there, progress=progress)
-"""
-
-
-@pytest.mark.parametrize("there", [0, 1000])
-def test_a_copy_that_is_killed_in_the_middle_goes_on(tmp_path: Path, there: int) -> None:
-    """N-84: kill -9 after two batches: a new session is not there yet, a known one is a prefix."""
-    with hansard.open(tmp_path / "source", durability="os") as here:
-        session = here.session("s")
-        session.add_messages([{"role": "user", "content": f"{n}"} for n in range(there)])
-        with target(tmp_path / "target") as known:
-            here.copy_to(known)
-        session.add_messages([{"role": "user", "content": f"{n}"} for n in range(there, 3500)])
-        session.fork("f").add_message({"role": "user", "content": "forked"})
-    process = subprocess.Popen(
-        [sys.executable, "-c", COPY, str(tmp_path / "source"), str(tmp_path / "target")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    with process:
-        try:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            done = 0
-            while done < there + 300:
-                done = int(process.stdout.readline())
-                process.stdin.write(b"\n")
-                process.stdin.flush()
-        finally:
-            process.kill()
-    with (
-        hansard.open(tmp_path / "source", read_only=True) as here,
-        target(tmp_path / "target") as copy,
-    ):
-        copied = copy.session("s").seq
-        assert copied == 0 if there == 0 else done <= copied < 3500
-        assert list(copy.session("s").events()) == list(here.session("s").events())[:copied]
-        report = here.copy_to(copy)
-        assert (report.failed, report.found, report.events) == ({}, copied, 3502 - copied)
-        for name in ("s", "f"):
-            assert list(copy.session(name).events()) == list(here.session(name).events())
-        assert copy.session("s").children() == ["f"]
-    assert leftovers(tmp_path / "target") == []
 
 
 # -- races --------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.errors import Damaged, HansardError, SeqConflict, SessionExists
-from hansard.log import format, names
+from hansard.errors import HansardError, SeqConflict, SessionExists
+from hansard.log import names
 from tests.faults.workers import (
     PATIENCE,
     Crew,
@@ -189,56 +189,6 @@ def test_of_two_processes_that_expect_the_same_seq_exactly_one_appends(tmp_path:
         winners = [0 if won else 1 for won in first]
         assert [message["writer"] for message in messages] == winners
         assert [message["round"] for message in messages] == list(range(500))
-
-
-# ------------------------------------------------------------------ a seq is given out once
-
-
-def test_a_copied_record_is_found_and_nothing_is_appended_behind_it(tmp_path: Path) -> None:
-    """N-26, F-32: a record that stands in the log twice is damage to `verify`, to readers and to writers."""
-    path = tmp_path / "store"
-    with open_store(str(path), "os") as store:
-        session = store.session("s")
-        session.add_message({"n": 1})
-        session.add_message({"n": 2})
-    log = log_of(path, "s")
-    offset = log.stat().st_size
-    with log.open("ab") as file:
-        file.write(log.read_bytes().splitlines(keepends=True)[-1])
-    check_damaged(path, offset)
-
-
-def test_a_seq_given_out_twice_is_found_though_its_checksum_is_right(tmp_path: Path) -> None:
-    """N-26, F-15: a record whose checksum runs on but whose seq was given out before is damage."""
-    path = tmp_path / "store"
-    with open_store(str(path), "os") as store:
-        session = store.session("s")
-        session.add_message({"n": 1})
-        session.add_message({"n": 2})
-    log = log_of(path, "s")
-    offset = log.stat().st_size
-    crc = format.crc32(log.read_bytes())
-    for seq in (2, 3):
-        # The second follows the first: the wrong one must be found behind a right one, too.
-        line, crc = format.record(seq, format.now(), b"message.added", b'{"message":{}}', crc)
-        with log.open("ab") as file:
-            file.write(line)
-    check_damaged(path, offset)
-
-
-def check_damaged(path: Path, offset: int) -> None:
-    """Check that everyone who meets the log of `s` reports damage at a byte, and changes nothing."""
-    before = log_of(path, "s").read_bytes()
-    with open_store(str(path), "os") as store:
-        report = store.session("s").verify()
-        assert not report.ok
-        assert report.findings[0].offset == offset
-        with pytest.raises(Damaged) as reading:
-            list(store.session("s").events())
-        assert reading.value.offset == offset
-        with pytest.raises(Damaged):
-            store.session("s").add_message({"n": 3})
-    assert log_of(path, "s").read_bytes() == before
 
 
 # ------------------------------------------------------------------ beginnings

@@ -6,28 +6,13 @@ from typing import Any
 
 import pytest
 
-from tools.bench import installed, worker, writers
-from tools.bench.peers import KNOWN
+from tools.bench import worker
 from tools.bench.peers.peer import Message, Peer
-from tools.bench.peers_report import BEGIN, END
 from tools.bench.scale import QUICK
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 SMALL = QUICK._replace(
     appends=5, budget=0.02, filling=2.0, lengths=(10, 20), common=60, loaded=80, listed=3, kept=2
 )
-
-
-def test_the_docs_have_the_marks() -> None:
-    """The page that `--write` fills is ready for it."""
-    text = (CHECKOUT / "docs" / "reports" / "peers.md").read_text(encoding="utf-8")
-    assert text.count(BEGIN) == text.count(END) == 1
-
-
-def test_every_peer_that_is_not_ours_is_in_the_group() -> None:
-    """What a class needs is what the environment of the peers installs."""
-    wanted = " ".join(installed.requirements())
-    assert all(entry.package in wanted for entry in KNOWN.values())
 
 
 @pytest.mark.parametrize("system", ["hansard_os", "sqlite_normal"])
@@ -62,14 +47,3 @@ class Careless(Peer):
     def load(self, session: str) -> list[Any]:
         """Return what there is."""
         return [{"content": text} for text in Careless.kept]
-
-
-def test_lost_and_duplicated_messages_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store that loses and doubles messages does not pass for a fast one."""
-    Careless.kept = []
-    monkeypatch.setattr(writers, "class_of", lambda _: Careless)
-    found = writers.writers("careless", SMALL, tmp_path, "threads", 2, many=False)
-    assert found["lost"] > 0
-    assert found["duplicated"] > 0

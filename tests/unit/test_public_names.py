@@ -134,29 +134,6 @@ def test_every_public_name_is_there() -> None:
     assert private <= {"__version__"}
 
 
-def test_a_changed_name_shows_in_the_list() -> None:
-    """The list tells methods, properties and parameters apart, so that a change to one shows."""
-
-    class Sample:
-        """A class as the package might have it."""
-
-        __module__ = "hansard.sample"
-        field: int
-
-        def call(self, given: int, /, path: str, *, last: int = 0, **rest: int) -> None:
-            """Take parameters of every kind."""
-
-        @property
-        def seq(self) -> int:
-            """Be a property."""
-            return 0
-
-        def _private(self) -> None:
-            """Be nobody's business."""
-
-    assert list(members(Sample, "S")) == ["S.call(_, path, *, last=, **rest)", "S.field", "S.seq"]
-
-
 def loaded_by(statement: str) -> set[str]:
     """Return the names of the modules that are loaded once a fresh Python has run a statement."""
     # -I: neither the caller's folder nor PYTHON… variables have a say.

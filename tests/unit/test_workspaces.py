@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -70,29 +69,10 @@ def last_record(data: bytes) -> int:
     return data.rindex(b'"content"') + 1
 
 
-def first_record(data: bytes) -> int:
-    """Return a place in the first record of a log."""
-    return data.index(b"\n") + 30
-
-
 @pytest.fixture
 def local(tmp_path: Path) -> Path:
     """Return a path for a store in files."""
     return tmp_path / "store"
-
-
-@pytest.fixture(autouse=True, params=["without an index", "with an index"])
-def an_index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every claim hold where all sessions are looked at, and where an index shows the way."""
-    if request.param == "without an index":
-        return
-    asked = hansard.Store.latest
-
-    def after_a_listing(store: hansard.Store, **wanted: Any) -> hansard.Session | None:
-        store.sessions()
-        return asked(store, **wanted)
-
-    monkeypatch.setattr(hansard.Store, "latest", after_a_listing)
 
 
 # -- the newest ---------------------------------------------------------------------------------
@@ -115,17 +95,6 @@ def test_the_latest_is_the_one_in_which_something_happened_last(store: Store) ->
     assert found is not None
     assert found.id == "a"
     assert store.latest(prefix="x") is None
-
-
-def test_a_touched_file_is_not_the_latest(local: Path) -> None:
-    """N-61: `touch` does not change which session is the latest."""
-    with hansard.open(local) as store:
-        say(store, "old", hours=5)
-        say(store, "new", hours=1)
-        later = NOW.timestamp() + 1000
-        for path in (log_of(local, "old"), log_of(local, "old").parent):
-            os.utime(path, (later, later))
-        assert latest(store) == "new"
 
 
 @pytest.mark.parametrize("how", ["title", "metadata", "archive", "close", "reopen"])
@@ -298,19 +267,6 @@ def test_a_copy_is_a_workspace_of_its_own(store: Store, tmp_path: Path, tagged: 
         assert latest(store, folder) == "o"
 
 
-def test_a_path_set_by_hand_counts_more_than_an_earlier_id(store: Store, tmp_path: Path) -> None:
-    """Who sets another path means another workspace, whatever id stood beside the earlier one."""
-    one, two = repository(tmp_path / "one"), repository(tmp_path / "two")
-    session = say(store, "s")
-    session.set_workspace(one)
-    say(store, "t", hours=1).set_workspace(two)
-    session.set_metadata(workspace=str(two))
-    assert latest(store, two) == "s"
-    assert latest(store, one) is None
-    session.set_workspace(tmp_path)
-    assert session.metadata == {"workspace": os.path.realpath(tmp_path)}
-
-
 def test_a_path_among_the_metadata_survives_a_move_too(store: Store, tmp_path: Path) -> None:
     """A workspace that is only named among the metadata is known again after its repository was moved."""
     folder = repository(tmp_path / "before")
@@ -325,23 +281,6 @@ def test_a_path_among_the_metadata_survives_a_move_too(store: Store, tmp_path: P
         session = say(store, "other")
         session.set_metadata(workspace=other)
         assert session.metadata == {"workspace": other}
-
-
-def test_a_worktree_is_a_workspace_of_its_own(store: Store, tmp_path: Path) -> None:
-    """Where `.git` is a file that points to a git directory, the id lies there, and survives a move."""
-    main = repository(tmp_path / "main")
-    inner = main / ".git" / "worktrees" / "tree"
-    inner.mkdir(parents=True)
-    (inner / "HEAD").write_text("ref: refs/heads/b\n")
-    worktree = tmp_path / "tree"
-    worktree.mkdir()
-    (worktree / ".git").write_text(f"gitdir: {inner}\n")
-    say(store, "m", hours=2).set_workspace(main)
-    say(store, "w", hours=1).set_workspace(worktree)
-    assert (inner / workspace.MARKER).exists()
-    moved = worktree.rename(tmp_path / "moved")
-    assert latest(store, moved) == "w"
-    assert latest(store, main) == "m"
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -513,37 +452,6 @@ def test_a_damaged_newest_session_is_reported_and_not_skipped(local: Path) -> No
             store.latest()
 
 
-def test_damage_that_nothing_newer_can_hide_behind_is_no_reason_to_stop(local: Path) -> None:
-    """N-61: damage with whole, older records behind it concerns nobody who looks for the newest."""
-    with hansard.open(local) as store:
-        for hours in (9, 8, 7):
-            say(store, "hurt", hours=hours)
-        say(store, "new", hours=1)
-    damage(local, "hurt", first_record)
-    with hansard.open(local, read_only=True) as store:
-        assert latest(store) == "new"
-    with hansard.open(local) as store:
-        store.delete("new")
-        say(store, "older", hours=8)
-        with pytest.raises(hansard.Damaged, match="'hurt'"):
-            store.latest()
-
-
-def test_damage_before_housekeeping_may_hide_activity_up_to_it(local: Path) -> None:
-    """N-61, N-54: behind damage even a title is a sign that something newer may have stood there."""
-    with hansard.open(local) as store:
-        for hours in (9, 8):
-            say(store, "hurt", hours=hours)
-        say(store, "new", hours=1)
-        store.session("hurt").set_title("T")
-    damage(local, "hurt", last_record)
-    with (
-        hansard.open(local) as store,
-        pytest.raises(hansard.Damaged, match="'hurt'"),
-    ):
-        store.latest()
-
-
 def test_damage_of_another_workspace_concerns_nobody_here(tmp_path: Path, local: Path) -> None:
     """N-61: what is whole of a damaged session says where it belongs, and only that workspace hears of it."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
@@ -558,19 +466,6 @@ def test_damage_of_another_workspace_concerns_nobody_here(tmp_path: Path, local:
             with pytest.raises(hansard.Damaged, match="'hurt'"):
                 store.latest(workspace=folder)
         assert latest(store, theirs, skip_damaged=True) is None
-
-
-@pytest.mark.parametrize("content", [b"", b"null\n", b"\xff\xfe", b"[]\n"])
-def test_a_log_that_is_no_log_at_all_may_be_the_newest(local: Path, content: bytes) -> None:
-    """N-31, N-61: of a session of which nothing is left, nobody can say that it is not the newest."""
-    with hansard.open(local) as store:
-        say(store, "old", hours=5)
-        say(store, "gone", hours=1)
-    log_of(local, "gone").write_bytes(content)
-    with hansard.open(local) as store:
-        with pytest.raises(hansard.Damaged, match="'gone'"):
-            store.latest()
-        assert latest(store, skip_damaged=True) == "old"
 
 
 def test_a_fork_whose_parent_is_damaged_is_reported(tmp_path: Path, local: Path) -> None:

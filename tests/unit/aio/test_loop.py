@@ -1,9 +1,8 @@
 """Claims about `hansard.aio`: nothing waits on the event loop, whatever is called."""
 
 import asyncio
-import contextlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,21 +22,6 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path) -> aio.Opening:
     if request.param == "memory":
         return aio.open("memory:")
     return aio.open(tmp_path / "store", durability=request.param)
-
-
-@contextlib.asynccontextmanager
-async def heartbeat() -> AsyncIterator[list[float]]:
-    """Let a task count while a block runs, one more each time that the loop comes round."""
-    beats: list[float] = []
-
-    async def beat() -> None:
-        while True:
-            beats.append(asyncio.get_running_loop().time())
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(beat())
-    yield beats
-    task.cancel()
 
 
 async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one line for each name
@@ -166,37 +150,6 @@ def test_no_call_waits_on_the_loop(opening: aio.Opening, monkeypatch: pytest.Mon
     assert public - used <= {"Session.id", "Store.create"}
     assert watch.by("MainThread") == []
     assert {"write", "sync"} <= set(watch.by("hansard-aio-")) or "memory" in repr(opening)
-
-
-def test_the_loop_goes_on_during_a_big_load(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-75: while 20,000 messages are read, listed and verified, the loop goes on, and reads nothing."""
-
-    async def main() -> dict[str, int]:
-        beats: dict[str, int] = {}
-        async with aio.open(tmp_path / "store", durability="os") as store:
-            session = store.session("long")
-            for _ in range(20):
-                await session.add_messages([MESSAGE] * 1000)
-            calls: dict[str, Callable[[], Awaitable[object]]] = {
-                "messages": session.messages,
-                "json": session.messages_json,
-                "state": session.state,
-                "verify": store.verify,
-                "list": store.sessions,
-            }
-            for name, call in calls.items():
-                async with heartbeat() as count:
-                    await call()
-                beats[name] = len(count)
-        return beats
-
-    with watching(monkeypatch) as watch:
-        beats = asyncio.run(main())
-    # A call that did its work on the loop would not have let it come round at all.
-    assert min(beats.values()) > 0, beats
-    assert watch.by("MainThread") == []
 
 
 def test_a_full_default_executor_keeps_no_store_waiting(tmp_path: Path) -> None:

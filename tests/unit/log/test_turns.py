@@ -154,35 +154,6 @@ class Queue:
 # ------------------------------------------------------------------ who works for whom
 
 
-def test_one_that_comes_alone_works_at_once() -> None:
-    """F-39: a single thread does the work itself, for its own order and in its own thread."""
-    seen: list[tuple[list[str], int]] = []
-    queue: Turns[str] = Turns(lambda orders: seen.append((orders, threading.get_ident())))
-    queue.ask("a")
-    queue.ask("b")
-    assert seen == [(["a"], threading.get_ident()), (["b"], threading.get_ident())]
-
-
-def test_those_who_come_meanwhile_are_one_group_in_their_order() -> None:
-    """F-39: orders that queue while another is worked on are worked on together, first come first."""
-    queue = Queue()
-    for order in "abcde":
-        queue.ask(order)
-    assert queue.end() == [["leader"], ["a", "b", "c", "d", "e"]]
-    assert all(thread.error is None for thread in queue.threads)
-
-
-def test_what_the_work_raises_is_raised_by_the_one_who_leads() -> None:
-    """N-29: an error of the work reaches the leader; the others find in their orders how it went."""
-    queue = Queue()
-    error = OSError("no")
-    queue.work.errors = [None, error]
-    first, second = queue.ask("a"), queue.ask("b")
-    assert queue.end() == [["leader"], ["a", "b"]]
-    assert first.error is error
-    assert second.error is None
-
-
 def test_whoever_claims_the_lead_keeps_others_waiting_until_it_is_free() -> None:
     """F-38: a claim is refused while somebody leads; when it is freed, the first in the queue leads."""
     work = Work()
@@ -197,28 +168,6 @@ def test_whoever_claims_the_lead_keeps_others_waiting_until_it_is_free() -> None
     assert work.groups == [["a"]]
     assert queue.claim()
     queue.free()
-
-
-def test_one_who_wants_to_be_alone_waits_for_its_turn_and_splits_the_queue() -> None:
-    """F-38: what was asked before it is done before it, and what was asked after it is done after it."""
-    queue = Queue()
-    queue.ask("a")
-    queue.ask("b")
-    queue.be_alone("alone")
-    queue.ask("c")
-    queue.ask("d")
-    assert queue.end() == [["leader"], ["a", "b"], ["alone"], ["c", "d"]]
-
-
-def test_an_error_of_one_who_is_alone_hands_over_too() -> None:
-    """N-23: whoever fails while it is alone leaves the lead to the next."""
-    queue = Queue()
-    error = OSError("no")
-    queue.work.errors = [None, error]
-    alone = queue.be_alone("alone")
-    queue.ask("a")
-    assert queue.end() == [["leader"], ["alone"], ["a"]]
-    assert alone.error is error
 
 
 def test_many_threads_get_each_order_done_once(rng: random.Random) -> None:
