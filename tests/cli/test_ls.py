@@ -228,10 +228,10 @@ WRONG = [
     (("--since", "2 days"), "must be a time such as 2026-11-16"),
     (("--since", "9" * 400 + "d"), "must be a time such as"),
     (("--until", "0001-01-01T00:00+14:00"), "must be a time such as"),
-    (("--where", "user"), "--where user: say KEY=VALUE"),
-    (("--tree", "--limit", "3"), "--tree does not go together with --limit"),
+    (("--where", "user"), "--where must be KEY=VALUE, got 'user'"),
+    (("--tree", "--limit", "3"), "--tree excludes --limit"),
     (("--tree", "--count"), "--tree and --count exclude each other"),
-    (("--count", "--sort", "id"), "--count does not go together"),
+    (("--count", "--sort", "id"), "--count excludes --sort"),
     (("--limit", "-1"), "--limit"),
 ]
 
