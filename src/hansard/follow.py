@@ -1,40 +1,358 @@
-"""Follow what is appended to the sessions of a store, by whomever.
+"""Deliver the events of a store's sessions to a consumer, and keep the consumer's position.
 
-Above: `store`.  Below: `state.lineage`, `backend.contract`.
-One look at a store costs a look at each session's size, and sessions that have grown are read on from where
-they were left. Between looks it sleeps, for longer the longer nothing happens, and so that looking takes a
-small part of the time. With a cursor, how far it got is remembered by name: a consumer that restarts goes
-on behind the last event that it was done with. Events come at least once: what a consumer had in its hands
-when it died comes again.
+A `Follower` polls: one poll lists the size of each session, and a session that has grown is read from the
+consumer's position. Pauses grow while nothing is appended, and with the duration of a poll.
+
+A `Cursor` is an internal log (F-159 to F-164): `cursor.opened` names the consumer that holds it,
+`cursor.moved` the positions that changed. Each is appended at the seq that the holder expects, so a consumer
+that lost the cursor to another cannot move it. Events are delivered at least once: a move follows the work.
 """
 
+import errno
+import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple, Self
 
-from hansard.backend.contract import Backend, Cursor
+import msgspec
+
+from hansard.backend.contract import CURSOR, AppendRequest, Backend, Hold
 from hansard.clock import Backoff
-from hansard.errors import Damaged, DiskFailed, HansardError, SessionDeleted, UnknownFormat
-from hansard.event.envelope import Event
+from hansard.errors import (
+    BackendUnavailable,
+    Closed,
+    Damaged,
+    DiskFailed,
+    HansardError,
+    LockTimeout,
+    ReadOnly,
+    SeqConflict,
+    SessionDeleted,
+    SessionNotFound,
+    SyncFailed,
+    UnknownFormat,
+)
+from hansard.event.envelope import Event, NewEvent
+from hansard.log import names
 from hansard.state import lineage
 
-#: A pause lasts this many times as long as the look before it took.
+OPENED: Final = "cursor.opened"
+MOVED: Final = "cursor.moved"
+
+#: A log may be twice as long as one that holds only its positions, and this many bytes longer (F-163).
+SLACK: Final = 64 * 1024
+
+#: Bytes of a record besides its data, roughly.
+_FRAME: Final = 100
+
+#: Maximum positions in one event.
+_IN_AN_EVENT: Final = 1_000
+
+#: How often a log may be found at another seq than a moment before.
+_TRIES: Final = 20
+
+#: A pause lasts this many times as long as the poll before it took.
 _SHARE: Final = 20
 
 
+# -- the cursor -----------------------------------------------------------------------------------------
+
+
+class _Opened(msgspec.Struct):
+    holder: str
+
+
+class _Moved(msgspec.Struct):
+    #: A seq, or None for a session that is forgotten.
+    positions: dict[str, Annotated[int, msgspec.Meta(ge=0)] | None]
+
+
+_decode_opened = msgspec.json.Decoder(_Opened).decode
+_decode_moved = msgspec.json.Decoder(_Moved).decode
+_encode = msgspec.json.Encoder().encode
+
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class _State(NamedTuple):
+    """What a cursor's log adds up to."""
+
+    seq: int
+    holder: str
+    positions: dict[str, int]
+    size: int
+
+
+class Cursor:
+    """A consumer's position in each session, kept under a name. For one thread at a time.
+
+    A position is the seq of the last event that the consumer has processed; without one it is 0. A cursor of
+    a read-only store has the positions of the moment, and cannot be moved.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_fresh",
+        "_hold",
+        "_holder",
+        "_intact",
+        "_log",
+        "_read_only",
+        "_state",
+        "_where",
+        "name",
+    )
+
+    def __init__(self, backend: Backend, name: str, *, timeout: float = 0.0) -> None:
+        """Open a cursor. `LockTimeout` if another consumer has it open for more than `timeout` seconds."""
+        log_name = _log_name(backend, name)
+        self.name = name
+        self._where = f"{backend.where}: cursor {name!r}"
+        self._log = backend.internal(log_name)
+        self._holder = os.urandom(16).hex()
+        #: The size of a log that holds only the positions.
+        self._fresh = 0
+        #: False after an error: the end of the log is not known to be durable, so the log is replaced.
+        self._intact = True
+        #: None if the outcome of the last write is unknown.
+        self._state: _State | None = None
+        self._hold: Hold | None = None
+        self._read_only = backend.read_only
+        if backend.read_only:
+            self._state = self._read()
+            return
+        try:
+            self._hold = backend.exclusive(log_name, timeout=timeout)
+        except LockTimeout as error:
+            raise LockTimeout(
+                f"{self._where} has another consumer: {error}", holder=error.holder
+            ) from None
+        try:
+            self._open()
+        except BaseException:
+            # Now, and not when the error is forgotten: its handler may want to drop the cursor.
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        """Append `cursor.opened`, after which no earlier holder can move the cursor (F-160)."""
+        for _ in range(_TRIES):
+            state = self._state = self._read()
+            self._fresh = _size(self._snapshot(state.positions))
+            try:
+                self._write([self._opened()], {})
+            except SeqConflict:
+                continue  # a move of an earlier holder arrived
+            except SyncFailed as error:
+                # An earlier sync failed, and its consumer was told: the positions are written to a new log.
+                if not self._intact or error.operation == "sync":
+                    raise _hinted(error, "the cursor was not opened; open it again") from error
+                self._intact = False
+                continue
+            except DiskFailed as error:
+                if error.errno != errno.ESTALE:
+                    raise
+                continue  # another process has just dropped the log, which this one had open
+            return
+        raise self._taken()
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """Session id to seq. The dict is the caller's."""
+        return {} if self._state is None else dict(self._state.positions)
+
+    def move(self, positions: Mapping[str, int | None]) -> None:
+        """Move to these positions, and forget the sessions that have None: all, or none.
+
+        Durable, when it returns, as the store's appends are. After an error the move may have been kept.
+        `LockTimeout` if another consumer has opened the cursor, or dropped it.
+        """
+        if self._hold is None:
+            raise self._not_held()
+        self._hold.check()
+        for _ in range(_TRIES):
+            if self._state is None:
+                self._resume()
+            assert self._state is not None  # `_resume` has set it
+            known = self._state.positions
+            changes = {found: seq for found, seq in positions.items() if known.get(found) != seq}
+            if not changes and self._intact:
+                return
+            try:
+                self._write(_moves(changes), changes)
+            except SeqConflict:
+                continue  # a move of ours arrived late, or another holder's: the log tells
+            except HansardError as error:
+                raise self._explain(error) from error
+            return
+        raise self._taken()
+
+    def close(self) -> None:
+        """Let others open the cursor. It cannot be moved any more."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.close()
+
+    def _write(self, events: list[NewEvent], changes: Mapping[str, int | None]) -> None:
+        """Append events that make these changes, or replace the log by a small one with the same result."""
+        state, self._state = self._state, None
+        assert state is not None  # callers have read it
+        size = state.size + _size(events)
+        if self._intact and size <= 2 * self._fresh + SLACK:
+            request = AppendRequest(events, expected_seq=state.seq)
+            seq = self._log.append(request)[-1].seq
+            _apply(state.positions, changes)
+        else:
+            _apply(state.positions, changes)
+            events = self._snapshot(state.positions)
+            self._log.replace(events, expected_seq=state.seq)
+            seq = state.seq + len(events)
+            size = self._fresh = _size(events)
+            self._intact = True
+        self._state = _State(seq, self._holder, state.positions, size)
+
+    def _resume(self) -> None:
+        """Read the log after an error; raise if it is another consumer's, or was dropped (F-161)."""
+        state = self._read()
+        # Also if there is no log: a dropped cursor is not created again by a consumer that had it open.
+        if state.holder != self._holder:
+            raise self._taken()
+        self._state = state
+        self._intact = False
+
+    def _explain(self, error: HansardError) -> HansardError:
+        """Return what to raise for an error: the log may be another consumer's by now."""
+        if isinstance(error, BackendUnavailable | Closed):
+            return error
+        try:
+            self._resume()
+        except LockTimeout as taken:
+            return taken
+        except HansardError:
+            return error  # the first error has the cause
+        if isinstance(error, SyncFailed):
+            hint = "this move may not have been kept, so its events may come again; move once more"
+            return _hinted(error, hint)
+        return error
+
+    def _read(self) -> _State:
+        for _ in range(_TRIES):
+            try:
+                return self._fold()
+            except SessionNotFound:
+                continue  # replaced, or dropped, while it was read
+            except Damaged as error:
+                raise self._damaged(error.path, error.offset, error.reason) from error
+        raise self._taken()
+
+    def _fold(self) -> _State:
+        seq = size = 0
+        holder = ""
+        positions: dict[str, int] = {}
+        for chunk in self._log.reader().read():
+            for event in chunk.events():
+                seq = event.seq
+                size += len(event.raw) + _FRAME
+                try:
+                    if event.kind == OPENED:
+                        holder = _decode_opened(event.raw).holder
+                    elif event.kind == MOVED:
+                        _apply(positions, _decode_moved(event.raw).positions)
+                except _UNREADABLE:
+                    reason = f"event {seq} is not an event of a cursor"
+                    raise Damaged(self._where, 0, reason, "") from None
+        return _State(seq, holder, positions, size)
+
+    def _opened(self) -> NewEvent:
+        return NewEvent(OPENED, _encode({"holder": self._holder}), control=False)
+
+    def _snapshot(self, positions: Mapping[str, int | None]) -> list[NewEvent]:
+        """Return the events of a log that holds these positions, and nothing else."""
+        return [self._opened(), *_moves(positions)]
+
+    def _damaged(self, path: str, offset: int, reason: str) -> Damaged:
+        hint = f"no position was read: restore it from a backup, or drop the cursor {self.name!r}"
+        return Damaged(path, offset, reason, hint)
+
+    def _not_held(self) -> HansardError:
+        if self._read_only:
+            return ReadOnly(f"{self._where}: store is read-only; reopen without read_only=True")
+        return Closed(f"{self._where} was closed; open it again")
+
+    def _taken(self) -> LockTimeout:
+        return LockTimeout(
+            f"{self._where} was opened by another consumer, or dropped; nothing was moved: open it "
+            "again, and continue from its positions"
+        )
+
+
+def cursors(backend: Backend) -> list[str]:
+    """Return the names of the cursors, sorted; one that cannot be read is among them."""
+    prefix = CURSOR + backend.prefix
+    found = backend.internals()
+    return [name.removeprefix(prefix) for name in found if name.startswith(prefix)]
+
+
+def drop_cursor(backend: Backend, name: str) -> bool:
+    """Drop a cursor, readable or not; return whether there was one. `LockTimeout` if it is open."""
+    log_name = _log_name(backend, name)
+    if backend.read_only:
+        raise ReadOnly(f"{backend.where}: store is read-only; reopen without read_only=True")
+    if log_name not in backend.internals():
+        return False
+    hold = backend.exclusive(log_name)
+    try:
+        return backend.drop_internal(log_name)
+    finally:
+        hold.close()
+
+
+def _log_name(backend: Backend, name: str) -> str:
+    # First without the prefix of a scoped store, which would make an empty name a valid one.
+    names.check_cursor(name)
+    names.check_cursor(backend.prefix + name)
+    return f"{CURSOR}{backend.prefix}{name}"
+
+
+def _moves(changes: Mapping[str, int | None]) -> list[NewEvent]:
+    """Return the events that make these changes."""
+    items = list(changes.items())
+    parts = (dict(items[at : at + _IN_AN_EVENT]) for at in range(0, len(items), _IN_AN_EVENT))
+    return [NewEvent(MOVED, _encode({"positions": part}), control=False) for part in parts]
+
+
+def _apply(positions: dict[str, int], changes: Mapping[str, int | None]) -> None:
+    for session_id, seq in changes.items():
+        if seq is None:
+            positions.pop(session_id, None)
+        else:
+            positions[session_id] = seq
+
+
+def _hinted(error: SyncFailed, hint: str) -> SyncFailed:
+    return SyncFailed(error.operation, error.path, OSError(error.errno, error.strerror), hint)
+
+
+def _size(events: list[NewEvent]) -> int:
+    return sum(len(event.data) + _FRAME for event in events)
+
+
+# -- the follower ---------------------------------------------------------------------------------------
+
+
 class Followed(NamedTuple):
-    """An event, and whose it is."""
+    """An event and its session."""
 
     session: str
     event: Event
 
 
 class Follower:
-    """Yields the events of many sessions as they come. Made by `store.follow`; for one thread at a time.
+    """Yields the events of many sessions as they are appended. For one thread at a time; see `store.follow`.
 
-    Of each session the events come in order. A fork's events are its own: what it inherits has come with
-    the parent. An event counts as done when the next one is asked for, and at the end of a `with` block
+    The events of a session come in order. A fork's events are its own: the inherited ones come with the
+    parent. An event counts as processed when the next one is requested, and at the end of a `with` block
     that no error ends.
     """
 
@@ -70,7 +388,7 @@ class Follower:
         self._on_damage = on_damage
         #: What `sizes` said when a session was last read to its end.
         self._known: dict[str, int] = {}
-        self._positions: dict[str, int] = {} if cursor is None else cursor.positions()
+        self._positions: dict[str, int] = {} if cursor is None else cursor.positions
         self._waiting: deque[tuple[str, int]] = deque()
         self._reading: Iterator[Followed] = iter(())
         #: What was handed out last, and what is done with but not yet in the cursor.
@@ -190,7 +508,7 @@ class Follower:
                 # Purged, and made anew under the same name.
                 after = self._positions[session_id] = 0
                 if self._cursor is not None:
-                    self._cursor.forget(session_id)
+                    self._cursor.move({session_id: None})
             redactions = lineage.redactions_of(lineage.with_ancestors(self._backend, log))
             for chunk in log.read(after=after):
                 for event in chunk.events():

@@ -619,9 +619,9 @@ class Store:
         """
         if commit_every < 1:
             raise ValueError(f"commit_every must be 1 or more, not {commit_every!r}")
-        from hansard.follow import Follower
+        from hansard.follow import Cursor, Follower
 
-        opened = None if cursor is None else self._backend.cursor(cursor)
+        opened = None if cursor is None else Cursor(self._backend, cursor)
         return Follower(
             self._backend,
             wanted=lambda found: found.startswith(prefix) and (session is None or found == session),
@@ -633,11 +633,15 @@ class Store:
 
     def cursors(self) -> list[str]:
         """Return the names of the cursors that `follow` keeps."""
-        return self._backend.cursors()
+        from hansard.follow import cursors
+
+        return cursors(self._backend)
 
     def drop_cursor(self, name: str) -> bool:
-        """Forget how far a consumer got; say whether there was such a cursor."""
-        return self._backend.drop_cursor(name)
+        """Remove a cursor; return whether there was one. `LockTimeout` while a consumer has it open."""
+        from hansard.follow import drop_cursor
+
+        return drop_cursor(self._backend, name)
 
     # -- looking after it -----------------------------------------------------------------------
 

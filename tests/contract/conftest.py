@@ -17,7 +17,7 @@ from tests.postgres.server import Server
 
 __all__ = ["servers"]
 
-TABLES = ("sessions", "events", "checkpoints", "cursors", "positions")
+TABLES = ("sessions", "events", "checkpoints")
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,6 @@ import pytest
 from msgspec.structs import replace
 
 from hansard.backend.contract import AppendRequest, Changed, CompactionResult, Head, Unwatched
-from hansard.backend.cursors import MemoryCursor
 from hansard.backend.memory import (
     MemoryBackend,
     MemoryChunk,
@@ -618,88 +617,62 @@ def compacts_what_is_not_there(real: Bug, self: Any, forget: Any, **options: Any
     return real(self, forget, **options) if self._record.exists else CompactionResult(0, 0, 0, 0)
 
 
-# -- cursors ----------------------------------------------------------------------------------------
+# -- internal logs ------------------------------------------------------------------------------------
 
 
-@broken(MemoryBackend, "cursor", test_cursors)
-def forgets_positions(real: Bug, self: Any, name: str, **options: Any) -> Any:
+@broken(MemoryBackend, "internal", test_cursors)
+def forgets_an_internal_log(real: Bug, self: Any, name: str) -> Any:
     """A cursor starts again each time it is opened."""
-    opened = real(self, name, **options)
-    self._cursors.kept.pop(name, None)
-    return opened
+    self._internal.pop(name, None)
+    return real(self, name)
 
 
-@broken(MemoryBackend, "cursor", test_cursors)
-def opens_a_cursor_twice(real: Bug, self: Any, name: str, **options: Any) -> Any:
+@broken(MemoryBackend, "exclusive", test_cursors)
+def lets_two_have_it(real: Bug, self: Any, name: str, **options: Any) -> Any:
     """Two consumers share a cursor."""
-    self._cursors._opened.pop(name, None)
+    self._held.pop(name, None)
     return real(self, name, **options)
 
 
-@broken(MemoryBackend, "drop_cursor", test_cursors)
-def drops_no_cursor(real: Bug, self: Any, name: str) -> Any:
+_kept: list[object] = []
+
+
+@broken(MemoryBackend, "free", test_cursors)
+def frees_nothing(real: Bug, self: Any, name: str, hold: Any) -> None:
+    """A closed cursor cannot be opened again."""
+    _kept.append(hold)
+
+
+@broken(MemoryBackend, "drop_internal", test_cursors)
+def drops_nothing(real: Bug, self: Any, name: str) -> Any:
     """A dropped cursor stays."""
-    positions = self._cursors.kept.get(name)
-    dropped = real(self, name)
-    if positions is not None:
-        self._cursors.kept[name] = positions
-    return dropped
+    return name in self.internals()
 
 
-@broken(MemoryBackend, "cursors", test_cursors)
+@broken(MemoryBackend, "internals", test_cursors)
 def lists_no_cursors(real: Bug, self: Any) -> Any:
     """Cursors cannot be found."""
     return real(self)[:0]
 
 
-@broken(MemoryCursor, "move", test_cursors)
-def moves_back(real: Bug, self: Any, positions: Any, *, back: bool = False) -> None:
-    """A cursor goes back without being told to."""
-    real(self, positions, back=True)
+@broken(MemoryLog, "replace", test_cursors)
+def replaces_at_any_seq(real: Bug, self: Any, events: Any, *, expected_seq: int) -> None:
+    """A consumer that lost its cursor writes over the positions of the next."""
+    del expected_seq
+    real(self, events, expected_seq=self._record.seq)
 
 
-@broken(MemoryCursor, "move", test_cursors)
-def never_moves_back(real: Bug, self: Any, positions: Any, *, back: bool = False) -> None:
-    """A cursor cannot be sent back."""
-    if back:
-        positions = {name: max(seq, self.get(name)) for name, seq in positions.items()}
-    real(self, positions, back=back)
+@broken(MemoryLog, "replace", test_cursors)
+def replaces_nothing(real: Bug, self: Any, events: Any, *, expected_seq: int) -> None:
+    """A log grows for ever."""
+    self.append(AppendRequest(events, expected_seq=expected_seq))
 
 
-@broken(MemoryCursor, "move", test_cursors)
-def moves_session_by_session(real: Bug, self: Any, positions: Any, *, back: bool = False) -> None:
-    """Half of a refused move stays."""
-    self._known()
-    for session_id, seq in positions.items():
-        real(self, {session_id: seq}, back=back)
-
-
-@broken(MemoryCursor, "positions", test_cursors)
-def shares_its_positions(real: Bug, self: Any) -> Any:
-    """A caller changes the cursor's own dict."""
-    return self._known()
-
-
-@broken(MemoryCursor, "forget", test_cursors)
-def forgets_the_first_only(real: Bug, self: Any, *session_ids: str) -> None:
-    """Positions of other sessions stay."""
-    real(self, *session_ids[:1])
-
-
-@broken(MemoryCursor, "close", test_cursors)
-def stays_open(real: Bug, self: Any) -> None:
-    """A closed cursor can be moved."""
-    real(self)
-    self._open = True
-
-
-@broken(MemoryCursor, "move", test_cursors)
-def writes_all_positions_back(real: Bug, self: Any, positions: Any, *, back: bool = False) -> None:
-    """A concurrent move is overwritten (N-16)."""
-    real(self, dict.fromkeys(positions, 0), back=True)
-    before = self.positions()
-    time.sleep(0.0001)
-    real(self, {**before, **positions}, back=True)
+@broken(MemoryLog, "replace", test_cursors)
+def counts_from_one_again(real: Bug, self: Any, events: Any, *, expected_seq: int) -> None:
+    """After a replacement an old seq is a valid one again."""
+    real(self, events, expected_seq=expected_seq)
+    self._record.before = 0
 
 
 # -- the tests --------------------------------------------------------------------------------------

@@ -1,121 +1,238 @@
-"""Checks of cursors: what a consumer that restarts can count on."""
+"""Checks of cursors and internal logs: what a consumer that restarts can count on."""
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
-from hansard.backend.contract import Cursor
-from hansard.errors import Closed, InvalidSessionId, LockTimeout, SeqConflict
-from tests.contract.backends import Context, append, message, together, two_handles
+from hansard import follow
+from hansard.backend.contract import CURSOR, AppendRequest, Backend, Hold
+from hansard.errors import (
+    Closed,
+    DiskFailed,
+    InvalidSessionId,
+    LockTimeout,
+    SeqConflict,
+    SessionNotFound,
+)
+from hansard.event.envelope import NewEvent
+from hansard.follow import MOVED, SLACK, Cursor, Follower, cursors, drop_cursor
+from tests.contract.backends import (
+    Context,
+    append,
+    contents,
+    everything,
+    message,
+    together,
+    two_handles,
+)
 from tests.contract.test_keeping import BAD_IDS, IDS
 
-#: What no position is.
-BAD_SEQS: tuple[object, ...] = (-1, 2**63, 1.0, "1", None, True)
+
+def _keep(backend: Backend, name: str, positions: dict[str, int]) -> None:
+    cursor = Cursor(backend, name)
+    cursor.move(positions)
+    cursor.close()
 
 
-def _keep(context: Context, name: str, positions: dict[str, int]) -> None:
-    with context.backend.cursor(name) as cursor:
-        cursor.move(positions)
+def _kept(backend: Backend, name: str) -> dict[str, int]:
+    cursor = Cursor(backend, name)
+    positions = cursor.positions
+    cursor.close()
+    return positions
 
 
-def _kept(context: Context, name: str) -> dict[str, int]:
-    with context.backend.cursor(name) as cursor:
-        return cursor.positions()
+class Lost(Hold):
+    """A hold that its owner believes to have."""
+
+    def check(self) -> None:
+        """Say that all is well."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def robbed(backend: Backend, name: str) -> Cursor:
+    """Return an open cursor whose lock is free, as after the death of the lock's connection."""
+    cursor = Cursor(backend, name)
+    assert cursor._hold is not None
+    cursor._hold.close()
+    cursor._hold = Lost()
+    return cursor
+
+
+# -- positions --------------------------------------------------------------------------------------
 
 
 def test_a_cursor_is_where_it_was_left(context: Context) -> None:
-    """A cursor that is closed and opened again has the positions of its last moves, and 0 elsewhere."""
-    with context.backend.cursor("c") as cursor:
-        assert cursor.positions() == {}, "positions of a new cursor"
-        assert cursor.get("s") == 0, "position in a session of which nothing was read"
-        cursor.move({"s": 3})
-        cursor.move({"s": 5, "t": 1})
-        cursor.move({"u": 2**63 - 1})
-        assert cursor.get("s") == 5, "position after two moves"
-    with context.backend.cursor("c") as cursor:
-        assert cursor.positions() == {"s": 5, "t": 1, "u": 2**63 - 1}, "positions, opened again"
-        assert cursor.get("t") == 1, "position, opened again"
-        assert cursor.name == "c", "name"
-
-
-def test_a_move_is_whole_or_not_at_all(context: Context) -> None:
-    """A move of several positions of which one is refused moves none."""
-    with context.backend.cursor("c") as cursor:
-        cursor.move({"s": 5, "t": 5})
-        with pytest.raises(SeqConflict) as caught:
-            cursor.move({"t": 6, "s": 4})
-        assert caught.value.actual == 5, "`actual` of the conflict"
-        assert caught.value.expected == 4, "`expected` of the conflict"
-        for bad in BAD_SEQS:
-            with pytest.raises(ValueError, match=r"\w"):
-                cursor.move({"t": 7, "u": bad})  # type: ignore[dict-item]
-        assert cursor.positions() == {"s": 5, "t": 5}, "positions"
-    assert _kept(context, "c") == {"s": 5, "t": 5}, "positions, opened again"
-
-
-def test_a_cursor_moves_back_only_when_told_to(context: Context) -> None:
-    """With `back` a cursor goes back, also to 0; to stay where it is needs no `back`."""
-    with context.backend.cursor("c") as cursor:
-        cursor.move({"s": 5, "t": 5})
-        cursor.move({"s": 5})
-        cursor.move({"s": 2, "t": 6}, back=True)
-        assert cursor.positions() == {"s": 2, "t": 6}, "positions after a move back"
-        cursor.move({"t": 0}, back=True)
-    assert _kept(context, "c") == {"s": 2, "t": 0}, "positions, opened again"
+    """A cursor that is closed and opened again has the positions of its last moves."""
+    cursor = Cursor(context.backend, "c")
+    assert cursor.positions == {}, "positions of a new cursor"
+    cursor.move({"s": 3})
+    cursor.move({"s": 5, "t": 1})
+    cursor.move({"u": 2**63 - 1})
+    cursor.close()
+    assert _kept(context.backend, "c") == {"s": 5, "t": 1, "u": 2**63 - 1}, "positions"
 
 
 def test_what_is_forgotten_is_unknown(context: Context) -> None:
-    """A session that was forgotten is at 0 again, and the others are where they were."""
-    with context.backend.cursor("c") as cursor:
-        cursor.move({"s": 5, "t": 6, "u": 7})
-        cursor.forget("s", "never known", "t")
-        cursor.forget()
-        assert cursor.positions() == {"u": 7}, "positions"
-        assert cursor.get("s") == 0, "position in a session that was forgotten"
-    with context.backend.cursor("c") as cursor:
-        assert cursor.positions() == {"u": 7}, "positions, opened again"
-        cursor.move({"s": 1})
-    assert _kept(context, "c") == {"u": 7, "s": 1}, "positions after a new beginning"
+    """A session that was forgotten has no position, and the others are where they were."""
+    _keep(context.backend, "c", {"s": 5, "t": 6, "u": 7})
+    cursor = Cursor(context.backend, "c")
+    cursor.move({"s": None, "never known": None, "t": 8})
+    assert cursor.positions == {"t": 8, "u": 7}, "positions"
+    cursor.close()
+    assert _kept(context.backend, "c") == {"t": 8, "u": 7}, "positions, opened again"
+
+
+def test_what_a_caller_gets_of_a_cursor_is_its_own(context: Context) -> None:
+    """What was given to `move`, or got from `positions`, can be changed without moving the cursor."""
+    cursor = Cursor(context.backend, "c")
+    given: dict[str, int | None] = {"s": 5}
+    cursor.move(given)
+    given["s"] = 7
+    cursor.positions["s"] = 9
+    assert cursor.positions == {"s": 5}, "positions"
+
+
+def test_a_move_of_many_sessions_is_one_append(context: Context) -> None:
+    """A move of 2,500 sessions is kept whole; one that changes nothing appends nothing."""
+    many = {f"session-{number}": number for number in range(2_500)}
+    cursor = Cursor(context.backend, "c")
+    cursor.move(many)
+    log = context.backend.internal(CURSOR + "c")
+    head = log.reader().head()
+    cursor.move(many)
+    cursor.move({})
+    cursor.move({"unknown": None})
+    assert log.reader().head() == head, "the log after moves that change nothing"
+    cursor.close()
+    assert _kept(context.backend, "c") == many, "positions"
+
+
+def test_a_log_of_many_moves_stays_small(context: Context) -> None:
+    """N-79: a log is replaced when it has grown: it holds its positions and little more; seqs grow."""
+    cursor = Cursor(context.backend, "c")
+    for number in range(1, 1_500):
+        cursor.move({f"session-{number % 10}": number})
+    kept = cursor.positions
+    log = context.backend.internal(CURSOR + "c")
+    events = everything(log)
+    assert sum(len(event.raw) for event in events) < SLACK, "bytes"
+    assert len(events) < 1_000, "events"
+    assert events[0].kind == follow.OPENED, "kind of the first"
+    head = log.reader().head()
+    assert head is not None
+    assert head.seq >= 1_500, "seq"
+    cursor.close()
+    assert _kept(context.backend, "c") == kept, "positions, opened again"
+
+
+# -- names ------------------------------------------------------------------------------------------
+
+
+def test_cursors_are_kept_apart(context: Context) -> None:
+    """Every valid id is the name of a cursor of its own, and a session in it; all are listed."""
+    assert cursors(context.backend) == [], "cursors of an empty backend"
+    append(context.log("s"), [message("m")])
+    for number, name in enumerate(IDS):
+        _keep(context.backend, name, {name: number, "s": 1})
+    assert cursors(context.backend) == sorted(IDS), "cursors"
+    for number, name in enumerate(IDS):
+        assert _kept(context.backend, name) == {name: number, "s": 1}, f"positions of {name!r:.60}"
+
+
+def test_internal_logs_are_no_sessions(context: Context) -> None:
+    """No list of sessions, no stamp and no change tells of a cursor, and no record of the audit log does."""
+    append(context.log("s"), [message("m")])
+    watch = context.backend.watch()
+    watch.begin("")
+    known = watch.done()
+    watch.consumed()
+    _keep(context.backend, "c", {"s": 1})
+    assert drop_cursor(context.backend, "c"), "drop_cursor says that there was none"
+    _keep(context.backend, "d", {"s": 1})
+    assert list(context.backend.ids()) == ["s"], "ids"
+    assert list(context.backend.trash()) == [], "trash"
+    assert set(context.backend.sizes()) == {"s"}, "sizes"
+    assert set(context.backend.stamps()) == {"s"}, "stamps"
+    assert watch.begin(known).ids <= {"s"}, "changed sessions"
+    assert set(watch.ids()) == {"s"}, "sessions to be watched"
+    assert context.backend.internals() == [CURSOR + "d"], "internal logs"
+
+
+def test_a_follower_does_not_follow_itself(context: Context) -> None:
+    """A consumer that moves its cursor after each event gets the events of sessions and no others."""
+    append(context.log("s"), [message("m")] * 3)
+    with Follower(
+        context.backend, wanted=lambda _: True, cursor=Cursor(context.backend, "c")
+    ) as follower:
+        got = [follower.take(0.0) for _ in range(5)]
+    assert [item and item.session for item in got] == ["s", "s", "s", None, None], "sessions"
+
+
+def test_a_dropped_cursor_begins_again(context: Context) -> None:
+    """A cursor that was dropped is not listed, and has no positions; to drop it again returns False."""
+    _keep(context.backend, "c", {"s": 5})
+    _keep(context.backend, "d", {"s": 6})
+    assert drop_cursor(context.backend, "c"), "drop_cursor of a cursor says that there was none"
+    assert not drop_cursor(context.backend, "c"), "drop_cursor once more says that there was one"
+    assert cursors(context.backend) == ["d"], "cursors"
+    assert _kept(context.backend, "c") == {}, "positions of a dropped cursor"
+    assert _kept(context.backend, "d") == {"s": 6}, "positions of the other"
+
+
+def test_bad_names_of_cursors_are_refused(context: Context) -> None:
+    """A name that no backend could keep raises `InvalidSessionId`."""
+    for bad in BAD_IDS:
+        for call in (Cursor, drop_cursor):
+            with pytest.raises(InvalidSessionId):
+                call(context.backend, bad)  # type: ignore[arg-type]
+    assert cursors(context.backend) == [], "cursors"
+
+
+# -- one consumer at a time -------------------------------------------------------------------------
 
 
 def test_one_consumer_has_a_cursor_at_a_time(context: Context) -> None:
     """Opening or dropping a cursor that is open raises `LockTimeout`; another name does not matter."""
-    with context.backend.cursor("c") as cursor:
-        cursor.move({"s": 1})
-        with pytest.raises(LockTimeout):
-            context.backend.cursor("c")
-        with pytest.raises(LockTimeout):
-            context.backend.drop_cursor("c")
-        _keep(context, "C", {"s": 9})
-        cursor.move({"s": 2})
-    assert _kept(context, "c") == {"s": 2}, "positions, opened again"
-    # One that was never closed, and that nobody has any more, is in nobody's way.
-    cursor = context.backend.cursor("c")
+    cursor = Cursor(context.backend, "c")
+    cursor.move({"s": 1})
+    with pytest.raises(LockTimeout, match="cursor 'c' has another consumer"):
+        Cursor(context.backend, "c")
+    with pytest.raises(LockTimeout):
+        drop_cursor(context.backend, "c")
+    _keep(context.backend, "C", {"s": 9})
+    cursor.move({"s": 2})
+    cursor.close()
+    assert _kept(context.backend, "c") == {"s": 2}, "positions, opened again"
+    # One that was never closed, and to which no reference is left, is in no one's way.
+    cursor = Cursor(context.backend, "c")
     del cursor
-    assert _kept(context, "c") == {"s": 2}, "positions after one was forgotten about"
+    assert _kept(context.backend, "c") == {"s": 2}, "positions after one was forgotten about"
 
 
 def test_of_consumers_at_the_same_time_one_wins(context: Context) -> None:
     """Of eight threads that open a cursor at once one gets it, each time."""
 
-    def attempt(holder: list[Cursor]) -> bool:
+    def attempt(opened: list[Cursor]) -> bool:
         try:
-            holder.append(context.backend.cursor("c"))
+            opened.append(Cursor(context.backend, "c"))
         except LockTimeout:
             return False
         return True
 
-    for _ in range(10):
-        holder: list[Cursor] = []
-        won = together([partial(attempt, holder)] * 8)
+    for _ in range(5):
+        opened: list[Cursor] = []
+        won = together([partial(attempt, opened)] * 8)
         assert won.count(True) == 1, "consumers that got the cursor"
-        holder[0].close()
+        opened[0].close()
 
 
 def test_who_waits_gets_a_cursor_that_is_closed(context: Context) -> None:
     """With a `timeout`, opening waits for the one who has the cursor, and then sees its last move."""
-    cursor = context.backend.cursor("c")
+    cursor = Cursor(context.backend, "c")
 
     def move_and_close() -> dict[str, int]:
         for seq in range(1, 50):
@@ -124,116 +241,36 @@ def test_who_waits_gets_a_cursor_that_is_closed(context: Context) -> None:
         return {}
 
     def wait() -> dict[str, int]:
-        with context.backend.cursor("c", timeout=30.0) as mine:
-            return mine.positions()
+        mine = Cursor(context.backend, "c", timeout=30.0)
+        positions = mine.positions
+        mine.close()
+        return positions
 
     assert together([wait, move_and_close])[0] == {"s": 49}, "positions after a wait"
 
 
-def test_threads_move_a_cursor_together(context: Context) -> None:
-    """Moves of eight threads through one cursor are all there."""
-    with context.backend.cursor("c") as cursor:
-
-        def moves(thread: int) -> None:
-            for seq in range(1, 26):
-                cursor.move({f"s{thread}": seq, f"t{thread}": seq})
-                seen = cursor.positions()
-                whole = seen[f"s{thread}"] == seen[f"t{thread}"]
-                assert whole, "half of a move was seen"
-
-        together([partial(moves, thread) for thread in range(8)])
-    expected = {f"{kind}{thread}": 25 for kind in "st" for thread in range(8)}
-    assert _kept(context, "c") == expected, "positions"
-
-
-def test_cursors_are_kept_apart(context: Context) -> None:
-    """Every valid id is the name of a cursor of its own, and a session in it; all are listed."""
-    assert context.backend.cursors() == [], "cursors of an empty backend"
-    append(context.log("s"), [message("m")])
-    for number, name in enumerate(IDS):
-        _keep(context, name, {name: number, "s": 1})
-    assert context.backend.cursors() == sorted(IDS), "cursors"
-    assert list(context.backend.ids()) == ["s"], "ids"
-    for number, name in enumerate(IDS):
-        assert _kept(context, name) == {name: number, "s": 1}, f"positions of {name!r:.60}"
-
-
-def test_a_cursor_is_there_from_its_first_move_on(context: Context) -> None:
-    """A cursor that was opened and never moved is not listed."""
-    with context.backend.cursor("c") as cursor:
-        cursor.move({})
-        assert context.backend.cursors() == [], "cursors before the first move"
-        cursor.move({"s": 1})
-        assert context.backend.cursors() == ["c"], "cursors after it"
-
-
-def test_a_dropped_cursor_begins_anew(context: Context) -> None:
-    """A cursor that was dropped is not listed, and starts at 0; dropping one that is not there says so."""
-    _keep(context, "c", {"s": 5})
-    _keep(context, "d", {"s": 6})
-    assert context.backend.drop_cursor("c"), "drop_cursor of a cursor says that there was none"
-    assert not context.backend.drop_cursor("c"), "drop_cursor once more says that there was one"
-    assert context.backend.cursors() == ["d"], "cursors"
-    assert _kept(context, "c") == {}, "positions of a dropped cursor"
-    assert _kept(context, "d") == {"s": 6}, "positions of the other"
-
-
-def test_what_a_caller_gets_of_a_cursor_is_its_own(context: Context) -> None:
-    """What was given to `move`, or got from `positions`, can be changed without moving the cursor."""
-    with context.backend.cursor("c") as cursor:
-        given = {"s": 5}
-        cursor.move(given)
-        given["s"] = 7
-        cursor.positions()["s"] = 9
-        cursor.positions().clear()
-        assert cursor.positions() == {"s": 5}, "positions"
-
-
-def test_bad_names_of_cursors_are_refused(context: Context) -> None:
-    """A name, or an id, that no backend could keep raises `InvalidSessionId` from every call."""
-    with context.backend.cursor("c") as cursor:
-        for bad in BAD_IDS:
-            calls: tuple[Callable[[str], object], ...] = (
-                context.backend.cursor,
-                context.backend.drop_cursor,
-                cursor.get,
-                cursor.forget,
-                lambda given: cursor.move({given: 1}),
-            )
-            for call in calls:
-                with pytest.raises(InvalidSessionId):
-                    call(bad)  # type: ignore[arg-type]
-    assert context.backend.cursors() == [], "cursors"
-
-
 def test_a_closed_cursor_says_so(context: Context) -> None:
-    """After `close` of a cursor, or of its backend, every call raises `Closed`; `close` does not."""
-    cursor = context.backend.cursor("c")
+    """After `close` of a cursor, or of its backend, a move raises `Closed`; `close` does not."""
+    cursor = Cursor(context.backend, "c")
     cursor.move({"s": 1})
     cursor.close()
     cursor.close()
-    _all_calls_raise_closed(cursor)
-    cursor = context.backend.cursor("c")
-    assert cursor.positions() == {"s": 1}, "positions, opened again"
-    context.backend.close()
-    _all_calls_raise_closed(cursor)
-    cursor.close()
-    for call in (context.backend.cursor, context.backend.drop_cursor):
-        with pytest.raises(Closed):
-            call("c")
     with pytest.raises(Closed):
-        context.backend.cursors()
-
-
-def _all_calls_raise_closed(cursor: Cursor) -> None:
-    calls: dict[str, Callable[[], object]] = {
-        "positions": cursor.positions,
-        "get": lambda: cursor.get("s"),
-        "move": lambda: cursor.move({"s": 2}),
-        "move to where it is": lambda: cursor.move({"s": 1}),
-        "forget": lambda: cursor.forget("s"),
-    }
-    for call in calls.values():
+        cursor.move({"s": 2})
+    with pytest.raises(Closed):
+        cursor.move({"s": 1})
+    cursor = Cursor(context.backend, "c")
+    assert cursor.positions == {"s": 1}, "positions, opened again"
+    context.backend.close()
+    with pytest.raises(Closed):
+        cursor.move({"s": 2})
+    cursor.close()
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: Cursor(context.backend, "c"),
+        lambda: drop_cursor(context.backend, "c"),
+        lambda: cursors(context.backend),
+    )
+    for call in calls:
         with pytest.raises(Closed):
             call()
 
@@ -242,16 +279,180 @@ def _all_calls_raise_closed(cursor: Cursor) -> None:
 def test_handles_share_cursors(context: Context) -> None:
     """A cursor that one handle has open is refused to another, which takes it over where it was left."""
     other = context.other()
-    with context.backend.cursor("c") as cursor:
-        cursor.move({"s": 4})
-        with pytest.raises(LockTimeout):
-            other.cursor("c")
-        with pytest.raises(LockTimeout):
-            other.drop_cursor("c")
-        assert other.cursors() == ["c"], "cursors of another handle"
-    with other.cursor("c") as cursor:
-        assert cursor.positions() == {"s": 4}, "positions in another handle"
-        cursor.move({"s": 5})
-    assert _kept(context, "c") == {"s": 5}, "positions, opened again in the first"
-    assert other.drop_cursor("c"), "drop_cursor by another handle says that there was none"
-    assert context.backend.cursors() == [], "cursors"
+    cursor = Cursor(context.backend, "c")
+    cursor.move({"s": 4})
+    with pytest.raises(LockTimeout):
+        Cursor(other, "c")
+    with pytest.raises(LockTimeout):
+        drop_cursor(other, "c")
+    assert cursors(other) == ["c"], "cursors of another handle"
+    cursor.close()
+    theirs = Cursor(other, "c")
+    assert theirs.positions == {"s": 4}, "positions in another handle"
+    theirs.move({"s": 5})
+    theirs.close()
+    assert _kept(context.backend, "c") == {"s": 5}, "positions, opened again in the first"
+    assert drop_cursor(other, "c"), "drop_cursor by another handle says that there was none"
+    assert cursors(context.backend) == [], "cursors"
+
+
+# -- rivals -----------------------------------------------------------------------------------------
+
+
+def test_opening_fences_every_earlier_holder(context: Context) -> None:
+    """A holder that lost its lock cannot move a cursor from the moment that another has opened it."""
+    first = robbed(context.backend, "c")
+    first.move({"s": 1})
+    second = Cursor(context.backend, "c")
+    for _ in range(2):
+        # Not a `SeqConflict`: the caller of `follow` knows of no seq of a cursor.
+        with pytest.raises(LockTimeout, match="opened by another consumer"):
+            first.move({"s": 2})
+    assert second.positions == {"s": 1}, "positions of the second"
+    second.move({"s": 7})
+    second.close()
+    assert _kept(context.backend, "c") == {"s": 7}, "positions"
+
+
+def test_a_replaced_log_names_its_holder(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A holder that lost its lock is fenced also by a rival that has replaced the log since."""
+    first = robbed(context.backend, "c")
+    first.move({"s": 1})
+    second = Cursor(context.backend, "c")
+    monkeypatch.setattr(follow, "SLACK", -(2**40))
+    second.move({"s": 5})
+    second.move({"s": 6})
+    monkeypatch.undo()
+    with pytest.raises(LockTimeout):
+        first.move({"s": 2})
+    assert second.positions == {"s": 6}, "positions of the second"
+    second.move({"s": 7})
+    second.close()
+    assert _kept(context.backend, "c") == {"s": 7}, "positions"
+
+
+def test_a_late_move_of_its_own_is_no_rival(context: Context) -> None:
+    """A move that arrives after its sender gave it up for lost does not end the sender's hold."""
+    cursor = Cursor(context.backend, "c")
+    cursor.move({"s": 1})
+    late = NewEvent(MOVED, b'{"positions":{"s":2,"t":1}}', control=False)
+    append(context.backend.internal(CURSOR + "c"), [late])
+    cursor.move({"s": 3})
+    assert cursor.positions == {"s": 3, "t": 1}, "positions"
+    cursor.close()
+    assert _kept(context.backend, "c") == {"s": 3, "t": 1}, "positions, opened again"
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
+def test_after_an_error_the_log_tells(
+    context: Context, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an error the holder reads the log: whether the move was kept or not, the next one is right."""
+    cursor = Cursor(context.backend, "c")
+    cursor.move({"s": 1})
+    kind = type(cursor._log)
+    real = kind.append
+
+    def fails(log: Any, request: AppendRequest) -> Any:
+        if kept:
+            real(log, request)
+        raise DiskFailed("write", "somewhere", OSError(5, "error"), "")
+
+    monkeypatch.setattr(kind, "append", fails)
+    with pytest.raises(DiskFailed):
+        cursor.move({"s": 2})
+    monkeypatch.undo()
+    cursor.move({"t": 1})
+    expected = {"s": 2 if kept else 1, "t": 1}
+    assert cursor.positions == expected, "positions"
+    cursor.close()
+    assert _kept(context.backend, "c") == expected, "positions, opened again"
+
+
+def test_a_dropped_cursor_is_not_created_again(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A holder that lost its lock cannot move a cursor that was dropped since, not even after an error."""
+    first = robbed(context.backend, "c")
+    first.move({"s": 1})
+    second = robbed(context.backend, "d")
+    kind = type(second._log)
+
+    def fails(log: Any, request: AppendRequest) -> Any:
+        raise DiskFailed("write", "somewhere", OSError(5, "error"), "")
+
+    monkeypatch.setattr(kind, "append", fails)
+    with pytest.raises(DiskFailed):
+        second.move({"s": 2})
+    monkeypatch.undo()
+    for name in ("c", "d"):
+        assert drop_cursor(context.backend, name), "drop_cursor says that there was none"
+    for cursor in (first, second):
+        for _ in range(2):
+            with pytest.raises(LockTimeout, match="dropped"):
+                cursor.move({"s": 3})
+    assert cursors(context.backend) == [], "cursors"
+    assert _kept(context.backend, "c") == {}, "positions"
+
+
+# -- replacing --------------------------------------------------------------------------------------
+
+
+def test_a_replaced_log_continues(context: Context) -> None:
+    """`replace` puts events in the place of all others, at the seqs that follow, if the log is at a seq."""
+    log = context.backend.internal("log")
+    with pytest.raises((SeqConflict, SessionNotFound)):
+        log.replace([message("m")], expected_seq=0)
+    with pytest.raises((SeqConflict, SessionNotFound)):
+        log.replace([message("m")], expected_seq=1)
+    assert log.reader().head() is None, "head of a log that was never begun"
+    append(log, [message(str(number)) for number in range(5)])
+    for wrong in (4, 6, 0):
+        with pytest.raises(SeqConflict):
+            log.replace([message("m")], expected_seq=wrong)
+    log.replace([message("five"), message("six")], expected_seq=5)
+    found = everything(log)
+    assert [event.seq for event in found] == [6, 7], "seqs"
+    assert contents(found) == ["five", "six"], "contents"
+    first, head = log.reader().first(), log.reader().head()
+    assert first is not None, "first event"
+    assert head is not None, "head"
+    assert (first.seq, head.seq) == (6, 7), "first and last seq"
+    with pytest.raises(SeqConflict):
+        append(log, [message("m")], expected_seq=5)
+    assert append(log, [message("m")], expected_seq=7)[0].seq == 8, "seq of the next event"
+    log.replace([message("nine")], expected_seq=8)
+    assert [event.seq for event in everything(log)] == [9], "seqs, replaced again"
+    assert log.verify() == [], "findings"
+
+
+@two_handles
+def test_a_replaced_log_is_found_by_other_handles(context: Context) -> None:
+    """A handle that has the log open reads what has replaced it, and cannot append at the old seq."""
+    mine, theirs = context.backend.internal("log"), context.other().internal("log")
+    append(mine, [message("m")] * 3)
+    append(theirs, [message("m")])
+    mine.replace([message("m")], expected_seq=4)
+    assert [event.seq for event in everything(theirs)] == [5], "seqs"
+    append(mine, [message("m")])
+    with pytest.raises(SeqConflict):
+        append(theirs, [message("m")], expected_seq=4)
+    assert append(theirs, [message("m")], expected_seq=6)[0].seq == 7, "seq"
+    theirs.replace([message("m")], expected_seq=7)
+    assert [event.seq for event in everything(mine)] == [8], "seqs in the first handle"
+
+
+def test_an_internal_log_is_dropped(context: Context) -> None:
+    """A dropped internal log is gone, and an append at its seq does not bring it back."""
+    log = context.backend.internal("log")
+    append(log, [message("m")] * 3)
+    assert context.backend.internals() == ["log"], "internal logs"
+    assert context.backend.drop_internal("log"), "drop_internal says that there was none"
+    assert not context.backend.drop_internal("log"), "drop_internal says that there was one"
+    assert context.backend.internals() == [], "internal logs afterwards"
+    with pytest.raises(SeqConflict):
+        append(log, [message("m")], expected_seq=3)
+    with pytest.raises((SeqConflict, SessionNotFound)):
+        log.replace([message("m")], expected_seq=3)
+    assert context.backend.internals() == [], "internal logs after an append at its seq"
+    assert append(log, [message("m")])[0].seq == 1, "seq of a new beginning"

@@ -1,4 +1,4 @@
-"""Claims about cursors between processes: kill -9, rivals, droppers and forked children. F-52 to F-56."""
+"""Claims about cursors between processes: kill -9, rivals, droppers and forked children. F-159 to F-164."""
 
 import os
 import random
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from hansard.backend.contract import AppendRequest
+from hansard.backend.contract import AppendRequest, Hold
 from hansard.backend.local import LocalBackend
 from hansard.errors import Closed, LockTimeout
 from hansard.event.envelope import NewEvent
-from tests.faults.workers import PATIENCE, Crew, Wire, context, take_out_the_lock
+from hansard.follow import Cursor, drop_cursor
+from tests.faults.workers import PATIENCE, Crew, Wire, context
 
 # -- kill -9 ------------------------------------------------------------------------------------------
 
@@ -28,20 +29,22 @@ def consume(wire: Wire, path: str, journal: str, durability: str, *, paced: bool
     """Do something with each event, then move past it; say where it began, and each move."""
     backend = LocalBackend(path, durability=durability)  # type: ignore[arg-type]
     done = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    with backend.cursor("c", timeout=PATIENCE) as cursor:
-        wire.tell(cursor.positions())
-        for seq in range(1, EVENTS + 1):
-            for session in SESSIONS:
-                if cursor.get(session) >= seq:
-                    continue
-                if paced:
-                    wire.wait()
-                for chunk in backend.log(session).reader().read(cursor.get(session), seq):
-                    for event in chunk.events():
-                        os.write(done, b"%s %d\n" % (session.encode(), event.seq))
-                # Some moves with an id that makes the file grow, so that it is written anew often.
-                cursor.move({session: seq, "x" * 900 + session: seq})
-                wire.tell({session: seq})
+    cursor = Cursor(backend, "c", timeout=PATIENCE)
+    wire.tell(cursor.positions)
+    for seq in range(1, EVENTS + 1):
+        for session in SESSIONS:
+            position = cursor.positions.get(session, 0)
+            if position >= seq:
+                continue
+            if paced:
+                wire.wait()
+            for chunk in backend.log(session).reader().read(position, seq):
+                for event in chunk.events():
+                    os.write(done, b"%s %d\n" % (session.encode(), event.seq))
+            # Some moves with an id that makes the log grow, so that it is replaced often.
+            cursor.move({session: seq, "x" * 900 + session: seq})
+            wire.tell({session: seq})
+    cursor.close()
     os.close(done)
     return "all done"
 
@@ -51,7 +54,7 @@ def consume(wire: Wire, path: str, journal: str, durability: str, *, paced: bool
 def test_a_killed_consumer_resumes_and_skips_nothing(
     durability: str, tmp_path: Path, rng: random.Random
 ) -> None:
-    """F-52, F-55, N-23, N-39: 25 times killed, a consumer resumes where it was and misses no event."""
+    """F-160, F-163, N-23, N-39: 25 times killed, a consumer resumes where it was and misses no event."""
     path, journal = str(tmp_path / "store"), str(tmp_path / "journal")
     backend = LocalBackend(path, durability="os")
     for session in SESSIONS:
@@ -108,19 +111,33 @@ def seqs_in(journal: str) -> dict[str, list[int]]:
 # -- rivals -------------------------------------------------------------------------------------------
 
 
+class Unlocked(Hold):
+    """A hold that keeps no one out: the mutation that the test must notice (N-17)."""
+
+    def __init__(self, name: str, *, timeout: float = 0.0) -> None:
+        """Be what `LocalBackend.exclusive` returns: a class is not bound to the backend."""
+        del name, timeout
+
+    def check(self) -> None:
+        """Find nothing wrong."""
+
+    def close(self) -> None:
+        """Free nothing."""
+
+
 def try_to_open(
     wire: Wire, path: str, rounds: int, barrier: Barrier, *, locked: bool = True
 ) -> list[int | str | None]:
     """Try in each round to open the cursor at the same time as the others; say the holder, or "mine"."""
-    if not locked:
-        take_out_the_lock()
     backend = LocalBackend(path, durability="os")
+    if not locked:
+        LocalBackend.exclusive = Unlocked  # type: ignore[method-assign,assignment]
     seen: list[int | str | None] = []
     for _ in range(rounds):
         barrier.wait(PATIENCE)
         cursor = None
         try:
-            cursor = backend.cursor("c")
+            cursor = Cursor(backend, "c")
             seen.append("mine")
         except LockTimeout as error:
             seen.append(error.holder if f"process {error.holder} (" in str(error) else str(error))
@@ -128,14 +145,14 @@ def try_to_open(
         barrier.wait(PATIENCE)
         if cursor is not None:
             if locked:
-                cursor.move({"s": cursor.get("s") + 1})
+                cursor.move({"s": cursor.positions.get("s", 0) + 1})
             cursor.close()
     return seen
 
 
 @pytest.mark.parametrize("locked", [True, False], ids=["with the lock", "without the lock"])
 def test_of_rival_processes_one_gets_the_cursor(locked: bool, tmp_path: Path) -> None:
-    """F-55, N-17, N-22: of 4 processes that open a cursor at once one gets it, and the others learn who."""
+    """F-160, N-17, N-22: of 4 processes that open a cursor at once one gets it, and the others learn who."""
     path, rounds = str(tmp_path / "store"), 50
     LocalBackend(path).close()
     barrier = context.Barrier(4)
@@ -154,8 +171,7 @@ def test_of_rival_processes_one_gets_the_cursor(locked: bool, tmp_path: Path) ->
     assert [len(winner) for winner in winners] == [1] * rounds
     for at, (winner,) in enumerate(winners):
         assert {words[at] for words in seen} == {"mine", winner}
-    with LocalBackend(path).cursor("c") as cursor:
-        assert cursor.positions() == {"s": rounds}
+    assert Cursor(LocalBackend(path), "c").positions == {"s": rounds}
 
 
 def open_and_drop(wire: Wire, path: str, rounds: int, barrier: Barrier) -> int:
@@ -166,19 +182,20 @@ def open_and_drop(wire: Wire, path: str, rounds: int, barrier: Barrier) -> int:
     barrier.wait(PATIENCE)
     for _ in range(rounds):
         try:
-            with backend.cursor("c", timeout=PATIENCE):
-                # Whoever has the cursor is alone: this fails if the file is there.
-                os.close(os.open(witness, os.O_CREAT | os.O_EXCL, 0o600))
-                had += 1
-                os.unlink(witness)
-            backend.drop_cursor("c")
+            cursor = Cursor(backend, "c", timeout=PATIENCE)
+            # Whoever has the cursor is alone: this fails if the file is there.
+            os.close(os.open(witness, os.O_CREAT | os.O_EXCL, 0o600))
+            had += 1
+            os.unlink(witness)
+            cursor.close()
+            drop_cursor(backend, "c")
         except LockTimeout:
             continue  # somebody had it when it was to be dropped
     return had
 
 
 def test_a_cursor_that_is_dropped_while_others_wait_has_one_consumer(tmp_path: Path) -> None:
-    """F-56, N-28: whoever waited for the lock of a cursor that was dropped meanwhile does not share it."""
+    """F-164, N-28: whoever waited for the lock of a cursor that was dropped meanwhile does not share it."""
     path = str(tmp_path / "store")
     LocalBackend(path).close()
     barrier = context.Barrier(3)
@@ -210,38 +227,30 @@ def in_child(do: Callable[[], object]) -> bool:
 def fork_with_an_open_cursor(wire: Wire, path: str) -> None:
     """Fork while a cursor is open, and use it in parent and child."""
     backend = LocalBackend(path, durability="os")
-    cursor = backend.cursor("c")
+    cursor = Cursor(backend, "c")
     cursor.move({"s": 1})
 
     def use_the_parents() -> None:
-        calls: list[Callable[[], object]] = [
-            cursor.positions,
-            lambda: cursor.get("s"),
-            lambda: cursor.move({"s": 9}),
-            lambda: cursor.forget("s"),
-        ]
-        for call in calls:
-            with pytest.raises(Closed, match="opened before a fork"):
-                call()
+        with pytest.raises(Closed, match="opened before a fork"):
+            cursor.move({"s": 9})
         with pytest.raises(LockTimeout) as caught:
-            backend.cursor("c")
+            Cursor(backend, "c")
         assert caught.value.holder == os.getppid()
-        with backend.cursor("d") as other:
-            other.move({"s": 5})
+        other = Cursor(backend, "d")
+        other.move({"s": 5})
         cursor.close()
         # None of this, nor the end of this process, may free the parent's lock.
         backend.close()
 
     assert in_child(use_the_parents)
     with pytest.raises(LockTimeout):
-        LocalBackend(path).cursor("c")
+        Cursor(LocalBackend(path), "c")
     cursor.move({"s": 2})
-    with backend.cursor("d") as other:
-        assert other.positions() == {"s": 5}
+    assert Cursor(backend, "d").positions == {"s": 5}
 
     def take_over() -> None:
-        with backend.cursor("c") as mine:
-            mine.move({"s": mine.get("s") + 1})
+        mine = Cursor(backend, "c")
+        mine.move({"s": mine.positions["s"] + 1})
 
     # A child that lives on does not keep the cursor from being closed and opened again.
     reading, writing = os.pipe()
@@ -252,8 +261,7 @@ def fork_with_an_open_cursor(wire: Wire, path: str) -> None:
         os._exit(0)
     cursor.close()
     assert in_child(take_over)
-    with backend.cursor("c") as again:
-        assert again.positions() == {"s": 3}
+    assert Cursor(backend, "c").positions == {"s": 3}
     os.close(writing)
     os.waitpid(lives_on, 0)
     wire.tell("went well")
@@ -261,32 +269,31 @@ def fork_with_an_open_cursor(wire: Wire, path: str) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_does_not_use_its_parents_cursor(tmp_path: Path) -> None:
-    """F-55: in a child an inherited cursor raises, and nothing the child does frees the parent's lock."""
+    """F-160: in a child an inherited cursor raises, and nothing the child does frees the parent's lock."""
     with Crew() as crew:
         assert crew.start(fork_with_an_open_cursor, str(tmp_path / "store")).hear() == "went well"
 
 
 def hold(wire: Wire, path: str) -> None:
     """Open the cursor, move it, and stay."""
-    with LocalBackend(path, durability="os").cursor("c") as cursor:
-        cursor.move({"s": 7})
-        wire.tell("it is held")
-        wire.wait()
+    cursor = Cursor(LocalBackend(path, durability="os"), "c")
+    cursor.move({"s": 7})
+    wire.tell("it is held")
+    wire.wait()
 
 
 def test_the_cursor_of_a_killed_consumer_is_free_at_once(tmp_path: Path) -> None:
-    """F-55, N-23: while a consumer lives its cursor is refused, with its pid; once killed, it is free."""
+    """F-160, N-23: while a consumer lives its cursor is refused, with its pid; once killed, it is free."""
     path = tmp_path / "store"
     backend = LocalBackend(str(path))
     with Crew() as crew:
         holder = crew.start(hold, str(path))
         holder.hear()
-        with pytest.raises(LockTimeout, match=f"open in process {holder.pid}") as caught:
-            backend.cursor("c")
+        with pytest.raises(LockTimeout, match=f"held by process {holder.pid}") as caught:
+            Cursor(backend, "c")
         assert caught.value.holder == holder.pid
         with pytest.raises(LockTimeout):
-            backend.drop_cursor("c")
+            drop_cursor(backend, "c")
         holder.kill()
-        with backend.cursor("c") as cursor:
-            assert cursor.positions() == {"s": 7}
+        assert Cursor(backend, "c").positions == {"s": 7}
     backend.close()

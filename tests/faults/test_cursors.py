@@ -1,4 +1,4 @@
-"""Claims about cursors under fire: refused calls, lost bytes, power cuts. F-51 to F-57."""
+"""Claims about cursors under fire: refused calls, lost bytes, power cuts. F-159 to F-164."""
 
 import errno
 import gc
@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hansard.backend.contract import Cursor
+from hansard import follow
 from hansard.backend.local import LocalBackend
 from hansard.errors import DiskFailed
+from hansard.follow import Cursor, cursors, drop_cursor
 from tests.crashlab import faults
 from tests.faults.fault_scenarios import Leftovers, do_not_wait_for_the_disk, temporaries
 
@@ -43,23 +44,37 @@ def _nothing(_: LocalBackend) -> None:
 
 
 def _moved(backend: LocalBackend) -> None:
-    with backend.cursor("c") as cursor:
-        cursor.move(TWO)
+    cursor = Cursor(backend, "c")
+    cursor.move(TWO)
+    cursor.close()
 
 
 def _torn(backend: LocalBackend) -> None:
     _moved(backend)
-    with Path(backend.where, "cursors", "c.jsonl").open("ab") as file:
-        file.write(b'{"move":{"s":9')
+    with Path(backend.where, "internal", "cursor-c", "log.jsonl").open("ab") as file:
+        file.write(b'{"seq":9,"time":"2026')
 
 
 def _move(**positions: int) -> Callable[[LocalBackend, Cursor], object]:
     return lambda _, cursor: cursor.move(positions)
 
 
+def _replace(**positions: int) -> Callable[[LocalBackend, Cursor], object]:
+    """Move, and replace the log."""
+
+    def step(_: LocalBackend, cursor: Cursor) -> None:
+        slack, follow.SLACK = follow.SLACK, -(2**40)  # type: ignore[misc]
+        try:
+            cursor.move(positions)
+        finally:
+            follow.SLACK = slack  # type: ignore[misc]
+
+    return step
+
+
 def _drop(backend: LocalBackend, cursor: Cursor) -> None:
     cursor.close()
-    backend.drop_cursor("c")
+    drop_cursor(backend, "c")
 
 
 SCENES = [
@@ -67,8 +82,14 @@ SCENES = [
     Scene(
         "append", _moved, (_move(s=2, t=2), _move(s=3)), (TWO, {"s": 2, "t": 2}, {"s": 3, "t": 2})
     ),
-    Scene("anew", _torn, (_move(s=2, t=2), _move(s=3)), (TWO, {"s": 2, "t": 2}, {"s": 3, "t": 2})),
-    Scene("forget", _moved, (lambda _, cursor: cursor.forget("s"),), (TWO, {"t": 1})),
+    Scene("torn", _torn, (_move(s=2, t=2), _move(s=3)), (TWO, {"s": 2, "t": 2}, {"s": 3, "t": 2})),
+    Scene("forget", _moved, (lambda _, cursor: cursor.move({"s": None}),), (TWO, {"t": 1})),
+    Scene(
+        "replace",
+        _moved,
+        (_replace(s=2, t=2), _replace(s=3)),
+        (TWO, {"s": 2, "t": 2}, {"s": 3, "t": 2}),
+    ),
     Scene("drop", _moved, (_drop,), (TWO, {})),
 ]
 
@@ -88,10 +109,8 @@ def look(stage: Path) -> Positions:
     """Return the positions as a stranger reads them."""
     reader = LocalBackend(str(stage), read_only=True)
     try:
-        positions = reader.cursor("c").positions()
-        # One that was begun and never moved is not there.
-        assert reader.cursors() == (["c"] if positions else [])
-        return positions
+        assert cursors(reader) in ([], ["c"])
+        return Cursor(reader, "c").positions
     finally:
         reader.close()
 
@@ -114,7 +133,7 @@ class Struck:
         self.backend = LocalBackend(str(stage))
         with fault:
             try:
-                self.cursor = self.backend.cursor("c")
+                self.cursor = Cursor(self.backend, "c")
                 for step in scene.steps:
                     step(self.backend, self.cursor)
                     self.acknowledged += 1
@@ -132,7 +151,7 @@ class Struck:
     def go_on(self) -> None:
         """Do what is left to do, with the same cursor if there is one, now that the disk is well."""
         try:
-            cursor = self.cursor or self.backend.cursor("c")
+            cursor = self.cursor or Cursor(self.backend, "c")
             for step in self.scene.steps[self.acknowledged :]:
                 step(self.backend, cursor)
             cursor.close()
@@ -176,7 +195,7 @@ def refused(fault: faults.Faults, number: int) -> bool:
 def test_a_refused_call_is_an_error_and_the_cursor_goes_on(
     scene: Scene, lasting: bool, number: int, tmp_path: Path
 ) -> None:
-    """F-53, N-29, N-39: any refused call is an error, leaves old positions or new, and spoils nothing."""
+    """F-163, N-29, N-39: any refused call is an error, leaves old positions or new, and spoils nothing."""
     for struck in strike(scene, tmp_path, lambda at: faults.fail(number, at=at, lasting=lasting)):
         leftovers = Leftovers()
         if struck.error is not None or refused(struck.fault, number):
@@ -185,7 +204,9 @@ def test_a_refused_call_is_an_error_and_the_cursor_goes_on(
             assert struck.error.path.startswith(str(struck.stage))
         struck.check()
         removal = any(call.error and call.operation == "remove" for call in struck.fault.calls)
-        assert temporaries(struck.stage) == [] or removal
+        # The directory of a dropped cursor may be left under a name that the next drop sweeps.
+        left = [path for path in temporaries(struck.stage) if ".tmp-purged-" not in path.name]
+        assert left == [] or removal
         if struck.error is not None:
             struck.go_on()
         struck.close()
@@ -195,7 +216,7 @@ def test_a_refused_call_is_an_error_and_the_cursor_goes_on(
 @scenes
 @instantly
 def test_a_call_that_did_its_work_and_says_that_it_failed(scene: Scene, tmp_path: Path) -> None:
-    """F-53, N-29: an error after the deed, as over a network, is an error, and the next move is right."""
+    """F-161, N-29: an error after the deed, as over a network, is an error, and the next move is right."""
     for struck in strike(scene, tmp_path, lambda at: faults.fail(errno.EIO, at=at, when="after")):
         assert isinstance(struck.error, DiskFailed) or not refused(struck.fault, errno.EIO)
         struck.check()
@@ -207,7 +228,8 @@ def test_a_call_that_did_its_work_and_says_that_it_failed(scene: Scene, tmp_path
 @instantly
 def test_a_look_that_is_refused_is_an_error(scene: Scene, tmp_path: Path) -> None:
     """N-29, N-32: a call that only looks, and is refused, is an error of ours and never a position of 0."""
-    looks = set(faults.READING) - {"names"}
+    # A list has what cannot be looked at, and so it is dropped.
+    looks = set(faults.READING) - ({"names", "present"} if scene.name == "drop" else {"names"})
     for struck in strike(scene, tmp_path, lambda at: faults.fail(errno.EIO, at=at, only=looks)):
         assert isinstance(struck.error, DiskFailed) or not refused(struck.fault, errno.EIO)
         struck.check()
@@ -222,7 +244,7 @@ def test_a_look_that_is_refused_is_an_error(scene: Scene, tmp_path: Path) -> Non
 def test_a_short_write_is_completed_or_an_error(
     scene: Scene, lasting: bool, kept: faults.Kept, tmp_path: Path
 ) -> None:
-    """F-52, F-53, N-29: what a short write leaves is a torn tail, behind which nothing is ever written."""
+    """F-163, N-29: what a short write leaves is a torn tail, behind which nothing is ever written."""
     for at in itertools.count(1):
         struck = Struck(scene, tmp_path / str(at), faults.short(kept, at=at, lasting=lasting))
         if struck.fault.fired:
@@ -242,15 +264,14 @@ def test_a_short_write_is_completed_or_an_error(
 def test_a_consumer_killed_at_any_call_finds_the_old_positions_or_the_new(
     scene: Scene, when: faults.When, lost: faults.Lost | None, tmp_path: Path
 ) -> None:
-    """F-51, F-53, N-39: killed at any call, with or without a power cut, a cursor opens whole and goes on."""
+    """F-163, N-39: killed at any call, with or without a power cut, a cursor opens whole and goes on."""
     for struck in strike(scene, tmp_path, lambda at: faults.kill(at=at, when=when), lost):
         assert isinstance(struck.error, faults.Killed) == struck.fault.fired
         struck.check()
         if struck.fault.fired:
-            # A dead process's lock is gone with it.
-            if struck.cursor is not None:
-                struck.cursor.close()
-            struck.cursor = None
+            # A dead process's lock is gone with it, and what it knew.
+            struck.backend.close()
+            struck.backend, struck.cursor = LocalBackend(str(struck.stage)), None
             struck.go_on()
 
 
@@ -261,7 +282,7 @@ def test_a_consumer_killed_at_any_call_finds_the_old_positions_or_the_new(
 def test_a_failed_sync_is_never_believed_again(
     scene: Scene, lost: faults.Lost | None, seen: faults.Seen, tmp_path: Path
 ) -> None:
-    """F-53, F-57: after a failed sync that lost its bytes the next move writes a new file, and all of it."""
+    """F-163: after a failed sync that lost its bytes the next move writes a new file, and all of it."""
     for at in itertools.count(1):
         fault = faults.fail_sync(at=at, lost=lost, seen=seen)
         struck = Struck(scene, tmp_path / str(at), fault)
@@ -270,7 +291,9 @@ def test_a_failed_sync_is_never_believed_again(
             break
         assert isinstance(struck.error, DiskFailed)
         assert struck.error.operation == "sync"
-        assert "its events may come again" in str(struck.error)
+        # At the opening, or in a new log that did not get its name, nothing was moved.
+        moved = struck.acknowledged > 0 and ".tmp-staged-" not in struck.error.path
+        assert not moved or "its events may come again" in str(struck.error)
         struck.check()
         syncs = faults.record()
         with syncs:

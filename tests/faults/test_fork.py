@@ -487,7 +487,7 @@ def fork_in_memory(wire: Wire) -> None:
     held = Held("nothing waits")
 
     def keep() -> None:
-        with backend._mutex, backend._records["s"].changed, backend._cursors._closing:
+        with backend._mutex, backend._records["s"].changed, backend._freed:
             held.stay()
 
     thread = threading.Thread(target=keep)

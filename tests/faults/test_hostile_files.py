@@ -43,7 +43,7 @@ def test_every_kind_of_file_is_tried() -> None:
     for part in (
         "index.db-wal",
         "index.db-journal",
-        "cursors/",
+        "internal/cursor-",
         "marks/",
         "trash/",
         "internal/audit",

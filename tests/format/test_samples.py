@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard.follow import Cursor
 from tests.format import handwritten_log, make_samples
 
 FROZEN = sorted(path.parent for path in Path(__file__).parent.glob("v*/*/expected.json"))
@@ -54,7 +55,7 @@ def check(store: hansard.Store, expected: dict[str, Any]) -> None:
         torn = [found.length for found in report.findings if "discarded" not in found.reason]
         assert torn == [facts["torn"]] * bool(facts["torn"])
     for cursor, positions in expected.get("cursors", {}).items():
-        assert store._backend.cursor(cursor).positions() == positions
+        assert Cursor(store._backend, cursor).positions == positions
     for session_id in expected["trash"]:
         assert not store.exists(session_id)
         with pytest.raises(hansard.SessionDeleted):

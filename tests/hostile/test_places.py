@@ -127,7 +127,9 @@ def test_a_store_that_is_renamed_while_it_is_used_is_not_lost(tmp_path: Path) ->
         assert (store.session("good").seq, len(store.sessions().items)) == (22, 20)
 
 
-@pytest.mark.parametrize("part", ["sessions", "sessions/s", "trash", "cursors", "marks"])
+@pytest.mark.parametrize(
+    "part", ["sessions", "sessions/s", "trash", "internal", "internal/cursor-c", "marks"]
+)
 def test_a_part_that_becomes_a_link_at_any_moment_is_not_followed(
     part: str, tmp_path: Path
 ) -> None:

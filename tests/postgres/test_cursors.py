@@ -1,5 +1,6 @@
 """Cursors in PostgreSQL: a consumer that dies, or loses its connection, neither loses nor keeps its place."""
 
+import os
 import subprocess
 import sys
 
@@ -7,22 +8,22 @@ import psycopg
 import pytest
 
 import hansard
-from hansard.backend.contract import Backend
+from hansard.follow import Cursor
 from tests.postgres.server import PATIENCE
 
 _HOLDER = """
 import sys, hansard
-store = hansard.open(sys.argv[1])
-cursor = store._backend.cursor("c")
+from hansard.follow import Cursor
+cursor = Cursor(hansard.open(sys.argv[1])._backend, "c")
 cursor.move({"s": 7})
 print("held", flush=True)
 sys.stdin.read()
 """
 
 
-def backend_of(store: hansard.Store) -> Backend:
-    """Return where a store lives."""
-    return store._backend
+def open_cursor(store: hansard.Store, name: str = "c", timeout: float = 0.0) -> Cursor:
+    """Open a cursor of a store."""
+    return Cursor(store._backend, name, timeout=timeout)
 
 
 def cut(url: str) -> int:
@@ -50,53 +51,88 @@ def test_a_consumer_that_is_killed_holds_up_nobody(url: str) -> None:
         assert holder.stdout.readline() == "held\n"
         with hansard.open(url) as store:
             with pytest.raises(hansard.LockTimeout, match=f"hansard {holder.pid}"):
-                backend_of(store).cursor("c")
+                open_cursor(store)
             holder.kill()
-            with backend_of(store).cursor("c", timeout=PATIENCE) as cursor:
-                assert cursor.positions() == {"s": 7}
+            assert open_cursor(store, timeout=PATIENCE).positions == {"s": 7}
     finally:
         holder.kill()
         holder.communicate(timeout=PATIENCE)
 
 
 def test_a_cursor_survives_its_connection(url: str) -> None:
-    """A connection that is cut takes no position with it: the next move takes the lock again, and counts."""
+    """A connection that is cut takes no position with it: the next move counts, without the lock."""
     with hansard.open(url) as store, hansard.open(url) as other:
-        with backend_of(store).cursor("c") as cursor:
-            cursor.move({"s": 1})
-            assert cut(url) > 0
-            cursor.move({"s": 2, "t": 1})
-            with pytest.raises(hansard.LockTimeout):
-                backend_of(other).cursor("c")
-        with backend_of(other).cursor("c") as cursor:
-            assert cursor.positions() == {"s": 2, "t": 1}
+        cursor = open_cursor(store)
+        cursor.move({"s": 1})
+        assert cut(url) > 0
+        cursor.move({"s": 2, "t": 1})
+        assert open_cursor(other).positions == {"s": 2, "t": 1}
 
 
 def test_a_cursor_that_another_took_over_moves_no_more(url: str) -> None:
-    """Who lost his connection, and in the meantime his place, is told so, and moves nothing."""
+    """A consumer that lost the lock's connection is fenced when the next one opens, not when it moves."""
     with hansard.open(url) as store, hansard.open(url) as other:
-        cursor = backend_of(store).cursor("c")
+        cursor = open_cursor(store)
         cursor.move({"s": 1})
         cut(url)
-        with backend_of(other).cursor("c", timeout=PATIENCE) as theirs:
-            theirs.move({"s": 5})
-            with pytest.raises(hansard.LockTimeout):
+        theirs = open_cursor(other, timeout=PATIENCE)
+        for _ in range(2):
+            with pytest.raises(hansard.LockTimeout, match="opened by another consumer"):
                 cursor.move({"s": 2})
-        with pytest.raises(hansard.LockTimeout, match="taken over"):
-            cursor.move({"s": 2})
-        with backend_of(other).cursor("c") as theirs:
-            assert theirs.positions() == {"s": 5}
+        theirs.move({"s": 5})
+        theirs.close()
+        assert open_cursor(other).positions == {"s": 5}
 
 
 def test_a_store_that_is_closed_frees_its_cursors_at_once(url: str) -> None:
     """After `close` another store has the cursor without waiting, twenty times out of twenty."""
     with hansard.open(url) as other:
-        backend_of(other).cursor("warm").close()
         for number in range(20):
             store = hansard.open(url)
-            cursor = backend_of(store).cursor("c")
-            assert cursor.get("s") == number
+            cursor = open_cursor(store)
+            assert cursor.positions.get("s", 0) == number
             cursor.move({"s": number + 1})
             store.close()
-            with backend_of(other).cursor("c") as theirs:
-                assert theirs.get("s") == number + 1
+            theirs = open_cursor(other)
+            assert theirs.positions == {"s": number + 1}
+            theirs.close()
+
+
+def test_a_forked_child_does_not_use_its_parents_cursor(url: str) -> None:
+    """In a child an inherited cursor raises, and neither the child's close nor its end frees the lock."""
+    with hansard.open(url) as store, hansard.open(url) as other:
+        cursor = open_cursor(store)
+        cursor.move({"s": 1})
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                with pytest.raises(hansard.Closed, match="before a fork"):
+                    cursor.move({"s": 9})
+                cursor.close()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        with pytest.raises(hansard.LockTimeout):
+            open_cursor(other)
+        cursor.move({"s": 2})
+        cursor.close()
+        assert open_cursor(other).positions == {"s": 2}
+
+
+def test_an_open_cursor_holds_one_connection(url: str) -> None:
+    """Each open cursor holds one connection to the server, and none once it is closed."""
+    count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    with hansard.open(url) as store, psycopg.connect(url, autocommit=True) as watcher:
+        open_cursor(store, "warm").close()
+
+        def connections() -> int:
+            row = watcher.execute(count).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        before = connections()
+        held = [open_cursor(store, f"c{number}") for number in range(3)]
+        assert connections() == before + 3
+        del held

@@ -233,13 +233,13 @@ def _reseal_checkpoint(data: bytes) -> bytes:
 
 
 def _cursor_file(bench: Bench) -> list[bytes]:
-    with open(bench.file("cursors", "*.jsonl"), "rb") as file:
+    with open(bench.file("internal", "cursor-consumer", names.LOG), "rb") as file:
         return [file.read()]
 
 
 def _feed_cursor_file(bench: Bench, data: bytes, sealed: bool) -> None:  # noqa: FBT001 - as `Target.feed`
     """What a cursor says may be too little, never too much: nothing is skipped."""
-    place = bench.file("cursors", "*.jsonl")
+    place = bench.file("internal", "cursor-consumer", names.LOG)
     with (
         bench.exchanged(place, data),
         contextlib.suppress(*_ALLOWED),

@@ -119,7 +119,7 @@ def affected(name: str) -> set[str]:
     match part:
         case "sessions" if session:
             return {"s": {"s", "child"}}.get(session, {session})
-        case "cursors" | "internal" | "marks" | "trash":
+        case "internal" | "marks" | "trash":
             return set()
     return set() if part.startswith("index") else {*SESSIONS}
 

@@ -1,9 +1,8 @@
 """What a store asks of the place where its sessions live.
 
 Above: `state`, `upkeep`, `store`, `session`.  Below: `event`, `errors`, `log.append_request`.
-Four nouns: a `Backend` holds sessions, a `Log` is one session in it, a `Stage` is one that is not there yet,
-a `Cursor` is how far a consumer has got. All but a stage are safe to use from many threads, and so is what
-they point to from many processes.
+A `Backend` holds sessions and internal logs, a `Log` is one of them, a `Stage` is a session that is not there
+yet. All but a stage are safe to use from many threads, and so is what they point to from many processes.
 `tests/contract` tests each promise below on every backend.
 
 All backends promise:
@@ -15,13 +14,13 @@ All backends promise:
 4. Reads see a prefix of the session: never a later event without all earlier ones, never half an append.
 5. Reading writes nothing.
 6. What cannot be read is an error; it is never an empty session.
-7. A cursor has one consumer at a time, and is never ahead of what that consumer has moved it to.
+7. Of two appends at one expected seq, one counts; an internal log that was dropped is at no seq but 0.
 8. What is staged is seen by nobody until it is published, and then by everybody, whole.
 """
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
@@ -381,6 +380,20 @@ class Log(ABC):
         return Repaired()
 
 
+class InternalLog(Log):
+    """A log of the store itself, for which no session stands."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def replace(self, events: Sequence[NewEvent], *, expected_seq: int) -> None:
+        """Put events in the place of all there are, durably and at once.
+
+        They continue after `expected_seq`, at which the log must be: otherwise `SeqConflict`, or
+        `SessionNotFound`, and nothing has changed. A log whose sync has failed can be appended to again.
+        """
+
+
 class Stage(ABC):
     """A session that is being put together, and that nobody sees before it is whole.
 
@@ -429,47 +442,18 @@ def nothing_staged(session_id: str) -> InvalidEvent:
     )
 
 
-class Cursor(ABC):
-    """How far a consumer has got in each session, kept under a name.
-
-    It is the consumer's alone while it is open. A position is the seq of the last event that the
-    consumer is done with; where it has done nothing it is 0. Move after the work, not before it: what a crash
-    takes away is then a move, and the events come again.
-    """
+class Hold(ABC):
+    """What `Backend.exclusive` returns. It ends with its process, or when no reference is left."""
 
     __slots__ = ()
 
-    name: str
-
     @abstractmethod
-    def positions(self) -> dict[str, int]:
-        """Return all positions: session id → seq. The dict is the caller's."""
-
-    @abstractmethod
-    def get(self, session_id: str) -> int:
-        """Return the position in a session."""
-
-    @abstractmethod
-    def move(self, positions: Mapping[str, int], *, back: bool = False) -> None:
-        """Move to these positions: all, or none. Durable, when it returns, as `durability` says.
-
-        Costs the same however many other sessions there are. What is there already is not written again.
-        A position before the one that is kept is a `SeqConflict`, unless `back`.
-        """
-
-    @abstractmethod
-    def forget(self, *session_ids: str) -> None:
-        """Drop the positions in these sessions: all, or none."""
+    def check(self) -> None:
+        """Raise `Closed` if it was closed, or was taken before a fork of the process."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let others open it. Every later call raises `Closed`, but for `close`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        """Let others have it. Harmless if that was done before, and in a forked child."""
 
 
 class Changed(NamedTuple):
@@ -719,7 +703,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def internal(self, name: str) -> Log:
+    def internal(self, name: str) -> InternalLog:
         """Return an internal log, which need not exist yet. Touches nothing.
 
         It is a log like a session's, but not a session: it is in no list of sessions, no stamp and no change
@@ -729,6 +713,21 @@ class Backend(ABC):
     @abstractmethod
     def internals(self) -> list[str]:
         """Return the names of the internal logs that exist, sorted; one that cannot be read is among them."""
+
+    @abstractmethod
+    def drop_internal(self, name: str) -> bool:
+        """Remove an internal log, readable or not; return whether there was one.
+
+        The caller has it for itself (`exclusive`).
+        """
+
+    @abstractmethod
+    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
+        """Take an internal log for one caller among all processes; waits for at most `timeout` seconds.
+
+        `LockTimeout`, with the holder if it is known. Where the lock belongs to a connection, a holder may
+        lose it without notice: only an append at an expected seq tells that no other has it.
+        """
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:
@@ -760,23 +759,6 @@ class Backend(ABC):
     def tables(self) -> Tables | None:
         """Return tables for an index, which is then kept there and in no file; None if there are none."""
         return None
-
-    @abstractmethod
-    def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
-        """Open a cursor; it is there from its first move on. Its name obeys the rules of session ids.
-
-        `LockTimeout`, with the holder, if another consumer has it open for longer than `timeout` seconds,
-        be it in this process. From a read-only backend: one that gives the positions of the moment, takes
-        nobody's place, and raises `ReadOnly` when it is to be moved.
-        """
-
-    @abstractmethod
-    def cursors(self) -> list[str]:
-        """Return the names of all cursors, sorted; one that cannot be read is among them."""
-
-    @abstractmethod
-    def drop_cursor(self, name: str) -> bool:
-        """Remove a cursor, readable or not; say whether there was one. `LockTimeout` if it is open."""
 
     def sweep(self) -> None:
         """Remove what an interrupted purge has left."""

@@ -193,7 +193,7 @@ class _Examiner:
                 self.leftovers.append(Leftover("damaged", path, status.size, age))
             case [names.MARKS, name] if name.isdecimal():
                 self.marks.append(status.size)
-            case [*_, name] if name in {names.LOCK, names.COMPACTION} or name.endswith(".lock"):
+            case [*_, name] if name in {names.LOCK, names.COMPACTION, names.HOLDER}:
                 pid = self._holders.get((status.device, status.inode))
                 if pid is not None:
                     stopped = _is_stopped(pid)
@@ -239,7 +239,7 @@ class _Examiner:
 def _expected(*parts: str) -> str:
     """Return what hansard creates at a path in a store: "file", "directory", or "" for nothing."""
     match parts:
-        case [names.SESSIONS | names.TRASH | names.INTERNAL | names.CURSORS | names.MARKS]:
+        case [names.SESSIONS | names.TRASH | names.INTERNAL | names.MARKS]:
             return "directory"
         case [name]:
             ours = name in {names.MARKER, names.INDEX} or names.is_index_database(name)
@@ -247,11 +247,10 @@ def _expected(*parts: str) -> str:
             return "directory" if _is_encoded(name) else ""
         case [names.INTERNAL, name]:
             return "directory" if names.internal_name(name) is not None else ""
-        case [names.CURSORS, name]:
-            base = name.removesuffix(".lock" if name.endswith(".lock") else ".jsonl")
-            ours = base != name and _is_encoded(base)
         case [names.MARKS, name]:
             ours = name == names.EPOCH or (name.isdecimal() and name.isascii())
+        case [names.INTERNAL, _, names.HOLDER]:
+            ours = True
         case [_, _, names.LOG | names.CHECKPOINT | names.COMPACTION | names.LOCK]:
             ours = True
         case _:

@@ -6,23 +6,24 @@ which are bytes in a segment. What a file holds and in which order is in docs/fo
 """
 
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from hansard.backend.condition import StoreStatus
 from hansard.backend.contract import (
     INTERNAL,
     Backend,
-    Cursor,
     Health,
+    Hold,
+    InternalLog,
     Log,
     Place,
     Stage,
     Watch,
 )
-from hansard.backend.cursors import LocalCursors
 from hansard.backend.local_log import LocalLog
 from hansard.backend.place import LocalPlace
 from hansard.backend.watch import LocalWatch, stamps
@@ -42,6 +43,30 @@ from hansard.log.writer import Durability
 LOCK_TIMEOUT: Final = 10.0
 
 
+class LocalHold(Hold):
+    """The lock of an internal log."""
+
+    __slots__ = ("__weakref__", "_generation", "_lock")
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock: Lock | None = lock
+        self._generation = disk.generation
+
+    def check(self) -> None:
+        if self._generation != disk.generation:
+            raise Closed("opened before a fork, by the parent process; open it in this process")
+        if self._lock is None:
+            raise Closed("closed; open it again")
+
+    def close(self) -> None:
+        lock, self._lock = self._lock, None
+        # In a child the lock is the parent's: an unlock through an inherited descriptor would free it.
+        if lock is not None and self._generation == disk.generation:
+            # Unlocked, not only closed: a process that is just being started may have a copy of it.
+            lock.release()
+            lock.close()
+
+
 class LocalBackend(Backend):
     """A directory of sessions."""
 
@@ -49,8 +74,8 @@ class LocalBackend(Backend):
         "__weakref__",
         "_ancestors",
         "_closed",
-        "_cursors",
         "_generation",
+        "_holds",
         "_ids",
         "_internal",
         "_latest",
@@ -80,7 +105,7 @@ class LocalBackend(Backend):
     ) -> None:
         self._root = StoreDirectory(path, create=create, read_only=read_only)
         self._internal = InternalDirectory(self._root)
-        self._cursors = LocalCursors(self._root, self.check_open, syncs=durability == "sync")
+        self._holds: WeakSet[LocalHold] = WeakSet()
         self.where = self._root.path
         self.read_only = read_only
         self.durability = durability
@@ -183,7 +208,7 @@ class LocalBackend(Backend):
 
         return LocalStage(self, self._root, session_id, before)
 
-    def internal(self, name: str) -> Log:
+    def internal(self, name: str) -> InternalLog:
         session_id = INTERNAL + name
         with self._guard():
             found = self._logs.get(session_id)
@@ -203,6 +228,37 @@ class LocalBackend(Backend):
                     name = self._true_name(directory) or name
                 found.append(name)
         return sorted(found)
+
+    def drop_internal(self, name: str) -> bool:
+        self.check_open()
+        self._root.check_writable()
+        log = self.internal(name)
+        assert isinstance(log, LocalLog)  # `internal` makes no others
+        directory = names.internal_directory(name)
+        there = self._internal.holds_log(directory)
+        dropped = self._internal.purge(directory)
+        self._internal.failed.discard(log.session_id)
+        log.let_go()
+        return there and dropped
+
+    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
+        self.check_open()
+        self._root.check_writable()
+        directory = names.internal_directory(name)
+        deadline = time.monotonic() + timeout
+        while True:
+            lock = self._internal.open_holder(directory)
+            try:
+                lock.acquire(max(0.0, deadline - time.monotonic()))
+                if self._internal.is_holder(directory, lock):
+                    hold = LocalHold(lock)
+                    self._holds.add(hold)
+                    return hold
+            except BaseException:
+                lock.close()
+                raise
+            # The log was dropped between the opening and the locking (F-164): its directory is another.
+            lock.close()
 
     def _true_name(self, directory: str) -> str | None:
         """Return the name of an internal log as its header has it; None if it cannot be read."""
@@ -315,15 +371,6 @@ class LocalBackend(Backend):
         self.check_open()
         return None if self.read_only else LocalPlace(self._root)
 
-    def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
-        return self._cursors.open(name, timeout)
-
-    def cursors(self) -> list[str]:
-        return self._cursors.names()
-
-    def drop_cursor(self, name: str) -> bool:
-        return self._cursors.drop(name)
-
     def population(self) -> object:
         self.check_open()
         return self._root.population()
@@ -331,6 +378,7 @@ class LocalBackend(Backend):
     def sweep(self) -> None:
         self.check_open()
         self._root.sweep_trash()
+        self._internal.sweep_trash()
 
     def condition(self) -> StoreStatus:
         self.check_open()
@@ -370,7 +418,8 @@ class LocalBackend(Backend):
             self._latest = None
         for log in logs:
             log.let_go()
-        self._cursors.close()
+        for hold in list(self._holds):
+            hold.close()
         self._root.close()
 
 

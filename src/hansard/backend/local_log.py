@@ -17,17 +17,18 @@ from hansard.backend.contract import (
     CompactionFilter,
     CompactionResult,
     Finding,
+    InternalLog,
     Known,
-    Log,
     Record,
     Repaired,
     attempt,
 )
 from hansard.backend.records import KnownRecords, LocalReader, Look, event_of, stream_of
+from hansard.backend.staging import LocalStage
 from hansard.clock import Backoff
 from hansard.errors import Damaged, InvalidEvent, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Event
+from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import is_said
 from hansard.log import disk, format, names, segment_scan
 from hansard.log.chain import Chain, Part, check_chain
@@ -55,7 +56,7 @@ CHECKPOINT: Final = 256 * 1024
 MAX_FINDINGS: Final = 1_000
 
 
-class LocalLog(Log):
+class LocalLog(InternalLog):
     """One session's files, shared by all who use the session in this process."""
 
     __slots__ = (
@@ -147,6 +148,16 @@ class LocalLog(Log):
         self._backend.used(self)
         self._writer.begin_with(staged)
         self._look_after()
+
+    def replace(self, events: Sequence[NewEvent], *, expected_seq: int) -> None:
+        self._backend.used(self)
+        stage = LocalStage(self._backend, self._handle.root, self.session_id, expected_seq)
+        try:
+            stage.append(events)
+            self._writer.replace(stage.finish(), expected_seq)
+        except BaseException:
+            stage.discard()
+            raise
 
     def sync(self) -> None:
         self._backend.used(self)

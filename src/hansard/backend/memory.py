@@ -4,10 +4,12 @@ Above: `store`.  Below: `contract`.
 The contract in its simplest form: read this first to see what `local` must do with files.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -18,10 +20,11 @@ from hansard.backend.contract import (
     Chunk,
     CompactionFilter,
     CompactionResult,
-    Cursor,
     Finding,
     Head,
     Health,
+    Hold,
+    InternalLog,
     Log,
     LogReader,
     Stage,
@@ -29,9 +32,9 @@ from hansard.backend.contract import (
     key_used,
     nothing_staged,
 )
-from hansard.backend.cursors import MemoryCursors
 from hansard.errors import (
     Closed,
+    LockTimeout,
     Reentered,
     SessionDeleted,
     SessionExists,
@@ -229,7 +232,7 @@ class MemoryReader(LogReader):
         return self._seq if upto is None else min(max(upto, 0), self._seq)
 
 
-class MemoryLog(Log):
+class MemoryLog(InternalLog):
     """A session as a list of events. `buried`: only to read, and also from the trash."""
 
     __slots__ = ("__weakref__", "_backend", "_buried", "_record", "session_id")
@@ -268,6 +271,19 @@ class MemoryLog(Log):
                 raise SessionExists(
                     f"session {self.session_id!r} exists already, at seq {record.seq}"
                 )
+            record.become(staged)
+            record.changed.notify_all()
+
+    def replace(self, events: Sequence[NewEvent], *, expected_seq: int) -> None:
+        record = self._record
+        with record.changed, record.writing(self.session_id):
+            self._check_open()
+            seq = record.seq if record.events else 0
+            if seq != expected_seq or not record.events:
+                raise seq_conflict(self.session_id, expected_seq, seq)
+            staged = _Record()
+            staged.before = expected_seq
+            staged.add(AppendRequest(events))
             record.become(staged)
             record.changed.notify_all()
 
@@ -389,13 +405,33 @@ class MemoryStage(Stage):
         self._staged = _Record()
 
 
+class MemoryHold(Hold):
+    """A name that others wait for."""
+
+    __slots__ = ("__weakref__", "_backend", "_name")
+
+    def __init__(self, backend: "MemoryBackend", name: str) -> None:
+        self._backend: MemoryBackend | None = backend
+        self._name = name
+
+    def check(self) -> None:
+        if self._backend is None:
+            raise Closed("closed; open it again")
+
+    def close(self) -> None:
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            backend.free(self._name, self)
+
+
 class MemoryBackend(Backend):
     """A dict of sessions. Gone when the last reference is."""
 
     __slots__ = (
         "__weakref__",
         "_closed",
-        "_cursors",
+        "_freed",
+        "_held",
         "_internal",
         "_mutex",
         "_records",
@@ -413,14 +449,16 @@ class MemoryBackend(Backend):
         self._closed = False
         self._records: dict[str, _Record] = {}
         self._internal: dict[str, _Record] = {}
-        self._cursors = MemoryCursors(self.check_open)
+        #: The names that are held, and what says when one is free.
+        self._held: WeakValueDictionary[str, MemoryHold] = WeakValueDictionary()
+        self._freed = threading.Condition()
         self._mutex = threading.RLock()
         disk.renew_in_children(self)
 
     def renew_locks(self) -> None:
         """Replace all mutexes, in a forked child."""
         self._mutex = threading.RLock()
-        self._cursors.renew_locks()
+        self._freed = threading.Condition()
         for record in (*self._internal.values(), *self._records.values()):
             record.renew_locks()
 
@@ -435,7 +473,7 @@ class MemoryBackend(Backend):
         self.check_open()
         return MemoryStage(self, session_id, before)
 
-    def internal(self, name: str) -> Log:
+    def internal(self, name: str) -> InternalLog:
         with self._mutex:
             record = self._internal.setdefault(name, _Record())
         return MemoryLog(self, INTERNAL + name, record)
@@ -444,6 +482,34 @@ class MemoryBackend(Backend):
         self.check_open()
         with self._mutex:
             return sorted(name for name, record in self._internal.items() if record.exists)
+
+    def drop_internal(self, name: str) -> bool:
+        self.check_open()
+        with self._mutex:
+            record = self._internal.setdefault(name, _Record())
+        # Emptied, and not forgotten: an append by one who knew its events must find them gone.
+        with record.changed:
+            there = record.exists
+            record.clear()
+        return there
+
+    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
+        self.check_open()
+        with self._freed:
+            if not self._freed.wait_for(lambda: name not in self._held, timeout):
+                raise LockTimeout(
+                    f"memory: {name!r} is held by this process for more than {timeout:g} s",
+                    holder=os.getpid(),
+                )
+            hold = self._held[name] = MemoryHold(self, name)
+            return hold
+
+    def free(self, name: str, hold: "MemoryHold") -> None:
+        """Let others have a name."""
+        with self._freed:
+            if self._held.get(name) is hold:
+                del self._held[name]
+                self._freed.notify_all()
 
     def _record(self, session_id: str) -> _Record:
         names.check_id(session_id)
@@ -485,15 +551,6 @@ class MemoryBackend(Backend):
 
     def purge(self, session_id: str) -> None:
         self._known(session_id).purge()
-
-    def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
-        return self._cursors.open(name, timeout)
-
-    def cursors(self) -> list[str]:
-        return self._cursors.names()
-
-    def drop_cursor(self, name: str) -> bool:
-        return self._cursors.drop(name)
 
     def health(self) -> Health:
         self.check_open()

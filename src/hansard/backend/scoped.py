@@ -7,9 +7,8 @@ search, fork or write. What a session inside was forked from is read with it, wh
 
 from collections.abc import Iterable, Iterator
 
-from hansard.backend.contract import Backend, Cursor, Health, Log, Stage, Watch
+from hansard.backend.contract import Backend, Health, Hold, InternalLog, Log, Stage, Watch
 from hansard.errors import Closed, InvalidSessionId
-from hansard.log import names
 
 
 class ScopedBackend(Backend):
@@ -47,13 +46,21 @@ class ScopedBackend(Backend):
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
         return self._whole.stage(self._inside(session_id), before=before)
 
-    def internal(self, name: str) -> Log:
+    def internal(self, name: str) -> InternalLog:
         self.check_open()
         return self._whole.internal(name)
 
     def internals(self) -> list[str]:
         self.check_open()
         return self._whole.internals()
+
+    def drop_internal(self, name: str) -> bool:
+        self.check_open()
+        return self._whole.drop_internal(name)
+
+    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
+        self.check_open()
+        return self._whole.exclusive(name, timeout=timeout)
 
     def ids(self) -> Iterator[str]:
         self.check_open()
@@ -90,20 +97,6 @@ class ScopedBackend(Backend):
     def purge(self, session_id: str) -> None:
         self._whole.purge(self._inside(session_id))
 
-    def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
-        # Under a name that begins like the sessions: two parts have no cursor in common.
-        self.check_open()
-        return self._whole.cursor(self.prefix + _checked(name), timeout=timeout)
-
-    def cursors(self) -> list[str]:
-        self.check_open()
-        found = self._whole.cursors()
-        return [name.removeprefix(self.prefix) for name in found if name.startswith(self.prefix)]
-
-    def drop_cursor(self, name: str) -> bool:
-        self.check_open()
-        return self._whole.drop_cursor(self.prefix + _checked(name))
-
     def health(self) -> Health:
         self.check_open()
         return self._whole.health()._replace(where=self.where)
@@ -125,9 +118,3 @@ class ScopedBackend(Backend):
         """Raise if this part was closed."""
         if self._closed:
             raise Closed(f"{self.where}: the store was closed; open it again")
-
-
-def _checked(name: str) -> str:
-    # Before the prefix goes in front, which would make an empty name a whole one.
-    names.check_id(name)
-    return name

@@ -71,6 +71,11 @@ class LocalStage(Stage):
         return self._writer
 
     def publish(self) -> None:
+        self._backend.begin_with(self.session_id, self.finish())
+        self.discard()
+
+    def finish(self) -> str:
+        """Make the file durable, and return its temporary name."""
         self._backend.check_open()
         if self._writer is None:
             raise nothing_staged(self.session_id)
@@ -78,8 +83,7 @@ class LocalStage(Stage):
             self._writer.finish()
         except OSError as error:
             raise disk.explain(error, "sync", self._path, _HINT) from error
-        self._backend.begin_with(self.session_id, self._name)
-        self.discard()
+        return self._name
 
     def discard(self) -> None:
         self._file = None

@@ -28,7 +28,6 @@ from hansard.errors import InvalidSessionId
 MARKER: Final = "hansard.json"  # says that this is a store, and its format version
 SESSIONS: Final = "sessions"  # one directory per session
 TRASH: Final = "trash"  # deleted sessions until purged
-CURSORS: Final = "cursors"  # how far consumers have got
 INTERNAL: Final = "internal"  # logs of the store itself: the audit log, consumer cursors
 STAGED: Final = "staged"  # what a temporary is called that is to become a log
 MARKS: Final = "marks"  # derived: which sessions have changed since the index was last read
@@ -37,6 +36,7 @@ INDEX: Final = "index"  # derived: empty; its inode and time name the database (
 # The files of one session.
 LOG: Final = "log.jsonl"  # the active segment
 CHECKPOINT: Final = "checkpoint"  # derived: what the sealed segments add up to
+HOLDER: Final = "holder"  # of an internal log: empty; a consumer holds the OS lock on it
 COMPACTION: Final = "compaction"  # empty; compactors take the OS lock on it
 LOCK: Final = "lock"  # empty for ever; the OS lock is taken on it
 EPOCH: Final = "epoch"  # beside the marks: three numbers that writers compare
@@ -296,26 +296,11 @@ def internal_name(directory: str) -> str | None:
 
 
 def check_cursor(name: object) -> None:
-    """Raise `InvalidSessionId` unless every backend can keep a cursor of this name (F-48)."""
+    """Raise `InvalidSessionId` unless every backend can keep a cursor of this name (F-5)."""
     try:
         check_id(name)
     except InvalidSessionId as error:
         raise InvalidSessionId(str(error).replace("session id", "cursor name", 1)) from None
-
-
-def cursor_files(base: str) -> tuple[str, str]:
-    """Return the names of a cursor's file and of its lock; `encode` makes the base (F-48)."""
-    return f"{base}.jsonl", f"{base}.lock"
-
-
-def cursor_base(file: str) -> str | None:
-    """Return the base of a cursor's file name, or None if it is not one."""
-    base = file.removesuffix(".jsonl")
-    try:
-        decode(base)
-    except ValueError:
-        return None
-    return None if base == file else base
 
 
 def temporary(base: str) -> str:

@@ -113,7 +113,6 @@ class StoreDirectory:
             names.MARKER,
             names.SESSIONS,
             names.TRASH,
-            names.CURSORS,
             names.INTERNAL,
             names.INDEX,
             names.MARKS,
@@ -343,7 +342,7 @@ class StoreDirectory:
         """Delete a session's directory in the trash for good; False if it is not there."""
         self.check_writable()
         self.sweep_trash()
-        path = f"{self.path}/{names.TRASH}/{name}"
+        path = self._path_in_trash(name)
         temporary = names.temporary("purged")
         try:
             # Only what is a directory is a session; a link or a file was put there by somebody else.
@@ -363,6 +362,9 @@ class StoreDirectory:
             hint = f"the session is gone, and what is left of its files is in {temporary}"
             raise DiskFailed("purge", path, error, hint) from error
         return True
+
+    def _path_in_trash(self, name: str) -> str:
+        return f"{self.path}/{names.TRASH}/{name}"
 
     def sweep_trash(self) -> None:
         """Go on with purges that a crash ended."""
@@ -479,32 +481,6 @@ class StoreDirectory:
         with contextlib.suppress(Closed):  # then the next one who stages something sweeps it up
             disk.discard(self._descriptor, name)
 
-    # -- cursors --------------------------------------------------------------------------------
-
-    def path_of_cursor(self, file: str) -> str:
-        """Return the path of a file in the directory of cursors, for people."""
-        return f"{self.path}/{names.CURSORS}" + (f"/{file}" if file else "")
-
-    def open_cursors(self, *, create: bool) -> int | None:
-        """Open the directory of cursors; None if there is none."""
-        try:
-            if create:
-                disk.make_directory(self._descriptor, names.CURSORS)
-            return disk.open_directory(self._descriptor, names.CURSORS)
-        except OSError as error:
-            # One that has just been made is there, unless somebody takes it away at once.
-            if isinstance(error, FileNotFoundError) and not create:
-                return None
-            raise disk.explain(error, "open", self.path_of_cursor("")) from error
-
-    def sync_cursors(self) -> None:
-        """Make the name of the directory of cursors durable; it may be younger than this opening."""
-        self.sync_names()
-        try:
-            disk.sync_directory(self._descriptor)
-        except OSError as error:
-            raise disk.explain(error, "sync", self.path, "nothing was moved") from error
-
     # -- the whole ------------------------------------------------------------------------------
 
     def probe(self) -> int:
@@ -568,6 +544,34 @@ class InternalDirectory(StoreDirectory):
         """Return False: no internal log is ever there."""
         del name
         return False
+
+    def _path_in_trash(self, name: str) -> str:
+        return self.path_of(name)
+
+    def open_holder(self, name: str) -> disk.Lock:
+        """Open the file that is locked by whoever holds a log (F-160); create it if it is missing."""
+        path = self.path_of(name, names.HOLDER)
+        while True:
+            directory = self.open_session(name, name, create=True)
+            if directory is None:
+                continue  # removed as soon as it was created
+            try:
+                return disk.Lock(
+                    disk.open_file(directory, names.HOLDER, writable=True, create=True), path
+                )
+            except FileNotFoundError:
+                continue  # the log was dropped, and its directory with it
+            except OSError as error:
+                raise disk.explain(error, "open", path) from error
+            finally:
+                disk.close(directory)
+
+    def is_holder(self, name: str, lock: disk.Lock) -> bool:
+        """Return whether an open lock is that of the log which has this name."""
+        try:
+            return disk.is_named(self._sessions, f"{name}/{names.HOLDER}", lock.descriptor)
+        except OSError as error:
+            raise disk.explain(error, "lock", self.path_of(name, names.HOLDER)) from error
 
 
 def is_past(changed: int) -> bool:

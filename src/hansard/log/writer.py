@@ -409,6 +409,35 @@ class Writer:
         handle.adopt()
         return self._touched()
 
+    def replace(self, staged: str, expected_seq: int) -> None:
+        """Put a staged log that continues at a seq in the place of this one, which must be there (F-163)."""
+        self._check_process()
+        with self._turns.alone():
+            self._handle.root.sync_names()
+            take = self._locked(lambda _: self._take_over(staged, expected_seq), create=False)
+            self._sync(take)
+
+    def _take_over(self, staged: str, expected_seq: int) -> Touched:
+        handle = self._handle
+        if handle.reader is None and not handle.adopt():
+            raise SessionNotFound(f"no log {handle.session_id!r} in this store")
+        assert handle.reader is not None  # `adopt` has set it
+        tail = handle.tail = handle.reader.tail(handle.tail)
+        if tail.mark.seq != expected_seq:
+            raise seq_conflict(handle.session_id, expected_seq, tail.mark.seq)
+        handle.open_directory()
+        assert handle.directory is not None  # whoever holds the lock has opened it
+        try:
+            handle.root.move_staged(staged, handle.directory.descriptor)
+        except OSError as error:
+            raise disk.explain(error, "rename", handle.path, "nothing was moved") from error
+        # The new file is durable, whatever became of the old one.
+        handle.root.failed.discard(handle.session_id)
+        handle.renewed += 1
+        self._keys.forget()
+        handle.adopt()
+        return self._touched()
+
     def _touched(self, *, made: bool = False) -> Touched:
         """Return the files to sync: the handle may let go of them as soon as the lock is free."""
         handle = self._handle

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from hansard import clock
 from hansard.backend.condition import IndexFile, StoreStatus
-from hansard.backend.contract import Backend
+from hansard.backend.contract import CURSOR, Backend
 from hansard.errors import HansardError, SessionDeleted, SessionNotFound
 
 #: With less space, compaction may be unable to rewrite a segment.
@@ -86,7 +86,7 @@ def examine(
         where=backend.where,
         sessions=len(ids),
         trash=sum(1 for _ in backend.trash()),
-        cursors=len(backend.cursors()),
+        cursors=sum(name.startswith(CURSOR) for name in backend.internals()),
         durability=backend.durability,
         remarks=list(_check_sessions(backend, ids)),
     )

@@ -120,11 +120,12 @@ class Disguise:
         session = label.rpartition(" ")[2]
         if session in hostile.SESSIONS:
             return session in affected
-        part = self.file.partition("/")[0]
-        wanted = label.rpartition(" ")[2]
-        return (wanted, part) in {("trash", "trash"), ("cursors", "cursors")} or (
-            wanted == "audit" and "internal" in self.file
-        )
+        return self._keeps(label.rpartition(" ")[2])
+
+    def _keeps(self, wanted: str) -> bool:
+        """Return whether the file is where the trash, cursors or the audit log are kept."""
+        part = {"trash": "trash", "cursors": "internal", "audit": "internal"}.get(wanted)
+        return part == self.file.partition("/")[0]
 
     def _is_right(self, label: str, said: Any) -> bool:
         truth, foreign = (truths()[place].get(label, ["is", None])[1] for place in (0, 1))
@@ -136,7 +137,7 @@ class Disguise:
             return True
         match label.rpartition(" ")[2]:
             case "trash" | "cursors" | "audit" as wanted:
-                return f"{wanted}/" in f"{self.file}/" or self.file == "internal"
+                return self._keeps(wanted)
             case "ids" | "hits" | "titles" as wanted:
                 if wanted == "titles":
                     truth, said = truth.items(), said.items()

@@ -6,9 +6,10 @@ Above: `store`.  Below: everything else in this package.
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import Final
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary, finalize
 
 from psycopg.types.numeric import Int8
 
@@ -16,8 +17,9 @@ from hansard.backend.condition import StoreStatus
 from hansard.backend.contract import (
     INTERNAL,
     Backend,
-    Cursor,
     Health,
+    Hold,
+    InternalLog,
     Log,
     Stage,
     Tables,
@@ -26,8 +28,7 @@ from hansard.backend.contract import (
 from hansard.backend.postgres import condition, schema, statements
 from hansard.backend.postgres.ahead import Ahead
 from hansard.backend.postgres.append import Writer, deleted, session_number
-from hansard.backend.postgres.connection import Connections
-from hansard.backend.postgres.cursors import PostgresCursors
+from hansard.backend.postgres.connection import AdvisoryLock, Connections, lock_number
 from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.marks import Marks
@@ -37,7 +38,7 @@ from hansard.backend.postgres.sizes import Sizes
 from hansard.backend.postgres.stage import PostgresStage
 from hansard.backend.postgres.tables import PostgresTables
 from hansard.backend.postgres.url import StoreUrl
-from hansard.errors import LockTimeout, ReadOnly, SessionNotFound
+from hansard.errors import Closed, HansardError, LockTimeout, ReadOnly, SessionNotFound
 from hansard.log import names
 from hansard.log.append_request import seq_conflict
 
@@ -84,7 +85,38 @@ SELECT gen_random_uuid(), id FROM {schema}.sessions WHERE session = %(session)s:
 _PROBE: Final = """
 INSERT INTO {schema}.sessions (session, id, before, last_seq, bytes, created, updated)
 VALUES (gen_random_uuid(), 'probe', 0, 0, 0, '', '')"""
+_DROP: Final = "DELETE FROM {schema}.sessions WHERE session = %(session)s::uuid RETURNING id"
+_HOLDER: Final = b"""
+SELECT a.pid, a.application_name, coalesce(host(a.client_addr), 'the same machine')
+FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+  AND ((l.classid::bigint << 32) | l.objid::bigint) = %(number)s
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 _NO_SESSION: Final = "00000000-0000-0000-0000-000000000000"
+
+
+class PostgresHold(Hold):
+    """A lock of the server's, which ends with the process that took it."""
+
+    __slots__ = ("__weakref__", "_pid", "_release")
+
+    def __init__(self, lock: AdvisoryLock) -> None:
+        self._pid = os.getpid()
+        self._release = finalize(self, lock.release)
+        self._release.atexit = False
+
+    def check(self) -> None:
+        if self._pid != os.getpid():
+            raise Closed("opened before a fork, by the parent process; open it in this process")
+        if not self._release.alive:
+            raise Closed("closed; open it again")
+
+    def close(self) -> None:
+        self._release()
+
+
+def _tell_nobody(session: str) -> None:
+    """Hear that an internal log has grown, for which no one waits."""
 
 
 class PostgresBackend(Backend):
@@ -99,7 +131,7 @@ class PostgresBackend(Backend):
 
     __slots__ = (
         "__weakref__",
-        "_cursors",
+        "_holds",
         "_mutex",
         "_pid",
         "_sizes",
@@ -137,7 +169,7 @@ class PostgresBackend(Backend):
             raise
         self.reads = Reads(self.connections, self.schema)
         self.notifier = Notifier(self.connections, f"hansard_{session_number(url.schema)}")
-        self._cursors = PostgresCursors(self)
+        self._holds: WeakSet[PostgresHold] = WeakSet()
         self._stages: WeakSet[PostgresStage] = WeakSet()
         self._begin()
 
@@ -163,11 +195,40 @@ class PostgresBackend(Backend):
         names.check_id(session_id)
         return PostgresLog(self, session_id, buried=True)
 
-    def internal(self, name: str) -> Log:
+    def internal(self, name: str) -> InternalLog:
         return PostgresLog(self, INTERNAL + name)
 
     def internals(self) -> list[str]:
         return sorted(str(row[0]) for row in self._run(_INTERNALS))
+
+    def drop_internal(self, name: str) -> bool:
+        self.check_writable()
+        params: dict[str, object] = {"session": session_number(INTERNAL + name)}
+        return self.connections.retry(lambda: self._drop(params))
+
+    def _drop(self, params: dict[str, object]) -> bool:
+        with self.connections.transaction() as connection:
+            # Its row first: it is locked, so that no append comes between.
+            row = connection.execute(self._query(_DROP), params).fetchone()
+            connection.execute(self._query(_REMOVE[0]), params)
+        return row is not None
+
+    def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
+        self.check_writable()
+        words = ("exclusive", self.schema, name)
+        lock = AdvisoryLock(self.connections, *words)
+        if not lock.acquire(timeout):
+            raise self._held(name, lock_number(*words))
+        hold = PostgresHold(lock)
+        self._holds.add(hold)
+        return hold
+
+    def _held(self, name: str, number: int) -> LockTimeout:
+        by = ""
+        with suppress(HansardError, ConnectionLost):
+            for pid, program, host in self.connections.attempt(_HOLDER, {"number": Int8(number)}):
+                by = f" by {program!r} (connection {pid}, from {host})"
+        return LockTimeout(f"{self.where}: {name!r} is held{by}; close it there, or try again")
 
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
         names.check_id(session_id)
@@ -190,7 +251,7 @@ class PostgresBackend(Backend):
                     self.schema,
                     session_id,
                     light=self.durability == "os",
-                    tell=self.notifier.tell,
+                    tell=_tell_nobody if session_id.startswith(INTERNAL) else self.notifier.tell,
                 )
             return found
 
@@ -305,15 +366,6 @@ class PostgresBackend(Backend):
 
     # -- beside sessions ------------------------------------------------------------------------
 
-    def cursor(self, name: str, *, timeout: float = 0.0) -> Cursor:
-        return self._cursors.open(name, timeout)
-
-    def cursors(self) -> list[str]:
-        return self._cursors.names()
-
-    def drop_cursor(self, name: str) -> bool:
-        return self._cursors.drop(name)
-
     def health(self) -> Health:
         self.connections.retry(self._probe)
         return Health(self.where, self.durability, not self.read_only, None)
@@ -334,7 +386,8 @@ class PostgresBackend(Backend):
             self.finder.close()
         self.connections.close()
         self.notifier.stop()
-        self._cursors.close()
+        for hold in list(self._holds):
+            hold.close()
         for stage in list(self._stages):
             stage.discard()
 

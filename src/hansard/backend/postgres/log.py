@@ -20,7 +20,7 @@ from hansard.backend.contract import (
     CompactionResult,
     Finding,
     Head,
-    Log,
+    InternalLog,
     LogReader,
     attempt,
 )
@@ -29,7 +29,8 @@ from hansard.backend.postgres.append import PendingInsert, Writer, deleted, sess
 from hansard.backend.postgres.reads import Purged, Standing
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Event
+from hansard.event.envelope import Event, NewEvent
+from hansard.log.append_request import seq_conflict
 
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
@@ -41,11 +42,29 @@ _MAX_FINDINGS: Final = 1000
 _SYNC: Final = """
 UPDATE {schema}.sessions SET last_seq = last_seq WHERE session = %(session)s::uuid"""
 
+#: Another life: a reader of the events before must not take them for missing.
+_CONTINUE: Final = """
+UPDATE {schema}.sessions
+SET before = last_seq, last_seq = last_seq + %(count)s::bigint, bytes = %(bytes)s::bigint,
+    life = gen_random_uuid(), updated = {later}
+WHERE session = %(session)s::uuid AND last_seq = %(expected)s::bigint AND internal
+RETURNING updated""".replace("{later}", statements.LATER)
+_CLEAR: Final = """
+DELETE FROM {schema}.events
+WHERE session = %(session)s::uuid AND seq <= %(expected)s::bigint"""
+_FILL: Final = """
+INSERT INTO {schema}.events (session, seq, append_id, append_count, control, stamp, kind, data)
+SELECT %(session)s::uuid, %(expected)s::bigint + e.place,
+       CASE e.place WHEN 1 THEN gen_random_uuid() END,
+       CASE e.place WHEN 1 THEN %(count)s::integer END, e.control, %(stamp)s, e.kind, e.data
+FROM unnest(%(controls)b::boolean[], %(kinds)b::varchar[], %(datas)b::text[])
+     WITH ORDINALITY AS e (control, kind, data, place)"""
+
 _FREE: Final = """
 SELECT 1 FROM {schema}.sessions WHERE session = %(session)s::uuid FOR NO KEY UPDATE SKIP LOCKED"""
 
 
-class PostgresLog(Log):
+class PostgresLog(InternalLog):
     """A session as rows. `buried`: only to read, and also from the trash."""
 
     __slots__ = ("__weakref__", "_backend", "_buried", "_session", "_writer", "session_id")
@@ -77,6 +96,34 @@ class PostgresLog(Log):
                 self._writer = self._backend.writer(self.session_id)
             self._writer.append(wanted)
         return appends
+
+    def replace(self, events: Sequence[NewEvent], *, expected_seq: int) -> None:
+        self._backend.check_writable()
+        params: dict[str, object] = {
+            "session": self._session,
+            "expected": str(expected_seq),
+            "count": str(len(events)),
+            "bytes": str(sum(len(one.data) for one in events)),
+            "controls": [one.control for one in events],
+            "kinds": [one.kind for one in events],
+            "datas": [one.data.decode() for one in events],
+        }
+        if not self._backend.connections.retry(lambda: self._replace(params)):
+            standing = self._standing()
+            if standing is None:
+                raise SessionNotFound(f"no log {self.session_id!r} in this store")
+            raise seq_conflict(self.session_id, expected_seq, standing.head.seq)
+
+    def _replace(self, params: dict[str, object]) -> bool:
+        schema = self._backend.schema
+        connections = self._backend.connections
+        with connections.using() as connection, connection.transaction():
+            found = connection.execute(statements.statement(schema, _CONTINUE), params).fetchone()
+            if found is not None:
+                connection.execute(statements.statement(schema, _CLEAR), params)
+                filled = {**params, "stamp": found[0]}
+                connection.execute(statements.statement(schema, _FILL), filled)
+        return found is not None
 
     def sync(self) -> None:
         self._standing()

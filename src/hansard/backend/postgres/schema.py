@@ -56,19 +56,6 @@ CREATE TABLE {schema}.checkpoints (
     stamp varchar COLLATE "C" NOT NULL,
     state bytea NOT NULL
 );
-
-CREATE TABLE {schema}.cursors (
-    cursor uuid PRIMARY KEY,
-    name varchar COLLATE "C" NOT NULL
-);
-
-CREATE TABLE {schema}.positions (
-    cursor uuid NOT NULL,
-    session uuid NOT NULL,
-    seq bigint NOT NULL,
-    id varchar COLLATE "C" NOT NULL,
-    PRIMARY KEY (cursor, session)
-);
 """
 
 #: The first takes an empty schema to version 1, and so on.

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 #: The time as `log.format` writes it. After the row's lock was had: so times go up as seqs do.
 _CLOCK: Final = """to_char({clock} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')::varchar"""
 _NOW: Final = _CLOCK.format(clock="now()")
-_LATER: Final = _CLOCK.format(clock="clock_timestamp()")
+LATER: Final = _CLOCK.format(clock="clock_timestamp()")
 
 _MAKE: Final = """
 INSERT INTO {schema}.sessions AS s (session, internal, id, before, last_seq, bytes, created, updated)
@@ -120,7 +120,7 @@ def append(schema: str, shape: Shape) -> bytes:
         "before": "%(before)s::bigint" if shape.placed else "0",
         "first": "%(first)b::varchar" if shape.timed else _NOW,
         "last": "%(last)b::varchar" if shape.timed else _NOW,
-        "later": "%(last)b::varchar" if shape.timed else _LATER,
+        "later": "%(last)b::varchar" if shape.timed else LATER,
         "internal": "true" if shape.internal else "false",
         "control": "true" if shape.control else "false",
         "key": "%(key)b::varchar" if shape.keyed else "NULL",

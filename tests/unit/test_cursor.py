@@ -1,0 +1,259 @@
+"""Cursors in files: what a move costs, what is on the disk, and what stops a consumer."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import hansard
+from hansard.backend.contract import CURSOR, AppendRequest
+from hansard.backend.local import LocalBackend
+from hansard.errors import Damaged, ReadOnly, UnsafePath
+from hansard.event.envelope import NewEvent
+from hansard.follow import _FRAME, SLACK, Cursor, cursors, drop_cursor
+from tests.crashlab import faults
+from tests.unit.disk_probe import Traffic, modes, tree
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[LocalBackend]:
+    """Return an empty store that does not sync."""
+    made = LocalBackend(str(tmp_path / "store"), durability="os")
+    yield made
+    made.close()
+
+
+def directory_of(backend: LocalBackend, name: str = "c") -> Path:
+    """Return where a cursor with a plain name is."""
+    return Path(backend.where, "internal", f"cursor-{name}")
+
+
+def keep(backend: LocalBackend, positions: dict[str, int | None], name: str = "c") -> None:
+    """Open a cursor, move it and close it."""
+    cursor = Cursor(backend, name)
+    cursor.move(positions)
+    cursor.close()
+
+
+def kept(backend: LocalBackend, name: str = "c") -> dict[str, int]:
+    """Return the positions of a cursor."""
+    cursor = Cursor(backend, name)
+    cursor.close()
+    return cursor.positions
+
+
+# -- costs --------------------------------------------------------------------------------------------
+
+
+def test_many_moves_over_few_sessions_stay_small(
+    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-163, N-73, N-79: 10,000 moves over 10 sessions write their lines, hardly more, and a small log."""
+    cursor = Cursor(backend, "c")
+    cursor.move({f"session-{n}": 0 for n in range(10)})
+    log = directory_of(backend) / "log.jsonl"
+    largest = 0
+    traffic = Traffic(monkeypatch)
+    for number in range(10_000):
+        cursor.move({f"session-{number % 10}": 1 + number})
+        largest = max(largest, log.stat().st_size)
+    # A move is one write, also if it replaces the log.
+    assert len(traffic.writes) == 10_000
+    each = max(size for size in traffic.writes if size < 300)
+    assert traffic.written < 10_000 * each * 1.05
+    assert largest < 2 * SLACK
+    assert sorted(path.name for path in directory_of(backend).iterdir()) == [
+        "holder",
+        "lock",
+        "log.jsonl",
+    ]
+    cursor.close()
+    assert kept(backend) == cursor.positions
+
+
+def test_a_move_costs_the_same_with_many_sessions(
+    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-163, N-71, N-73: in a cursor of 10,000 sessions a move writes its one line, and reads nothing."""
+    cursor = Cursor(backend, "c")
+    cursor.move({f"session-{n:05}": 1 for n in range(10_000)})
+    cursor.move({"session-00000": 2})
+    traffic = Traffic(monkeypatch)
+    for number in range(1, 500):
+        cursor.move({f"session-{number:05}": 2})
+    assert max(traffic.writes) < 3 * _FRAME
+    assert traffic.read == 0
+    # In the long run too, what replacing adds is a constant number of bytes for each move.
+    for number in range(10_000):
+        cursor.move({f"session-{number % 10_000:05}": 3 + number})
+    replaced = [size for size in traffic.writes if size > 10_000]
+    assert 0 < len(replaced) < 10
+
+
+def test_a_consumer_that_restarts_often_does_not_replace_its_log(
+    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-163: how large a new log would be is known after opening, so that a restart costs one record."""
+    keep(backend, {f"session-{n:05}": 1 for n in range(10_000)})
+    traffic = Traffic(monkeypatch)
+    for number in range(20):
+        keep(backend, {"session-00000": 2 + number})
+    assert max(traffic.writes) < 3 * _FRAME
+
+
+def test_what_a_move_syncs(tmp_path: Path) -> None:
+    """F-163, N-37: with "sync" a move is one write and one sync of the log; with "os" one write."""
+    durabilities: tuple[Literal["sync", "os"], ...] = ("sync", "os")
+    for durability in durabilities:
+        backend = LocalBackend(str(tmp_path / durability), durability=durability)
+        cursor = Cursor(backend, "c")
+        cursor.move({"s": 1})
+        with faults.record() as record:
+            cursor.move({"s": 2})
+        changes = [call.operation for call in record.calls if call.operation in faults.MUTATING]
+        assert changes == (["write", "sync"] if durability == "sync" else ["write"])
+        backend.close()
+
+
+# -- on the disk --------------------------------------------------------------------------------------
+
+
+def test_modes_are_strict_and_nothing_else_is_there(tmp_path: Path) -> None:
+    """F-3, F-158, N-12, N-13: under a umask of 0, directories 0700 and files 0600, made when needed."""
+    old = os.umask(0)
+    try:
+        backend = LocalBackend(str(tmp_path / "store"))
+        assert cursors(backend) == []
+        assert not (tmp_path / "store" / "internal").exists(), "made before it is needed"
+        keep(backend, {"s": 1}, "mail/out")
+        backend.close()
+    finally:
+        os.umask(old)
+    assert modes(tmp_path / "store" / "internal") == {
+        ".": "drwx------",
+        "cursor-mail+out": "drwx------",
+        "cursor-mail+out/holder": "-rw-------",
+        "cursor-mail+out/lock": "-rw-------",
+        "cursor-mail+out/log.jsonl": "-rw-------",
+    }
+
+
+@pytest.mark.parametrize("place", ["", "/cursor-c", "/cursor-c/log.jsonl", "/cursor-c/holder"])
+def test_a_link_is_refused(place: str, backend: LocalBackend) -> None:
+    """F-4, N-11: a link under any name of a cursor is not followed, and its target stays as it is."""
+    keep(backend, {"s": 1})
+    where = backend.where
+    backend.close()
+    outside = Path(where).parent / "outside"
+    path = Path(where, f"internal{place}")
+    path.rename(outside)
+    path.symlink_to(outside)
+    before = tree(outside) if outside.is_dir() else outside.read_bytes()
+    opened = LocalBackend(where, durability="os")
+    with pytest.raises(UnsafePath):
+        Cursor(opened, "c")
+    opened.close()
+    assert (tree(outside) if outside.is_dir() else outside.read_bytes()) == before
+
+
+def test_reading_positions_writes_nothing(backend: LocalBackend) -> None:
+    """F-162, N-62: a read-only store gives positions as they are, next to the consumer; moves are refused."""
+    reader = LocalBackend(backend.where, read_only=True)
+    before = tree(Path(backend.where))
+    assert (cursors(reader), Cursor(reader, "c").positions) == ([], {})
+    assert tree(Path(backend.where)) == before
+    cursor = Cursor(backend, "c")
+    for seq in range(1, 500):
+        cursor.move({"s": seq, "padding" * 50: seq})
+        assert Cursor(reader, "c").positions["s"] == seq
+    assert cursors(reader) == ["c"]
+    before = tree(Path(backend.where))
+    writes: list[Callable[[], object]] = [
+        lambda: Cursor(reader, "c").move({"s": 3000}),
+        lambda: drop_cursor(reader, "c"),
+        lambda: drop_cursor(reader, "none"),
+    ]
+    for write in writes:
+        with pytest.raises(ReadOnly):
+            write()
+    assert tree(Path(backend.where)) == before
+    reader.close()
+
+
+def test_a_store_with_cursors_opens_and_lists_its_sessions(backend: LocalBackend) -> None:
+    """F-1, F-158: cursors are neither sessions nor foreign files, not even when the marker is lost."""
+    for name in ("c", "sessions", "audit", "x"):
+        keep(backend, {"s": 1}, name)
+    (Path(backend.where) / "hansard.json").unlink()
+    with_cursors = LocalBackend(backend.where)
+    assert list(with_cursors.ids()) == []
+    assert cursors(with_cursors) == ["audit", "c", "sessions", "x"]
+    with_cursors.close()
+
+
+def test_foreign_directories_are_no_cursors(backend: LocalBackend) -> None:
+    """F-158: what has another name is neither listed nor touched."""
+    keep(backend, {"s": 1})
+    place = Path(backend.where, "internal")
+    for name in ("cursor-Foo", "cursor-%61", "Cursor-c", "cursor", "-c", ".x"):
+        (place / name).mkdir()
+        (place / name / "log.jsonl").write_bytes(b"mine")
+    assert cursors(backend) == ["c"]
+    assert kept(backend) == {"s": 1}
+    assert drop_cursor(backend, "c")
+    assert len(list(place.iterdir())) == 6
+
+
+# -- damage -------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_cursor_is_listed_and_can_be_dropped(backend: LocalBackend) -> None:
+    """N-35: damage hides no other cursor, and ends by dropping, while its error is handled."""
+    long = "x" * 1000
+    for name in ("a", "b", long):
+        keep(backend, {"s": 1}, name)
+    assert cursors(backend) == ["a", "b", long]
+    hashed = next(path for path in Path(backend.where, "internal").iterdir() if "%~" in path.name)
+    for directory in (directory_of(backend, "a"), hashed):
+        (directory / "log.jsonl").write_bytes(b"rubbish\n")
+    # Only the log itself had the name of a long one, so the list has what there is.
+    listed = cursors(backend)
+    assert listed == ["a", "b", hashed.name.removeprefix("cursor-")]
+    for name in ("a", listed[-1]):
+        with pytest.raises(Damaged, match="drop the cursor") as caught:
+            Cursor(backend, name)
+        # Its frames live as long as the error does, and must not hold the lock.
+        assert caught.value.__traceback__ is not None
+        assert drop_cursor(backend, name)
+    assert cursors(backend) == ["b"]
+    assert kept(backend, long) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"), [("moved", '{"positions":{"s":-1}}'), ("opened", "{}"), ("moved", "{}")]
+)
+def test_an_event_of_another_meaning_is_damage(kind: str, data: str, backend: LocalBackend) -> None:
+    """F-162: an event of a cursor's kind that is none of a cursor's is not passed over."""
+    keep(backend, {"s": 1})
+    event = NewEvent(f"cursor.{kind}", data.encode(), control=False)
+    backend.internal(CURSOR + "c").append(AppendRequest([event]))
+    with pytest.raises(Damaged, match="event 3 is not an event of a cursor"):
+        Cursor(backend, "c")
+
+
+def test_verify_checks_cursors(tmp_path: Path) -> None:
+    """`store.verify` reports a damaged cursor, and says nothing of a valid one."""
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        store.session("a").add_message({"n": 1})
+        for name in ("good", "bad"):
+            with store.follow(cursor=name) as follower:
+                follower.take(0.0)
+        assert [found.session for found in store.verify().sessions] == ["a"]
+        log = tmp_path / "s" / "internal" / "cursor-bad" / "log.jsonl"
+        log.write_bytes(log.read_bytes().replace(b'"a":1', b'"a":2'))
+    with hansard.open(tmp_path / "s") as store:
+        report = store.verify()
+        found = [(one.session, one.ok) for one in report.sessions]
+        assert found == [("a", True), ("~cursor/bad", False)]
