@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.errors import HansardError, SeqConflict, SessionExists
-from hansard.log import names
+from hansard.errors import Damaged, HansardError, SeqConflict, SessionExists
+from hansard.log import format, names
 from tests.faults.workers import (
     PATIENCE,
     Crew,
@@ -235,3 +235,36 @@ def test_two_processes_that_begin_the_same_session_make_one_whole_file(tmp_path:
             for log in (log_of(path, session.id), log_of(path, created.id)):
                 assert log.read_bytes().count(b'{"log":"header"') == 1
                 assert {entry.name for entry in log.parent.iterdir()} == {names.LOG, names.LOCK}
+
+
+def test_a_seq_given_out_twice_is_found_though_its_checksum_is_right(tmp_path: Path) -> None:
+    """N-26, F-15: a record whose checksum runs on but whose seq was given out before is damage."""
+    path = tmp_path / "store"
+    with open_store(str(path), "os") as store:
+        session = store.session("s")
+        session.add_message({"n": 1})
+        session.add_message({"n": 2})
+    log = log_of(path, "s")
+    offset = log.stat().st_size
+    crc = format.crc32(log.read_bytes())
+    for seq in (2, 3):
+        # The second follows the first: the wrong one must be found behind a right one, too.
+        line, crc = format.record(seq, format.now(), b"message.added", b'{"message":{}}', crc)
+        with log.open("ab") as file:
+            file.write(line)
+    check_damaged(path, offset)
+
+
+def check_damaged(path: Path, offset: int) -> None:
+    """Check that everyone who meets the log of `s` reports damage at a byte, and changes nothing."""
+    before = log_of(path, "s").read_bytes()
+    with open_store(str(path), "os") as store:
+        report = store.session("s").verify()
+        assert not report.ok
+        assert report.findings[0].offset == offset
+        with pytest.raises(Damaged) as reading:
+            list(store.session("s").events())
+        assert reading.value.offset == offset
+        with pytest.raises(Damaged):
+            store.session("s").add_message({"n": 3})
+    assert log_of(path, "s").read_bytes() == before
