@@ -25,8 +25,8 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai import types
 
 import hansard
-from hansard.adapters import common
 from hansard.adapters.adk import HansardSessionService
+from hansard.message import origin
 from tests.adapters.processes import children, race
 from tests.crashlab import faults
 
@@ -652,7 +652,7 @@ def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
         await service.create_session(**WHO, session_id="s")
         await turn(runner_of(service, look), "weather")
         behind = store.session(BEHIND + "s")
-        chat = common.conversation(behind.messages())
+        chat = origin.conversation(behind.messages())
         assert [one["role"] for one in chat] == ["user", "assistant", "tool", "assistant"]
         assert chat[2]["tool_call_id"] == chat[1]["tool_calls"][0]["id"]
         assert chat[3]["content"] == "heard {'result': '18 °C here'}"

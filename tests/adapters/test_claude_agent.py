@@ -16,8 +16,9 @@ from claude_agent_sdk._internal.transcript_mirror_batcher import TranscriptMirro
 from claude_agent_sdk.testing import run_session_store_conformance
 
 import hansard
-from hansard.adapters import claude_agent, common
+from hansard.adapters import claude_agent
 from hansard.adapters.claude_agent import HansardSessionStore
+from hansard.message import origin
 from tests.adapters.processes import children, race
 from tests.crashlab import faults
 
@@ -468,7 +469,7 @@ def test_a_killed_client_is_resumed(tmp_path: Path) -> None:
         asyncio.run(run())
         behind = store.session(ours.id_of(key))
         assert [hit.session for hit in store.search("there", role="user")] == [behind.id]
-        roles = [one["role"] for one in common.conversation(behind.messages()[-4:])]
+        roles = [one["role"] for one in origin.conversation(behind.messages()[-4:])]
         assert roles == ["user", "assistant", "tool", "assistant"]
 
 
@@ -511,7 +512,7 @@ def test_others_read_it_and_it_reads_others(store: hansard.Store) -> None:
 
     async def run() -> None:
         await ours.append(KEY, [*entries, mode])
-        chat = common.conversation(behind.messages())
+        chat = origin.conversation(behind.messages())
         assert [one["role"] for one in chat] == ["user", "assistant", "tool"]
         assert not behind.pairing()
         assert [hit.seq for hit in store.search("weather")] == [1]

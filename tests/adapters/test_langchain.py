@@ -24,8 +24,8 @@ from langchain_core.messages import (
 from langchain_core.runnables.history import RunnableWithMessageHistory
 
 import hansard
-from hansard.adapters import common, openai_items
 from hansard.adapters.langchain import HansardChatMessageHistory
+from hansard.message import openai_items, origin
 from tests.adapters.processes import children, expect, go_on
 from tests.unit.aio.thread_probe import watching
 
@@ -221,7 +221,7 @@ def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> Non
         "user", "user", "assistant", "function_call", "assistant", "function_call", "function_call_output"
     ]  # fmt: skip
     assert not [problem for problem in store.session("t").pairing() if problem.call_id == "c1"]
-    assert common.plain(store.session("t").messages()[2])["content"] == LONG
+    assert origin.plain(store.session("t").messages()[2])["content"] == LONG
 
 
 BURST = 150

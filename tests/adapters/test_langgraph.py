@@ -30,9 +30,9 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
 import hansard
-from hansard.adapters import langgraph_values as values
 from hansard.adapters.langchain import HansardChatMessageHistory
 from hansard.adapters.langgraph import HansardSaver
+from hansard.message import langgraph_values as values
 from tests.adapters.processes import PATIENCE, race
 
 

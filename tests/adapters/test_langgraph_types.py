@@ -19,8 +19,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer, _msgpack_ext
 from langgraph.graph import END, START, StateGraph
 
 import hansard
-from hansard.adapters import langgraph_values as values
 from hansard.adapters.langgraph import HansardSaver
+from hansard.message import langgraph_values as values
 
 AT: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 MARKER = "called.marker"

@@ -20,8 +20,8 @@ from agents.memory.session import _session_accepts_wrapper
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 import hansard
-from hansard.adapters import common, openai_items
 from hansard.adapters.openai_agents import HansardSession
+from hansard.message import openai_items, origin
 from tests.adapters.processes import children, expect, go_on
 from tests.unit.aio.thread_probe import watching
 from tests.unit.disk_probe import index_of
@@ -377,7 +377,7 @@ def test_two_processes_lose_nothing_and_pop_nothing_twice(tmp_path: Path) -> Non
         popped = [json.loads(child.stdout.readline()) for child in started if child.stdout]
     turns = [f"{name} {number}" for name in "ab" for number in range(count)]
     said = [openai_items.message_of(item) for item in items]
-    contents = [common.plain(message)["content"] for message in said]
+    contents = [origin.plain(message)["content"] for message in said]
     assert sorted(contents) == sorted([*turns, *(f"to {turn}" for turn in turns)])
     for name in "ab":
         own = [text for text in contents if text.startswith(name)]
@@ -528,7 +528,7 @@ def test_inside_compaction_it_does_as_sqlite_does(store: hansard.Store) -> None:
     theirs.close()
     assert "compaction" in ours[0]
     history = [
-        common.plain(message)["content"] for message in store.session("s").messages(view="history")
+        origin.plain(message)["content"] for message in store.session("s").messages(view="history")
     ]
     assert {"said before", "Ulm and Bonn?", "And now?", "Sure?", "Dry.", "Still."} <= set(history)
 
@@ -543,7 +543,7 @@ def test_compaction_overwrites_nothing_that_others_said_meanwhile(store: hansard
     spoken, _ = agent([assistant_message("Dry.")])
     outer = compacting(HansardSession("s", store), FakeClient(meanwhile))
     run(Runner.run(spoken, "Ulm?", session=outer, run_config=QUIET))
-    contents = [message["content"] for message in map(common.plain, store.session("s").messages())]
+    contents = [message["content"] for message in map(origin.plain, store.session("s").messages())]
     assert contents == ["Ulm?", "Dry.", "meanwhile"]
 
 
@@ -658,7 +658,7 @@ FOREIGN: list[dict[str, Any]] = [
         ],
     },
     {"role": "assistant", "content": []},
-    common.pack("another", {"kind": "x"}, role="assistant", content="Ulm is dry."),
+    origin.pack("another", {"kind": "x"}, role="assistant", content="Ulm is dry."),
 ]
 
 AS_ITEMS = [
@@ -693,7 +693,7 @@ def test_the_loop_goes_on_where_another_framework_was(store: hansard.Store) -> N
     run(Runner.run(spoken, "And now?", session=HansardSession("s", store), run_config=QUIET))
     assert model.first_call is not None
     assert model.first_call.input[:-1] == AS_ITEMS
-    chat = common.conversation(store.session("s").messages())
+    chat = origin.conversation(store.session("s").messages())
     assert [one["role"] for one in chat] == [
         "user", "assistant", "tool", "tool", "assistant",
         "user", "assistant", "tool", "tool", "assistant",

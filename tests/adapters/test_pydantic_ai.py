@@ -49,8 +49,8 @@ from pydantic_ai_harness.step_persistence import (
 )
 
 import hansard
-from hansard.adapters import common, openai_items, pydantic_items
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
+from hansard.message import openai_items, origin, pydantic_items
 from tests.adapters.processes import PATIENCE, children, race
 from tests.unit.aio.thread_probe import watching
 
@@ -110,7 +110,7 @@ def agent_of(*capabilities: Any, **options: Any) -> Agent[Any, Any]:
 
 def texts(session: hansard.Session, **options: Any) -> list[str]:
     """Return what was said in a session, as others read it."""
-    return [common.plain(message)["content"] for message in session.messages(**options)]
+    return [origin.plain(message)["content"] for message in session.messages(**options)]
 
 
 def dumped(messages: list[ModelMessage]) -> Any:
@@ -180,7 +180,7 @@ def test_what_others_read(store: hansard.Store) -> None:
     agent = agent_of(SessionPersistence(store), system_prompt="You are a guide.")
     run(agent.run("look at it", conversation_id="s"))
     session = store.session("s")
-    told = common.conversation(session.messages())
+    told = origin.conversation(session.messages())
     assert [one["role"] for one in told] == ["user", "assistant", "tool", "tool", "assistant"]
     assert [one["content"] for one in told[:2]] == ["look at it", "Let me see."]
     assert json.loads(told[2]["content"])["at"] == "sea"
@@ -337,7 +337,7 @@ def test_what_a_failed_run_has_said_is_stored(store: hansard.Store) -> None:
     with pytest.raises(RuntimeError, match="no model"):
         run(broken.run("look", conversation_id="later"))
     said = store.session("later").messages()
-    assert [common.plain(one)["role"] for one in said] == ["user", "assistant", "tool"]
+    assert [origin.plain(one)["role"] for one in said] == ["user", "assistant", "tool"]
     tooled = agent_of(persistence, tools=[])
     tooled.tool_plain(name="look")(breaks)
     with pytest.raises(RuntimeError, match="no sky"):
@@ -752,7 +752,7 @@ def test_an_agent_that_was_killed_goes_on(store: hansard.Store, tmp_path: Path, 
         assert child.communicate(timeout=PATIENCE)[0] == ""
         assert child.returncode == -signal.SIGKILL
     session = store.session("s")
-    said = [common.plain(message)["role"] for message in session.messages()]
+    said = [origin.plain(message)["role"] for message in session.messages()]
     assert said == ["user", "assistant", "tool"][: 2 if where == "tool" else 3]
     steps = HansardStepStore(store)
     effects = run(steps.list_unresolved_tool_effects(run_id="r"))

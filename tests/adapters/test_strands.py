@@ -23,8 +23,8 @@ from strands.types.exceptions import SessionException, StorageError
 from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
 
 import hansard
-from hansard.adapters import common
 from hansard.adapters.strands import HansardRepository, HansardStorage
+from hansard.message import origin
 from tests.adapters.processes import PATIENCE, children, race
 
 
@@ -78,7 +78,7 @@ def agent_of(manager: Any, **options: Any) -> Agent:
 
 def texts(messages: Any) -> list[str]:
     """Return what messages say, as everybody reads it."""
-    return [common.plain(message)["content"] for message in messages]
+    return [origin.plain(message)["content"] for message in messages]
 
 
 # -- the repository -----------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_an_agent_goes_on_where_it_was(store: hansard.Store) -> None:
     # Calls and results are known as such, in whatever shape a framework has them.
     assert session.pairing() == []
     assert [hit.session for hit in store.search("view")] == ["support/42"]
-    assert [len(one.get("tool_calls", ())) for one in map(common.plain, session.messages())][3] == 1
+    assert [len(one.get("tool_calls", ())) for one in map(origin.plain, session.messages())][3] == 1
 
 
 def test_a_redacted_message_is_gone(store: hansard.Store, tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_an_agent_that_was_killed_goes_on(tmp_path: Path) -> None:
         # Strands gives the call that was killed a result that says so, and goes on.
         agent("go on")
         assert texts(session.messages())[-2:] == ["go on", f"seen {len(agent.messages) - 1}"]
-        assert [common.plain(one)["role"] for one in session.messages()][:4] == (
+        assert [origin.plain(one)["role"] for one in session.messages()][:4] == (
             ["user", "assistant"] * 2
         )
 

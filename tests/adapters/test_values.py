@@ -32,7 +32,6 @@ from strands.types.session import Session, SessionAgent, SessionMessage, Session
 
 import hansard
 from hansard import exporters
-from hansard.adapters import values
 from hansard.adapters.adk import HansardSessionService
 from hansard.adapters.claude_agent import HansardSessionStore
 from hansard.adapters.langchain import HansardChatMessageHistory
@@ -40,6 +39,7 @@ from hansard.adapters.langgraph import HansardSaver
 from hansard.adapters.openai_agents import HansardSession
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
 from hansard.adapters.strands import HansardRepository
+from hansard.message import values
 
 pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
 

@@ -83,7 +83,9 @@ def _ours(thing: type) -> bool:
 
 def test_every_kind_of_the_adapters_and_importers_is_documented() -> None:
     """docs/events.md names each kind that our adapters, importers and exporters append, and no other."""
-    rooms = [ROOT / "src/hansard" / room for room in ("adapters", "importers", "exporters")]
+    rooms = [
+        ROOT / "src/hansard" / room for room in ("adapters", "importers", "exporters", "message")
+    ]
     said = {
         kind
         for room in rooms

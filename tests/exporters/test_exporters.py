@@ -12,9 +12,9 @@ from claude_agent_sdk import get_session_messages
 
 import hansard
 from hansard import exporters, importers
-from hansard.adapters import common
 from hansard.adapters.openai_agents import HansardSession
 from hansard.exporters.telling import told
+from hansard.message import origin
 from tests.adapters.test_openai_agents import ITEMS
 
 #: Whose form no scanner takes for a real one.
@@ -54,7 +54,7 @@ def exported(session: hansard.Session, kind: Any, **options: Any) -> bytes:
 
 def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return messages as every framework reads them."""
-    return common.conversation(messages)
+    return origin.conversation(messages)
 
 
 def reimported(

@@ -9,7 +9,7 @@ from typing import Any
 
 import hansard
 from hansard import importers
-from hansard.adapters import common
+from hansard.message import origin
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -84,7 +84,7 @@ def session_file(folder: Path, name: str, *texts: str, **more: Any) -> Path:
 def texts(store: hansard.Store, session_id: str, view: Any = "history") -> list[str]:
     """Return the texts of a session's messages."""
     messages = store.session(session_id).messages(view=view)
-    return [common.plain(message)["content"] for message in messages]
+    return [origin.plain(message)["content"] for message in messages]
 
 
 def entry(id: str, parent: str | None, **more: Any) -> dict[str, Any]:

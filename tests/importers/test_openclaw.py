@@ -7,8 +7,8 @@ import pytest
 
 import hansard
 from hansard import importers
-from hansard.adapters import common
 from hansard.importers import openclaw
+from hansard.message import origin
 from tests.importers.sources import (
     contents,
     entry,
@@ -286,8 +286,8 @@ def test_calls_usage_and_other_entries_are_kept(store: hansard.Store, tmp_path: 
     importers.import_sessions(store, "openclaw", path)
     session = store.session("s1")
     stored = session.messages(view="history")
-    assert [common.unpack(message, "openclaw") for message in stored[:3]] == [called, answered, run]
-    chat = [one for message in stored for one in common.chat(message)]
+    assert [origin.unpack(message, "openclaw") for message in stored[:3]] == [called, answered, run]
+    chat = [one for message in stored for one in origin.chat(message)]
     assert [(one["role"], one["content"]) for one in chat] == [
         ("assistant", "let me look"),
         ("tool", "clouds\nand rain"),
@@ -347,4 +347,4 @@ def test_any_message_comes_back_as_it_was() -> None:
         {"role": "toolResult", "toolCallId": None, "content": "text " * 20},
         {"role": "assistant", "content": [{"type": "toolCall"}]},
     ):
-        assert common.unpack(openclaw.packed(message), "openclaw", chat=True) == message
+        assert origin.unpack(openclaw.packed(message), "openclaw", chat=True) == message

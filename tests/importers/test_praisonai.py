@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard import importers
-from hansard.adapters import common
+from hansard.message import origin
 from tests.importers.sources import FIXTURES, contents, problems, texts, write
 
 MADE = FIXTURES / "praisonai"
@@ -23,7 +23,7 @@ def test_a_session_with_an_archive_is_whole(store: hansard.Store) -> None:
     said = [*data["archived_messages"], *data["messages"][1:]]
     session = store.session("chat-1")
     stored = session.messages(view="history")
-    assert [common.unpack(message, "praisonai") for message in stored] == said
+    assert [origin.unpack(message, "praisonai") for message in stored] == said
     assert texts(store, "chat-1") == [
         text for number in range(5) for text in (f"question {number}", f"answer {number}")
     ]

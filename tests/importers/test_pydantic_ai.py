@@ -19,7 +19,7 @@ from pydantic_ai_harness.step_persistence.conversations import (
 
 from hansard import importers
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
-from hansard.adapters.pydantic_items import natives_of
+from hansard.message.pydantic_items import natives_of
 from tests.importers.sources import import_new, problems, texts
 
 #: Stored apart, for its size, by the harness' stores.

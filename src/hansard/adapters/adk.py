@@ -17,8 +17,9 @@ from weakref import WeakValueDictionary
 
 import hansard
 from hansard import SeqConflict, SessionDeleted, SessionInfo, SessionNotFound
-from hansard.adapters import opening, projection, values
+from hansard.adapters import opening, projection
 from hansard.adapters.opening import opened
+from hansard.message import values
 
 try:
     from google.adk.errors import StaleSessionError

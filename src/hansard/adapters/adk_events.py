@@ -1,7 +1,7 @@
 """What an event of the Agent Development Kit is in a session's log, and back.
 
-An event that says something is a message that everybody can read (`common`): texts, calls of tools and their
-results as blocks. Any other is an event of the kind `x.adk.event`. Both come back equal.
+An event that says something is a message that everybody can read (`message.origin`): texts, calls of tools
+and their results as blocks. Any other is an event of the kind `x.adk.event`. Both come back equal.
 
 The state that sessions share, an app's or a user's, is a session of its own. An event of a conversation can
 change up to three sessions: its own, its app's and its user's. They change together, or not at all:
@@ -26,7 +26,8 @@ from google.adk.sessions.state import State
 from google.genai import types
 
 import hansard
-from hansard.adapters import common, projection, values
+from hansard.adapters import projection
+from hansard.message import origin, values
 
 #: The name of these events among the origins of messages.
 FORMAT: Final = "google-adk"
@@ -77,7 +78,7 @@ def draft(item: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         return EVENT, values.wrap("event", item)
     said = [_block(part) for part in parts]
     text = said[0]["text"] if len(said) == 1 and said[0]["type"] == "text" else None
-    message = common.pack(FORMAT, item, role=_role(item), content=said if text is None else text)
+    message = origin.pack(FORMAT, item, role=_role(item), content=said if text is None else text)
     return "message.added", {"message": message}
 
 
@@ -123,7 +124,7 @@ def item_of(event: hansard.Event) -> dict[str, Any] | None:
         found = values.unwrap(event.data, "event")
         return found if isinstance(found, dict) else None
     message = event.message
-    return None if message is None else common.unpack(message, FORMAT)
+    return None if message is None else origin.unpack(message, FORMAT)
 
 
 def events_of(event: hansard.Event) -> list[Event]:
@@ -138,7 +139,7 @@ def events_of(event: hansard.Event) -> list[Event]:
 def _other(event: hansard.Event, message: dict[str, Any]) -> Event:
     parts: list[types.Part] = []
     role = "user"
-    for one in common.chat(message):
+    for one in origin.chat(message):
         if one["role"] == "tool":
             answer = types.FunctionResponse(
                 id=one["tool_call_id"],

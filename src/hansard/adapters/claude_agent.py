@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import hansard
 from hansard import Event, SecretRefused, SessionDeleted, SessionInfo, SessionNotFound, aio
-from hansard.adapters import claude_entries, opening, projection
+from hansard.adapters import opening, projection
 from hansard.adapters.opening import aopened, escaped, opened, unescaped
+from hansard.message import claude_entries
 
 try:
     from claude_agent_sdk import fold_session_summary

@@ -16,8 +16,8 @@ from itertools import groupby
 from typing import Any, Final
 
 import hansard
-from hansard.adapters import common, values
 from hansard.adapters.opening import StoreLike, aopened, missing, opened, settled
+from hansard.message import origin, values
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
@@ -127,7 +127,7 @@ def message_of(message: BaseMessage) -> dict[str, Any]:
     role = message.role if isinstance(message, ChatMessage) else _ROLES.get(kind, kind)
     calls = [_call(call) for call in getattr(message, "tool_calls", ())]
     more = {"tool_calls": calls or None, "tool_call_id": getattr(message, "tool_call_id", None)}
-    return common.pack(FORMAT, native, role=role, content=message.content, **more)
+    return origin.pack(FORMAT, native, role=role, content=message.content, **more)
 
 
 def _call(call: Any) -> dict[str, Any]:
@@ -138,10 +138,10 @@ def _call(call: Any) -> dict[str, Any]:
 def _read(messages: Iterable[dict[str, Any]]) -> list[BaseMessage]:
     """Return stored messages as LangChain's; those of another framework as a chat that models accept."""
     found: list[BaseMessage] = []
-    both = ((common.unpack(message, FORMAT), message) for message in messages)
+    both = ((origin.unpack(message, FORMAT), message) for message in messages)
     for foreign, pairs in groupby(both, key=lambda pair: pair[0] is None):
         if foreign:
-            found += map(_foreign, common.conversation(message for _, message in pairs))
+            found += map(_foreign, origin.conversation(message for _, message in pairs))
         else:
             found += messages_from_dict([native for native, _ in pairs if native is not None])
     return found

@@ -28,10 +28,10 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import hansard
 from hansard import aio
-from hansard.adapters import langgraph_values as values
-from hansard.adapters.langgraph_thread import CHECKPOINT, EMPTY, REMOVED, WRITES, Checkpoint, Thread
-from hansard.adapters.langgraph_threads import Threads
+from hansard.adapters.langgraph_thread import EMPTY, Checkpoint, Thread, Threads
 from hansard.adapters.opening import StoreLike, missing
+from hansard.message import langgraph_values as values
+from hansard.message.langgraph_values import CHECKPOINT, REMOVED, WRITES
 
 try:
     from langchain_core.runnables import RunnableConfig

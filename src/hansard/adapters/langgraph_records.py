@@ -19,19 +19,11 @@ from typing import Any, Final
 import msgspec
 
 import hansard
-from hansard.adapters import langgraph_values as values
-from hansard.adapters.langgraph_thread import (
-    CHECKPOINT,
-    EMPTY,
-    REMOVED,
-    WRITES,
-    Checkpoint,
-    Mirrored,
-    Thread,
-    Value,
-)
+from hansard.adapters.langgraph_thread import EMPTY, Checkpoint, Mirrored, Thread, Value
 from hansard.adapters.opening import missing
-from hansard.adapters.values import as_json, as_text
+from hansard.message import langgraph_values as values
+from hansard.message.langgraph_values import CHECKPOINT, REMOVED, WRITES
+from hansard.message.values import as_json, as_text
 
 try:
     import ormsgpack

@@ -1,4 +1,4 @@
-"""One thread of LangGraph, as the events of its session add up to it.
+"""The threads of LangGraph, each as the events of its session add up to it.
 
 What is kept in memory is small: which checkpoints there are, where their values stand, and the newest value
 of each channel that holds a list. A look at a thread reads only the events that are new to it. What an older
@@ -19,16 +19,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 import hansard
-from hansard.adapters import langgraph_values as values
-from hansard.adapters.projection import Projection
-
-CHECKPOINT: Final = "x.langgraph.checkpoint"
-WRITES: Final = "x.langgraph.writes"
-REMOVED: Final = "x.langgraph.removed"
-
-#: What says in a session's metadata that it is a thread, and how it is stored.
-MARK: Final = "langgraph"
-FORMAT: Final = 1
+from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, opened, settled
+from hansard.adapters.projection import Projection, Recent
+from hansard.message import langgraph_values as values
+from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, REMOVED, WRITES
 
 #: Lengths of what is no list: a value that is stored as a whole, and none at all.
 WHOLE: Final = -1
@@ -457,3 +451,54 @@ class Thread(Projection):
         while self._bytes > self._room and len(self._events) > 1:
             _, raw = self._events.popitem(last=False)
             self._bytes -= len(raw)
+
+
+class Threads:
+    """The threads of one saver, and what is known of those that were used last."""
+
+    def __init__(self, store: StoreLike, prefix: str) -> None:
+        self._store: Settled | ClosedPlace = settled(store)
+        self._prefix = prefix
+        self._known: Recent[Thread] = Recent()
+
+    @property
+    def store(self) -> hansard.Store:
+        """The store; opened when it is needed, if a path was given."""
+        return opened(self._store)
+
+    def close(self, name: str) -> None:
+        """Refuse further calls, on behalf of the saver of this name."""
+        self._store = ClosedPlace(name)
+        self._known.forget()
+
+    def session_id(self, thread_id: str) -> str:
+        """Return the id of a thread's session."""
+        return values.session_id(self._prefix, thread_id)
+
+    def of(self, thread_id: str) -> Thread:
+        """Return a thread, even if it is empty."""
+        return self._known.of(self.session_id(thread_id), lambda name: Thread(self.store, name))
+
+    def marked(self, thread_id: str) -> Thread:
+        """Return a thread whose session is marked as one, so that `ids` finds it."""
+        thread = self.of(thread_id)
+        if not thread.marked:
+            self.mark(thread.handle, thread_id)
+        return thread
+
+    def mark(self, session: hansard.Session, thread_id: str) -> None:
+        """Mark a session as a thread."""
+        session.patch_metadata(values.thread_metadata(self._prefix, session.id, thread_id))
+
+    def ids(self) -> list[str]:
+        """Return the ids of all threads."""
+        listed = self.store.sessions(prefix=self._prefix, where={MARK: FORMAT})
+        return [
+            values.thread_id(self._prefix, info.id, info.metadata)
+            for info in listed.items
+            if not info.damaged
+        ]
+
+    def forget(self, thread_id: str) -> None:
+        """Drop what is known of a thread."""
+        self._known.forget(self.session_id(thread_id))

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import hansard
-from hansard.adapters.openai_items import items_of, message_of
 from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, aopened, missing, settled
+from hansard.message.openai_items import items_of, message_of
 
 try:
     from agents.memory.session_settings import (

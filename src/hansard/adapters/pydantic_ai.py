@@ -25,9 +25,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import hansard
-from hansard.adapters import values
 from hansard.adapters.opening import Settled, StoreLike, missing, opened, settled
-from hansard.adapters.pydantic_items import message_of, natives_of
+from hansard.message import values
+from hansard.message.pydantic_items import message_of, natives_of
 
 try:
     from pydantic_ai import ModelRequestNode, UserPromptNode

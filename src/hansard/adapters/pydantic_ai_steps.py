@@ -17,10 +17,10 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 import hansard
-from hansard.adapters import values
 from hansard.adapters.opening import StoreLike, missing, opened, settled
 from hansard.adapters.projection import Projection, Recent
-from hansard.adapters.pydantic_items import message_of, natives_of
+from hansard.message import values
+from hansard.message.pydantic_items import message_of, natives_of
 
 try:
     from pydantic import TypeAdapter

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from hansard import Event
-from hansard.adapters import claude_entries
-from hansard.adapters.openai_items import items_of
-from hansard.adapters.values import as_json
 from hansard.exporters.telling import Told
+from hansard.message import claude_entries
+from hansard.message.openai_items import items_of
 from hansard.message.parse import origin_of
+from hansard.message.values import as_json
 
 #: The kind of the events that hold a line of a Codex rollout which is not an item.
 _CODEX_LINE: Final = "x.codex.line"

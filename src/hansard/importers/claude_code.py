@@ -14,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.adapters import claude_entries
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
 from hansard.importers.values import count_of, list_of, parse_time, text_of
+from hansard.message import claude_entries
 
 _SUBAGENTS: Final = "subagents"
 #: Other files next to the transcripts.

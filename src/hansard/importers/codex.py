@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.adapters.openai_items import message_of
 from hansard.importers.source import (
     LARGEST,
     Files,
@@ -22,6 +21,7 @@ from hansard.importers.source import (
     Unreadable,
 )
 from hansard.importers.values import list_of, parse_time, text_of
+from hansard.message.openai_items import message_of
 from hansard.message.parse import origin_of
 
 #: The kind of the events that hold a line which is not an item.

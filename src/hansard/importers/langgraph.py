@@ -14,13 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hansard.adapters import langgraph_values as values
-from hansard.adapters.langgraph_thread import CHECKPOINT, FORMAT, MARK, WRITES
-from hansard.adapters.langgraph_threads import Threads
-from hansard.adapters.values import as_json, as_text
 from hansard.importers import database
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
 from hansard.importers.values import common_prefix, list_of, parse_time, text_of
+from hansard.message import langgraph_values as values
+from hansard.message.langgraph_values import CHECKPOINT, WRITES
+from hansard.message.values import as_json, as_text
 
 OPAQUE: Final = "x.langgraph.opaque"
 
@@ -66,7 +65,6 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
             raise Unreadable("no table of LangGraph checkpoints")
         where = connection.name
         query = "SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id"
-        names = Threads("unopened", "")  # for `session_id` only
         for (thread_id,) in list(connection.rows("checkpoints", query)):
             if not isinstance(thread_id, str):
                 what = f"the id of a thread is not a text: {thread_id!r:.80}"
@@ -75,12 +73,10 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
             items: list[Item] = []
             with files.item(f"{where}:checkpoints:{thread_id!s:.80}"):
                 items = _Thread(connection, thread_id).items()
-            name = names.session_id(thread_id)
+            name = values.session_id("", thread_id)
+            metadata = values.thread_metadata("", name, thread_id)
             if files.is_folder:
                 name = f"{files.stem(path)}/{name}"
-            metadata: dict[str, Any] = {MARK: FORMAT}
-            if name.startswith("~~"):
-                metadata["langgraph_thread"] = thread_id.encode(errors="surrogatepass").hex()
             if items:
                 created = next((item.time for item in items if item.time), None)
                 yield ForeignSession(name, items, where, metadata, created)

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.adapters.openai_items import message_of
 from hansard.importers import database
 from hansard.importers.database import quoted
 from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry, Unreadable
 from hansard.importers.values import common_prefix, parse_time, text_of
+from hansard.message.openai_items import message_of
 
 _LISTS: Final = (".json", ".jsonl")
 

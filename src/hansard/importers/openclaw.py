@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from hansard.adapters import common
 from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry, Unreadable
 from hansard.importers.values import (
     common_prefix,
@@ -25,6 +24,7 @@ from hansard.importers.values import (
     parse_time,
     text_of,
 )
+from hansard.message import origin
 
 FORMAT: Final = "openclaw"
 
@@ -271,12 +271,12 @@ class _Transcript:
             yield from _usage(message, time)
         elif kind in {"custom_message", "branch_summary"}:
             content = line.get("summary") if kind == "branch_summary" else line.get("content")
-            message = common.pack(FORMAT, line, role="user", content=_content(content))
+            message = origin.pack(FORMAT, line, role="user", content=_content(content))
             yield Item.message(message, time)
         elif kind == "compaction" and text_of(line.get("summary")) is not None:
             kept = line.get("firstKeptEntryId")
             begun = self._places.get(kept) if isinstance(kept, str) else None
-            message = common.pack(FORMAT, line, role="user", content=line["summary"])
+            message = origin.pack(FORMAT, line, role="user", content=line["summary"])
             at = len(self.items) if begun is None else begun[0]
             yield Item("summary.added", {"message": message}, time, at)
         else:
@@ -295,7 +295,7 @@ def packed(message: dict[str, Any]) -> dict[str, Any]:
     content = message.get("content")
     if role == "toolResult":
         call = message.get("toolCallId")
-        return common.pack(
+        return origin.pack(
             FORMAT,
             message,
             role="tool",
@@ -304,7 +304,7 @@ def packed(message: dict[str, Any]) -> dict[str, Any]:
         )
     if role == "bashExecution":
         text = f"$ {message.get('command', '')}\n{message.get('output', '')}"
-        return common.pack(FORMAT, message, role="user", content=text)
+        return origin.pack(FORMAT, message, role="user", content=text)
     calls = [
         {
             "id": str(block.get("id", "")),
@@ -318,7 +318,7 @@ def packed(message: dict[str, Any]) -> dict[str, Any]:
         if isinstance(block, dict) and block.get("type") == "toolCall"
     ]
     shown = role if role in {"user", "assistant", "system", "tool"} else "user"
-    return common.pack(
+    return origin.pack(
         FORMAT, message, role=shown, content=_content(content), tool_calls=calls or None
     )
 
@@ -330,7 +330,7 @@ def _arguments(given: object) -> str:
 def _content(content: object) -> Any:
     """Return the text or the blocks of a message, without thinking and tool calls."""
     if not isinstance(content, list):
-        return content if isinstance(content, str) else common.content_text(content)
+        return content if isinstance(content, str) else origin.content_text(content)
     blocks = [
         block
         for block in content

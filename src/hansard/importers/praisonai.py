@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.adapters import common
 from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry, Unreadable
 from hansard.importers.values import common_prefix, json_type, list_of, parse_time, text_of
+from hansard.message import origin
 
 FORMAT: Final = "praisonai"
 
@@ -125,7 +125,7 @@ class _Turns:
 
     def _summarize(self, message: dict[str, Any], upto: int) -> None:
         role = text_of(message.get("role")) or "system"
-        shown = common.pack(FORMAT, message, role=role, content=message.get("content"))
+        shown = origin.pack(FORMAT, message, role=role, content=message.get("content"))
         time = parse_time(message.get("timestamp"))
         self.summary = Item("summary.added", {"message": shown}, time, min(upto, len(self.items)))
 
@@ -139,7 +139,7 @@ def packed(message: dict[str, Any]) -> dict[str, Any]:
     """Return a PraisonAI message in the shape that all frameworks share."""
     calls = message.get("tool_calls")
     call = message.get("tool_call_id")
-    return common.pack(
+    return origin.pack(
         FORMAT,
         message,
         role=text_of(message.get("role")) or "user",

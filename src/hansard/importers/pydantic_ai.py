@@ -22,10 +22,10 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.adapters.pydantic_items import message_of
 from hansard.importers import database
 from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
 from hansard.importers.values import parse_time, text_of
+from hansard.message.pydantic_items import message_of
 
 FORMAT: Final = "pydantic-ai"
 

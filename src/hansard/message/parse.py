@@ -200,7 +200,7 @@ def _parse_entry(entry: Message, inner: Message) -> ParsedMessage:
 def origin_of(message: Message) -> dict[str, Any] | None:
     """Return what an adapter stored next to a message to restore its framework's item; None without one.
 
-    `hansard.adapters.common` creates it; a member `origin` of any other shape is the caller's own.
+    `hansard.message.origin` creates it; a member `origin` of any other shape is the caller's own.
     """
     origin = message.get("origin")
     if isinstance(origin, dict) and isinstance(origin.get("format"), str) and "item" in origin:

@@ -1,7 +1,6 @@
 """What an entry of a Claude Code transcript is in a session's log, and back.
 
-Above: `claude_agent`, `importers`.  Below: `common`.
-What was said, by the user or the model, is a message that everybody can read (`common`); everything else in a
+What was said, by the user or the model, is a message that everybody can read (`origin`); everything else in a
 transcript is an event of the kind `x.claude.entry`. An entry comes back equal, whatever it holds.
 """
 
@@ -10,8 +9,8 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from hansard import Event
-from hansard.adapters import common, values
+from hansard.event.envelope import Event
+from hansard.message import origin, values
 
 #: The name of these entries among the origins of messages.
 FORMAT: Final = "claude-code"
@@ -50,7 +49,7 @@ def draft(entry: dict[str, Any]) -> Draft:
     return Draft(("message.added", {"message": message}), key)
 
 
-def _message(entry: dict[str, Any]) -> common.Message | None:
+def _message(entry: dict[str, Any]) -> origin.Message | None:
     """Return the message that an entry is; None if it is none."""
     said = entry.get("message")
     if entry.get("type") not in {"user", "assistant"} or not isinstance(said, dict):
@@ -58,7 +57,7 @@ def _message(entry: dict[str, Any]) -> common.Message | None:
     role, content = said.get("role"), said.get("content")
     if not isinstance(role, str) or not isinstance(content, str | list):
         return None
-    return common.pack(FORMAT, entry, role=role, content=content)
+    return origin.pack(FORMAT, entry, role=role, content=content)
 
 
 def _is_text(text: str) -> bool:
@@ -84,7 +83,7 @@ def entry(event: Event) -> dict[str, Any] | None:
     """Return the entry that an event is; None if it is none, or was redacted."""
     if event.kind == "message.added":
         message = event.message
-        return None if message is None else common.unpack(message, FORMAT)
+        return None if message is None else origin.unpack(message, FORMAT)
     if event.kind != ENTRY:
         return None
     found = values.unwrap(event.data, "entry")
@@ -118,7 +117,7 @@ def _others(event: Event, session_id: str, last: str | None) -> list[dict[str, A
         gone = {"type": "system", "subtype": "redacted", "content": "[redacted]", "isMeta": True}
         return [{**_frame(event, session_id, event.key, last), **gone}]
     found = []
-    for place, one in enumerate(common.chat(message)):
+    for place, one in enumerate(origin.chat(message)):
         name = str(uuid.uuid5(uuid.NAMESPACE_URL, f"hansard:{session_id}:{event.seq}:{place}"))
         found.append({**_frame(event, session_id, name, last), **_said(one)})
         last = name
@@ -135,7 +134,7 @@ def _frame(event: Event, session_id: str, name: str, last: str | None) -> dict[s
     }
 
 
-def _said(message: common.Message) -> dict[str, Any]:
+def _said(message: origin.Message) -> dict[str, Any]:
     """Return what a message of a chat says, as an entry says it."""
     role, text = message["role"], message["content"]
     if role == "tool":

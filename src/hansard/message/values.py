@@ -1,6 +1,5 @@
 r"""Values that Python has and JSON has not, as JSON that comes back equal.
 
-Above: the adapters, `common`, `importers`.  Below: `hansard`.
 A framework keeps what a program gives it: numbers as keys, NaN, bytes, half a character, deep nests.
 `to_json` tells these with members that begin with `$`, so that `jq` and `session.scrub` still see every text:
 
@@ -23,7 +22,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-import hansard
+from hansard.errors import InvalidEvent
 
 Answer = TypeVar("Answer")
 Mode = Literal["json", "python"]
@@ -88,7 +87,7 @@ def to_json(value: Any) -> Any:
     try:
         pieces[0] = _told(value, 0, pieces)
     except RecursionError:
-        raise hansard.InvalidEvent(_TOO_DEEP) from None
+        raise InvalidEvent(_TOO_DEEP) from None
     return {_DEEP: pieces} if len(pieces) > 1 else pieces[0]
 
 
@@ -96,7 +95,7 @@ def is_storable(value: Any) -> bool:
     """Return whether `to_json` knows every part of a value."""
     try:
         to_json(value)
-    except hansard.InvalidEvent:
+    except InvalidEvent:
         return False
     return True
 
@@ -131,7 +130,7 @@ def _told(value: Any, depth: int, pieces: list[Any]) -> Any:  # noqa: C901, PLR0
         if isinstance(value, list):
             return told
         return {_TUPLE if isinstance(value, tuple) else _SET: told}
-    raise hansard.InvalidEvent(
+    raise InvalidEvent(
         f"a value of type {type(value).__name__} cannot be stored; nothing was stored. "
         "Convert it to strings, numbers, bytes, lists or dicts"
     )
@@ -259,4 +258,4 @@ def as_text(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
     except RecursionError:
-        raise hansard.InvalidEvent(_TOO_DEEP) from None
+        raise InvalidEvent(_TOO_DEEP) from None

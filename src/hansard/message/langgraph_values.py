@@ -1,6 +1,5 @@
-"""What LangGraph's serializer makes of a value, as JSON that a person can read.
+"""Store what LangGraph holds as JSON that a person can read.
 
-Above: `langgraph`, `langgraph_thread`.  Below: nothing of hansard.
 A serializer gives a type and bytes. Bytes that are MessagePack or JSON are stored as the JSON they amount to,
 so that `jq`, `hansard show` and `session.scrub` see what is in them; if the same bytes would not come back
 from that, or if they are something else, such as a cipher, they are stored in base64. For what MessagePack
@@ -11,11 +10,26 @@ has and JSON has not, members that begin with `$` say what is meant:
 
 import base64
 import math
+from collections.abc import Mapping
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any, Final
 
 import msgspec
+
+#: The kinds of events that a thread consists of.
+CHECKPOINT: Final = "x.langgraph.checkpoint"
+WRITES: Final = "x.langgraph.writes"
+REMOVED: Final = "x.langgraph.removed"
+
+#: The metadata of a session that is a thread: the version of what is stored.
+MARK: Final = "langgraph"
+FORMAT: Final = 1
+#: In the metadata: the thread's id in hexadecimal, if the session's id is a hash of it.
+_THREAD: Final = "langgraph_thread"
+#: The first character of a session's id that is made of a thread's id.
+_CODED: Final = "~"
+_LONGEST: Final = 1024
 
 #: What a serializer gives: the name of its format, and the bytes.
 Typed = tuple[str, bytes]
@@ -150,3 +164,45 @@ def _meant_inner(held: Any) -> bytes:
     if isinstance(held, dict) and len(held.get(_EXT, ())) == 1:
         return base64.b64decode(held[_EXT][0])
     return _encode(_meant(held))
+
+
+# -- the ids of threads -------------------------------------------------------------------------
+
+
+def session_id(prefix: str, thread_id: object) -> str:
+    """Return the id of a thread's session: the thread's own, or one made of it where no session can have it.
+
+    Two threads never share a session.
+    """
+    name = str(thread_id)  # some programs use numbers
+    own = prefix + name
+    coded = name.encode(errors="surrogatepass").hex()
+    if (
+        name
+        and not name.startswith(_CODED)
+        and len(own) <= _LONGEST
+        and "\0" not in own
+        and not any("\ud800" <= character <= "\udfff" for character in name)
+    ):
+        return own
+    if len(prefix) + 1 + len(coded) <= _LONGEST:
+        return f"{prefix}{_CODED}{coded}"
+    return f"{prefix}{2 * _CODED}{sha256(bytes.fromhex(coded)).hexdigest()}"
+
+
+def thread_metadata(prefix: str, name: str, thread_id: str) -> dict[str, Any]:
+    """Return the metadata by which the session of that name is known as a thread."""
+    found: dict[str, Any] = {MARK: FORMAT}
+    if name.startswith(prefix + 2 * _CODED):
+        found[_THREAD] = thread_id.encode(errors="surrogatepass").hex()
+    return found
+
+
+def thread_id(prefix: str, name: str, metadata: Mapping[str, Any]) -> str:
+    """Return the id of the thread whose session has that name and metadata."""
+    own = name.removeprefix(prefix)
+    if not own.startswith(_CODED):
+        return own
+    hashed = own.startswith(2 * _CODED)
+    coded = str(metadata.get(_THREAD, "")) if hashed else own.removeprefix(_CODED)
+    return bytes.fromhex(coded).decode(errors="surrogatepass")

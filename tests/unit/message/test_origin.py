@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hansard
-from hansard.adapters import common
+from hansard.message import origin
 
 Json = dict[str, Any]
 
@@ -42,22 +42,22 @@ def test_what_was_packed_comes_back_equal(
     if data.draw(st.booleans()):
         calls = [{"id": "c", "function": {"name": "f", "arguments": json.dumps(calls)}}]
     before = written([native, said, calls])
-    message = common.pack("f", native, role=role, content=said, tool_calls=calls)
+    message = origin.pack("f", native, role=role, content=said, tool_calls=calls)
     stored = json.loads(json.dumps(message))
-    found = common.unpack(stored, "f", chat=True)
+    found = origin.unpack(stored, "f", chat=True)
     assert written(found) == written(native)
     assert written([native, said, calls]) == before
     assert written(stored["content"]) == written(said)
     if "origin" in stored:
-        assert common.unpack(stored, "g") is None
+        assert origin.unpack(stored, "g") is None
 
 
 @given(native=ITEMS, content=VALUES)
 def test_nothing_is_shared_with_what_was_given(native: Json, content: object) -> None:
     """N-63: message and item can be changed without an effect on what they were made from."""
-    message = common.pack("f", native, role="user", content=content)
+    message = origin.pack("f", native, role="user", content=content)
     kept = deepcopy(message)
-    found = common.unpack(message, "f", chat=True)
+    found = origin.unpack(message, "f", chat=True)
     for made in (native, found):
         for value in (made or {}).values():
             if isinstance(value, list):
@@ -72,7 +72,7 @@ def test_what_was_said_stands_once() -> None:
     text = "It will rain in Ulm, and not a little."
     arguments = '{"city": "Ulm", "days": 3, "units": "metric"}'
     native = {"a": {"b": [1, {"said": text}]}, "arguments": arguments, "content": [{"text": text}]}
-    message = common.pack(
+    message = origin.pack(
         "f",
         native,
         role="assistant",
@@ -82,7 +82,7 @@ def test_what_was_said_stands_once() -> None:
     raw = json.dumps(message)
     assert raw.count(text) == 1
     assert raw.count("metric") == 1
-    assert common.unpack(message, "f") == native
+    assert origin.unpack(message, "f") == native
     assert message["origin"]["from"] == {
         "/a/b/1/said": "/content",
         "/arguments": "/tool_calls/0/function/arguments",
@@ -95,34 +95,34 @@ def test_arguments_stand_once_as_object_or_text() -> None:
     given = {"path": "a.txt", "text": LONG, "n": [1, 1.0, True, -0.0, 2**60]}
     native = {"calls": [{"name": "write", "args": given}]}
     calls = [{"id": "c", "function": {"name": "write", "arguments": json.dumps(given)}}]
-    message = common.pack("f", native, role="assistant", content="", tool_calls=calls)
+    message = origin.pack("f", native, role="assistant", content="", tool_calls=calls)
     assert json.dumps(message).count(LONG) == 1
-    assert written(common.unpack(json.loads(json.dumps(message)), "f")) == written(native)
+    assert written(origin.unpack(json.loads(json.dumps(message)), "f")) == written(native)
     calls[0]["function"]["arguments"] = "{not JSON at all, but long"  # type: ignore[index]
-    assert common.unpack({**message, "tool_calls": calls}, "f") is None
+    assert origin.unpack({**message, "tool_calls": calls}, "f") is None
 
 
 @pytest.mark.parametrize("said", [[True, 2], [1.0, 2], [1, 2, 2], [[1], 2], {"0": 1}])
 def test_what_only_looks_the_same_is_not_taken(said: object) -> None:
     """N-64: 1, 1.0 and True are equal to Python and three values in JSON: none stands for another."""
     native = {"a": [1, 2], "zero": [0.0]}
-    message = common.pack("f", native, role="user", content=said, more=[-0.0])
+    message = origin.pack("f", native, role="user", content=said, more=[-0.0])
     assert "from" not in message["origin"]
-    assert written(common.unpack(message, "f")) == written(native)
+    assert written(origin.unpack(message, "f")) == written(native)
 
 
 def test_a_role_and_a_text_need_no_origin() -> None:
     """What is a plain message already is stored as it is, and belongs to no framework."""
     native = {"role": "user", "content": "hello"}
-    message = common.pack("f", native, role="user", content="hello")
+    message = origin.pack("f", native, role="user", content="hello")
     assert message == native
-    assert common.unpack(message, "f", chat=True) == native
-    assert common.unpack(message, "f") is None
-    assert "origin" in common.pack("f", native, role="assistant", content="hello")
+    assert origin.unpack(message, "f", chat=True) == native
+    assert origin.unpack(message, "f") is None
+    assert "origin" in origin.pack("f", native, role="assistant", content="hello")
 
 
 @pytest.mark.parametrize(
-    "origin",
+    "member",
     [
         None,
         "web",
@@ -136,17 +136,17 @@ def test_a_role_and_a_text_need_no_origin() -> None:
         {"format": "f", "item": {"a": 1}, "from": {"/a/b": "/content"}},
     ],
 )
-def test_a_member_of_somebody_else_is_no_item(origin: object) -> None:
+def test_a_member_of_somebody_else_is_no_item(member: object) -> None:
     """A message with a member `origin` that `pack` did not make is read as what it is: a message."""
-    message = {"role": "user", "content": "hello", "origin": origin}
-    assert common.unpack(message, "f") is None
-    assert common.plain(message) == {"role": "user", "content": "hello"}
+    message = {"role": "user", "content": "hello", "origin": member}
+    assert origin.unpack(message, "f") is None
+    assert origin.plain(message) == {"role": "user", "content": "hello"}
 
 
 def test_origin_cannot_be_given() -> None:
     """A caller who names a member `origin` hears that it is taken."""
     with pytest.raises(TypeError, match="origin"):
-        common.pack("f", {}, role="user", content="", origin={})
+        origin.pack("f", {}, role="user", content="", origin={})
 
 
 def call(call_id: str, name: str, arguments: str) -> Json:
@@ -245,8 +245,8 @@ def call(call_id: str, name: str, arguments: str) -> Json:
 )  # fmt: skip
 def test_every_shape_reads_as_a_chat(message: Json, expected: list[Json]) -> None:
     """What any framework stored reads as messages of a chat: text, calls, and answers one by one."""
-    assert common.chat(message) == expected
-    assert common.plain(message) in expected
+    assert origin.chat(message) == expected
+    assert origin.plain(message) in expected
 
 
 def test_a_conversation_is_one_that_providers_accept() -> None:
@@ -261,7 +261,7 @@ def test_a_conversation_is_one_that_providers_accept() -> None:
         {"role": "assistant", "content": "Ulm."},
         {"role": "assistant", "content": "Not Bonn."},
     ]
-    assert common.conversation(items) == [
+    assert origin.conversation(items) == [
         {"role": "user", "content": "Ulm or Bonn?"},
         {
             "role": "assistant",
@@ -282,15 +282,15 @@ def test_a_packed_message_is_found_and_paired_as_any_other() -> None:
         item = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
         session.add_messages(
             [
-                common.pack("f", {"x": "hidden"}, role="user", content="rain in Ulm"),
-                common.pack(
+                origin.pack("f", {"x": "hidden"}, role="user", content="rain in Ulm"),
+                origin.pack(
                     "f",
                     item,
                     role="assistant",
                     content="",
                     tool_calls=[call("c1", "weather", "{}")],
                 ),
-                common.pack("f", {"out": "dry"}, role="tool", content="dry", tool_call_id="c1"),
+                origin.pack("f", {"out": "dry"}, role="tool", content="dry", tool_call_id="c1"),
             ]
         )
         assert [hit.seq for hit in store.search("rain")] == [1]

@@ -1,6 +1,5 @@
 """One stored shape for the messages of all frameworks.
 
-Above: the adapters, `importers`.  Below: `values`.
 A framework's own item is stored as a message that everybody can read: `role`, `content`, and `tool_calls` or
 `tool_call_id` as in a chat. What the item has besides stands in `origin`, so that its own framework gets it
 back equal:
@@ -24,7 +23,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from hansard.adapters import values
+from hansard.message import values
 from hansard.message.parse import REST, MessagePart, ParsedMessage, Shape, origin_of, parse
 
 Message = dict[str, Any]

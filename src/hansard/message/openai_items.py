@@ -1,6 +1,5 @@
 """Items of OpenAI's Responses as messages that everybody can read, and back.
 
-Above: `openai_agents`, `importers`.  Below: `common`.
 Needs nothing of OpenAI's. A text or blocks with a role are the message's content; calls and their results
 are written as in a chat; what a model thought, and hosted tools, are blocks. What nobody else can read, such
 as an encrypted item, is a message that says nothing, with the item in its `origin`.
@@ -9,7 +8,7 @@ as an encrypted item, is a message that says nothing, with the item in its `orig
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hansard.adapters import common, values
+from hansard.message import origin, values
 
 FORMAT: Final = "openai-agents"
 
@@ -27,21 +26,21 @@ def message_of(item: Any) -> dict[str, Any]:
     kind = native.get("type")
     role = native.get("role")
     if isinstance(role, str):
-        return common.pack(FORMAT, native, role=role, content=native.get("content", ""))
+        return origin.pack(FORMAT, native, role=role, content=native.get("content", ""))
     if not isinstance(kind, str) or kind in _OPAQUE:
-        return common.pack(FORMAT, native, role="assistant", content="")
+        return origin.pack(FORMAT, native, role="assistant", content="")
     call_id = native.get("call_id")
     if kind.endswith("_output") and isinstance(call_id, str):
         content = native.get("output", native.get("tools", ""))
-        return common.pack(FORMAT, native, role="tool", content=content, tool_call_id=call_id)
+        return origin.pack(FORMAT, native, role="tool", content=content, tool_call_id=call_id)
     if kind.endswith("_call") and isinstance(call_id, str):
-        return common.pack(FORMAT, native, role="assistant", content="", tool_calls=[_call(native)])
+        return origin.pack(FORMAT, native, role="assistant", content="", tool_calls=[_call(native)])
     if kind == "reasoning":
         thought = "\n".join(_texts(native.get("summary")) + _texts(native.get("content")))
         content = [{"type": "thinking", "thinking": thought}] if thought else ""
-        return common.pack(FORMAT, native, role="assistant", content=content)
+        return origin.pack(FORMAT, native, role="assistant", content=content)
     # A hosted tool, or what OpenAI thinks of next: all of it can be seen and found.
-    return common.pack(FORMAT, native, role="assistant", content=[native])
+    return origin.pack(FORMAT, native, role="assistant", content=[native])
 
 
 def items_of(message: dict[str, Any]) -> list[Any]:
@@ -50,7 +49,7 @@ def items_of(message: dict[str, Any]) -> list[Any]:
     if item is not None:
         return [item]
     found: list[Any] = []
-    for said in common.chat(message):
+    for said in origin.chat(message):
         if said["role"] == "tool":
             found.append(
                 {
@@ -72,7 +71,7 @@ def items_of(message: dict[str, Any]) -> list[Any]:
 
 def item_of(message: dict[str, Any]) -> Any:
     """Return the item that a message was stored for; None if it is another framework's."""
-    return common.unpack(message, FORMAT, chat=True)
+    return origin.unpack(message, FORMAT, chat=True)
 
 
 def _call(item: dict[str, Any]) -> dict[str, Any]:

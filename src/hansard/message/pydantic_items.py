@@ -1,6 +1,5 @@
 """Messages of Pydantic AI, as it writes them in JSON, as messages that everybody can read, and back.
 
-Above: `pydantic_ai`, `pydantic_ai_steps`, `importers`.  Below: `common`.
 Needs nothing of Pydantic's. A message of Pydantic AI has parts: what a user and a model said is the content;
 calls, and the result of a call that stands alone, are written as in a chat; several results are blocks. A
 system prompt is the agent's and not said by anybody: it stays in `origin`, unless there is nothing else.
@@ -10,7 +9,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, Final
 
-from hansard.adapters import common, values
+from hansard.message import origin, values
 
 FORMAT: Final = "pydantic-ai"
 
@@ -26,7 +25,7 @@ def message_of(native: Native) -> dict[str, Any]:
     reading = _Parts(parts)
     if native.get("kind") == "response":
         calls = [_call(part) for part in parts if part.get("part_kind") == "tool-call"]
-        return common.pack(
+        return origin.pack(
             FORMAT,
             native,
             role="assistant",
@@ -35,7 +34,7 @@ def message_of(native: Native) -> dict[str, Any]:
         )
     if len(reading.results) == 1 and not reading.blocks:
         result = reading.results[0]
-        return common.pack(
+        return origin.pack(
             FORMAT,
             native,
             role="tool",
@@ -43,12 +42,12 @@ def message_of(native: Native) -> dict[str, Any]:
             tool_call_id=result["tool_use_id"],
         )
     if reading.results:
-        return common.pack(FORMAT, native, role="user", content=[*reading.results, *reading.blocks])
+        return origin.pack(FORMAT, native, role="user", content=[*reading.results, *reading.blocks])
     if not reading.blocks:
         system = [part.get("content") for part in parts if part.get("part_kind") == "system-prompt"]
         if system:
-            return common.pack(FORMAT, native, role="system", content=_content(_texts(system)))
-    return common.pack(FORMAT, native, role="user", content=_content(reading.blocks))
+            return origin.pack(FORMAT, native, role="system", content=_content(_texts(system)))
+    return origin.pack(FORMAT, native, role="user", content=_content(reading.blocks))
 
 
 def natives_of(messages: Iterable[dict[str, Any]]) -> list[tuple[int, Native]]:
@@ -60,7 +59,7 @@ def natives_of(messages: Iterable[dict[str, Any]]) -> list[tuple[int, Native]]:
     found: list[tuple[int, Native]] = []
     names: dict[str, str] = {}
     unpacked = [
-        (place, message, common.unpack(message, FORMAT)) for place, message in enumerate(messages)
+        (place, message, origin.unpack(message, FORMAT)) for place, message in enumerate(messages)
     ]
     for own, group in groupby(unpacked, key=lambda one: one[2] is not None):
         chosen = list(group)
@@ -68,7 +67,7 @@ def natives_of(messages: Iterable[dict[str, Any]]) -> list[tuple[int, Native]]:
             found += [(place, native) for place, _, native in chosen if native is not None]
             continue
         last = chosen[-1][0]
-        for said in common.conversation(message for _, message, _ in chosen):
+        for said in origin.conversation(message for _, message, _ in chosen):
             found.append((last, _foreign(said, names)))
     return found
 
