@@ -62,7 +62,7 @@ PICTURE = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="ht
 </svg>
 """
 
-#: What runs the command with a clock that stands still.
+#: Runs the command with a stopped clock.
 CHILD = """
 import sys, time
 time.time = lambda: {now}

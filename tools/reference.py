@@ -21,7 +21,7 @@ import hansard
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 
-#: The modules behind each page, in the order of their sections.
+#: The modules of each page, in the order of their sections.
 PAGES = {
     "library.md": ("hansard", "hansard.aio"),
     "edges.md": (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench import beside, compaction, main
+from tools.bench import compaction, during_compaction, main
 from tools.bench.conversation import conversation
 from tools.bench.result import Result, table
 
@@ -25,9 +25,9 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "LOADED", 400)
     monkeypatch.setattr(compaction, "TIMES", (2, 4))
     monkeypatch.setattr(compaction, "ROUNDS", 2)
-    monkeypatch.setattr(beside, "MESSAGES", 8_000)
-    monkeypatch.setattr(beside, "ALONE", 0.3)
-    monkeypatch.setattr(beside, "BEHIND", 0.1)
+    monkeypatch.setattr(during_compaction, "MESSAGES", 8_000)
+    monkeypatch.setattr(during_compaction, "ALONE", 0.3)
+    monkeypatch.setattr(during_compaction, "AFTER", 0.1)
 
 
 @pytest.mark.parametrize("name", ["small_sessions", "long_session", "load_compacted"])

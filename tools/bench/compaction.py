@@ -1,6 +1,5 @@
 """Measure what compaction leaves: how much on disk, how fast it is read, and how much work it was.
 
-Above: `main`.  Below: `conversation`, `result`, `workload`.
 The messages are those of `conversation`. What has to be cold is read by a new process, the import left out.
 """
 
@@ -81,7 +80,7 @@ def last_cold(folder: Path) -> Result:
     with hansard.open(folder / "store", durability="os", auto_compact=False) as store:
         fill(store.session("short"), 1_000)
         _compact_quickly(store, "short")
-        # Whenever it has grown by so much, as it would have been by itself.
+        # Whenever it has grown by this much, as in the background.
         for _ in range(0, MILLION, GROWN):
             fill(store.session("long"), GROWN)
             _compact_quickly(store, "long")

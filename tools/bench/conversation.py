@@ -1,9 +1,8 @@
 """Make up conversations that are like those of coding agents: prose, code, tool calls and their outputs.
 
-Above: `compaction`.  Below: nothing.
 Everything comes from a seed. Words have natural frequencies (Zipf's law with Mandelbrot's shift) over a
 vocabulary of 20,000; one in five is one of 400 that a session has a liking for. Sentences follow a small
-grammar. Code is Python of made-up identifiers, some dozens at a time. A session has files of its own, made
+grammar. Code is Python of made-up identifiers, some dozens at a time. A session has its own files, made
 up once and then read in pieces, searched and edited, so it repeats itself as real ones do, and turns to other
 files now and then. Ids, hashes, times and numbers are random, and nothing makes them smaller. Sessions share
 a system prompt (one of three), the shapes of the messages, and the vocabulary; no file, name, or sentence.

@@ -1,6 +1,5 @@
 """Measure what a session does all day: append, load, look, fork; and how long hansard takes to import.
 
-Above: `main`.  Below: `result`, `workload`.
 Each measurement is a function that returns a `Result`; its docstring says what is compared.
 """
 
@@ -166,7 +165,7 @@ def tasks_16(folder: Path) -> Result:
 
 
 def jitter(folder: Path) -> Result:
-    """How long an event loop stands still while 100,000 messages are loaded, listed and verified; 50 ms."""
+    """How long an event loop is blocked while 100,000 messages are loaded, listed and verified; 50 ms."""
     _long_session(hansard.open(folder / "store", durability="os", auto_compact=False))
 
     async def beat(gaps: list[float]) -> None:

@@ -1,7 +1,4 @@
-"""What a run has found, by system and name, and ratios of it.
-
-Above: `peers_run`, `verdicts`, `peers_report`.  Below: nothing.
-"""
+"""What a run has found, by system and name, and ratios of it."""
 
 import statistics
 from collections import defaultdict

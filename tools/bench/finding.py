@@ -2,9 +2,9 @@
 
     python -m tools.bench.finding [--megabytes 200] [--sqlite-utils PATH] [--json FILE]
 
-Beside it, the same texts as rows of a SQLite table that `sqlite-utils enable-fts` makes searchable: the same
+Compared with it: the same texts as rows of a SQLite table that `sqlite-utils enable-fts` indexes: the same
 engine without a log to read, messages to decode, forks, redactions or seqs. `--sqlite-utils` is the command,
-in an environment of its own; without it, only hansard is measured.
+in a separate environment; without it, only hansard is measured.
 """
 
 import argparse
@@ -77,7 +77,7 @@ print(taken, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def build(path: Path) -> tuple[float, float]:
-    """Index a store in a process of its own; return seconds, and megabytes of memory at the most."""
+    """Index a store in a separate process; return seconds, and peak megabytes of memory."""
     done = subprocess.run(
         [sys.executable, "-c", _BUILD, str(path)], capture_output=True, text=True, check=True
     )

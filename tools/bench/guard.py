@@ -1,11 +1,9 @@
 """Notice a clear loss of speed: a few ratios to what they stand on, in one short run, with wide margins.
 
     python -m tools.bench.guard          exit 1 if a ratio is beyond its bound in every one of five tries
-
-Above: `tools/check`, as its step "speed".  Below: `workload`.
 The bounds are about twice what a busy machine shows, so that what fails here is a change of the code and
 not of the machine's mood: a quadratic step, a sync or a sleep too many, a fast path that is not taken any
-more. What a ratio should be stands in `everyday` and `verdicts`.
+more. The targets are in `everyday` and `verdicts`.
 """
 
 import fcntl
@@ -33,7 +31,7 @@ class Bound(NamedTuple):
     """A ratio that must stay below a bound."""
 
     name: str
-    #: What is measured, over what it stands on: one try.
+    #: One try: what is measured, over the bare calls.
     measure: Callable[[], float]
     bound: float
 

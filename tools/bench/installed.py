@@ -1,6 +1,5 @@
-"""The virtual environment of the peers: made once, beside that of the tools.
+"""The virtual environment of the other systems: created once, next to that of the tools.
 
-Above: `peers_run`.  Below: `tools/lib/environment.py`, pyproject.toml's group `bench`.
 All peers are installed together; if that fails, one by one, and one that will not install is left out, with
 pip's last line as the reason.
 """

@@ -1,7 +1,4 @@
-"""What the machine and Python allow: the bare calls that every store is made of.
-
-Above: `worker`, `guard`.  Below: `workload`.
-"""
+"""What the machine and Python allow: the bare calls that every store is made of."""
 
 import fcntl
 import os

@@ -1,8 +1,8 @@
-"""Measure listing: all sessions with their titles and times, beside a SQLite table of the same rows.
+"""Measure listing: all sessions with their titles and times, compared with a SQLite table of the same rows.
 
     python -m tools.bench.listing [--sessions 10000] [--json FILE]
 
-The table is what somebody would make by hand for nothing but this: one row for each session, the columns that
+The table is what a person would write by hand for this purpose: one row for each session, the columns that
 are shown, an index for the order, and an object made of each row. It knows nothing of who else writes; the
 listing of a store has asked what has changed before it answers. Both are measured in turn, in the same run.
 """

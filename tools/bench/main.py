@@ -1,4 +1,4 @@
-"""Measure hansard against the bare calls it stands on, and beside its peers, as ratios within one run.
+"""Measure hansard against bare system calls and other systems, as ratios within one run.
 
 Absolute times mean little on a shared machine; ratios of neighbours mean something.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from tools.bench import beside, compaction, everyday, postgres
+from tools.bench import compaction, during_compaction, everyday, postgres
 from tools.bench.installed import CHECKOUT
 from tools.bench.peers import KNOWN
 from tools.bench.peers_report import Report
@@ -27,13 +27,13 @@ from tools.bench.scale import SCALES
 #: What is measured together: the first group if none is named.
 GROUPS: dict[str, list[Callable[[Path], Result]]] = {
     "everyday": everyday.ALL,
-    "compaction": [*compaction.ALL, *beside.ALL],
+    "compaction": [*compaction.ALL, *during_compaction.ALL],
     "postgres": postgres.ALL,
 }
 
 
 def main() -> int:
-    """Run the measurements that were asked for, and report."""
+    """Run the requested measurements, and report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--group",
@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def _peers(options: argparse.Namespace) -> int:
-    """Run the measurements beside the peers, and report."""
+    """Run the measurements of all systems, and report."""
     scale = SCALES["quick" if options.quick else "full"]
     about = machine({}) | {"sizes": "quick" if options.quick else "full"}
     run = Run(scale, options.system or list(KNOWN))

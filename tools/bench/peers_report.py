@@ -1,7 +1,4 @@
-"""Say what a run beside the peers has found: as Markdown, as JSON, and as plots.
-
-Above: `main`.  Below: `figures`, `svg`, `syncs`, `verdicts`.
-"""
+"""Report the results of all systems: as Markdown, as JSON, and as plots."""
 
 import json
 import re

@@ -1,6 +1,5 @@
-"""Measure hansard beside what people use instead: each system in processes of its own, on fresh folders.
+"""Measure hansard and other systems: each in separate processes, on empty directories.
 
-Above: `main`.  Below: `installed`, `peers`, `syncs`, `verdicts`, and `worker`, which runs in the processes.
 The light systems are measured in turn, workload by workload, several times, and ratios are of neighbours;
 those that take seconds to start are measured once.
 """

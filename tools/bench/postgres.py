@@ -1,6 +1,5 @@
-"""Measure a store in PostgreSQL against bare statements on the same server, and beside two others.
+"""Measure a store in PostgreSQL against bare statements on the same server, and two other systems.
 
-Above: `main`.  Below: `conversation`, `result`; a server of the tests' (`tests.postgres`), which syncs.
 The server, and who asks it, share one machine here: there is no network, so that what is measured is the
 work and not the way.
 """
@@ -215,8 +214,8 @@ def pg_listing(folder: Path) -> Result:
     )
 
 
-def pg_beside_langgraph(folder: Path) -> Result:
-    """A turn of 2 messages appended, beside LangGraph's PostgresSaver that saves the state, p50."""
+def pg_and_langgraph(folder: Path) -> Result:
+    """A turn of 2 messages appended, compared with LangGraph's PostgresSaver that saves the state, p50."""
     del folder
     from langgraph.checkpoint.base import create_checkpoint, empty_checkpoint
     from langgraph.checkpoint.postgres import PostgresSaver
@@ -224,7 +223,7 @@ def pg_beside_langgraph(folder: Path) -> Result:
     messages = conversation(3, 2 * TURNS)
     with _server() as server:
         url = server.database()
-        # In a database of its own: the role of this server is called `hansard`, so its tables would be found
+        # In a separate database: the role of this server is called `hansard`, so its tables would be found
         # in the schema of that name.
         other = server.database()
         with PostgresSaver.from_conn_string(other) as saver, hansard.open(url) as store:
@@ -266,8 +265,8 @@ def pg_beside_langgraph(folder: Path) -> Result:
         f"on disk: {int(str(sizes[0])):,} bytes against {int(str(sizes[1])):,}."
     )
     return Result(
-        "pg_beside_langgraph",
-        claim_of(pg_beside_langgraph),
+        "pg_and_langgraph",
+        claim_of(pg_and_langgraph),
         _milliseconds(mine),
         _milliseconds(its),
         mine / its,
@@ -276,8 +275,8 @@ def pg_beside_langgraph(folder: Path) -> Result:
     )
 
 
-def pg_beside_agents(folder: Path) -> Result:
-    """A turn of 2 messages appended, beside the Agents SDK's SQLAlchemySession, p50."""
+def pg_and_agents(folder: Path) -> Result:
+    """A turn of 2 messages appended, compared with the Agents SDK's SQLAlchemySession, p50."""
     del folder
     from agents.extensions.memory import SQLAlchemySession
 
@@ -317,8 +316,8 @@ def pg_beside_agents(folder: Path) -> Result:
         ours, theirs, mine_load, their_load = asyncio.run(measure())
     mine, other_time = statistics.median(ours), statistics.median(theirs)
     return Result(
-        "pg_beside_agents",
-        claim_of(pg_beside_agents),
+        "pg_and_agents",
+        claim_of(pg_and_agents),
         _milliseconds(mine),
         _milliseconds(other_time),
         mine / other_time,
@@ -363,6 +362,6 @@ ALL: Final[list[Callable[[Path], Result]]] = [
     pg_load,
     pg_listing,
     pg_copy,
-    pg_beside_langgraph,
-    pg_beside_agents,
+    pg_and_langgraph,
+    pg_and_agents,
 ]

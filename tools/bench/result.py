@@ -1,7 +1,4 @@
-"""What a measurement found, and how it is shown.
-
-Above: `main`, and the modules that measure.  Below: nothing.
-"""
+"""What a measurement found, and how it is shown."""
 
 from collections.abc import Callable
 from typing import NamedTuple

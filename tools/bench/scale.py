@@ -1,7 +1,4 @@
-"""How much is measured: a quick look, or in full.
-
-Above: `peers_run`, `workloads`.  Below: nothing.
-"""
+"""How much is measured: a quick look, or in full."""
 
 from typing import Final, NamedTuple
 

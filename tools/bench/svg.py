@@ -1,6 +1,5 @@
 """Draw plots as SVG: lines on logarithmic axes, and bars.
 
-Above: `peers_report`.  Below: nothing.
 Plain text that a browser shows and a diff can be read of; ours is drawn last, and thick.
 """
 
@@ -67,7 +66,7 @@ def lines(title: str, series: Series, *, x: str, y: str) -> str:
 
 
 def bars(title: str, rows: Sequence[tuple[str, float, str]], *, logarithmic: bool = True) -> str:
-    """Return bars: name, value, and what is written behind; sorted, the shortest first."""
+    """Return bars: name, value, and a label at the end; sorted, the shortest first."""
     rows = sorted(rows, key=lambda row: row[1])
     height = _TOP + 24 * len(rows) + 20
     if not rows:

@@ -1,6 +1,5 @@
 """Count the syncs of a system's appends, as the kernel sees them.
 
-Above: `peers_run`, `workloads`.  Below: strace, where there is one.
 What a system promises is one thing and what it asks of the disk another; systems are compared with such as
 ask for the same.
 """
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 _CALLS: Final = "fsync,fdatasync,msync,sync_file_range"
-#: A descriptor that nobody has: a sync of it is a mark in the trace.
+#: A descriptor that does not exist: a sync of it marks a place in the trace.
 MARK: Final = 987_654_321
 _MARK: Final = re.compile(rf"\bfsync\({MARK}\)")
 _DONE: Final = re.compile(r"\)\s+= 0$")

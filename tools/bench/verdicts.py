@@ -1,6 +1,5 @@
 """What hansard must show, row by row, and whether it does.
 
-Above: `peers_run`.  Below: `figures`.
 Each row is a ratio of two things that were measured in turn in the same run: either against the bare calls
 below hansard (the `everyday` measurements) or against peers.
 """

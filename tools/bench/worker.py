@@ -1,9 +1,6 @@
 """Do one thing with one system, in this process, and print what was found as the last line, in JSON.
 
-    python -m tools.bench.worker '{"system": …, "workloads": […], "scale": …, "folder": …}'
-
-Above: `peers_run`, which starts it with the Python of the peers.
-Below: `workloads`, `writers`, `limits`, `everyday`.
+python -m tools.bench.worker '{"system": …, "workloads": […], "scale": …, "folder": …}'
 """
 
 import json
@@ -32,7 +29,7 @@ def main(arguments: list[str]) -> int:
 
 
 def obey(order: dict[str, Any]) -> dict[str, Any]:
-    """Run the workloads of an order, each in a folder of its own; return figures by name."""
+    """Run the workloads of an order, each in a separate directory; return figures by name."""
     scale = Scale(*order["scale"])
     root = Path(order["folder"])
     found: dict[str, Any] = {}

@@ -1,6 +1,5 @@
-"""What each system is made to do: one function for each workload, run in a process of its own.
+"""What each system is made to do: one function for each workload, run in a separate process.
 
-Above: `worker`.  Below: `peers`, `scale`, `workload`; `writers` has the workloads of many writers.
 A function gets a system, a scale and a folder, and returns figures by name. Where a system lacks the
 operation, nothing is returned; where it is too slow for the scale, the figure is of as many messages as it
 reached.
@@ -138,7 +137,7 @@ def read(system: str, scale: Scale, folder: Path) -> Figures:
             fresh = kind.reader(folder)
             found = fresh.last("s", 50)
             taken = time.perf_counter() - begin
-            assert len(found) == 50, len(found)  # noqa: PLR2004 - what was asked for
+            assert len(found) == 50, len(found)  # noqa: PLR2004 - as requested
             fresh.close()
             return taken
 
@@ -156,7 +155,7 @@ def seen(system: str, scale: Scale, folder: Path) -> Figures:
     reader.load("s")
     looks, again = [], []
     with other_writer(system, folder) as write:
-        # Each by itself: a look right after a whole load finds the processor's caches full of that.
+        # Each alone: after a full load, the processor's caches are full of it.
         if kind.has("after"):
             for _ in range(15):
                 write()
@@ -351,7 +350,7 @@ def echo(system: str, folder: Path, lines: Iterable[bytes]) -> None:
     """Be the other process: append a message for each line, and say so."""
     peer = class_of(system)(folder)
     if system.startswith("pydantic") or system == "strands":
-        # What a run holds, or counts, it has to know before it goes on.
+        # What a run holds or counts must be known before it continues.
         _resume(peer)
     for place, _ in enumerate(lines):
         peer.append("s", _message(place))
@@ -362,7 +361,7 @@ def echo(system: str, folder: Path, lines: Iterable[bytes]) -> None:
 def _resume(peer: Any) -> None:
     found = peer.load("s")
     if hasattr(peer, "_runs"):
-        peer._runs["s"] = list(found)  # noqa: SLF001 - a run that goes on in another process
+        peer._runs["s"] = list(found)  # noqa: SLF001 - a run that continues in another process
     else:
         peer._places["s"] = len(found) - 1  # noqa: SLF001 - the same
 

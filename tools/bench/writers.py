@@ -1,6 +1,5 @@
 """Many writers at the same time: threads, tasks and processes, on one session and on many.
 
-Above: `worker`.  Below: `peers`, `scale`.
 Each writer appends for as long as the budget says, and every message says who it is from and which of his
 it is. What was acknowledged is looked for afterwards through a fresh handle: lost and duplicated messages are
 counted.

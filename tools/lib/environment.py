@@ -58,13 +58,13 @@ def prepare(groups: Sequence[str], lock: int) -> None:
     todo = missing(found, wanted)
     if todo == "nothing":
         return
-    # An environment without a stamp is made anew, so this is what an interrupted run leaves.
+    # An environment without a stamp is recreated, so this is what an interrupted run leaves.
     STAMP.unlink(missing_ok=True)
     if todo == "all":
         create(lock)
     else:
         say(f"bringing {ENVIRONMENT.relative_to(CHECKOUT)} up to date")
-    # The package is installed anew only if it must be: another tool may be running from it.
+    # The package is reinstalled only if necessary: another tool may be running from it.
     install = [] if todo == "groups" else ["--editable", str(CHECKOUT)]
     # A run with fewer groups keeps what an earlier one installed, and keeps it up to date.
     kept = found["groups"] if found and todo != "all" else []
@@ -132,7 +132,7 @@ def create(lock: int) -> None:
     if has_ensurepip(python) or (not has_pip(python) and install_debian_package(python, lock)):
         run([python, "-m", "venv", str(ENVIRONMENT)], lock)
     elif has_pip(python):
-        # Debian keeps ensurepip in a package of its own; the pip that is there can stand in for it.
+        # Debian has ensurepip in a separate package; the pip that is there can replace it.
         run([python, "-m", "venv", "--without-pip", str(ENVIRONMENT)], lock)
         pip([python], ["--python", str(PYTHON), "install", "pip"], lock)
     else:
@@ -143,7 +143,7 @@ def create(lock: int) -> None:
 
 
 def has_ensurepip(python: str) -> bool:
-    """Tell whether this Python can put a pip into an environment by itself."""
+    """Return whether this Python can install pip into an environment."""
     return succeeds([python, "-m", "ensurepip", "--version"])
 
 

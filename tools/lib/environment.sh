@@ -6,7 +6,7 @@
 
 # `cd` obeys and prints CDPATH; and another project's PYTHONPATH would put its packages before ours.
 unset CDPATH PYTHONHOME PYTHONPATH
-# Whoever may not keep what is compiled compiles it each time: a process that opens a store then takes five times
+# Without kept bytecode, each process compiles the modules: a process that opens a store then takes five times
 # as long to start, and the tests and the campaign start thousands.
 unset PYTHONDONTWRITEBYTECODE
 

@@ -1,7 +1,6 @@
 """What people use instead of hansard: one small class for each, with the operations that it has.
 
-Above: `worker` and `peers_run`.  Below: the packages themselves, from the environment that `installed` makes.
-`KNOWN` says what there is, and where; nothing foreign is imported before a class is asked for.
+`KNOWN` says what there is, and where; nothing foreign is imported before a class is requested.
 """
 
 import importlib

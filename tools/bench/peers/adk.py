@@ -1,7 +1,4 @@
-"""Google's ADK: `SqliteSessionService`.
-
-Above: `peers`.  Below: google-adk.
-"""
+"""Google's ADK: `SqliteSessionService`."""
 
 from collections.abc import Sequence
 from pathlib import Path

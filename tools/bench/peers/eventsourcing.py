@@ -1,7 +1,4 @@
-"""`eventsourcing`: its SQLite recorder, with JSON by msgspec.
-
-Above: `peers`.  Below: eventsourcing, msgspec.
-"""
+"""`eventsourcing`: its SQLite recorder, with JSON by msgspec."""
 
 import contextlib
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
 """LangGraph: `SqliteSaver`.
 
-Above: `peers`.  Below: langgraph-checkpoint-sqlite.
 A checkpoint holds the whole list of messages. Appending is what one invocation of a graph does that adds one
 message: read the latest checkpoint, put the next.
 """

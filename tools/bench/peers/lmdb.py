@@ -1,7 +1,4 @@
-"""LMDB: one entry for each message, under (session, place).
-
-Above: `peers`.  Below: lmdb, msgspec.
-"""
+"""LMDB: one entry for each message, under (session, place)."""
 
 from collections.abc import Sequence
 from pathlib import Path

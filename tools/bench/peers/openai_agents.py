@@ -1,7 +1,4 @@
-"""OpenAI Agents: `SQLiteSession`.
-
-Above: `peers`.  Below: openai-agents.
-"""
+"""OpenAI Agents: `SQLiteSession`."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""hansard, measured as the others are.
-
-Above: `peers`.  Below: `hansard`.
-"""
+"""hansard, measured as the others are."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +16,7 @@ class OsHansard(Peer):
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         super().__init__(folder)
-        # What compaction costs beside appends has measurements of its own: `beside`.
+        # `during_compaction` measures what compaction costs concurrent appends.
         options: dict[str, Any] = {"durability": self.durability, "auto_compact": False}
         options = {"read_only": True} if read_only else options
         self._store = hansard.open(folder / "store", **options)

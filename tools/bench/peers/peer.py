@@ -1,6 +1,5 @@
 """What is asked of a system that is measured.
 
-Above: the classes of the peers, and `workloads`.  Below: nothing.
 A peer overrides the operations that its system has, with the calls that the system's own documentation
 gives for them. What is not overridden is left out of the report: nothing is emulated, but for `fork`, which
 is a copy where people copy.
@@ -50,7 +49,7 @@ class Peer:
         raise NotImplementedError
 
     def after(self, session: str, count: int) -> Sequence[Any]:
-        """Return the messages behind the first `count`; where there is no such call, people load all."""
+        """Return the messages after the first `count`; without such a call, people load all."""
         return self.load(session)[count:]
 
     def fork(self, session: str, new: str) -> None:
@@ -79,10 +78,10 @@ class Peer:
         return type(self)(self.folder)
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close what is open."""
 
     async def close_async(self) -> None:
-        """Let go of what an awaited append has opened."""
+        """Close what an awaited append has opened."""
 
     @staticmethod
     def text_of(item: Any) -> str:

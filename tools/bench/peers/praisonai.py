@@ -1,7 +1,6 @@
 """PraisonAI: `HierarchicalSessionStore`, a file for each session, and `SqliteTranscriptStore`, a row.
 
-Above: `peers`.  Below: praisonaiagents.
-Both keep everything, which has to be asked for: as they come, they replace old messages by a summary.
+Both are set to keep everything: by default they replace old messages with a summary.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
 """Pydantic AI harness: `FileStepStore` and `SqliteStepStore`.
 
-Above: `peers`.  Below: pydantic-ai-harness.
 A run holds its messages, and saves a snapshot of them at each step: that is an append here.
 """
 

@@ -1,7 +1,6 @@
 """sqlite3 by hand: one table, a prepared statement, a write-ahead log, JSON by msgspec.
 
-Above: `peers`.  Below: nothing but Python and msgspec.
-What somebody would write who knows SQLite well and wants nothing but this: rows in the order in which they
+What a person would write who knows SQLite well and needs nothing else: rows in the order in which they
 came, one index of (session, place), places found by the statement itself, and a table of the sessions, for
 the list. Without the rowid the table would take half as much space again, since rows are large.
 """

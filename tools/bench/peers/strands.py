@@ -1,7 +1,4 @@
-"""Strands: `FileSessionManager`, a file for each message.
-
-Above: `peers`.  Below: strands-agents.
-"""
+"""Strands: `FileSessionManager`, a file for each message."""
 
 from collections.abc import Sequence
 from pathlib import Path

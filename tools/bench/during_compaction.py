@@ -1,10 +1,9 @@
 """Measure how long appends take while their session is compacted: four processes append to 200 MB of it.
 
-Above: `main`.  Below: `conversation`, `compaction` (the messages), `result`.
-The same four processes append all the time, first alone and then beside the compaction, and each notes
-when an append began and how long it took. So does a probe, which writes lines to a file of its own with bare
-calls: what it waits for is the file system, which all processes share. The compaction is done by a fifth
-process (`beside_other`), or by the thread that a store has for it, inside one of the four (`beside_own`).
+The same four processes append all the time, first alone and then during the compaction, and each records
+when an append began and how long it took. So does a probe, which writes lines to a separate file with bare
+calls: it waits only for the file system, which all processes share. A fifth process compacts
+(`during_other_…`), or the background thread of a store in one of the four (`during_own_…`).
 """
 
 import json
@@ -24,11 +23,11 @@ from tools.bench.result import Result, claim_of
 MESSAGES: Final = 170_000
 WRITERS: Final = 4
 
-#: How long they append alone before; at most beside the compaction; and behind it, which still counts as
-#: beside it, since what it has done may come due.
+#: Seconds of appends before the compaction, at most during it, and after it. The last count as during it,
+#: because its effects may be delayed.
 ALONE: Final = 10.0
 PATIENCE: Final = 120.0
-BEHIND: Final = 1.0
+AFTER: Final = 1.0
 
 #: How much longer than without the compaction an append may take.
 TARGET: Final = 0.050
@@ -61,7 +60,7 @@ with open(out, "w") as file:
     json.dump(found, file)
 """
 
-#: Appends and syncs lines of a file of its own, and knows nothing of hansard: what it waits for is the disk.
+#: Appends and syncs lines of a separate file, without hansard: it waits only for the disk.
 _PROBE: Final = """
 import json, os, sys, time
 path, durability, _, stop, out = sys.argv[1:]
@@ -81,7 +80,7 @@ with open(out, "w") as file:
     json.dump(found, file)
 """
 
-#: At the level of the thread. One that was asked for takes ten times as long, and does nothing else.
+#: At the background level. A requested compaction takes ten times as long.
 _COMPACTOR: Final = """
 import sys
 import hansard
@@ -92,31 +91,31 @@ with hansard.open(path, durability=durability, auto_compact=False) as store:
 """
 
 
-def beside_other_sync(folder: Path) -> Result:
-    """The longest `"sync"` append beside a compaction in another process, less the longest without; 50 ms."""
-    return _measure(folder, beside_other_sync, "sync", own=False)
+def during_other_sync(folder: Path) -> Result:
+    """The longest `"sync"` append during a compaction in another process, less the longest without; 50 ms."""
+    return _measure(folder, during_other_sync, "sync", own=False)
 
 
-def beside_other_os(folder: Path) -> Result:
-    """The longest `"os"` append beside a compaction in another process, less the longest without; 50 ms."""
-    return _measure(folder, beside_other_os, "os", own=False)
+def during_other_os(folder: Path) -> Result:
+    """The longest `"os"` append during a compaction in another process, less the longest without; 50 ms."""
+    return _measure(folder, during_other_os, "os", own=False)
 
 
-def beside_own_sync(folder: Path) -> Result:
-    """The longest `"sync"` append beside a compaction in one of the four, less the longest without; 50 ms."""
-    return _measure(folder, beside_own_sync, "sync", own=True)
+def during_own_sync(folder: Path) -> Result:
+    """The longest `"sync"` append during a compaction in one of the four, less the longest without; 50 ms."""
+    return _measure(folder, during_own_sync, "sync", own=True)
 
 
-def beside_own_os(folder: Path) -> Result:
-    """The longest `"os"` append beside a compaction in one of the four, less the longest without; 50 ms."""
-    return _measure(folder, beside_own_os, "os", own=True)
+def during_own_os(folder: Path) -> Result:
+    """The longest `"os"` append during a compaction in one of the four, less the longest without; 50 ms."""
+    return _measure(folder, during_own_os, "os", own=True)
 
 
 ALL: list[Callable[[Path], Result]] = [
-    beside_other_sync,
-    beside_other_os,
-    beside_own_sync,
-    beside_own_os,
+    during_other_sync,
+    during_other_os,
+    during_own_sync,
+    during_own_os,
 ]
 
 
@@ -158,7 +157,7 @@ def _measure(
         while not _is_compacted(folder / "store") and time.perf_counter() < begin + PATIENCE:
             time.sleep(0.02)
         end = time.perf_counter()
-        time.sleep(BEHIND)
+        time.sleep(AFTER)
         Path(stop).touch()
         for process in [*writers, *others]:
             assert process.wait(60) == 0
@@ -185,18 +184,18 @@ def _judge(
     size: int,
 ) -> Result:
     """Compare the appends that overlap a time with the others."""
-    without, beside = _parted(found[:WRITERS], begin)
+    without, during = _parted(found[:WRITERS], begin)
     calm, stirred = _parted(found[WRITERS:], begin)
-    more = max(beside) - max(without)
+    more = max(during) - max(without)
     note = (
         f"{size / 1e6:.0f} MB compacted in {end - begin:.1f} s; in ms, p50 / p99 / p99.9 / max: "
-        f"without {_spread(without)}, beside {_spread(beside)}; bare calls on another file: "
-        f"without {_spread(calm)}, beside {_spread(stirred)}"
+        f"without {_spread(without)}, during it {_spread(during)}; bare calls on another file: "
+        f"without {_spread(calm)}, during it {_spread(stirred)}"
     )
     return Result(
         getattr(function, "__name__", ""),
         claim_of(function),
-        f"{max(beside) * 1000:.1f} ms",
+        f"{max(during) * 1000:.1f} ms",
         f"{max(without) * 1000:.1f} ms",
         more / TARGET,
         1.0,
@@ -209,11 +208,11 @@ def _parted(
 ) -> tuple[list[float], list[float]]:
     """Return how long things took before a moment, and from then on."""
     without: list[float] = []
-    beside: list[float] = []
+    during: list[float] = []
     for appends in found:
         for at, taken in appends:
-            (beside if at + taken > begin else without).append(taken)
-    return without, beside
+            (during if at + taken > begin else without).append(taken)
+    return without, during
 
 
 def _spread(times: list[float]) -> str:
