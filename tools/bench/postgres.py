@@ -136,7 +136,7 @@ def pg_load(folder: Path) -> Result:
             for start in range(0, EVENTS, 500):
                 session.add_messages([messages[(start + n) % 200] for n in range(500)])
             query = (
-                "SELECT seq, stamp, kind, key, append_count, data, large FROM hansard.events "
+                "SELECT seq, stamp, kind, key, append_count, data FROM hansard.events "
                 "WHERE session = (SELECT session FROM hansard.sessions WHERE id = 's') ORDER BY seq"
             )
             ours, theirs, loaded = [], [], []

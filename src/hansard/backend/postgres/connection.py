@@ -282,9 +282,7 @@ class Connections:
         if waiter is not None:
             connection = self._wait(waiter, deadline)
         if connection is not None:
-            if time.monotonic() < connection.expires:
-                return connection
-            connection.close()
+            return connection
         try:
             return self.open()
         except BaseException:
@@ -317,7 +315,11 @@ class Connections:
     def _give_back(self, connection: Connection) -> None:
         if connection.generation != self.generation:
             return  # lent before a fork
-        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+        now = connection.idle_since = time.monotonic()
+        if (
+            connection.pgconn.transaction_status == TransactionStatus.IDLE
+            and now < connection.expires
+        ):
             self._release(connection)
         else:
             connection.close()
@@ -334,7 +336,6 @@ class Connections:
             elif self._closed:
                 stale = connection
             else:
-                connection.idle_since = time.monotonic()
                 self._idle.append(connection)
                 if connection.idle_since - self._idle[0].idle_since > _MAX_IDLE:
                     stale = self._idle.pop(0)
