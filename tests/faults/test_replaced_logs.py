@@ -287,3 +287,53 @@ def test_an_append_asks_the_system_no_more_than_before(
         monkeypatch.setattr(disk, name, counted(name))
     session.add_message({"text": "after"})
     assert calls == ["status_of", "size", "write"]
+
+
+# ------------------------------------------------------------------ replaced while it is read
+
+
+def test_a_read_continues_in_the_file_that_replaced_the_log(tmp_path: Path) -> None:
+    """F-41: if the log was replaced and a sealed segment is missing, a call continues from its last seq.
+
+    A repair does that: it writes all events into one new segment, and removes the others.
+    """
+    path = tmp_path / "store"
+    whole = tmp_path / "whole.jsonl"
+    with hansard.open(path, durability="os") as store:
+        session = store.session("s")
+        session.add_messages([{"n": number} for number in range(6)])
+        session.set_title("kept")
+        shutil.copyfile(_log(path), whole)
+        session.compact()
+        session.add_message({"n": 6})
+        log = store._backend.log("s")
+        asked = log.reader()
+        seqs: list[int] = []
+        for chunk in asked.read_back():
+            seqs += [event.seq for event in reversed(chunk.events())]
+            if seqs == [8]:
+                (sealed,) = _log(path).parent.glob("*.zst")
+                sealed.unlink()
+                whole.rename(_log(path))
+        assert seqs == [8, 7, 6, 5, 4, 3, 2, 1]
+        assert [event.kind for event in asked.controls()] == ["metadata.set"]
+        head = asked.head()
+        assert head is not None
+        assert head.seq == 8
+        assert [event.seq for chunk in asked.read(2, 7) for event in chunk.events()] == [*range(3, 8)]
+        assert log.reader().head() != head
+
+
+def test_damage_in_a_log_that_was_not_replaced_is_reported(tmp_path: Path) -> None:
+    """F-44: a sealed segment that is missing is damage, if the log is the same file."""
+    path = tmp_path / "store"
+    with hansard.open(path, durability="os") as store:
+        session = store.session("s")
+        session.add_message({"n": 1})
+        session.compact()
+        session.add_message({"n": 2})
+        (sealed,) = _log(path).parent.glob("*.zst")
+        reader = store._backend.log("s").reader()
+        sealed.unlink()
+        with pytest.raises(Damaged, match="missing"):
+            list(reader.read())
