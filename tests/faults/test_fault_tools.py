@@ -63,7 +63,7 @@ def test_every_call_that_changes_something_is_in_the_list() -> None:
         "lock_holder",
         "lock_holders",
         "next_data",
-        "renew_in_children",
+        "reset_after_fork",
         "told_by_system",
         "user",
     }

@@ -249,7 +249,7 @@ def fork_with_the_backend_busy(wire: Wire, path: str) -> None:
         inside, leave = threading.Event(), threading.Event()
 
         def stay() -> None:
-            with backend._mutex:
+            with backend._mutex.lock:
                 inside.set()
                 assert leave.wait(PATIENCE)
 

@@ -320,7 +320,9 @@ def test_a_read_continues_in_the_file_that_replaced_the_log(tmp_path: Path) -> N
         head = asked.head()
         assert head is not None
         assert head.seq == 8
-        assert [event.seq for chunk in asked.read(2, 7) for event in chunk.events()] == [*range(3, 8)]
+        assert [event.seq for chunk in asked.read(2, 7) for event in chunk.events()] == [
+            *range(3, 8)
+        ]
         assert log.reader().head() != head
 
 

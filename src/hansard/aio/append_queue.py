@@ -53,23 +53,22 @@ def requesting(session: hansard.Session) -> hansard.Session:
 class AppendQueue:
     """The appends that wait for a thread, by session. For any number of loops."""
 
-    __slots__ = ("_generation", "_mutex", "_waiting", "pool")
+    __slots__ = ("__weakref__", "_mutex", "_waiting", "pool")
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self._reset()
+        self.after_fork()
+        disk.reset_after_fork(self)
 
-    def _reset(self) -> None:
+    def after_fork(self) -> None:
+        """Have no appends that wait: the threads that would do them stayed in the parent."""
         #: A session is among them while a thread works for it, or is about to.
         self._waiting: dict[str, list[Call[Any]]] = {}
         #: Guards the above. Never held while something is called, so the loop may take it.
         self._mutex = threading.Lock()
-        self._generation = disk.generation
 
     async def append(self, session_id: str, request: Callable[[], Any]) -> list[Event]:
         """Make a call on a requesting handle, and do what it requests together with what others request."""
-        if self._generation != disk.generation:
-            self._reset()  # forked: the threads stayed with the parent
         self.pool.check_open()
         call = Call(request)
         with self._mutex:

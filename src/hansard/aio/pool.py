@@ -109,18 +109,19 @@ class Pool:
         where: the store, for people.
     """
 
-    __slots__ = ("_closing", "_executor", "_generation", "_name", "where")
+    __slots__ = ("__weakref__", "_closing", "_executor", "_name", "where")
 
     def __init__(self, where: str) -> None:
         self.where = where
         self._name = f"hansard-aio-{next(_numbers)}"
         #: Held from `close` on.
         self._closing = threading.Lock()
-        self._reset()
+        self.after_fork()
+        disk.reset_after_fork(self)
 
-    def _reset(self) -> None:
+    def after_fork(self) -> None:
+        """Have no threads: those of the parent stayed there."""
         self._executor = ThreadPoolExecutor(MAX_THREADS, self._name)
-        self._generation = disk.generation
 
     async def run(self, function: Callable[[], Answer], *, finish: bool = True) -> Answer:
         """Call a function in a thread. `finish`: once begun, it is over before a cancellation is raised."""
@@ -138,8 +139,6 @@ class Pool:
 
         A job may run twice, or after this has raised: the executor queues it before it starts a thread.
         """
-        if self._generation != disk.generation:
-            self._reset()  # forked: the threads stayed with the parent
         self.check_open()
         try:
             self._executor.submit(job)

@@ -5,7 +5,6 @@ Translates between the two vocabularies beneath it: events, which mean something
 which are bytes in a segment. What a file holds and in which order is in docs/format.md.
 """
 
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -74,7 +73,6 @@ class LocalBackend(Backend):
         "__weakref__",
         "_ancestors",
         "_closed",
-        "_generation",
         "_holds",
         "_ids",
         "_internal",
@@ -111,8 +109,7 @@ class LocalBackend(Backend):
         self.durability = durability
         self.lock_timeout = lock_timeout
         self._closed = False
-        self._generation = disk.generation
-        self._mutex = threading.RLock()
+        self._mutex = disk.ForkLock()
         #: One log per session, shared by all handles on it, so that their appends share syncs.
         self._logs: WeakValueDictionary[str, LocalLog] = WeakValueDictionary()
         #: Sessions from which others were forked: a log of its own for each, which may lie in the trash.
@@ -126,18 +123,9 @@ class LocalBackend(Backend):
         self._latest: LocalLog | None = None
         descriptors.use(self)
 
-    def _guard(self) -> threading.RLock:
-        """Return the mutex; after a fork a new one, since a thread of the parent may hold the old."""
-        if self._generation != disk.generation:
-            with disk.fork_guard:
-                if self._generation != disk.generation:
-                    self._mutex = threading.RLock()
-                    self._generation = disk.generation
-        return self._mutex
-
     def log(self, session_id: str) -> Log:
         names.check_id(session_id)
-        with self._guard():
+        with self._mutex.lock:
             found = self._logs.get(session_id)
             if found is None:
                 name = self._name_of(session_id)
@@ -146,7 +134,7 @@ class LocalBackend(Backend):
 
     def ancestor(self, session_id: str) -> Log:
         names.check_id(session_id)
-        with self._guard():
+        with self._mutex.lock:
             found = self._ancestors.get(session_id)
             if found is None:
                 name = self._name_of(session_id)
@@ -177,7 +165,7 @@ class LocalBackend(Backend):
         # Most often the same one again. A race here only misjudges which is the oldest.
         if self._latest is log:
             return
-        with self._guard():
+        with self._mutex.lock:
             self._latest = log
             self._recent.add(log)
         descriptors.use(self)
@@ -210,7 +198,7 @@ class LocalBackend(Backend):
 
     def internal(self, name: str) -> InternalLog:
         session_id = INTERNAL + name
-        with self._guard():
+        with self._mutex.lock:
             found = self._logs.get(session_id)
             if found is None:
                 directory = names.internal_directory(name)
@@ -412,7 +400,7 @@ class LocalBackend(Backend):
         if self.finder is not None:
             self.finder.close()
         self._closed = True
-        with self._guard():
+        with self._mutex.lock:
             logs = [*self._logs.values(), *self._ancestors.values()]
             self._recent.clear()
             self._latest = None

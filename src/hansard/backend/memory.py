@@ -108,12 +108,12 @@ class _Record:
     )
 
     def __init__(self) -> None:
-        self.renew_locks()
+        self.after_fork()
         #: How often all of it was replaced: an end that has not moved does not tell.
         self.rewritten = 0
         self.clear()
 
-    def renew_locks(self) -> None:
+    def after_fork(self) -> None:
         """Have a lock that no other thread holds, and nothing under way."""
         self.changed = threading.Condition()
         self._written = False
@@ -453,14 +453,14 @@ class MemoryBackend(Backend):
         self._held: WeakValueDictionary[str, MemoryHold] = WeakValueDictionary()
         self._freed = threading.Condition()
         self._mutex = threading.RLock()
-        disk.renew_in_children(self)
+        disk.reset_after_fork(self)
 
-    def renew_locks(self) -> None:
+    def after_fork(self) -> None:
         """Replace all mutexes, in a forked child."""
         self._mutex = threading.RLock()
         self._freed = threading.Condition()
         for record in (*self._internal.values(), *self._records.values()):
-            record.renew_locks()
+            record.after_fork()
 
     def log(self, session_id: str) -> Log:
         return MemoryLog(self, session_id, self._record(session_id))

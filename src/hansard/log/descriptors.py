@@ -7,9 +7,7 @@ used close first. If the system refuses one more all the same, everything that i
 `disk` tries once more.
 """
 
-import os
 import resource
-import threading
 from collections import OrderedDict
 from typing import Final, Protocol
 from weakref import WeakSet, ref
@@ -42,8 +40,8 @@ class Holder(Protocol):
 #: Open stores: each keeps its own directory, by which it is found after it was renamed.
 stores: "WeakSet[object]" = WeakSet()
 
-#: Guards the three below; held for a moment only. An RLock, for signal handlers.
-_mutex = threading.RLock()
+#: Guards the three below; held for a moment only. Re-entrant, for signal handlers.
+_mutex = disk.ForkLock()
 _recent: "OrderedDict[ref[Holder], int]" = OrderedDict()
 _latest: "ref[Holder] | None" = None
 _total = 0
@@ -68,7 +66,7 @@ def use(holder: Holder) -> None:
     if me is _latest:
         return
     over: list[Holder] = []
-    with _mutex:
+    with _mutex.lock:
         _latest = me
         _total += holder.descriptors - _recent.pop(me, 0)
         _recent[me] = holder.descriptors
@@ -86,7 +84,7 @@ def use(holder: Holder) -> None:
 def relieve() -> None:
     """Close everything that is idle."""
     global _latest, _total  # noqa: PLW0603 - as above
-    with _mutex:
+    with _mutex.lock:
         _latest = None
         holders = [found for one in _recent if (found := one()) is not None]
         _recent.clear()
@@ -95,10 +93,4 @@ def relieve() -> None:
         found.let_go(wait=False)
 
 
-def _forked() -> None:
-    global _mutex  # noqa: PLW0603 - a thread of the parent may hold the old one
-    _mutex = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_forked)
 disk.relief.append(relieve)

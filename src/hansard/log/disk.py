@@ -41,13 +41,13 @@ status_of = os.fstat
 close = os.close
 sync_directory = os.fsync
 
-#: Grows by one in each forked child: whoever holds descriptors compares it with the value that
-#: was current when they were opened, and reopens. A child that used its parent's descriptor of the lock
-#: file would share the parent's lock, and its unlock would free it.
+#: Grows by one in each forked child: the files of a session compare it with the value at which they were
+#: opened, and are opened again. A child that used its parent's descriptor of the lock file would share the
+#: parent's lock, and its unlock would release it.
 generation = 0
 
 
-#: Held while something that a fork left behind is made anew, so that one thread of the child does so.
+#: Held while a child replaces what it inherited, so that one of its threads does.
 fork_guard = threading.Lock()
 
 
@@ -58,8 +58,9 @@ def _forked() -> None:
     fork_guard = threading.Lock()
     for file in list(_not_inherited):
         file.close()
-    for owner in list(_with_locks):
-        owner.renew_locks()
+    for owner in list(_reset_after_fork):
+        with contextlib.suppress(Exception):
+            owner.after_fork()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -121,19 +122,33 @@ class OwnedDirFd(int):
 _not_inherited: "WeakSet[OwnedFd]" = WeakSet()
 
 
-class WithLocks(Protocol):
-    """What has locks that a thread of the parent may hold when the process is forked."""
+class AfterFork(Protocol):
+    """What has locks or threads of which a forked child has no use: another thread may hold the locks."""
 
-    def renew_locks(self) -> None:
-        """Replace them. Called in the child, before anything else runs there; must wait for nothing."""
-
-
-_with_locks: "WeakSet[WithLocks]" = WeakSet()
+    def after_fork(self) -> None:
+        """Replace them. Called in the child, before anything else runs there; must not wait or lock."""
 
 
-def renew_in_children(owner: WithLocks) -> None:
-    """Let a forked child have new locks in the place of those of an object."""
-    _with_locks.add(owner)
+_reset_after_fork: "WeakSet[AfterFork]" = WeakSet()
+
+
+def reset_after_fork(owner: AfterFork) -> None:
+    """Call `after_fork` of an object in each forked child."""
+    _reset_after_fork.add(owner)
+
+
+class ForkLock:
+    """A re-entrant lock that forked children replace. Use `with it.lock`: that releases the one it took."""
+
+    __slots__ = ("__weakref__", "lock")
+
+    def __init__(self) -> None:
+        self.after_fork()
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Replace the lock."""
+        self.lock = threading.RLock()
 
 
 def close_in_children(file: OwnedFd) -> None:

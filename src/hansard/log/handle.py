@@ -7,6 +7,7 @@ time (after a fork, when many sessions are open, when the session was deleted) a
 """
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -43,19 +44,22 @@ class Handle:
         mutex: guards the fields above.
         numbers, marked: those of the marks, and the epoch in which the session bears one that this
             handle knows of. What is marked is marked, whoever did it: a forked child goes on with both.
+        generation: of which process these files are: see `disk.generation`.
+        on_reset: called in a forked child, when none of the above is known.
         renewed: how often the files were found to have been replaced, and what was known of them void.
     """
 
     __slots__ = (
         "_buried",
         "_chain",
-        "_generation",
         "directory",
+        "generation",
         "lock",
         "marked",
         "mutex",
         "name",
         "numbers",
+        "on_reset",
         "parent",
         "path",
         "reader",
@@ -78,6 +82,7 @@ class Handle:
         self.session_id = session_id
         self.name = name
         self.path = root.path_of(self.name, names.LOG)
+        self.on_reset: Callable[[], None] = _nothing
         self._reset()
 
     def _reset(self) -> None:
@@ -91,15 +96,16 @@ class Handle:
         self.parent: int | None = None
         self.settled = 0
         self._chain: Chain | None = None
-        # Last: whoever finds it current must find the rest so.
-        self._generation = disk.generation
+        self.on_reset()
+        # Last: a thread that finds it current must find the rest so.
+        self.generation = disk.generation
 
     def check_process(self) -> None:
-        """After a fork, start anew: locks and descriptors belong to the parent."""
-        if self._generation == disk.generation:
+        """After a fork, open the files again: locks and descriptors belong to the parent."""
+        if self.generation == disk.generation:
             return
         with disk.fork_guard:
-            if self._generation != disk.generation:
+            if self.generation != disk.generation:
                 # The child's copies of the descriptors are closed, never unlocked: an unlock
                 # through one would free the parent's lock, closing one does not.
                 self.let_go()
@@ -414,6 +420,10 @@ class Handle:
             self.tail = None
         self.reader = Reader(segment)
         return True
+
+
+def _nothing() -> None:
+    pass
 
 
 def _purged(reader: Reader) -> bool:

@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Final
 
 from hansard.errors import InvalidSessionId
+from hansard.log import disk
 
 # The store's own files. Session directories have `sessions/` to themselves, so no id,
 # whatever it looks like, can meet one of these (N-4).
@@ -86,9 +87,10 @@ class _LastId:
     """The last id that this process gave out, as a number: milliseconds, then 74 random bits."""
 
     def __init__(self) -> None:
-        self.forget()
+        self.after_fork()
 
-    def forget(self) -> None:
+    def after_fork(self) -> None:
+        """Start again: a child that continued from its parent's value would draw ids from the same range."""
         # Re-entrant: a signal handler that asks for an id while its own thread is
         # being given one must not hang.
         self.lock = threading.RLock()
@@ -96,10 +98,7 @@ class _LastId:
 
 
 _last_id = _LastId()
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    # A child that went on from its parent's value would draw its ids from the same small
-    # neighbourhood, and the lock may be held by a thread that the child does not have.
-    os.register_at_fork(after_in_child=_last_id.forget)
+disk.reset_after_fork(_last_id)
 
 
 def new_id() -> str:

@@ -49,7 +49,6 @@ class Writer:
 
     __slots__ = (
         "_failing",
-        "_generation",
         "_handle",
         "_keys",
         "_syncs",
@@ -62,6 +61,7 @@ class Writer:
         self._syncs = durability == "sync"
         self._wait = lock_timeout
         self._reset()
+        handle.on_reset = self._reset
 
     def _reset(self) -> None:
         #: Whoever leads is the only one of this process who takes the OS lock.
@@ -71,27 +71,17 @@ class Writer:
         self._keys = Keys()
         #: A sync has failed, and its note is being written.
         self._failing = False
-        # Last: whoever finds it current must find the rest so.
-        self._generation = disk.generation
 
     def append(self, requests: Sequence[AppendRequest]) -> list[PendingAppend]:
         """Do several appends together, each for itself: all of its events, or none.
 
         Returns when they are as durable as the store promises; the `outcome` of each tells how it went.
         """
-        self._check_process()
+        self._handle.check_process()
         path = self._handle.path
         appends = [PendingAppend(request, path) for request in requests]
         self._turns.ask(appends)
         return appends
-
-    def _check_process(self) -> None:
-        """After a fork, start anew: a thread of the parent may have been leading."""
-        if self._generation != disk.generation:
-            self._handle.check_process()
-            with disk.fork_guard:
-                if self._generation != disk.generation:
-                    self._reset()
 
     def append_one(
         self, kind: bytes, data: bytes, *, durable: bool = True
@@ -103,7 +93,7 @@ class Writer:
         time. Returns its seq and time. None: something is unusual, and nothing was done; take the ordinary
         way.
         """
-        if self._generation != disk.generation or not self._turns.claim():
+        if self._handle.generation != disk.generation or not self._turns.claim():
             return None
         done = None
         try:
@@ -171,7 +161,7 @@ class Writer:
 
     def let_go(self, *, wait: bool = True) -> None:
         """Close the files, unless a thread is writing, or reading if this does not `wait`."""
-        self._check_process()
+        self._handle.check_process()
         if not self._turns.claim():
             return
         try:
@@ -379,7 +369,7 @@ class Writer:
 
     def begin_with(self, staged: str) -> None:
         """Let the session, which must not exist, begin with a log that was staged and synced (F-136)."""
-        self._check_process()
+        self._handle.check_process()
         with self._turns.alone():
             self._handle.root.sync_names()
             self._sync(self._locked(lambda again: self._take(staged, again=again), create=True))
@@ -411,7 +401,7 @@ class Writer:
 
     def replace(self, staged: str, expected_seq: int) -> None:
         """Put a staged log that continues at a seq in the place of this one, which must be there (F-163)."""
-        self._check_process()
+        self._handle.check_process()
         with self._turns.alone():
             self._handle.root.sync_names()
             take = self._locked(lambda _: self._take_over(staged, expected_seq), create=False)
@@ -510,7 +500,7 @@ class Writer:
 
     def seal(self) -> bool:
         """Seal the active segment, and begin the next; False if there is no event in it (F-37)."""
-        self._check_process()
+        self._handle.check_process()
         with self._turns.alone():
             self._handle.root.sync_names()
             # Most of it now, while others go on: what is left to sync under the lock is little.
@@ -680,7 +670,7 @@ class Writer:
 
     def sync(self) -> None:
         """Make everything durable that is in the log now, whoever wrote it."""
-        self._check_process()
+        self._handle.check_process()
         with self._turns.alone():
             self._handle.root.sync_names()
             self._sync(self._locked(lambda _: self._unsynced(), create=False))
@@ -712,7 +702,7 @@ class Writer:
         timeout: float | None = None,
     ) -> None:
         """Append a note that shuts the log for a reason, or opens it again (F-34); sync it."""
-        self._check_process()
+        self._handle.check_process()
         with self._turns.alone():
             self._handle.root.sync_names()
             touched = self._add_note(
@@ -722,7 +712,7 @@ class Writer:
 
     def while_shut(self, reason: str, do: Callable[[], object]) -> None:
         """Do something with the lock held, if the log is still shut for a reason."""
-        self._check_process()
+        self._handle.check_process()
         with self._turns.alone():
             self._locked(lambda _: self._do_if_shut(reason, do), create=False)
 

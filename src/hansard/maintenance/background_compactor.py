@@ -7,13 +7,13 @@ scheduled again when it has grown further.
 """
 
 import logging
-import os
 import threading
 from typing import Final
 from weakref import ref
 
 from hansard.backend.contract import Backend
 from hansard.errors import Closed, LockTimeout, SessionDeleted, SessionNotFound
+from hansard.log import disk
 
 _log = logging.getLogger("hansard")
 
@@ -34,10 +34,11 @@ class BackgroundCompactor:
         self._stopped = False
         #: The sessions whose failure was logged.
         self._failed: set[str] = set()
-        self._reset()
+        self.after_fork()
+        disk.reset_after_fork(self)
 
-    def _reset(self) -> None:
-        self._process = os.getpid()
+    def after_fork(self) -> None:
+        """Have no thread: that of the parent stayed there."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         #: In order; the first one is being compacted.
@@ -45,8 +46,6 @@ class BackgroundCompactor:
 
     def schedule(self, session_id: str) -> None:
         """Compact a session soon."""
-        if self._process != os.getpid():
-            self._reset()  # after a fork: the thread is the parent's
         with self._changed:
             if self._stopped or session_id in self._scheduled:
                 return

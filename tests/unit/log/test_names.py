@@ -384,9 +384,9 @@ def test_a_hashed_name_that_no_id_has_is_refused(name: str) -> None:
 @pytest.fixture
 def fresh() -> Iterator[None]:
     """Draw ids as a new process would, and let the tests that follow do so too."""
-    names._last_id.forget()
+    names._last_id.after_fork()
     yield
-    names._last_id.forget()
+    names._last_id.after_fork()
 
 
 @pytest.fixture

@@ -61,10 +61,10 @@ class _AppendIds:
     """
 
     def __init__(self) -> None:
-        self.renew_locks()
-        disk.renew_in_children(self)
+        self.after_fork()
+        disk.reset_after_fork(self)
 
-    def renew_locks(self) -> None:
+    def after_fork(self) -> None:
         """Start at another number: a forked child would continue with the numbers of its parent."""
         self._counter = count(int.from_bytes(os.urandom(8)))
 

@@ -173,7 +173,7 @@ class Connections:
         self._parameters = self._libpq_parameters()
         self._settings = self._session_settings()
         self._start()
-        disk.renew_in_children(self)
+        disk.reset_after_fork(self)
 
     def __repr__(self) -> str:
         return f"<Connections {self.url.where!r}>"
@@ -187,7 +187,7 @@ class Connections:
         #: Threads that wait, first come first served. Each gets a connection, or None: then it opens one.
         self._waiting: deque[SimpleQueue[Connection | None]] = deque()
 
-    def renew_locks(self) -> None:
+    def after_fork(self) -> None:
         """Start again in a forked child."""
         self.generation += 1
         self._start()

@@ -55,10 +55,10 @@ class Notifier:
         self._connections = connections
         self._channel = channel
         self._stopped = False
-        self.renew_locks()
-        disk.renew_in_children(self)
+        self.after_fork()
+        disk.reset_after_fork(self)
 
-    def renew_locks(self) -> None:
+    def after_fork(self) -> None:
         """Start again, also in a forked child: the threads are the parent's."""
         self._mutex = threading.Lock()
         #: By session, the threads that wait for it.

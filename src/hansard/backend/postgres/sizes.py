@@ -41,10 +41,10 @@ class Sizes:
         self._seqs: dict[str, int] = {}
         self._known = ""
         self._due = 0.0
-        self.renew_locks()
-        disk.renew_in_children(self)
+        self.after_fork()
+        disk.reset_after_fork(self)
 
-    def renew_locks(self) -> None:
+    def after_fork(self) -> None:
         """Replace the mutex. What another thread was taking in may be half there: all is asked for again."""
         self._mutex = threading.Lock()
         self._known = ""
