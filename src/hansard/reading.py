@@ -302,10 +302,10 @@ class Reading:
         head = self._log.reader().head()
         if head is None:
             return []
-        from hansard.index import finder
+        from hansard.index import index
 
         found = []
-        for session_id in finder.of(self._backend).children(self.id, head.created):
+        for session_id in index.of(self._backend).children(self.id, head.created):
             if not session_id.startswith(self._backend.prefix):
                 continue
             # What the index says is checked. Of one that is damaged, the listing says so.

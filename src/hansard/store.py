@@ -59,7 +59,7 @@ def _import_before_fork() -> None:
         found = pkgutil.iter_modules(import_module(package).__path__, f"{package}.")
         wanted += [name for _, name, is_package in found if not is_package]
     for name in wanted:
-        if served or not name.startswith("hansard.index.server"):
+        if served or not name.startswith("hansard.index.postgres"):
             with suppress(ImportError):
                 import_module(name)
 
@@ -81,9 +81,9 @@ _MODULES = (
 def _before_fork() -> None:
     _import_before_fork()
     # After that, and not by a separate hook: one that another thread registers now would not be called.
-    finder = sys.modules.get("hansard.index.finder")
-    if finder is not None:
-        finder.hold_before_fork()
+    index = sys.modules.get("hansard.index.index")
+    if index is not None:
+        index.hold_before_fork()
 
 
 os.register_at_fork(before=_before_fork)
@@ -156,7 +156,7 @@ def open(
 
         backend.compactor = BackgroundCompactor(backend)
     if not search_index:
-        from hansard.index.finder import without_texts
+        from hansard.index.index import without_texts
 
         without_texts(backend)
     return Store(backend)
@@ -178,7 +178,7 @@ def _open_database(url: str, *, schema: str | None, search_index: bool, **option
 
     backend = PostgresBackend(place, **options)
     if not search_index:
-        from hansard.index.finder import without_texts
+        from hansard.index.index import without_texts
 
         without_texts(backend)
     return Store(backend)
@@ -386,7 +386,7 @@ class Store:
         """
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be 1 or more, not {limit!r}")
-        from hansard.index import finder, listing
+        from hansard.index import index, listing
 
         listing.check_order(order)
         filters = self._filters(
@@ -400,7 +400,7 @@ class Store:
             archived=archived,
             damaged=damaged,
         )
-        return finder.of(self._backend).sessions(
+        return index.of(self._backend).sessions(
             filters, order=order, limit=limit, cursor=cursor, progress=self._told(progress)
         )
 
@@ -424,7 +424,7 @@ class Store:
         damaged: bool | None = None,
     ) -> int:
         """Return how many sessions there are. The arguments are those of `sessions`."""
-        from hansard.index import finder
+        from hansard.index import index
 
         filters = self._filters(
             prefix=prefix,
@@ -437,7 +437,7 @@ class Store:
             archived=archived,
             damaged=damaged,
         )
-        return finder.of(self._backend).count(filters)
+        return index.of(self._backend).count(filters)
 
     def search(
         self,
@@ -473,11 +473,10 @@ class Store:
         if limit < 1:
             raise ValueError(f"limit must be 1 or more, not {limit!r}")
         from hansard.clock import stamp
-        from hansard.index import finder, query
-        from hansard.index.search import Sought
+        from hansard.index import index, search
 
-        sought = Sought(
-            query.expression(text),
+        query = search.SearchQuery(
+            search.expression(text),
             self._filters(prefix=prefix),
             session,
             None if since is None else stamp(since),
@@ -490,7 +489,7 @@ class Store:
             exists = self._backend.log(session).reader().head() is not None
             if not exists or not session.startswith(prefix):
                 return []
-        hits = finder.of(self._backend).search(sought, progress=self._told(progress))
+        hits = index.of(self._backend).search(query, progress=self._told(progress))
         if hits is None:
             assert session is not None  # of many, one that cannot be read is passed over
             # Which says why it cannot be read.
@@ -509,10 +508,10 @@ class Store:
             progress: called with the number of sessions that were looked at, and of how many, if some have
                 changed. Not by a scoped store.
         """
-        from hansard.index import finder
+        from hansard.index import index
 
         filters = self._filters(prefix=prefix)
-        return finder.of(self._backend).stats(filters, progress=self._told(progress))
+        return index.of(self._backend).stats(filters, progress=self._told(progress))
 
     def _filters(
         self,
@@ -723,10 +722,10 @@ class Store:
         Looks, and changes nothing. Damage inside of sessions is for `verify` to find. Of a part of a store,
         the files of the whole are not looked at.
         """
-        from hansard.index.condition import look
+        from hansard.index.index import status
         from hansard.maintenance.doctor import examine
 
-        return examine(self._backend, look)
+        return examine(self._backend, status)
 
     def health(self) -> Health:
         """Try that the store can be read and, unless read-only, written. Raises if it cannot."""

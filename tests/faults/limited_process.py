@@ -31,7 +31,7 @@ def permissions(place: Path) -> dict[str, object]:
     with hansard.open(path) as store:
         store.session(ID).add_message(MESSAGE)
     # Imported while it can be: this user may not see the interpreter's files.
-    importlib.import_module("hansard.index.finder")
+    importlib.import_module("hansard.index.index")
     if os.geteuid() == 0:
         for made in [place, path, *path.rglob("*")]:
             os.chown(made, NOBODY, NOBODY)

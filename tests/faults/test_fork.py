@@ -399,7 +399,7 @@ def fork_while_importing(wire: Wire, path: str, module: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["hansard.index.finder", "hansard.event.secrets", "hansard.maintenance.verify", "sqlite3"],
+    ["hansard.index.index", "hansard.event.secrets", "hansard.maintenance.verify", "sqlite3"],
 )
 def test_a_child_forked_in_the_middle_of_an_import_does_not_hang(
     tmp_path: Path, module: str
@@ -412,13 +412,13 @@ def test_a_child_forked_in_the_middle_of_an_import_does_not_hang(
 def fork_in_a_call_of_sqlite(wire: Wire, path: str) -> None:
     """Fork while a thread is in the middle of a call of SQLite."""
     # Not at the top: another test needs a process that has not imported it.
-    from hansard.index.database import Database
+    from hansard.index.sqlite_storage import SqliteStorage
 
     with open_store(path, "os") as store:
         append(store, "parent")
         assert store.count() == 1
         held = Held("hold_all")
-        connection = Database(None, memory=True)._connection
+        connection = SqliteStorage(None, memory=True)._connection
         connection.create_function("stay", 0, held.stay)
         thread = threading.Thread(target=lambda: connection.execute("SELECT stay()").fetchall())
         thread.start()
@@ -548,7 +548,7 @@ def import_with_a_thread(wire: Wire) -> set[str]:
 
 def test_all_that_calls_import_is_imported_before_a_fork() -> None:
     """N-16: no function imports a module that a fork would not wait for."""
-    served = {"psycopg", "hansard.index.server"}
+    served = {"psycopg", "hansard.index.postgres_storage"}
     with Crew() as crew:
         imported = crew.start(import_with_a_thread).result()
     late = {name for name in _late_imports() if "postgres" not in name}

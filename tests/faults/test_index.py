@@ -18,8 +18,7 @@ import pytest
 
 import hansard
 from hansard import SessionInfo
-from hansard.index import database as databases
-from hansard.index import indexing
+from hansard.index import sqlite_storage, text_index
 from tests.crashlab import faults
 from tests.unit.disk_probe import index_of, log_of
 from tests.unit.index import reference_listing
@@ -77,10 +76,10 @@ def test_a_state_that_was_altered_in_the_index_is_not_gone_on_from(tmp_path: Pat
             store.session("s").add_message({"n": number})
         assert store.sessions().items[0].message_count == 5
     with sqlite3.connect(index_of(root)) as connection:
-        ((state,),) = connection.execute("SELECT state FROM session").fetchall()
+        ((state,),) = connection.execute("SELECT state FROM index_session").fetchall()
         altered = state.replace(b'"message.added":5', b'"message.added":0')
         assert altered != state
-        connection.execute("UPDATE session SET state = ?", (altered,))
+        connection.execute("UPDATE index_session SET state = ?", (altered,))
     connection.close()
     with hansard.open(root, durability="os") as store:
         store.session("s").add_message({"n": 5})
@@ -98,7 +97,7 @@ def test_a_list_that_cannot_be_emptied_is_not_read_for_ever(tmp_path: Path) -> N
     with contextlib.closing(sqlite3.connect(index_of(root))) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (page,) = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'unread'"
+            "SELECT rootpage FROM sqlite_master WHERE name = 'index_unread'"
         ).fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
     data = index_of(root).read_bytes()
@@ -113,10 +112,10 @@ def test_an_index_in_which_nothing_gets_on_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-38, N-53: a step that leaves all as it was is the last one, and whoever searches is told."""
-    monkeypatch.setattr(indexing._Step, "go", lambda _: None)
+    monkeypatch.setattr(text_index._Step, "run", lambda _: None)
     with hansard.open(tmp_path / "s", durability="os") as store:
         store.session("s").add_message({"role": "user", "content": "words"})
-        with pytest.raises(hansard.HansardError, match="does not get on"):
+        with pytest.raises(hansard.HansardError, match="makes no progress"):
             store.search("words")
 
 
@@ -129,7 +128,9 @@ def test_forks_in_a_circle_are_not_followed_for_ever(tmp_path: Path) -> None:
         found = store.search("words")
         assert {hit.session for hit in found} == {"a", "b"}
     with contextlib.closing(sqlite3.connect(index_of(root))) as connection:
-        changed = connection.execute("UPDATE talk SET first = 9, parent = iif(id = 'a', 'b', 'a')")
+        changed = connection.execute(
+            "UPDATE index_log SET first = 9, parent = iif(id = 'a', 'b', 'a')"
+        )
         assert changed.rowcount == 2
         connection.commit()
     with hansard.open(root, durability="os") as store:
@@ -184,15 +185,15 @@ def another_database(path: Path) -> None:
     """Put another program's database there, with a table of the same name."""
     path.unlink()
     with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE session (id TEXT)")
-        connection.execute("INSERT INTO session VALUES ('made up')")
+        connection.execute("CREATE TABLE index_session (id TEXT)")
+        connection.execute("INSERT INTO index_session VALUES ('made up')")
     connection.close()
 
 
 def tables_lost(path: Path) -> None:
     """Take a table out of it."""
     with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE session")
+        connection.execute("DROP TABLE index_session")
     connection.close()
 
 
@@ -206,7 +207,7 @@ def an_older_version(path: Path) -> None:
 def a_newer_version(path: Path) -> None:
     """Let it say that it is of a newer version."""
     with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {databases.VERSION + 1}")
+        connection.execute(f"PRAGMA user_version = {sqlite_storage.VERSION + 1}")
     connection.close()
 
 
@@ -259,9 +260,9 @@ def test_whatever_stands_in_the_place_of_the_index_no_session_is_lost(
         assert (index / "file").read_text() == "somebody's" if index.is_dir() else index.exists()
         assert index.is_symlink() == (spoil is a_link)
         if spoil is a_newer_version:
-            assert version_of(index) == databases.VERSION + 1
+            assert version_of(index) == sqlite_storage.VERSION + 1
     else:
-        assert version_of(index_of(root)) == databases.VERSION
+        assert version_of(index_of(root)) == sqlite_storage.VERSION
         check(root)
 
 
@@ -295,7 +296,7 @@ def test_an_index_damaged_under_an_open_store_is_made_anew(
 ) -> None:
     """N-35, N-86: a store that is open goes on, whatever happens to the file of its index meanwhile."""
     # Of a file that was replaced while it was in use, SQLite may believe that another has it locked.
-    monkeypatch.setattr(databases, "_PATIENCE", 0.5)
+    monkeypatch.setattr(sqlite_storage, "_PATIENCE", 0.5)
     with hansard.open(root, durability="os") as store:
         for spoil in (a_text, cut_off, tables_lost, another_database, empty):
             store.sessions()
@@ -314,7 +315,7 @@ def test_an_index_damaged_under_an_open_store_is_made_anew(
 
 def small_databases(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no file of an index grow beyond so many pages: the same error as on a full disk."""
-    real = databases.Database._connect
+    real = sqlite_storage.SqliteStorage._connect
 
     def connect(path: str) -> sqlite3.Connection:
         connection = real(path)
@@ -322,7 +323,7 @@ def small_databases(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
             connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
-    monkeypatch.setattr(databases.Database, "_connect", staticmethod(connect))
+    monkeypatch.setattr(sqlite_storage.SqliteStorage, "_connect", staticmethod(connect))
 
 
 @pytest.mark.parametrize("pages", [1, 20, 40])

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.index.catalogue import Catalogue
+from hansard.index.catalog import SessionCatalog
 from tests.crashlab import faults
 from tests.faults.test_fork import ended_well, in_child
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store
@@ -80,7 +80,7 @@ def list_all(
 ) -> int:
     """List until told to go; check each pass against what was acknowledged before it; return their number."""
     if lazy:
-        setattr(Catalogue, "update", _update_once)  # noqa: B010 - the mutation that must be noticed
+        setattr(SessionCatalog, "refresh", _refresh_once)  # noqa: B010 - the mutation that must be noticed
     rng = random.Random(seed)
     passes = 0
     with hansard.open(path, read_only=mode == "ro", durability="os") as store:
@@ -109,13 +109,18 @@ def list_all(
     return passes
 
 
-def _update_once(catalogue: Catalogue, progress: object = None, *, done: list[int] = []) -> None:  # noqa: B006
+def _refresh_once(
+    catalog: SessionCatalog,
+    progress: object = None,
+    *,
+    done: list[int] = [],  # noqa: B006 - it must be
+) -> None:
     if not done:
         done.append(1)
-        _update(catalogue)
+        _refresh(catalog)
 
 
-_update = Catalogue.update
+_refresh = SessionCatalog.refresh
 
 
 def run(path: Path, rng: random.Random, *, lazy: bool = False) -> list[int]:
@@ -276,7 +281,7 @@ def list_in_a_forked_child(wire: Wire, path: str) -> None:
             assert ended_well(pid)
             assert store.sessions().items == reference_listing.everything(store)
     connection = sqlite3.connect(index_of(Path(path)))
-    assert connection.execute("PRAGMA integrity_check(session)").fetchone() == ("ok",)
+    assert connection.execute("PRAGMA integrity_check(index_session)").fetchone() == ("ok",)
     connection.close()
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend.place import LocalPlace
-from hansard.index.database import APPLICATION, VERSION, Database
+from hansard.backend.place import LocalIndexFile
+from hansard.index.sqlite_storage import APPLICATION, VERSION, SqliteStorage
 from tests.hostile.forge_files import PATIENCE, with_a_good_session
 from tests.unit.disk_probe import index_of
 
@@ -43,28 +43,31 @@ def listed(path: Path) -> list[str]:
 
 PROGRAMS = {
     "a view in the place of the sessions": (
-        "DROP TABLE session",
-        f"CREATE VIEW session AS {ENDLESS} i AS n, 'x' AS id, '' AS stamp FROM n",
+        "DROP TABLE index_session",
+        f"CREATE VIEW index_session AS {ENDLESS} i AS n, 'x' AS id, '' AS stamp FROM n",
     ),
     "a view in the place of the entries": (
-        "DROP TABLE entry",
-        f"CREATE VIEW entry AS {ENDLESS} 'x' AS id, '' AS info, i AS crc FROM n",
+        "DROP TABLE index_entry",
+        f"CREATE VIEW index_entry AS {ENDLESS} 'x' AS id, '' AS info, i AS crc FROM n",
     ),
     "a trigger that never ends": (
-        f"CREATE TRIGGER t AFTER INSERT ON unread BEGIN INSERT INTO meta {ENDLESS} i, i FROM n; END",
+        (
+            "CREATE TRIGGER t AFTER INSERT ON index_unread BEGIN "
+            f"INSERT INTO index_meta {ENDLESS} i, i FROM n; END"
+        ),
     ),
     "a trigger that changes what is listed": (
-        "CREATE TRIGGER t AFTER UPDATE ON session BEGIN DELETE FROM entry; END",
+        "CREATE TRIGGER t AFTER UPDATE ON index_session BEGIN DELETE FROM index_entry; END",
     ),
     "a table of another module": (
-        "CREATE VIRTUAL TABLE more USING fts5(text, content = 'session')",
+        "CREATE VIRTUAL TABLE more USING fts5(text, content = 'index_session')",
     ),
     "a column that is computed": (
-        "DROP TABLE unread",
-        "CREATE TABLE unread (id TEXT PRIMARY KEY, x AS (hex(zeroblob(1 << 29)))) WITHOUT ROWID",
+        "DROP TABLE index_unread",
+        "CREATE TABLE index_unread (id TEXT PRIMARY KEY, x AS (hex(zeroblob(1 << 29)))) WITHOUT ROWID",
     ),
     "an index over an expression": (
-        "CREATE INDEX more ON session (length(hex(zeroblob(1 << 20) || id)))",
+        "CREATE INDEX more ON index_session (length(hex(zeroblob(1 << 20) || id)))",
     ),
 }
 
@@ -90,7 +93,7 @@ def test_a_database_that_only_says_that_it_is_ours_is_made_anew(store: Path) -> 
     with closing(sqlite3.connect(index_of(store))) as database:
         database.execute(f"PRAGMA application_id = {APPLICATION}")
         database.execute(f"PRAGMA user_version = {VERSION}")
-        database.execute(f"CREATE VIEW entry AS {ENDLESS} i FROM n")
+        database.execute(f"CREATE VIEW index_entry AS {ENDLESS} i FROM n")
         database.commit()
     assert listed(store) == ["good"]
 
@@ -124,7 +127,7 @@ def test_a_journal_next_to_the_index_deletes_nothing(store: Path, tmp_path: Path
     shutil.copy(index, tmp_path / "bare.db")
     beside(tmp_path / "bare.db", "-journal").write_bytes(crafted)
     with closing(sqlite3.connect(tmp_path / "bare.db")) as database:
-        database.execute("SELECT * FROM meta").fetchall()
+        database.execute("SELECT * FROM index_meta").fetchall()
     assert not precious.exists()
     precious.write_text("kept")
     beside(index, "-journal").write_bytes(crafted)
@@ -138,10 +141,10 @@ def test_an_index_that_came_with_a_store_is_not_opened(store: Path, tmp_path: Pa
     """N-86, F-155: an index that was cloned or copied is removed unopened, and rebuilt."""
     with closing(sqlite3.connect(index_of(store))) as database:
         # It is valid in all respects, and lies.
-        database.execute("UPDATE entry SET info = replace(info, '\"good\"', '\"evil\"')")
-        for name, info in database.execute("SELECT id, info FROM entry").fetchall():
+        database.execute("UPDATE index_entry SET info = replace(info, '\"good\"', '\"evil\"')")
+        for name, info in database.execute("SELECT id, info FROM index_entry").fetchall():
             crc = zlib.crc32(info.encode())
-            database.execute("UPDATE entry SET crc = ? WHERE id = ?", (crc, name))
+            database.execute("UPDATE index_entry SET crc = ? WHERE id = ?", (crc, name))
         database.commit()
     beside(index_of(store), "-wal").write_bytes(b"hostile")
     clone = tmp_path / "clone"
@@ -195,14 +198,14 @@ def test_the_index_never_has_a_journal(store: Path, monkeypatch: pytest.MonkeyPa
     """F-156: the database is in WAL mode before SQLite opens it for the first time."""
     index_of(store).unlink()
     modes: list[str] = []
-    connect = Database._connect
+    connect = SqliteStorage._connect
 
     def look(path: str) -> sqlite3.Connection:
         connection = connect(path)
         modes.append(connection.execute("PRAGMA journal_mode").fetchone()[0])
         return connection
 
-    monkeypatch.setattr(Database, "_connect", staticmethod(look))
+    monkeypatch.setattr(SqliteStorage, "_connect", staticmethod(look))
     assert listed(store) == ["good"]
     assert {*modes} == {"wal"}
 
@@ -227,10 +230,10 @@ def test_a_store_swapped_while_its_index_is_opened_is_not_written(
     index_of(store).unlink()
     theirs = tmp_path / "theirs"
     theirs.mkdir()
-    prepare = LocalPlace.prepare
+    prepare = LocalIndexFile.prepare
     swapped: list[bool] = []
 
-    def swap(place: LocalPlace, content: bytes) -> str:
+    def swap(place: LocalIndexFile, content: bytes) -> str:
         path = prepare(place, content)
         if not swapped:
             # The worst moment: everything was looked at, and SQLite has not opened the file yet.
@@ -240,7 +243,7 @@ def test_a_store_swapped_while_its_index_is_opened_is_not_written(
         return path
 
     with hansard.open(store, durability="os") as opened:
-        monkeypatch.setattr(LocalPlace, "prepare", swap)
+        monkeypatch.setattr(LocalIndexFile, "prepare", swap)
         assert [info.id for info in opened.sessions().items] == ["good"]
         assert [hit.session for hit in opened.search("zebra")] == ["good"]
     assert swapped

@@ -13,7 +13,7 @@ import pytest
 import hansard
 from hansard.backend.postgres.backend import PostgresBackend
 from hansard.backend.postgres.connection import Connections
-from hansard.index import description
+from hansard.index import catalog
 from tests.postgres.helpers import contents, message, wait_for_waiters
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import PATIENCE, Server
@@ -128,15 +128,15 @@ def test_reading_ahead_says_what_reading_says(varied: hansard.Store) -> None:
     ids = sorted(backend.ids())
     ahead = backend.ahead(ids)
     for session_id in ids:
-        alone = description.describe(backend, session_id)
-        assert description.describe(ahead, session_id) == alone
+        alone = catalog.describe(backend, session_id)
+        assert catalog.describe(ahead, session_id) == alone
         for log in (backend.log(session_id), ahead.log(session_id)):
             assert alone is not None
             read = [event for chunk in log.reader().read() for event in chunk.events()]
             assert read[-1].seq == alone.info.seq
     for session_id in [*reversed(ids), *ids]:
-        alone = description.describe(backend, session_id)
-        assert description.describe(ahead, session_id) == alone
+        alone = catalog.describe(backend, session_id)
+        assert catalog.describe(ahead, session_id) == alone
     first, then = (
         [[e for c in b.log(i).reader().read_back(upto=5) for e in c.events()] for i in ids]
         for b in (backend, backend.ahead(ids))

@@ -11,10 +11,10 @@ import pytest
 
 import hansard
 from hansard import Store
-from hansard.index import listing, server_words
-from hansard.index.finder import of
-from hansard.index.query import expression
-from hansard.index.server import ServerDatabase
+from hansard.index import listing, postgres_storage
+from hansard.index.index import of
+from hansard.index.postgres_storage import PostgresStorage
+from hansard.index.search import expression
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import Server
 from tests.unit.index.random_store import IDS, KEYS, TITLES, VALUES, RandomStore
@@ -108,7 +108,7 @@ def store(url: str) -> Iterator[Store]:
 
 
 @pytest.mark.slow
-def test_a_database_answers_as_files_do(
+def test_a_storage_answers_as_files_do(
     store: Store, tmp_path: Path, folders: list[Path], seed: int
 ) -> None:
     """N-86: after the same random deeds, pages, counts, hits and sums are those of the local index."""
@@ -127,8 +127,8 @@ def test_a_database_answers_as_files_do(
         # Both by the server, and not by a database of this process's own.
         index = of(store._backend)
         assert index._aside is not None
-        assert isinstance(index._database, ServerDatabase)
-        assert isinstance(index._aside._database, ServerDatabase)
+        assert isinstance(index._storage, PostgresStorage)
+        assert isinstance(index._aside._storage, PostgresStorage)
 
 
 def test_pages_show_what_does_not_move_once(store: Store) -> None:
@@ -211,7 +211,7 @@ def test_redacted_content_leaves_the_index(url: str, store: Store, server: Serve
     assert store.search("xyzzy") == []
     store.compact()
     name = url.rsplit("/", 1)[1]
-    rows = server.execute("SELECT body, words::text FROM hansard.index_found", database=name)
+    rows = server.execute("SELECT body, words::text FROM hansard.index_words", database=name)
     assert "xyzzy" not in str(rows)
 
 
@@ -222,7 +222,7 @@ def test_who_only_reads_finds_what_is_new_and_writes_nothing(
     """A read-only store lists and searches also what the tables do not know yet, and leaves these alone."""
     name = url.rsplit("/", 1)[1]
     ask = (
-        "SELECT (SELECT count(*) FROM hansard.index_found), count(*) FILTER (WHERE marked) "
+        "SELECT (SELECT count(*) FROM hansard.index_words), count(*) FILTER (WHERE marked) "
         "FROM hansard.sessions"
     )
     with hansard.open(url) as store:
@@ -239,10 +239,10 @@ def test_who_only_reads_finds_what_is_new_and_writes_nothing(
         assert server.execute(ask, database=name) == before
 
 
-def test_texts_stay_out_of_the_database_if_asked(url: str, server: Server) -> None:
+def test_texts_stay_out_of_the_storage_if_asked(url: str, server: Server) -> None:
     """With search_index=False, search works, and the database holds no second copy of what was said."""
     name = url.rsplit("/", 1)[1]
-    ask = "SELECT count(*) FROM hansard.index_found"
+    ask = "SELECT count(*) FROM hansard.index_words"
     with hansard.open(url) as store:
         store.session("a").add_message({"role": "user", "content": "hello there"})
         assert len(store.search("hello")) == 1
@@ -260,11 +260,11 @@ def test_a_store_that_only_reads_lists_and_searches(url: str, store: Store) -> N
     assert store.count() == 1
     with hansard.open(url, read_only=True) as reader:
         assert [info.id for info in reader.sessions().items] == ["a"]
-        assert isinstance(of(reader._backend)._database, ServerDatabase)
+        assert isinstance(of(reader._backend)._storage, PostgresStorage)
         store.session("b").add_message({"role": "user", "content": "two"})
         assert [info.id for info in reader.sessions().items] == ["a", "b"]
         assert [hit.session for hit in reader.search("two")] == ["b"]
-        assert not isinstance(of(reader._backend)._database, ServerDatabase)
+        assert not isinstance(of(reader._backend)._storage, PostgresStorage)
 
 
 def test_awkward_texts_and_names_are_found(store: Store) -> None:
@@ -306,7 +306,7 @@ def test_what_is_typed_becomes_a_question_to_postgresql(
     typed: str, asked: str, *, doubtful: bool
 ) -> None:
     """Words are asked for as words; what must stand together is asked for and then looked at."""
-    assert server_words.question(expression(typed)) == (asked, doubtful)
+    assert postgres_storage.question(expression(typed)) == (asked, doubtful)
 
 
 def test_a_listing_survives_a_lost_connection(url: str, proxy: Proxy) -> None:
@@ -366,3 +366,55 @@ def test_an_index_that_was_emptied_is_made_anew(url: str, store: Store, server: 
     ):
         server.execute(f"DELETE FROM hansard.{table}", database=name)  # noqa: S608 - its own names
     assert (store.sessions(order="-updated").items, store.search("hello")) == before
+
+
+def test_texts_of_the_index_sort_by_bytes(url: str, server: Server, store: Store) -> None:
+    """N-69: prefixes are ranges, and the boundary of a scope: no column sorts by a language."""
+    del store
+    name = url.rsplit("/", 1)[1]
+    rows = server.execute(
+        "SELECT table_name, column_name, collation_name FROM information_schema.columns "
+        "WHERE table_schema = 'hansard' AND table_name LIKE 'index\\_%' "
+        "AND data_type IN ('character varying', 'text')",
+        database=name,
+    )
+    assert len(rows) > 20
+    assert {row[2] for row in rows} == {"C"}
+
+
+def test_the_index_finds_its_tables_whatever_the_search_path_is(url: str, store: Store) -> None:
+    """Each transaction sets the path of its own: a temporary table or another path changes no answer."""
+    store.session("a").add_message({"role": "user", "content": "zebra"})
+    assert store.count() == len(store.search("zebra")) == 1
+    index = of(store._backend)
+    assert index._aside is not None
+    for part in (index, index._aside):
+        assert isinstance(part._storage, PostgresStorage)
+        connection = part._storage._tables._own()  # type: ignore[attr-defined]
+        connection.execute("CREATE TEMP TABLE index_session (id varchar)")
+        connection.execute("CREATE TEMP TABLE index_words (id varchar)")
+        connection.execute("SET search_path = public")
+    store.session("b").add_message({"role": "user", "content": "zebra"})
+    assert store.count() == len(store.search("zebra")) == 2
+    assert connection.execute("SHOW search_path").fetchone() == ("public",)
+
+
+def test_a_purge_removes_its_rows_of_the_index(url: str, server: Server, store: Store) -> None:
+    """A purged session has no row in a table of the index, before anyone lists or searches again."""
+    name = url.rsplit("/", 1)[1]
+    for session_id in ("a", "b"):
+        store.create(session_id, metadata={"title": f"title-{session_id}", "user": session_id})
+        store.session(session_id).add_message({"role": "user", "content": f"zebra{session_id}"})
+    assert len(store.search("zebra*")) == 2
+    assert store.stats().messages == 2
+    store.delete("a")
+    store.purge("a")
+
+    def count(table: str) -> int:
+        ask = f"SELECT count(*) FROM hansard.index_{table}"  # noqa: S608 - our own names
+        return int(str(server.execute(ask, database=name)[0][0]))
+
+    tables = ("session", "entry", "log", "tally")
+    assert [count(table) for table in tables] == [1] * len(tables)
+    assert (count("text"), count("words")) == (2, 2)
+    assert [hit.session for hit in store.search("zebra*")] == ["b"]

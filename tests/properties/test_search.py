@@ -40,9 +40,18 @@ class Naive:
         self._lists = lists
 
     def shown(self, name: str) -> dict[int, str]:
-        """Return all texts that a session shows, by seq; at 0, its title."""
+        """Return all texts of a session that can be found, by seq; at 0, its title.
+
+        A stream counts as finished when another event follows it.
+        """
         gone = self._lists.gone(name)
-        found = {seq: text_of(message) for seq, message in self._lists.view(name, "history")}
+        followed = [
+            fact.seq
+            for fact in self._lists.session(name).own
+            if fact.kind != "message.part" or fact.data.get("over") or gone.has(fact)
+        ]
+        view = self._lists.view(name, "history", followed[-1] if followed else 0)
+        found = {seq: text_of(message) for seq, message in view}
         for fact in self._lists.facts(name):
             if fact.kind == "summary.added" and not gone.has(fact):
                 found[fact.seq] = text_of(fact.data["message"])

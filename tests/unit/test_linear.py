@@ -222,8 +222,9 @@ def test_listing_and_searching_cost_the_same_for_a_chain_of_forks(
     found = looks(tmp_path, monkeypatch, grow, work)
     for once, twice in found.values():
         assert twice <= 2.2 * once
-    # Two at each session itself, for the listing and for the texts, and three at each parent.
-    assert found["chain"][1] <= 5 * 60
+    # Two at each session itself, for the listing and for the texts, and three at each parent. A search of one
+    # session asks each fork on the way to the first for its redactions.
+    assert found["chain"][1] <= 5 * 60 + 7
     with hansard.open(tmp_path / "chain 30", durability="os") as store:
         last = store.session("s29")
         (info,) = store.sessions(prefix="s29").items

@@ -129,7 +129,7 @@ import hansard
 from hansard.backend import local
 from tests.unit.test_read_only import read_everything, writes
 from hansard.log.disk import _locker
-import hansard.index.finder, hansard.index.listing
+import hansard.index.index, hansard.index.listing
 _locker()  # imported while it can be: this user may not see the interpreter's files
 if os.getuid() == 0:
     os.setgroups([])

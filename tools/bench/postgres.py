@@ -166,10 +166,12 @@ INSERT INTO hansard.index_entry
 SELECT s.id || '-' || k, replace(e.info, '"' || s.id || '"', '"' || s.id || '-' || k || '"'), 0
 FROM hansard.index_session s JOIN hansard.index_entry e ON e.id = s.id, generate_series(2, {times}) k;
 INSERT INTO hansard.index_session
-    (n, id, stamp, seq, created, updated, title, folded, messages, bytes, state)
+    (n, id, stamp, seq, created, updated, title, folded, messages, bytes, state, tokens, cost,
+     parent_created, archived, damaged, workspace_id, unsettled)
 SELECT s.n + k * 1000000, s.id || '-' || k, s.stamp, s.seq, s.created,
        left(s.updated, 20) || lpad(k::text, 6, '0') || 'Z', s.title, s.folded, s.messages,
-       s.bytes, s.state
+       s.bytes, s.state, s.tokens, s.cost, s.parent_created, s.archived, s.damaged,
+       s.workspace_id, s.unsettled
 FROM hansard.index_session s, generate_series(2, {times}) k;
 ANALYZE hansard.sessions, hansard.index_entry, hansard.index_session"""
 

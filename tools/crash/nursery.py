@@ -37,7 +37,7 @@ _NEEDED: Final = (
     "zstandard",
     "hansard",
     "hansard.backend.local",
-    "hansard.index.finder",
+    "hansard.index.index",
     "hansard.index.residue",
     "hansard.index.search",
     "hansard.maintenance.compact",

@@ -1,6 +1,6 @@
 """What a look at the files of a store has found: plain values, without a judgment.
 
-Above: `examination`, `contract`, `upkeep.examination`, `index.condition`.  Below: nothing.
+Above: `examination`, `contract`, `upkeep.examination`, `index`.  Below: nothing.
 """
 
 from typing import Literal
@@ -65,7 +65,7 @@ class MarksFiles(msgspec.Struct, frozen=True):
     bytes: int = 0
 
 
-class IndexFile(msgspec.Struct, frozen=True):
+class IndexStatus(msgspec.Struct, frozen=True):
     """The index.
 
     Attributes:
@@ -150,5 +150,5 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     leftovers: list[Leftover] = []
     oddities: list[UnexpectedFiles] = []
     marks: MarksFiles = MarksFiles()
-    index: IndexFile = IndexFile()
+    index: IndexStatus = IndexStatus()
     server: DatabaseServer | None = None

@@ -526,10 +526,10 @@ class Unwatched(Watch):
         pass
 
 
-class Place(ABC):
-    """Where a library that opens files by their paths may keep something derived: SQLite, the index.
+class IndexFile(ABC):
+    """A file for an index of a store's sessions, which SQLite opens by its path.
 
-    What is kept there may be gone at any time, and anybody may look at the path and change it.
+    It may be deleted at any time, and others may change what the path leads to.
     """
 
     __slots__ = ()
@@ -557,11 +557,10 @@ class Place(ABC):
         """Remove files of this kind that this store did not create, or does not use any more."""
 
 
-class Tables(ABC):
-    """Tables of a backend that is a database itself, in which an index of its sessions is kept.
+class IndexTables(ABC):
+    """Tables for an index of a store's sessions, in the database that holds these.
 
-    For one thread at a time. Statements are the database's own SQL, with `{schema}` before each table's name
-    and `%s` for each value. What is kept there may be emptied at any time.
+    For one thread at a time. `%s` stands for a value of a statement. The tables may be emptied at any time.
     """
 
     __slots__ = ()
@@ -752,12 +751,8 @@ class Backend(ABC):
         """
         return Unwatched(self)
 
-    def place(self) -> Place | None:
-        """Return where an index of the sessions may be kept; None: nowhere, or nothing may be written."""
-        return None
-
-    def tables(self) -> Tables | None:
-        """Return tables for an index, which is then kept there and in no file; None if there are none."""
+    def index_storage(self) -> "IndexFile | IndexTables | None":
+        """Return where to store an index of the sessions; None: nowhere, or nothing may be written."""
         return None
 
     def sweep(self) -> None:

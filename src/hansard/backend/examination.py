@@ -14,7 +14,7 @@ from hansard.backend import place
 from hansard.backend.condition import (
     HeldLock,
     Home,
-    IndexFile,
+    IndexStatus,
     Leftover,
     MarksFiles,
     Odd,
@@ -66,20 +66,20 @@ def examine(root: StoreDirectory) -> StoreStatus:
     )
 
 
-def _index(root: StoreDirectory) -> IndexFile:
+def _index(root: StoreDirectory) -> IndexStatus:
     """Find the file of the index; it is not opened."""
     with suppress(OSError):  # what has its name is not a file
         name = place.database_name(root.descriptor)
         files = place.database_files(root.descriptor, name) if name else {}
         if "" in files:
-            return IndexFile(
+            return IndexStatus(
                 there=True,
                 bytes=sum(one.size for one in files.values()),
                 path=f"{root.path}/{name}",
                 # A journal is not ours: SQLite must not read it.
                 shared={place.WAL, place.SHM} == files.keys() - {""},
             )
-    return IndexFile()
+    return IndexStatus()
 
 
 class FileSystem(NamedTuple):

@@ -17,14 +17,14 @@ from hansard.backend.contract import (
     Backend,
     Health,
     Hold,
+    IndexFile,
     InternalLog,
     Log,
-    Place,
     Stage,
     Watch,
 )
 from hansard.backend.local_log import LocalLog
-from hansard.backend.place import LocalPlace
+from hansard.backend.place import LocalIndexFile
 from hansard.backend.watch import LocalWatch, stamps
 from hansard.errors import (
     Closed,
@@ -355,9 +355,9 @@ class LocalBackend(Backend):
         assert isinstance(log, LocalLog)  # `log` makes no others
         return log
 
-    def place(self) -> Place | None:
+    def index_storage(self) -> IndexFile | None:
         self.check_open()
-        return None if self.read_only else LocalPlace(self._root)
+        return None if self.read_only else LocalIndexFile(self._root)
 
     def population(self) -> object:
         self.check_open()

@@ -10,7 +10,7 @@ unpacking a store, and the author of a hostile one cannot foresee them.
 import errno
 from contextlib import suppress
 
-from hansard.backend.contract import Place
+from hansard.backend.contract import IndexFile
 from hansard.log import disk, names
 from hansard.log.store_directory import StoreDirectory
 
@@ -21,7 +21,7 @@ WAL, SHM, JOURNAL = "-wal", "-shm", "-journal"
 _ATTEMPTS = 10
 
 
-class LocalPlace(Place):
+class LocalIndexFile(IndexFile):
     """The index's database of a store."""
 
     __slots__ = ("_root", "path")

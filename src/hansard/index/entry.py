@@ -1,6 +1,6 @@
-"""What a listing says about a session, and a page of a listing.
+"""What the index returns: lines and pages of a listing, hits of a search, sums of a store.
 
-Above: `catalogue`, `listing`, `stats`, `store`.  Below: `state.fold`.
+Separate, because `import hansard` needs these names, and must not import SQLite.
 """
 
 from typing import Any

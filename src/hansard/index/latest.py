@@ -13,9 +13,9 @@ from hansard.backend.contract import Backend, Finding, LogReader
 from hansard.errors import UNREADABLE, BackendUnavailable, Damaged, HansardError, SessionDeleted
 from hansard.event.envelope import Event
 from hansard.event.kinds import CONTROL
-from hansard.index import finder
+from hansard.index import index
 from hansard.index.entry import SessionInfo
-from hansard.index.finder import Index
+from hansard.index.index import Index
 from hansard.index.listing import SessionFilter
 from hansard.state import fold, lineage
 from hansard.state.activity import HOUSEKEEPING, last_activity
@@ -27,10 +27,10 @@ def latest(backend: Backend, filters: SessionFilter, *, skip_damaged: bool = Fal
     """Return the id of the newest session, of a workspace or of all; None if there is none."""
     search = _Search(backend, filters)
     try:
-        best = search.best(finder.of(backend))
+        best = search.best(index.of(backend))
     except (_Untrue, BackendUnavailable):
         # Whatever is wrong with an index, the logs are there.
-        fresh = finder.Index(backend.whole, shared=False)
+        fresh = Index(backend.whole, shared=False)
         try:
             best = search.best(fresh, fresh=True)
         finally:

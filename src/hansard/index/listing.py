@@ -1,11 +1,11 @@
-"""Ask the index for sessions: which ones, whose, when; in which order, page by page.
+"""List sessions: filters, orders and pages.
 
-Above: `finder`.  Below: `catalogue`, `database`, `entry`.
 A page begins after the last session of the one before it, by what the listing is sorted by. A page token
 holds nothing else, so it tells nothing of sessions outside of a scope.
 """
 
 import binascii
+import hashlib
 import sys
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
@@ -16,12 +16,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hansard.clock import stamp
-from hansard.index.catalogue import label
-from hansard.index.database import Database
-from hansard.index.description import Description
 from hansard.index.entry import Page, SessionInfo
+from hansard.index.sqlite_storage import Storage
 from hansard.state.collector import quiet_collector
 from hansard.workspace import Match, Workspace
+
+#: More than any listing has: both databases take a limit, and not its absence as a value.
+_UNLIMITED: Final = 1 << 62
+
+#: The longest value among the metadata that is found by itself; a longer one is by its hash.
+_LONGEST: Final = 200
 
 #: What a listing can be sorted by, and the columns for it.
 ORDERS: Final = {
@@ -47,9 +51,9 @@ _VALUES: Final[Mapping[str, Callable[[SessionInfo], Any]]] = {
     "cost": attrgetter("cost"),
 }
 
-#: What no text has in it.
+#: Code points that no text has.
 _SURROGATES: Final = 0xD800
-_BEHIND_SURROGATES: Final = 0xE000
+_AFTER_SURROGATES: Final = 0xE000
 
 decode_infos = msgspec.json.Decoder(SessionInfo).decode_lines
 
@@ -79,7 +83,7 @@ class SessionFilter(NamedTuple):
 
 
 class _Cursor(msgspec.Struct, array_like=True):
-    """After which session a page begins, and in which order."""
+    """The session after which a page begins, and the order."""
 
     order: str
     value: str | float
@@ -96,7 +100,7 @@ def check_order(order: object) -> None:
 
 
 def check(filters: SessionFilter, order: str = "id", cursor: str | None = None) -> None:
-    """Raise if something is asked for that cannot be: whatever goes wrong later is the index's fault."""
+    """Raise for wrong arguments: a later error is the fault of the index."""
     _simple(filters)
     check_order(order)
     if cursor is not None:
@@ -104,91 +108,78 @@ def check(filters: SessionFilter, order: str = "id", cursor: str | None = None) 
 
 
 def page(
-    database: Database, filters: SessionFilter, *, order: str, limit: int | None, cursor: str | None
+    storage: Storage, filters: SessionFilter, *, order: str, limit: int | None, cursor: str | None
 ) -> Page:
     """Return some of the wanted sessions."""
     after = None if cursor is None else _read_cursor(cursor, order)
-    conditions = clause(database, filters)
-    if limit is None and after is None and not database.served:
-        return Page(_inside(database, _everything(database, conditions, order), filters), None)
-    rows = _rows(database, conditions, order, after, -1 if limit is None else limit + 1)
+    conditions = clause(storage, filters)
+    if limit is None and after is None and not storage.served:
+        return Page(_inside(storage, _everything(storage, conditions, order), filters), None)
+    rows = _rows(storage, conditions, order, after, _UNLIMITED if limit is None else limit + 1)
     more = limit is not None and len(rows) > limit
     rows = rows[:limit]
-    items = _inside(database, decode_infos("\n".join([row[2] for row in rows])), filters)
+    items = _inside(storage, decode_infos("\n".join([row[2] for row in rows])), filters)
     return Page(items, _write_cursor(order, rows[-1]) if more else None)
 
 
 def _inside(
-    database: Database, items: list[SessionInfo], filters: SessionFilter
+    storage: Storage, items: list[SessionInfo], filters: SessionFilter
 ) -> list[SessionInfo]:
-    """Return sessions of a part of a store as it sees them: with those forks only that are inside of it."""
+    """Return sessions as a scoped store sees them: their `children` are those inside of the scope."""
     if not filters.scope or not any(info.children for info in items):
         return items
-    conditions = clause(database, SessionFilter(filters.scope)).plus(
-        "EXISTS (SELECT 1 FROM session p WHERE p.id = s.parent AND s.parent_created IN ('', p.created))"
+    conditions = clause(storage, SessionFilter(filters.scope)).plus(
+        "EXISTS (SELECT 1 FROM index_session p WHERE p.id = s.parent AND s.parent_created IN ('', p.created))"
     )
     counts = dict(
-        database.all(
-            f"SELECT s.parent, count(*) FROM session s{conditions.text} GROUP BY s.parent",  # noqa: S608
+        storage.all(
+            f"SELECT s.parent, count(*) FROM index_session s{conditions.text} GROUP BY s.parent",  # noqa: S608
             *conditions.values,
         )
     )
     return [msgspec.structs.replace(info, children=counts.get(info.id, 0)) for info in items]
 
 
-def _everything(database: Database, conditions: "_Conditions", order: str) -> list[SessionInfo]:
+def _everything(storage: Storage, conditions: "_Conditions", order: str) -> list[SessionInfo]:
     """Return all wanted sessions: 10,000 in half the time that it takes row by row.
 
-    SQLite puts the texts together, so that they cross into Python as one; the order is made here.
+    SQLite joins the texts, so that they cross into Python as one; they are sorted here.
     """
-    chosen = f" JOIN session s ON s.id = e.id{conditions.text}" if conditions.text else ""
-    (text,) = database.one(
+    chosen = f" JOIN index_session s ON s.id = e.id{conditions.text}" if conditions.text else ""
+    (text,) = storage.one(
         "SELECT group_concat(info, char(10)) FROM "  # noqa: S608 - values are apart
-        f"(SELECT e.info FROM entry e{chosen} ORDER BY e.id)",
+        f"(SELECT e.info FROM index_entry e{chosen} ORDER BY e.id)",
         *conditions.values,
     )
     text = text or ""
     with quiet_collector(text.count("\n")):
         found = decode_infos(text)
-    # An inner order need not reach the outside, but for a table that is kept in it.
+    # The outer query keeps the inner order only of a table that is stored in it.
     if chosen:
         found.sort(key=_VALUES["id"])
     down = order[0] == "-"
     if down:
         found.reverse()
     if order.removeprefix("-") != "id":
-        # Sorting keeps the order of those that are alike: that of their ids.
+        # Sorting is stable: equal ones stay in the order of their ids.
         found.sort(key=_VALUES[order.removeprefix("-")], reverse=down)
     return found
 
 
-def count(database: Database, filters: SessionFilter) -> int:
-    """Return how many sessions are filters."""
-    conditions = clause(database, filters)
-    found = database.one(
-        f"SELECT count(*) FROM session s{conditions.text}",  # noqa: S608 - values are apart
+def count(storage: Storage, filters: SessionFilter) -> int:
+    """Return how many sessions are wanted."""
+    conditions = clause(storage, filters)
+    found = storage.one(
+        f"SELECT count(*) FROM index_session s{conditions.text}",  # noqa: S608 - values are apart
         *conditions.values,
     )
     return int(found[0])
 
 
-def described(database: Database) -> list[Description]:
-    """Return what is known of every session, sorted by id."""
-    rows = database.all(
-        "SELECT e.info, s.workspace, s.workspace_id, s.parent_created "
-        "FROM session s JOIN entry e ON e.id = s.id ORDER BY s.id"
-    )
-    infos = decode_infos("\n".join([row[0] for row in rows]))
-    return [
-        Description(info, None if path is None else Workspace(path, known), created)
-        for info, (_, path, known, created) in zip(infos, rows, strict=True)
-    ]
-
-
-def children(database: Database, parent: str, created: str) -> list[str]:
-    """Return the ids of the sessions that were forked from the one that began then, sorted."""
-    rows = database.all(
-        "SELECT id FROM session WHERE parent = ? AND parent_created IN ('', ?) ORDER BY id",
+def children(storage: Storage, parent: str, created: str) -> list[str]:
+    """Return the ids of the forks of the session that was created then, sorted."""
+    rows = storage.all(
+        "SELECT id FROM index_session WHERE parent = ? AND parent_created IN ('', ?) ORDER BY id",
         parent,
         created,
     )
@@ -196,7 +187,7 @@ def children(database: Database, parent: str, created: str) -> list[str]:
 
 
 class _Conditions:
-    """What rows must be like, in SQL."""
+    """Conditions on rows, in SQL."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -220,31 +211,32 @@ class _Conditions:
 
 
 def _rows(
-    database: Database, conditions: _Conditions, order: str, after: _Cursor | None, limit: int
+    storage: Storage, conditions: _Conditions, order: str, after: _Cursor | None, limit: int
 ) -> list[Any]:
-    """Return rows: what each is sorted by, the id, and what a listing shows."""
+    """Return rows: what each is sorted by, its id, and its line of the listing."""
     column = f"s.{ORDERS[order.removeprefix('-')]}"
     sign, direction = ("<", " DESC") if order[0] == "-" else (">", "")
     if after is not None:
         conditions = conditions.plus(f"({column}, s.id) {sign} (?, ?)", after.value, after.id)
-    return database.all(
-        f"SELECT {column}, s.id, e.info FROM session s JOIN entry e ON e.id = s.id{conditions.text} "  # noqa: S608 - values are apart
+    return storage.all(
+        f"SELECT {column}, s.id, e.info FROM index_session s "  # noqa: S608 - values are apart
+        f"JOIN index_entry e ON e.id = s.id{conditions.text} "
         f"ORDER BY {column}{direction}, s.id{direction} LIMIT ?",
         *conditions.values,
         limit,
     )
 
 
-def clause(database: Database, filters: SessionFilter) -> _Conditions:
-    """Return what rows of the table `session s` must be like."""
+def clause(storage: Storage, filters: SessionFilter) -> _Conditions:
+    """Return the conditions on rows of `index_session s`."""
     found = _simple(filters)
     if filters.workspace is not None:
-        _add_workspace(database, filters.workspace, found)
+        _add_workspace(storage, filters.workspace, found)
     return found
 
 
 def _simple(filters: SessionFilter) -> _Conditions:
-    """Return what rows must be like, but for what the file system knows."""
+    """Return the conditions that do not need the file system."""
     found = _Conditions()
     try:
         _add_simple(found, filters)
@@ -252,7 +244,7 @@ def _simple(filters: SessionFilter) -> _Conditions:
             if isinstance(value, str):
                 value.encode()
     except UnicodeEncodeError:
-        # Half a character: nothing that is kept has it.
+        # Half a character: no session has it.
         found = _Conditions()
         found.add("FALSE")
     return found
@@ -264,13 +256,15 @@ def _add_simple(found: _Conditions, filters: SessionFilter) -> None:
         found.add(inside, *values)
     for key, value in filters.where.items():
         if value is None:
-            found.add("s.n NOT IN (SELECT n FROM label WHERE key = ?)", key)
+            found.add("s.n NOT IN (SELECT n FROM index_label WHERE key = ?)", key)
         else:
-            found.add("s.n IN (SELECT n FROM label WHERE key = ? AND value = ?)", key, label(value))
+            found.add(
+                "s.n IN (SELECT n FROM index_label WHERE key = ? AND value = ?)", key, label(value)
+            )
     simple = (
         ("s.updated >= ?", None if filters.since is None else stamp(filters.since)),
         ("s.updated < ?", None if filters.until is None else stamp(filters.until)),
-        ("instr(s.folded, ?) > 0", filters.title.casefold() or None),
+        ("replace(s.folded, ?, '') <> s.folded", filters.title.casefold() or None),
         ("s.parent = ?", filters.parent),
         ("s.archived = ?", filters.archived),
         ("s.damaged = ?", filters.damaged),
@@ -280,13 +274,13 @@ def _add_simple(found: _Conditions, filters: SessionFilter) -> None:
             found.add(condition, value)
 
 
-def _add_workspace(database: Database, match: Match, found: _Conditions) -> None:
-    """Add that sessions belong to a folder: which of those that are named are it, the file system says."""
-    named = database.all(
-        "SELECT DISTINCT workspace, workspace_id FROM session WHERE workspace IS NOT NULL"
+def _add_workspace(storage: Storage, match: Match, found: _Conditions) -> None:
+    """Add that sessions belong to a workspace: the file system says which of the recorded ones are it."""
+    named = storage.all(
+        "SELECT DISTINCT workspace, workspace_id FROM index_session WHERE workspace IS NOT NULL"
     )
-    pairs = [pair for pair in named if match(Workspace(*pair))]
-    either = " OR ".join(["(s.workspace = ? AND s.workspace_id IS ?)"] * len(pairs)) or "FALSE"
+    pairs = [pair for pair in named if match(Workspace(pair[0], pair[1] or None))]
+    either = " OR ".join(["(s.workspace = ? AND s.workspace_id = ?)"] * len(pairs)) or "FALSE"
     found.add(f"({either})", *(value for pair in pairs for value in pair))
 
 
@@ -297,19 +291,19 @@ def within(table: str, filters: SessionFilter) -> tuple[str, list[str]]:
     for prefix in filter(None, (filters.scope, filters.prefix)):
         parts.append(f"{table}.id >= ?")
         values.append(prefix)
-        end = behind(prefix)
+        end = after_prefix(prefix)
         if end is not None:
             parts.append(f"{table}.id < ?")
             values.append(end)
     return " AND ".join(parts) or "TRUE", values
 
 
-def behind(prefix: str) -> str | None:
-    """Return the text that comes behind all that begin with a prefix; None if nothing does."""
+def after_prefix(prefix: str) -> str | None:
+    """Return the least text that is greater than all with a prefix; None if there is none."""
     for place in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[place]) + 1
         if code == _SURROGATES:
-            code = _BEHIND_SURROGATES
+            code = _AFTER_SURROGATES
         if code <= sys.maxunicode:
             return prefix[:place] + chr(code)
     return None
@@ -324,16 +318,36 @@ def _write_cursor(order: str, row: tuple[Any, ...]) -> str:
 
 
 def _read_cursor(text: str, order: str) -> _Cursor:
-    """The inverse: of a listing in this very order."""
+    """Return what a page token says; `ValueError` unless it is of this order."""
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         found = msgspec.json.decode(raw, type=_Cursor)
     except (msgspec.MsgspecError, UnicodeError, binascii.Error, TypeError, ValueError):
-        raise ValueError(
-            f"{text!r:.60} is no cursor of a listing; give the `next` of the page before"
-        ) from None
+        raise ValueError(f"invalid cursor {text!r:.60}; pass `next` of the previous page") from None
     if found.order != order:
         raise ValueError(
             f"this cursor is of a listing by {found.order!r}; go on in the same order, not by {order!r}"
         )
     return found
+
+
+# -- metadata -------------------------------------------------------------------------------------
+
+
+def label(value: object) -> str:
+    """Return a value among the metadata as the text by which it is found; that of equal values is equal."""
+    text = msgspec.json.encode(_plain(value), order="sorted")
+    if len(text) <= _LONGEST:
+        return text.decode()
+    return f"sha256 {hashlib.sha256(text).hexdigest()}"  # which is no JSON, and so no other value's
+
+
+def _plain(value: object) -> object:
+    """Return a value in which equal numbers are the same ones."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

@@ -1,20 +1,19 @@
-"""Rid the index of what was taken out of the logs: what a compaction does last.
+"""Erase from the index what was removed from the logs: the last step of a compaction."""
 
-Above: `store`, `session`.  Below: `finder`, if there is an index.
-"""
-
-from hansard.backend.contract import Backend
+from hansard.backend.contract import Backend, IndexFile
 
 
 def forget(backend: Backend) -> None:
     """Leave nothing in the index, if there is one, of what was redacted, dropped, deleted or purged."""
-    place = backend.whole.place()
-    if place is not None:
+    home = backend.whole.index_storage()
+    if home is None:
+        return
+    if isinstance(home, IndexFile):
         # One that came with a copy of the store may hold all of it, and is never opened.
-        place.sweep()
-    kept = place is not None and place.identity() is not None
-    if kept or backend.whole.tables() is not None:
-        # Here, because it takes SQLite: most who compact have no index.
-        from hansard.index import finder
+        home.sweep()
+        if home.identity() is None:
+            return
+    # Imported here, because it takes SQLite: most stores that are compacted have no index.
+    from hansard.index import index
 
-        finder.of(backend).forget()
+    index.of(backend).forget()

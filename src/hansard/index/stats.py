@@ -1,22 +1,54 @@
-"""Say what a store adds up to: how much there is, how it grew, and what the models took.
+"""Add up a store: how much there is, how it grew, and what the models took.
 
-Above: `finder`.  Below: `tally`, `database`, `entry`, `backend.contract`.
-Each event counts once, in the session in which it happened: what forks inherit is not theirs. What was
-counted of a session is kept, so that asking again costs what is new.
+Each event counts once, in the session in which it happened: what forks inherit is not theirs. Counting reads
+all of a session, also what was compacted, which a listing never does. So it happens when `stats` is called;
+the result is stored, and continued when the session has grown.
 """
 
 from typing import Any, Final
 
 import msgspec
 
-from hansard.backend.contract import Backend
+from hansard.backend.contract import Backend, LogReader
 from hansard.errors import UNREADABLE, SessionDeleted
-from hansard.index.catalogue import Progress
-from hansard.index.database import Database
+from hansard.event.envelope import Event
+from hansard.event.kinds import MESSAGE_ADDED, USAGE_RECORDED
+from hansard.index.catalog import Progress
 from hansard.index.entry import DayStats, StoreStats
 from hansard.index.listing import SessionFilter, clause
-from hansard.index.tally import Tally, count
-from hansard.state.fold import Usage
+from hansard.index.sqlite_storage import Storage
+from hansard.state import fold, redaction
+from hansard.state.fold import State, Usage
+
+
+class Tally(msgspec.Struct, array_like=True):
+    """What happened in a session up to a seq: events and messages by day (UTC), and usage by model."""
+
+    seq: int = 0
+    days: dict[str, tuple[int, int]] = {}
+    usage: dict[str, Usage] = {}
+
+
+def count(log: LogReader, before: Tally, upto: int) -> Tally:
+    """Return what happened in a session itself up to a seq; `before`: what was counted of it already."""
+    redactions = redaction.of(log.controls())
+    days = dict(before.days)
+    state = State(usage=before.usage)
+    for chunk in log.read(before.seq, upto):
+        events = chunk.events()
+        _add(days, events)
+        used = [redactions.mask(event) for event in events if event.kind == USAGE_RECORDED]
+        state = fold.apply_all(state, used)
+    return Tally(upto, days, state.usage)
+
+
+def _add(days: dict[str, tuple[int, int]], events: list[Event]) -> None:
+    for event in events:
+        day = event.stamp[:10]
+        there, messages = days.get(day, (0, 0))
+        is_message = event.kind == MESSAGE_ADDED
+        days[day] = (there + 1, messages + is_message)
+
 
 _decode: Final = msgspec.json.Decoder(Tally).decode
 
@@ -24,14 +56,14 @@ _FRESH: Final = "t.seq = s.seq AND t.bytes = s.bytes"
 
 
 def refresh(
-    backend: Backend, database: Database, filters: SessionFilter, progress: Progress | None = None
+    backend: Backend, storage: Storage, filters: SessionFilter, progress: Progress | None = None
 ) -> set[int]:
     """Count what is new in the wanted sessions; return those that are gone by now."""
     gone: set[int] = set()
-    conditions = clause(database, filters._replace(damaged=False)).plus(f"({_FRESH}) IS NOT TRUE")
-    rows = database.all(
+    conditions = clause(storage, filters._replace(damaged=False)).plus(f"({_FRESH}) IS NOT TRUE")
+    rows = storage.all(
         "SELECT s.n, s.id, s.seq, s.bytes, t.data "  # noqa: S608 - values are apart
-        f"FROM session s LEFT JOIN tally t ON t.n = s.n{conditions.text}",
+        f"FROM index_session s LEFT JOIN index_tally t ON t.n = s.n{conditions.text}",
         *conditions.values,
     )
     for place, (n, session_id, seq, size, data) in enumerate(rows, 1):
@@ -43,10 +75,12 @@ def refresh(
             gone.add(n)
         except UNREADABLE:
             # Damaged where a listing has not looked: none of it is counted.
-            database.do("DELETE FROM tally WHERE n = ?", n)
+            storage.do("DELETE FROM index_tally WHERE n = ?", n)
         else:
-            database.do(
-                "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?)",
+            storage.do(
+                "INSERT INTO index_tally (n, seq, bytes, saved, data) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (n) DO UPDATE SET seq = excluded.seq, bytes = excluded.bytes, "
+                "saved = excluded.saved, data = excluded.data",
                 n,
                 seq,
                 size,
@@ -59,16 +93,16 @@ def refresh(
 
 
 def stats(
-    backend: Backend, database: Database, filters: SessionFilter, progress: Progress | None = None
+    backend: Backend, storage: Storage, filters: SessionFilter, progress: Progress | None = None
 ) -> StoreStats:
     """Add up the wanted sessions; inside of a transaction, so that all of it is of one moment."""
-    gone = refresh(backend, database, filters, progress)
-    conditions = clause(database, filters)
-    rows = database.all(
+    gone = refresh(backend, storage, filters, progress)
+    conditions = clause(storage, filters)
+    rows = storage.all(
         "SELECT s.n, s.damaged, s.archived, s.parent IS NOT NULL, "  # noqa: S608 - as above
         "s.workspace, s.created, s.bytes, "
         "t.saved, t.data "
-        f"FROM session s LEFT JOIN tally t ON t.n = s.n AND {_FRESH}{conditions.text}",
+        f"FROM index_session s LEFT JOIN index_tally t ON t.n = s.n AND {_FRESH}{conditions.text}",
         *conditions.values,
     )
     total = _Total()

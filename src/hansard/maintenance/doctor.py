@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from hansard import clock
-from hansard.backend.condition import IndexFile, StoreStatus
+from hansard.backend.condition import IndexStatus, StoreStatus
 from hansard.backend.contract import CURSOR, Backend
 from hansard.errors import HansardError, SessionDeleted, SessionNotFound
 
@@ -76,7 +76,7 @@ class Diagnosis(StoreStatus, frozen=True, kw_only=True):
 
 
 def examine(
-    backend: Backend, look_at_index: Callable[[Backend, IndexFile], IndexFile]
+    backend: Backend, look_at_index: Callable[[Backend, IndexStatus], IndexStatus]
 ) -> Diagnosis:
     """Run all checks. `look_at_index` is a parameter, because the index is a layer above."""
     condition = backend.condition()

@@ -25,8 +25,8 @@ from hansard.errors import (
     SessionNotFound,
 )
 from hansard.event.kinds import SESSION_PRUNED
-from hansard.index import finder
-from hansard.index.description import Description, describe
+from hansard.index import index
+from hansard.index.catalog import Description, describe
 from hansard.index.entry import SessionInfo
 from hansard.index.listing import SessionFilter
 from hansard.maintenance.trash import announce, refusals_recorded
@@ -122,7 +122,7 @@ class _Plan:
         #: The live sessions that were forked from each.
         self._children: dict[str, list[str]] = {}
         self._parents: dict[str, str] = {}
-        known = finder.of(backend).described()
+        known = index.of(backend).described()
         for found in known:
             if filters.matches_id(found.info.id):
                 self._place(found)

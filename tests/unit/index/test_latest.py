@@ -113,13 +113,13 @@ def test_an_index_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
 def falsify(root: Path, session_id: str, old: str, new: str, **columns: object) -> None:
     """Change what the index says about a session, checksum and all."""
     with sqlite3.connect(index_of(root)) as database:
-        ask = "SELECT info FROM entry WHERE id = ?"
+        ask = "SELECT info FROM index_entry WHERE id = ?"
         [(info,)] = database.execute(ask, (session_id,)).fetchall()
         wrong = re.sub(old, new, info, count=1)
         said = (wrong, crc32(wrong.encode()), session_id)
-        database.execute("UPDATE entry SET info = ?, crc = ? WHERE id = ?", said)
+        database.execute("UPDATE index_entry SET info = ?, crc = ? WHERE id = ?", said)
         for column, value in columns.items():
-            change = f"UPDATE session SET {column} = ? WHERE id = ?"  # noqa: S608 - our own names
+            change = f"UPDATE index_session SET {column} = ? WHERE id = ?"  # noqa: S608 - our own names
             database.execute(change, (value, session_id))
     database.close()
 

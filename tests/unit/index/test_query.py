@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.index import query
+from hansard.index import search as query
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 import hansard
 from hansard import Store
-from hansard.index import indexing, words
+from hansard.index import sqlite_storage, text_index
 from tests.unit.disk_probe import index_of
 from tools.crash.erasure import leaks
 
@@ -149,33 +149,68 @@ def test_a_long_message_is_found_by_its_end(store: Store) -> None:
 # -- streams ------------------------------------------------------------------------------------
 
 
-def test_unfinished_messages_are_found_and_replaced(store: Store) -> None:
-    """What was streamed so far is found, at its last part; when it is whole, the message is, once."""
+def test_a_streamed_message_is_found_when_it_is_finished(store: Store) -> None:
+    """Parts that no other event follows are not found yet; the finished message is, once."""
     with store.session("a").stream() as stream:
         stream.write("zebra and ")
-        assert places(store, "zebra") == [("a", 1)]
-        stream.write("li")
-        stream.write("on")
-        assert places(store, '"zebra and lion"') == [("a", 3)]
+        stream.write("lion")
+        assert places(store, "zebra") == []
+    assert places(store, '"zebra and lion"') == [("a", 3)]
+
+
+def test_a_stream_counts_as_finished_when_another_event_follows_it(store: Store) -> None:
+    """What was streamed is found at its last part before another event; then more of it, then all, once."""
+    session = store.session("a")
+    stream = session.stream()
+    stream.write("zebra and ")
+    stream.write("li")
+    say(store, "a", "hello")
+    assert places(store, '"zebra and li"') == [("a", 2)]
+    stream.write("on ")
+    assert places(store, "zebra") == [("a", 2)]
+    assert places(store, "lion") == []
+    say(store, "a", "hello")
+    assert places(store, '"zebra and lion"') == [("a", 4)]
     assert places(store, "zebra") == [("a", 4)]
-    other = store.session("a").stream()
+    stream.finish()
+    assert places(store, "zebra") == [("a", 6)]
+    other = session.stream()
     other.write("giraffe")
-    assert places(store, "giraffe") == [("a", 5)]
+    say(store, "a", "hello")
+    assert places(store, "giraffe") == [("a", 7)]
     other.discard()
     assert places(store, "giraffe") == []
 
 
+def test_streams_that_take_turns_are_found(store: Store) -> None:
+    """Two unfinished messages whose parts alternate are two texts, also over several searches."""
+    session = store.session("a")
+    streams = [session.stream(role=role) for role in ("assistant", "user")]
+    for number in range(3):
+        for name, stream in zip("xy", streams, strict=True):
+            stream.write(f"{name}{number} ")
+        say(store, "a", "hello")
+        assert places(store, f'"x0" x{number}') == [("a", 3 * number + 1)]
+        assert places(store, f'"y0" y{number}', role="user") == [("a", 3 * number + 2)]
+    assert len(store.search("x0")) == len(store.search("y0")) == 1
+
+
 def test_a_fork_in_the_middle_of_a_message_finds_what_it_inherits(store: Store) -> None:
-    """A fork shows the parts before it as a message; the parent shows the whole one, elsewhere."""
+    """A fork shows the parts before it as a message; the parent shows the finished one, elsewhere."""
     stream = store.session("a").stream()
     stream.write("zebra ")
     store.session("a").fork("b")
-    assert places(store, "zebra") == [("a", 1)]
+    assert places(store, "zebra") == [("b", 1)]
     assert places(store, "zebra", session="b") == [("b", 1)]
     stream.write("lion")
     stream.finish()
     assert places(store, "zebra") == [("a", 3), ("b", 1)]
     assert places(store, "lion", session="b") == []
+    store.session("b").fork("c")
+    assert places(store, "zebra", session="c") == [("c", 1)]
+    store.session("c").redact(1)
+    assert places(store, "zebra", session="c") == []
+    assert places(store, "zebra") == [("a", 3), ("b", 1)]
 
 
 # -- what is not found --------------------------------------------------------------------------
@@ -413,7 +448,9 @@ def flip(path: Path, offset: int) -> None:
 
 def test_sqlite_without_fts5_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without FTS5, searching says what is missing; listing needs none."""
-    monkeypatch.setattr(words, "TEXTS", "CREATE VIRTUAL TABLE found USING fts99(text)")
+    monkeypatch.setattr(
+        sqlite_storage, "WORDS", "CREATE VIRTUAL TABLE index_words USING fts99(body)"
+    )
     with hansard.open(tmp_path / "store") as store:
         say(store, "a", "zebra")
         with pytest.raises(hansard.BackendUnavailable, match="FTS5"):
@@ -448,7 +485,7 @@ def test_an_interrupted_first_time_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A build that the caller stops has lost one step, is not believed, and goes on where it was."""
-    monkeypatch.setattr(indexing, "STEP", 20_000)
+    monkeypatch.setattr(text_index, "STEP", 20_000)
     with hansard.open(tmp_path / "store", durability="os", auto_compact=False) as store:
         for number in range(20):
             say(store, f"s{number:02}", *["zebra " * 100] * 20)
@@ -460,7 +497,7 @@ def test_an_interrupted_first_time_is_gone_on_with(
         with pytest.raises(Enough):
             store.search("zebra", progress=stop)
         connection = sqlite3.connect(index_of(tmp_path / "store"))
-        (kept,) = connection.execute("SELECT count(*) FROM doc").fetchone()
+        (kept,) = connection.execute("SELECT count(*) FROM index_text").fetchone()
         connection.close()
         assert 100 < kept < 300
         assert len(store.search("zebra", limit=1000)) == 400
@@ -469,8 +506,8 @@ def test_an_interrupted_first_time_is_gone_on_with(
 KILLED = """
 import os, sys
 import hansard
-from hansard.index import indexing, words
-indexing.STEP = 20_000
+from hansard.index import text_index
+text_index.STEP = 20_000
 def die(done, total):
     if done >= total * int(sys.argv[2]) // 10:
         os.kill(os.getpid(), 9)
@@ -559,12 +596,12 @@ def test_threads_search_at_once(store: Store) -> None:
 
 def test_a_search_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """N-76: after the first build a search adds the texts that are new, and none if nothing is."""
-    from hansard.index.documents import Documents
+    from hansard.index.text_index import TextRows
 
     added: list[int] = []
-    insert = Documents._insert
+    insert = TextRows._insert
 
-    def counted(self: Documents, talk: Any, seq: int, *rest: Any, **options: Any) -> None:
+    def counted(self: TextRows, talk: Any, seq: int, *rest: Any, **options: Any) -> None:
         added.append(seq)
         insert(self, talk, seq, *rest, **options)
 
@@ -572,7 +609,7 @@ def test_a_search_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.Mon
         for number in range(5):
             say(store, f"s{number}", *["lion"] * 50)
         store.search("lion")
-        monkeypatch.setattr(Documents, "_insert", counted)
+        monkeypatch.setattr(TextRows, "_insert", counted)
         store.search("lion")
         assert added == []
         say(store, "s3", "zebra")

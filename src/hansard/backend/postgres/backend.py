@@ -19,13 +19,13 @@ from hansard.backend.contract import (
     Backend,
     Health,
     Hold,
+    IndexTables,
     InternalLog,
     Log,
     Stage,
-    Tables,
     Watch,
 )
-from hansard.backend.postgres import condition, schema, statements
+from hansard.backend.postgres import condition, index_tables, schema, statements
 from hansard.backend.postgres.ahead import Ahead
 from hansard.backend.postgres.append import Writer, deleted, session_number
 from hansard.backend.postgres.connection import AdvisoryLock, Connections, lock_number
@@ -80,6 +80,7 @@ _PURGE: Final = (
     """
 INSERT INTO {schema}.index_pending (pass, id)
 SELECT gen_random_uuid(), id FROM {schema}.sessions WHERE session = %(session)s::uuid""",
+    *index_tables.PURGE,
     *_REMOVE,
 )
 _PROBE: Final = """
@@ -288,7 +289,7 @@ class PostgresBackend(Backend):
     def watch(self) -> Watch:
         return Marks(self)
 
-    def tables(self) -> Tables:
+    def index_storage(self) -> IndexTables:
         return PostgresTables(self.connections, self.schema)
 
     # -- the trash ------------------------------------------------------------------------------

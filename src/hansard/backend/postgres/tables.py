@@ -1,9 +1,8 @@
-"""The tables in which an index of a store's sessions is kept, and a connection to ask them.
+"""Run the statements of the index on a PostgreSQL server.
 
-Above: `backend`, `index.server`.  Below: `connections`, `faults`, `schema`.
-They hold nothing that does not stand in the logs, and may be emptied at any time. What is asked of them
-comes as SQL from `index`, which alone knows what they mean; here is only how it gets to the server. One who
-changes them holds an advisory lock until the commit: of all processes, one at a time.
+The tables hold nothing that the logs do not, and may be emptied at any time. The statements come from
+`index`, which alone knows what they mean, without the name of a schema: each transaction sets its own
+`search_path`. A process that changes the tables holds an advisory lock until its commit.
 """
 
 import os
@@ -13,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 
-from hansard.backend.contract import Tables
+from hansard.backend.contract import IndexTables
 from hansard.backend.postgres import errors
 from hansard.backend.postgres.connection import Connection, Connections, lock_number
 from hansard.backend.postgres.errors import ConnectionLost
@@ -21,12 +20,14 @@ from hansard.errors import BackendUnavailable
 
 Answer = TypeVar("Answer")
 
-#: How long to wait for another process that is bringing the index up to date: a first time may take long.
+#: How long to wait for another process that refreshes the index: the first time may take long.
 _PATIENCE: Final = "60s"
 
+_SNAPSHOT: Final = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-class PostgresTables(Tables):
-    """A connection to the tables of the index. For one thread at a time: who uses it sees to that."""
+
+class PostgresTables(IndexTables):
+    """A connection to the tables of the index. For one thread at a time: the caller ensures that."""
 
     __slots__ = ("_connection", "_connections", "_pid", "_schema", "_within", "read_only")
 
@@ -45,49 +46,56 @@ class PostgresTables(Tables):
             raise found.error from None
 
     def run(self, text: str, values: Sequence[Any] = (), *, rows: bool = True) -> list[Any]:
-        with self._guarded():
-            cursor = self._own().execute(self._query(text), values)
-            # Whoever wants no rows does not wait: between `change` and its end statements go out together.
+        with self._guarded(), self._in_transaction() as connection:
+            cursor = connection.execute(text.encode(), values)
+            # Without rows there is nothing to wait for: inside `change`, statements are sent together.
             return cursor.fetchall() if rows else []
 
     def run_all(self, text: str, rows: Sequence[Sequence[Any]]) -> None:
-        with self._guarded():
-            query = self._query(text)
+        with self._guarded(), self._in_transaction() as connection:
+            query = text.encode()
             for values in rows:
-                self._own().execute(query, values)
+                connection.execute(query, values)
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        with self._guarded():
-            connection = self._own()
-            with connection.transaction(), self._in_transaction():
-                number = lock_number("index", self._schema)
-                connection.execute(
-                    "SELECT set_config('lock_timeout', %s, true), "
-                    "set_config('statement_timeout', '0', true), "
-                    # What is derived can be derived again: nobody waits for the disk.
-                    "set_config('synchronous_commit', 'off', true)",
-                    (_PATIENCE,),
-                )
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
-                with connection.pipeline():
-                    yield
-
-    @contextmanager
-    def look(self) -> Iterator[None]:
-        with self._guarded():
-            connection = self._own()
-            with connection.transaction(), self._in_transaction():
-                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        with self._guarded(), self._in_transaction() as connection:
+            connection.execute(
+                "SELECT set_config('lock_timeout', %s, true), "
+                "set_config('statement_timeout', '0', true), "
+                # What is derived can be derived again, so it need not wait for the disk.
+                "set_config('synchronous_commit', 'off', true)",
+                (_PATIENCE,),
+            )
+            number = lock_number("index", self._schema)
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
+            with connection.pipeline():
                 yield
 
     @contextmanager
-    def _in_transaction(self) -> Iterator[None]:
-        self._within = True
-        try:
+    def look(self) -> Iterator[None]:
+        with self._guarded(), self._in_transaction(_SNAPSHOT):
             yield
-        finally:
-            self._within = False
+
+    @contextmanager
+    def _in_transaction(self, mode: bytes | None = None) -> Iterator[Connection]:
+        """Yield the connection inside a transaction, which is the current one if there is one."""
+        connection = self._own()
+        if self._within:
+            yield connection
+            return
+        with connection.transaction():
+            self._within = True
+            try:
+                if mode is not None:
+                    connection.execute(mode)
+                # Not an option of the session: a pooler may give the connection to another client. Last, so
+                # that a temporary table does not take the place of one of ours.
+                path = f"SET LOCAL search_path = {self._schema}, pg_temp"
+                connection.execute(path.encode())
+                yield connection
+            finally:
+                self._within = False
 
     def changing(self) -> bool:
         return self._within
@@ -101,7 +109,7 @@ class PostgresTables(Tables):
                 for name in names:
                     # FULL: a plain one frees rows and leaves their bytes, and never removes a word from a
                     # GIN index.
-                    connection.execute(self._query(f"VACUUM FULL {{schema}}.{name}"), prepare=False)
+                    connection.execute(f"VACUUM FULL {self._schema}.{name}".encode(), prepare=False)
             finally:
                 connection.remove_notice_handler(refused.append)
             return not refused
@@ -113,9 +121,9 @@ class PostgresTables(Tables):
             connection.close()
 
     def _own(self) -> Connection:
-        """Return the connection: its own, since the pool may have no second one while sessions are read."""
+        """Return the connection: not from the pool, which may have no second one while sessions are read."""
         if self._pid != os.getpid():
-            # That of the process from which this one was forked: not to be closed here.
+            # It belongs to the parent process: not to be closed here.
             _inherited.append(self._connection)
             self._connection = None
             self._pid = os.getpid()
@@ -133,9 +141,6 @@ class PostgresTables(Tables):
             assert self._connection is not None  # it raised the error
             raise errors.to_error(self._connections.url, error, self._connection) from None
 
-    def _query(self, text: str) -> bytes:
-        return text.replace("{schema}", self._schema).encode()
 
-
-#: Connections of a parent process. Kept, so that nothing of them is finalised in this one.
+#: Connections of a parent process, kept so that they are not finalized in this one.
 _inherited: list[object] = []

@@ -1,0 +1,563 @@
+"""Keep a listing of the sessions up to date with their logs.
+
+One refresh at a time, of all processes: it learns which sessions have changed (`backend.contract.Watch`),
+describes these again, and commits. A description continues from the state at an earlier seq, so it costs
+what is new in a session. In addition, each question compares the stamps of some other sessions, so that
+changes by other programs are found: in a small store at once, in a large one after a few questions.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from hansard import workspace as workspaces
+from hansard.backend.contract import Backend, Head, LogReader, Unwatched, Watch
+from hansard.errors import UNREADABLE, DiskFailed, HansardError, SessionDeleted
+from hansard.event.kinds import HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED, SessionForked
+from hansard.index.entry import SessionInfo
+from hansard.index.listing import decode_infos, label
+from hansard.index.sqlite_storage import RESIDUE, Storage
+from hansard.state import checkpoint, fold, lineage, redaction
+from hansard.state.activity import HOUSEKEEPING, last_activity
+from hansard.state.fold import State
+from hansard.state.fork_graph import ForkGraph, Inherited, origin_of, saved_state
+from hansard.state.redaction import Redactions
+from hansard.workspace import Workspace
+
+#: Events that change what forks of a session inherit, and what its texts are.
+UNSETTLING: Final = (MESSAGE_REDACTED, HISTORY_DROPPED, SESSION_REPAIRED)
+
+#: Bytes of checksum before a stored state.
+_CHECK: Final = 4
+
+
+#: Sessions whose stamps each question compares, although no change is known: all of a store that has up to
+#: `SMALL`, which takes a millisecond, and `SAMPLE` of a larger one.
+SMALL: Final = 256
+SAMPLE: Final = 64
+
+#: The stamp of a session that the system refused to read. No session has it, so it is read again each time.
+AGAIN: Final = ""
+
+#: Sessions per question.
+_TOGETHER: Final = 100
+_KNOWN: Final = (
+    "SELECT id, n, parent, seq, created, updated, bytes, state FROM index_session WHERE id IN (?)"
+)
+_SAID: Final = "SELECT id, info FROM index_entry WHERE id IN (?)"
+_FORKS: Final = (
+    "SELECT parent, parent_created, count(*) FROM index_session WHERE parent IN (?) "
+    "GROUP BY parent, parent_created"
+)
+
+Progress = Callable[[int, int], None]
+
+encode = msgspec.json.Encoder().encode
+decode_info = msgspec.json.Decoder(SessionInfo).decode
+
+#: How often a refresh describes forks again because inherited events were redacted concurrently.
+_ROUNDS: Final = 3
+
+
+class Known(NamedTuple):
+    """An earlier description, to continue from if it still holds."""
+
+    seq: int
+    created: str
+    updated: str
+    size: int
+    state: bytes
+
+
+class Description(NamedTuple):
+    """A session as a listing shows it, and what the index needs to know of it."""
+
+    info: SessionInfo
+    workspace: Workspace | None
+    #: When its parent was created: this tells it from another session of that id.
+    parent_created: str
+    #: The state to continue from.
+    state: bytes = b""
+    #: Changes when its forks must be described again, too.
+    unsettled: int = -1
+    #: Whether only what is new was read.
+    resumed: bool = False
+
+
+def describe(
+    backend: Backend,
+    session_id: str,
+    known: Known | None = None,
+    *,
+    graph: ForkGraph | None = None,
+    thorough: bool = False,
+) -> Description | None:
+    """Describe a session; None if there is none. Raises if it is deleted, or cannot be read.
+
+    Args:
+        backend: where it is.
+        session_id: the session.
+        known: an earlier description.
+        graph: what forks inherit, shared by the sessions of a refresh; a thorough one if `thorough`.
+        thorough: read every event, even if a compaction saved the state.
+    """
+    own = backend.log(session_id).reader()
+    head = own.head()
+    if head is None:
+        return None
+    size = own.size()
+    if known is not None and (known.seq, known.size) == (head.seq, size):
+        # It changed, and neither grew nor was compacted: it was found damaged, or another program wrote
+        # into it. Trust no earlier state.
+        known, thorough, graph = None, True, None
+    basis = _inherited(own, graph or ForkGraph(backend, thorough=thorough))
+    redactions = basis.redactions
+    start = _resume(own, head, known, redactions)
+    folded = _Folded(start or basis.state)
+    folded.add(own, basis.redactions, head, thorough=thorough)
+    if start is not None and folded.repaired:
+        # What was folded before may have been repaired since.
+        start, folded = None, _Folded(basis.state)
+        folded.add(own, basis.redactions, head, thorough=thorough)
+    updated = folded.activity
+    if not updated:
+        # Only housekeeping is new.
+        updated = known.updated if known and start is not None else last_activity(own, head)
+    found = _describe(own, basis, head, size, folded.state, updated)
+    return found._replace(resumed=start is not None)
+
+
+def _inherited(own: LogReader, graph: ForkGraph) -> Inherited:
+    """Return what a session begins with; `redactions` are all that hold for it."""
+    first = own.first()
+    taken = redaction.of(own.controls())
+    if first is None or lineage.fork_source(first) is None:
+        return Inherited(taken)
+    return graph.seen(own.session_id, first, taken)
+
+
+def describe_damaged(backend: Backend, session_id: str, error: HansardError) -> Description:
+    """Describe a session that cannot be read, by what is still known."""
+    info = SessionInfo(session_id, damaged=str(error))
+    created = ""
+    # Its parent: when that is repaired, it may be readable again.
+    with suppress(HansardError):
+        forked = origin_of(backend.log(session_id))
+        if forked is not None:
+            created = forked.created
+            info = msgspec.structs.replace(info, parent=forked.parent, forked_at=forked.seq)
+    return Description(info, None, created)
+
+
+class _Folded:
+    """A state, and the time of the last activity among the events that were added to it."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.activity = ""
+        self._repairs = state.kinds.get(SESSION_REPAIRED)
+
+    @property
+    def repaired(self) -> bool:
+        return self.state.kinds.get(SESSION_REPAIRED) != self._repairs
+
+    def add(self, log: LogReader, redactions: Redactions, head: Head, *, thorough: bool) -> None:
+        """Add the events that are new."""
+        if not self.state.seq and not thorough:
+            self.state = saved_state(log, head.seq, redactions)
+        for chunk in log.read(after=self.state.seq, upto=head.seq):
+            events = chunk.events()
+            self.state = fold.apply_all(self.state, [redactions.mask(event) for event in events])
+            happened = next((e for e in reversed(events) if e.kind not in HOUSEKEEPING), None)
+            if happened is not None:
+                self.activity = happened.stamp
+
+
+def _resume(
+    log: LogReader, head: Head, known: Known | None, redactions: Redactions
+) -> State | None:
+    """Return the state that was stored, if it is of these very events; None if not."""
+    if known is None or known.created != head.created or not 0 < known.seq <= head.seq:
+        return None
+    check, saved = known.state[:_CHECK], known.state[_CHECK:]
+    # The index may be damaged: SQLite keeps no checksums.
+    if check != crc32(saved).to_bytes(_CHECK):
+        return None
+    state = checkpoint.load(saved, redactions)
+    if state is None:
+        return None
+    # An older copy of the log may have been restored, and have continued differently.
+    last = [event for chunk in log.read(known.seq - 1, known.seq) for event in chunk.events()]
+    return state if last and last[-1].stamp == state.updated else None
+
+
+def _describe(
+    log: LogReader, basis: Inherited, head: Head, size: int, state: State, updated: str
+) -> Description:
+    redactions = basis.redactions
+    forked: SessionForked | None = lineage.fork_source(log.first())
+    workspace = basis.workspace
+    for event in log.controls(head.seq):
+        workspace = workspaces.of(redactions.mask(event), workspace)
+    usage = state.usage.values()
+    info = SessionInfo(
+        log.session_id,
+        title=state.title,
+        seq=head.seq,
+        created=head.created,
+        updated=updated,
+        message_count=state.message_count,
+        bytes=size,
+        input_tokens=sum(used.input_tokens for used in usage),
+        output_tokens=sum(used.output_tokens for used in usage),
+        cost=sum(used.cost for used in usage),
+        parent=state.parent,
+        forked_at=state.forked_at,
+        workspace=None if workspace is None else workspace.path,
+        archived=state.archived,
+        closed=state.closed,
+        metadata=state.metadata,
+    )
+    saved = checkpoint.save(state, redactions)
+    return Description(
+        info,
+        workspace,
+        forked.created if forked else "",
+        crc32(saved).to_bytes(_CHECK) + saved,
+        sum(state.kinds.get(kind, 0) for kind in UNSETTLING),
+    )
+
+
+def described(storage: Storage) -> list[Description]:
+    """Return the description of every session, sorted by id."""
+    rows = storage.all(
+        "SELECT e.info, s.workspace, s.workspace_id, s.parent_created "
+        "FROM index_session s JOIN index_entry e ON e.id = s.id ORDER BY s.id"
+    )
+    infos = decode_infos("\n".join([row[0] for row in rows]))
+    return [
+        Description(info, None if path is None else Workspace(path, known or None), created)
+        for info, (_, path, known, created) in zip(infos, rows, strict=True)
+    ]
+
+
+class SessionCatalog:
+    """The listing of a store's sessions."""
+
+    def __init__(self, backend: Backend, storage: Storage) -> None:
+        self._backend = backend
+        self._storage = storage
+        # A private index must not consume the change markers.
+        self._watch: Watch = Unwatched(backend) if storage.private else backend.watch()
+        #: The number after which the next sample begins; at first, any.
+        self._place = -1
+
+    def refresh(self, progress: Progress | None = None) -> None:
+        """Bring everything up to date with what was acknowledged before this call.
+
+        `progress` is called with the number of sessions done, and their total.
+        """
+        storage = self._storage
+        suspects = self._suspects()
+        if not suspects and self._watch.quiet(storage.get("watch", "")):
+            return
+        with storage.changing():
+            changed = self._watch.begin(storage.get("watch", ""))
+            wanted = {*changed.ids, *suspects}
+            stamps: dict[str, str] = {}
+            if changed.every:
+                stamps = self._backend.stamps()
+                known = dict(storage.all("SELECT id, stamp FROM index_session"))
+                wanted |= {found for found in known if found not in stamps}
+                wanted |= {found for found, stamp in stamps.items() if known.get(found) != stamp}
+            elif changed.names:
+                wanted |= {found for (found,) in storage.all("SELECT id FROM index_session")} ^ set(
+                    self._watch.ids()
+                )
+            if wanted:
+                _Refresh(self._backend, storage, stamps, progress).run(wanted)
+            storage.put("watch", self._watch.done())
+        if storage.in_place():
+            self._watch.consumed()
+
+    def _suspects(self) -> set[str]:
+        """Return those of the next few sessions whose logs have changed since they were described."""
+        storage = self._storage
+        again = storage.all("SELECT id FROM index_session WHERE stamp = ''")  # AGAIN, by its index
+        if storage.served:
+            return {found for (found,) in again}
+        if self._place < 0:
+            (most,) = storage.one("SELECT max(n) FROM index_session")
+            self._place = int.from_bytes(os.urandom(4)) % (most or 1)
+        ask = "SELECT n, id, stamp FROM index_session WHERE n > ? ORDER BY n LIMIT ?"
+        size = SAMPLE if self._is_large() else SMALL
+        rows = storage.all(ask, self._place, size)
+        if len(rows) < size:
+            rows += storage.all(ask, 0, size - len(rows))
+        if not rows:
+            return set()
+        self._place = rows[-1][0]
+        stamps = self._backend.stamps([found for _, found, _ in rows])
+        return {
+            *(found for _, found, stamp in rows if stamps.get(found) != stamp),
+            *(found for (found,) in again),
+        }
+
+    def _is_large(self) -> bool:
+        """Return whether there are more sessions than each question compares."""
+        return bool(self._storage.one("SELECT 1 FROM index_session LIMIT 1 OFFSET ?", SMALL))
+
+
+class _Refresh:
+    """Describes the sessions that have changed, inside a transaction."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        storage: Storage,
+        stamps: dict[str, str],
+        progress: Progress | None,
+    ) -> None:
+        self._backend = backend
+        self._storage = storage
+        self._stamps = stamps
+        self._progress = progress
+        #: What forks inherit; by True, as every event says.
+        self._graphs: dict[bool, ForkGraph] = {}
+        self._rounds = 0
+        #: The last number of a session; 0 if it is not known yet.
+        self._last = 0
+        #: Sessions whose forks must be counted again.
+        self._parents: set[str] = set()
+        #: Sessions whose forks must be described again; True: thoroughly.
+        self._unsettled: dict[str, bool] = {}
+
+    def run(self, wanted: set[str]) -> None:
+        """Describe sessions again, and those that depend on them."""
+        self._describe_all(dict.fromkeys(wanted, False))
+        done = set(wanted)
+        while self._unsettled or self._has_moved(done):
+            parents, self._unsettled = self._unsettled, {}
+            forks: dict[str, bool] = {}
+            for parent, thorough in parents.items():
+                for fork in self._forks(parent):
+                    forks[fork] = forks.get(fork, False) or thorough
+            forks = {fork: thorough for fork, thorough in forks.items() if fork not in done}
+            done.update(forks)
+            self._describe_all(forks, inherited=True)
+            # What they inherit, their own forks inherit too.
+            self._unsettled.update(forks)
+        counted = sorted(self._parents)
+        for place in range(0, len(counted), _TOGETHER):
+            self._count_children(counted[place : place + _TOGETHER])
+
+    def _has_moved(self, done: set[str]) -> bool:
+        """Return whether events were redacted after forks that inherit them were described."""
+        graphs, self._graphs = self._graphs, {}
+        self._rounds += 1
+        if self._rounds > _ROUNDS:
+            return False  # the next refresh finds the rest
+        for graph in graphs.values():
+            self._unsettled.update(dict.fromkeys(graph.moved(UNSETTLING), False))
+        if self._unsettled:
+            done.clear()
+        return bool(self._unsettled)
+
+    def _describe_all(self, wanted: dict[str, bool], *, inherited: bool = False) -> None:
+        ids = sorted(wanted)
+        backend = self._backend.ahead(ids)
+        rows: dict[str, Any] = {}
+        for place, session_id in enumerate(ids, 1):
+            if place % _TOGETHER == 1:
+                some = ids[place - 1 : place - 1 + _TOGETHER]
+                rows = {row[0]: row[1:] for row in self._among(_KNOWN, some)}
+            self._describe_one(
+                backend,
+                session_id,
+                rows.get(session_id),
+                inherited=inherited,
+                thorough=wanted[session_id],
+            )
+            if self._progress is not None:
+                self._progress(place, len(wanted))
+
+    def _among(self, statement: str, ids: Sequence[str]) -> list[Any]:
+        """Return the rows of several sessions: one question, since a server is far away."""
+        return self._storage.all(statement.replace("(?)", f"({', '.join('?' * len(ids))})"), *ids)
+
+    def _describe_one(
+        self, backend: Backend, session_id: str, row: Any, *, inherited: bool, thorough: bool
+    ) -> None:
+        # Before the log is read: a concurrent append changes it.
+        stamp = self._stamps.get(session_id)
+        if stamp is None:
+            stamp = self._backend.stamps([session_id]).get(session_id, "")
+        known = None
+        if row is not None:
+            # The state of a fork does not hold if what it inherits has changed.
+            if row[-1] is not None and not inherited:
+                known = Known(*row[2:])
+            if row[1] is not None:
+                self._parents.add(row[1])
+        try:
+            # Without a stamp it is deleted, or what has its name is not a session.
+            graph = self._graph(thorough=thorough)
+            found = (
+                describe(backend, session_id, known, graph=graph, thorough=thorough)
+                if stamp
+                else None
+            )
+        except SessionDeleted:
+            found = None
+        except UNREADABLE as error:
+            found = describe_damaged(backend, session_id, error)
+            if isinstance(error, DiskFailed):
+                stamp = AGAIN
+        if found is None:
+            if row is not None:
+                self._remove(row[0], session_id)
+            return
+        self._keep(None if row is None else row[0], stamp, found)
+
+    def _graph(self, *, thorough: bool) -> ForkGraph:
+        found = self._graphs.get(thorough)
+        if found is None:
+            found = self._graphs[thorough] = ForkGraph(self._backend, thorough=thorough)
+        return found
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def _keep(self, n: int | None, stamp: str, found: Description) -> None:
+        info = found.info
+        storage = self._storage
+        values: dict[str, Any] = {
+            "stamp": stamp,
+            "seq": info.seq,
+            "created": info.created,
+            "updated": info.updated,
+            "title": info.title or "",
+            "folded": (info.title or "").casefold(),
+            "messages": info.message_count,
+            "bytes": info.bytes,
+            "tokens": _in_64_bits(info.input_tokens + info.output_tokens),
+            "cost": info.cost,
+            "parent": info.parent,
+            "parent_created": found.parent_created,
+            "archived": info.archived,
+            "damaged": bool(info.damaged),
+            "workspace": None if found.workspace is None else found.workspace.path,
+            "workspace_id": (found.workspace and found.workspace.id) or "",
+            "unsettled": found.unsettled,
+            "state": found.state or None,
+        }
+        new = n is None
+        self._write(info, new=new)
+        if n is None:
+            columns = ["n", "id", *values]
+            marks = ", ".join("?" * len(columns))
+            n = self._new_number()
+            storage.do(
+                f"INSERT INTO index_session ({', '.join(columns)}) VALUES ({marks})",  # noqa: S608 - our own names
+                n,
+                info.id,
+                *values.values(),
+            )
+            self._unsettled[info.id] = False
+        else:
+            self._compare(n, values)
+            if not found.resumed:
+                # What was counted is of another log, or was redacted in part.
+                storage.do("DELETE FROM index_tally WHERE n = ?", n)
+            sets = ", ".join(f"{column} = ?" for column in values)
+            storage.do(
+                f"UPDATE index_session SET {sets} WHERE n = ?",  # noqa: S608 - our own names
+                *values.values(),
+                n,
+            )
+        storage.do("INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING", info.id)
+        # Its log does not say how many forks it has.
+        self._parents.add(info.id)
+        if info.parent is not None:
+            self._parents.add(info.parent)
+        self._label(n, info, new=new)
+
+    def _new_number(self) -> int:
+        """Return the next number of a session: no other process adds one concurrently."""
+        if not self._last:
+            (self._last,) = self._storage.one("SELECT coalesce(max(n), 0) FROM index_session")
+        self._last += 1
+        return self._last
+
+    def _write(self, info: SessionInfo, *, new: bool = False) -> None:
+        line = encode(info)
+        self._storage.do(
+            "INSERT INTO index_entry (info, crc, id) VALUES (?, ?, ?)"
+            if new
+            else "UPDATE index_entry SET info = ?, crc = ? WHERE id = ?",
+            line.decode(),
+            crc32(line),
+            info.id,
+        )
+
+    def _compare(self, n: int, values: dict[str, Any]) -> None:
+        """Note what a change means for the session's forks, and for what the index still holds of it."""
+        session_id, unsettled, created = self._storage.one(
+            "SELECT id, unsettled, created FROM index_session WHERE n = ?", n
+        )
+        # Another session of that id is not the parent of its forks.
+        if (unsettled, created) != (values["unsettled"], values["created"]):
+            self._unsettled[session_id] = bool(values["damaged"])
+            # Title, metadata or texts may have been redacted.
+            self._storage.put(RESIDUE, 1)
+
+    def _label(self, n: int, info: SessionInfo, *, new: bool) -> None:
+        storage = self._storage
+        wanted = {(key, label(value)) for key, value in info.metadata.items()}
+        ask = "SELECT key, value FROM index_label WHERE n = ?"
+        there = set() if new else set(storage.all(ask, n))
+        for key, value in there - wanted:
+            storage.do(
+                "DELETE FROM index_label WHERE key = ? AND value = ? AND n = ?", key, value, n
+            )
+        for key, value in wanted - there:
+            storage.do("INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)", n, key, value)
+
+    def _remove(self, n: int, session_id: str) -> None:
+        self._storage.do("DELETE FROM index_entry WHERE id = ?", session_id)
+        self._storage.do("DELETE FROM index_session WHERE n = ?", n)
+        self._storage.do("DELETE FROM index_label WHERE n = ?", n)
+        self._storage.do("DELETE FROM index_tally WHERE n = ?", n)
+        self._storage.do(
+            "INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING", session_id
+        )
+        self._storage.put(RESIDUE, 1)
+        self._unsettled[session_id] = False
+
+    # -- forks ----------------------------------------------------------------------------------
+
+    def _forks(self, parent: str) -> list[str]:
+        return [
+            n for (n,) in self._storage.all("SELECT id FROM index_session WHERE parent = ?", parent)
+        ]
+
+    def _count_children(self, parents: list[str]) -> None:
+        counts: dict[str, dict[str, int]] = {}
+        for parent, created, count in self._among(_FORKS, parents):
+            counts.setdefault(parent, {})[created] = count
+        for parent, said in self._among(_SAID, parents):
+            info = decode_info(said)
+            found = counts.get(parent, {})
+            # The parent of the others was another session of that id.
+            count = sum(found.get(created, 0) for created in {"", info.created})
+            if info.children != count:
+                changed = msgspec.structs.replace(info, children=count)
+                self._write(changed)
+
+
+def _in_64_bits(number: int) -> int:
+    """Return a number that a column can hold: a larger one sorts the same."""
+    return max(-(1 << 63), min(number, (1 << 63) - 1))

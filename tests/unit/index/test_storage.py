@@ -1,0 +1,180 @@
+"""The rules that keep the index derived: portable statements, transactions, and erasure."""
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.index import sqlite_storage, text_index
+from hansard.index.index import of
+from hansard.index.sqlite_storage import SqliteStorage
+from tests.unit.disk_probe import index_of
+from tools.crash.erasure import leaks
+
+SOURCES = Path(sqlite_storage.__file__).parent
+
+#: What sessions say: no two have a part in common.
+WORDS = {"a": "kwvzrqhjxkwv", "b": "tnbmygdpftnb", "later": "lcsouieawlcs"}
+
+#: What one of the two databases, or a SQLite from before 3.35, does not understand.
+NOT_PORTABLE = re.compile(
+    r"\b(RETURNING|IS (NOT )?DISTINCT|INSERT OR|REPLACE INTO|instr\(|strpos\(|ILIKE|GLOB|lastrowid)"
+    r"|\{schema\}"
+)
+
+
+@pytest.mark.parametrize("name", ["catalog", "listing", "search", "stats", "text_index"])
+def test_statements_are_valid_in_both_databases(name: str) -> None:
+    """Statements outside of the two storages use no SQL that one of the databases lacks."""
+    assert NOT_PORTABLE.findall((SOURCES / f"{name}.py").read_text()) == []
+
+
+def fill(path: Path) -> None:
+    """Say something in three sessions, one of them a fork, and search."""
+    with hansard.open(path) as store:
+        for name in "ab":
+            store.session(name).add_message({"role": "user", "content": f"{WORDS[name]} lion"})
+        store.session("a").fork("c").add_message({"role": "user", "content": "of the fork"})
+        store.session("a").add_message({"role": "user", "content": f"{WORDS['later']} lion"})
+        assert len(store.search("lion")) == 3
+
+
+def in_index(path: Path, word: str) -> bool:
+    """Return whether a file of the index holds a word."""
+    return any("index" in leak for leak in leaks(path, word))
+
+
+def test_texts_of_a_session_in_the_trash_leave_the_index_at_compact(tmp_path: Path) -> None:
+    """Its texts stay until `compact`, and are not found; afterwards only what forks show of it is stored."""
+    path = tmp_path / "store"
+    fill(path)
+    with hansard.open(path) as store:
+        store.delete("a")
+        store.delete("b")
+        assert {(hit.session, hit.seq) for hit in store.search("lion")} == {("c", 1)}
+        assert in_index(path, WORDS["b"])
+        store.compact()
+        assert not in_index(path, WORDS["b"])
+        assert {(hit.session, hit.seq) for hit in store.search("lion")} == {("c", 1)}
+        assert in_index(path, WORDS["a"])
+        assert not in_index(path, WORDS["later"])
+        assert not in_index(path, WORDS["b"])
+        store.restore("a")
+        assert {(hit.session, hit.seq) for hit in store.search("lion")} == {("a", 1), ("a", 2)}
+
+
+def test_a_session_in_the_trash_is_not_read_again_when_it_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restored session is found by the texts that were stored before it was deleted."""
+    fill(tmp_path / "store")
+    added: list[int] = []
+    real = text_index.TextRows._insert
+
+    def counted(self: Any, log: Any, seq: int, *rest: Any, **options: Any) -> None:
+        added.append(seq)
+        real(self, log, seq, *rest, **options)
+
+    monkeypatch.setattr(text_index.TextRows, "_insert", counted)
+    with hansard.open(tmp_path / "store") as store:
+        store.delete("b")
+        assert len(store.search("lion")) == 2
+        store.restore("b")
+        assert len(store.search("lion")) == 3
+        assert added == []
+
+
+@pytest.mark.parametrize("at", ["DROP TABLE", "index_text", "index_log", "index_unread"])
+def test_an_erasure_that_fails_leaves_all_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Texts and positions go in one transaction: stopped anywhere, every message is still found."""
+    path = tmp_path / "store"
+    fill(path)
+    real = SqliteStorage.do
+
+    def failing(self: SqliteStorage, statement: str, *values: Any) -> None:
+        if at in statement and not values:
+            raise KeyboardInterrupt
+        real(self, statement, *values)
+
+    with hansard.open(path) as store:
+        store.session("b").redact(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteStorage, "do", failing)
+            with pytest.raises(KeyboardInterrupt):
+                store.compact()
+        assert {(hit.session, hit.seq) for hit in store.search("lion")} == {("a", 1), ("a", 2)}
+        store.compact()
+        assert leaks(path, WORDS["b"]) == []
+        assert {(hit.session, hit.seq) for hit in store.search("lion")} == {("a", 1), ("a", 2)}
+
+
+def test_erased_bytes_are_overwritten_and_the_log_of_the_database_is_empty(tmp_path: Path) -> None:
+    """`compact` empties the write-ahead log, and SQLite overwrites what it deletes."""
+    path = tmp_path / "store"
+    fill(path)
+    with hansard.open(path) as store:
+        store.search("lion")
+        store.session("a").redact(1)
+        store.compact()
+        for index in (of(store._backend), of(store._backend)._aside):
+            storage = None if index is None else index._storage
+            if isinstance(storage, SqliteStorage):
+                assert storage.one("PRAGMA secure_delete") == (1,)
+        database = index_of(path)
+        # One page: the note that nothing is left to erase.
+        assert database.with_name(f"{database.name}-wal").stat().st_size < 2 * 4096
+        assert leaks(path, WORDS["a"]) == []
+        with closing(sqlite3.connect(database)) as connection:
+            assert connection.execute("SELECT count(*) FROM index_log").fetchone() == (0,)
+
+
+def test_nothing_is_erased_if_nothing_was_removed(tmp_path: Path) -> None:
+    """`compact` keeps the texts of a store in which nothing was redacted, dropped or deleted."""
+    fill(tmp_path / "store")
+    with hansard.open(tmp_path / "store") as store:
+        store.session("a").set_title("another title")
+        store.search("lion")
+        store.compact()
+        with closing(sqlite3.connect(index_of(tmp_path / "store"))) as connection:
+            assert connection.execute("SELECT count(*) FROM index_log").fetchone() == (3,)
+
+
+def test_texts_are_read_inside_the_transaction_that_stores_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A redaction cannot come between reading a text and storing it without being seen by the next search."""
+    states: list[bool] = []
+    real = text_index.TextIndexer.read
+
+    def watched(self: text_index.TextIndexer, *args: Any) -> bool:
+        states.append(self._rows._storage.is_changing())
+        return real(self, *args)
+
+    monkeypatch.setattr(text_index.TextIndexer, "read", watched)
+    fill(tmp_path / "store")
+    assert states == [True] * 3
+
+
+def test_a_fork_that_redacts_is_believed_over_the_index(tmp_path: Path) -> None:
+    """What a fork has redacted of inherited messages is asked of its log at each search."""
+    fill(tmp_path / "store")
+    with hansard.open(tmp_path / "store") as store:
+        store.delete("a")
+        assert {hit.session for hit in store.search("lion")} == {"b", "c"}
+        index = of(store._backend)._aside
+        assert index is not None
+        storage = index._storage
+        assert storage is not None
+        store.session("c").redact(1)
+        # The index as it was before the redaction, asked directly.
+        from hansard.index import search
+
+        query = search.SearchQuery(search.expression("lion"))
+        hits = search.ask(store._backend, storage, query) or []
+        assert {hit.session for hit in hits} == {"b"}
