@@ -13,7 +13,7 @@ from claude_agent_sdk import get_session_messages
 import hansard
 from hansard import exporters, importers
 from hansard.adapters.openai_agents import HansardSession
-from hansard.exporters.telling import told
+from hansard.exporters import shared
 from hansard.message import origin
 from tests.adapters.test_openai_agents import ITEMS
 
@@ -192,5 +192,5 @@ def test_metadata_are_merged_as_they_are_in_the_session() -> None:
     session = hansard.open("memory:").session("s")
     session.set_metadata(user={"name": "Ann"})
     session.set_metadata(user={"tier": 2})
-    assert told(session, redacted=False, view="model").metadata == session.metadata
+    assert shared(session, redacted=False, view="model").metadata == session.metadata
     assert session.metadata == {"user": {"name": "Ann", "tier": 2}}

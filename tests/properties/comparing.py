@@ -15,7 +15,7 @@ import pytest
 import hansard
 from hansard import Session, Store
 from hansard.event.kinds import MESSAGE_ADDED
-from hansard.exporters.telling import told
+from hansard.exporters import shared
 from hansard.transfer.transcript import Transcript
 from tests.properties import reference_model
 from tests.properties.reference_model import Json, ReferenceModel
@@ -120,7 +120,7 @@ class Comparison:
         for view in ("model", "history"):
             expected = [_finished(message) for message in session.messages(view=view)]
             expected = [message for message in expected if message]
-            events = told(session, redacted=False, view=view).events
+            events = shared(session, redacted=False, view=view).events
             messages = [event.message for event in events if event.kind == MESSAGE_ADDED]
             assert same([message for message in messages if message]) == same(expected), view
         transcript = Transcript(
@@ -134,7 +134,7 @@ class Comparison:
         entries = [entry.message for entry in transcript.entries() if entry.message is not None]
         assert same(entries) == same(session.messages())
         assert same(transcript.metadata) == same(session.metadata)
-        metadata = told(session, redacted=False, view="model").metadata
+        metadata = shared(session, redacted=False, view="model").metadata
         assert same(metadata) == same(session.metadata)
 
     def _place(self, name: str, rng: random.Random) -> tuple[Any, int | None]:
