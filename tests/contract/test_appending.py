@@ -10,7 +10,6 @@ from hansard.backend.contract import Log
 from hansard.errors import SeqConflict, SessionExists
 from hansard.event import codec
 from hansard.event.envelope import Event, NewEvent
-from hansard.event.kinds import MESSAGE_ADDED
 from tests.contract.backends import (
     Context,
     append,
@@ -321,25 +320,3 @@ def test_threads_write_different_sessions(context: Context) -> None:
     for name in range(8):
         expected = [[name, turn] for turn in range(20)]
         assert contents(everything(context.log(f"s{name}"))) == expected, f"messages of s{name}"
-
-
-def test_events_of_other_kinds_are_not_messages(context: Context) -> None:
-    """Writers of messages and of other events do not disturb one another."""
-    log = context.log()
-
-    def talk() -> None:
-        for turn in range(30):
-            append(log, [message(turn)])
-
-    def note() -> None:
-        for turn in range(30):
-            append(log, [metadata(turn=turn)])
-
-    together([talk, note])
-    events = everything(log)
-    assert [
-        event.data["message"]["content"] for event in events if event.kind == MESSAGE_ADDED
-    ] == list(range(30)), "messages"
-    assert [event.data["metadata"]["turn"] for event in log.reader().controls()] == list(
-        range(30)
-    ), "controls"

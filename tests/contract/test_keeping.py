@@ -211,7 +211,7 @@ def test_a_probe_says_where_and_leaves_nothing(context: Context) -> None:
 
 
 def test_probes_do_not_disturb_one_another(context: Context) -> None:
-    """8 threads may probe at once, while others append."""
+    """N-78: 8 threads may probe at once, while others append."""
     log = context.log()
 
     def write() -> None:

@@ -193,34 +193,6 @@ def test_a_fork_costs_the_same_at_any_length(
     assert cost["long"][1] <= 100_000
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LENGTHS)
-def test_a_warm_fork_reads_only_what_is_new(
-    name: str, grown: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-71, N-19: a warm handle on a fork sees another's append by reading the appended bytes."""
-    with hansard.open(grown, durability="os") as one, hansard.open(grown, durability="os") as two:
-        child = one.session(name).fork(f"{name}-warm")
-        child.add_message(MESSAGE)
-        theirs = two.session(child.id)
-        assert theirs.messages(last=1) == [MESSAGE]
-        assert theirs.state().message_count == LENGTHS[name] + 1
-        last = theirs.seq
-        traffic = Traffic(monkeypatch)
-        child.add_message({"n": 1})
-        traffic.clear()
-        assert theirs.seq == last + 1
-        assert [event.seq for event in theirs.events(after=last)] == [last + 1]
-        assert theirs.state().message_count == LENGTHS[name] + 2
-        assert theirs.messages(after=last) == [{"n": 1}]
-        assert traffic.read <= 2_000
-        # Also of the parent: what it does concerns the child only if it is a redaction.
-        one.session(name).set_metadata(n=1)
-        traffic.clear()
-        assert theirs.messages(last=1) == [{"n": 1}]
-        assert traffic.read <= 70_000
-
-
 def test_a_kept_descriptor_is_no_leak(tmp_path: Path) -> None:
     """N-79: forks, and ancestors in the trash, are let go of when the store is closed."""
     before = len(os.listdir("/dev/fd"))

@@ -232,41 +232,6 @@ def test_what_is_staged_is_synced_before_it_has_its_name(
     assert calls[:moved][::-1].index("sync") < calls[:moved][::-1].index("write")
 
 
-def begin_it(wire: Wire, path: str) -> None:
-    """Begin the session when told to, as any writer would."""
-    with target(Path(path)) as store:
-        wire.wait()
-        for _ in range(3):
-            store.session("s").add_message({"role": "user", "content": "mine"})
-
-
-@pytest.mark.slow
-def test_an_import_and_a_writer_at_once_do_not_mix(
-    tmp_path: Path, source: tuple[Path, bytes], crew: Crew
-) -> None:
-    """N-88: a session that is begun while it is imported has the writer's events, or the file's too."""
-    _, data = source
-    for number in range(2):
-        path = tmp_path / str(number)
-        with target(path):
-            pass
-        writer = crew.start(begin_it, str(path))
-        importer = crew.start(import_it, str(path), data)
-        assert importer.hear() == "staged"
-        writer.go()
-        importer.go()
-        writer.result()
-        try:
-            importer.result()
-        except Exception as error:  # noqa: BLE001 - the worker's, as text
-            assert "SessionExists" in repr(error) or "exists already" in str(error)  # noqa: PT017
-        with target(path) as store:
-            mine = [m for m in store.session("s").messages() if m["content"] == "mine"]
-            assert len(mine) == 3
-            assert store.session("s").seq in {3, EVENTS + 3}
-            assert store.verify().ok
-
-
 def grow(wire: Wire, path: str) -> int:
     """Append until told to stop."""
     count = 0

@@ -107,26 +107,6 @@ for name in ("", "hansard.json", "sessions", "sessions/good/lock", "sessions/goo
     assert child(program, path) == []
 
 
-def test_a_store_that_is_renamed_while_it_is_used_is_not_lost(tmp_path: Path) -> None:
-    """N-11, F-4: who swaps the directory under a running process gets nothing: it goes on where it was."""
-    path = with_a_good_session(tmp_path / "store")
-    with hansard.open(path, durability="os") as store:
-        session = store.session("good")
-        session.add_message(MESSAGE)
-        path.rename(tmp_path / "away")
-        trap = with_a_good_session(tmp_path / "store")
-        before = {file: file.read_bytes() for file in trap.rglob("*") if file.is_file()}
-        for number in range(20):
-            session.add_message(MESSAGE)
-            store.session(f"new-{number}").add_message(MESSAGE)
-        store.delete("new-0")
-        session.compact()
-        assert len(store.sessions().items) == 20
-    assert {file: file.read_bytes() for file in trap.rglob("*") if file.is_file()} == before
-    with hansard.open(tmp_path / "away") as store:
-        assert (store.session("good").seq, len(store.sessions().items)) == (22, 20)
-
-
 @pytest.mark.parametrize(
     "part", ["sessions", "sessions/s", "trash", "internal", "internal/cursor-c", "marks"]
 )

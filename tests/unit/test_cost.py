@@ -3,17 +3,15 @@
 import copy
 import gc
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import hansard
 from hansard import Session
 from hansard.log.disk import Lock
-from tests.unit.disk_probe import Traffic, index_of, log_of
+from tests.unit.disk_probe import Traffic, log_of
 
 MESSAGE = {"role": "user", "content": "x" * 700}
 
@@ -257,41 +255,3 @@ def test_a_thousand_handles_keep_a_bounded_number_of_files_open(tmp_path: Path) 
     assert all(session.seq == 3 for session in sessions)
     store.close()
     assert descriptors() <= before
-
-
-def test_probes_do_not_disturb_one_another(tmp_path: Path) -> None:
-    """N-78: 8 threads that probe at once all succeed, leave nothing, and are never listed."""
-    store = hansard.open(tmp_path / "s", durability="sync")
-    others = [hansard.open(tmp_path / "s", durability="sync") for _ in range(3)]
-    barrier = threading.Barrier(9)
-    outcomes: list[Any] = []
-
-    def probe(place: int) -> None:
-        barrier.wait(60)
-        outcomes.extend([store, *others][place % 4].health().writable for _ in range(5))
-
-    def watch() -> None:
-        barrier.wait(60)
-        while len(outcomes) < 40:
-            outcomes.extend(info.id for info in store.sessions().items)
-
-    threads = [
-        *[threading.Thread(target=probe, args=(place,)) for place in range(8)],
-        threading.Thread(target=watch),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert outcomes == [True] * 40
-    assert os.listdir(tmp_path / "s" / "sessions") == []
-    for opened in (store, *others):
-        opened.close()
-    # The one that listed keeps an index, and markers if it came to look for changes.
-    assert sorted({*os.listdir(tmp_path / "s")} - {"marks"}) == [
-        "hansard.json",
-        "index",
-        index_of(tmp_path / "s").name,
-        "sessions",
-        "trash",
-    ]

@@ -14,7 +14,6 @@ import pytest
 import hansard
 from hansard import errors, importers
 from hansard.errors import HansardError
-from hansard.log import disk
 from tests.unit.disk_probe import log_of
 
 CLASSES = {
@@ -118,31 +117,6 @@ def test_errors_survive_pickling_and_copying(error: HansardError) -> None:
 def test_every_error_is_among_the_samples() -> None:
     """No error is left out of the test above."""
     assert {type(error) for error in SAMPLES} == set(CLASSES.values()) - {HansardError}
-
-
-def test_a_refused_write_says_so_with_the_system_s_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-29: a full disk is an error with file, operation and errno, and its cause is kept."""
-    store = hansard.open(tmp_path / "s", durability="os")
-    session = store.session("a")
-    session.add_message({"n": 1})
-
-    def full(descriptor: int, data: bytes) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    for key in (None, "k"):
-        with monkeypatch.context() as patch:
-            patch.setattr(disk, "write", full)
-            with pytest.raises(hansard.DiskFailed) as caught:
-                session.add_message({"n": 2}, key=key)
-        error = caught.value
-        assert (error.errno, error.operation) == (errno.ENOSPC, "write")
-        assert error.path == str(log_of(tmp_path / "s", "a"))
-        assert error.path in str(error)
-        assert "No space left" in str(error)
-        assert isinstance(error.__cause__, OSError)
-    assert session.messages() == [{"n": 1}]
 
 
 def _reenter(session: hansard.Session) -> None:

@@ -1,6 +1,6 @@
 """What was redacted, scrubbed or superseded is in no file after a compaction, and no view changes by it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,47 +79,6 @@ def test_what_a_session_was_created_with_can_be_scrubbed(store: Store, root: Pat
     session.compact()
     assert not found_anywhere(root, HIDDEN)
     assert said(session) == before
-
-
-@pytest.mark.parametrize("how", ["fork", "snapshot", "revert", "grandchild", "reverted child"])
-@pytest.mark.parametrize("early", [False, True], ids=["at once", "compacted before its end"])
-def test_parts_that_a_place_in_the_middle_needs_are_kept(
-    store: Store, how: str, early: bool
-) -> None:
-    """N-48, N-50: a fork, label or revert into the middle of a stream shows what had been said by then."""
-    session = store.session("s")
-    session.add_message({"role": "user", "content": "q"})
-    stream = session.stream(role="assistant")
-    for word in ("a", "b", "c"):
-        stream.write(word)
-    middle = session.seq
-    expected = session.messages()
-    assert expected[-1]["content"] == "abc"
-    if how == "snapshot":
-        session.snapshot("middle")
-    stream.write("d")
-    if early:
-        session.compact()
-    stream.write("e")
-    stream.finish()
-    session.add_message({"role": "user", "content": "r"})
-    leads: dict[str, Callable[[], object]] = {
-        "fork": lambda: session.fork("child", at=middle),
-        "revert": lambda: session.revert(middle),
-        "grandchild": lambda: session.fork("between").fork("child", at=middle),
-        "reverted child": lambda: session.fork("child").revert(middle),
-        "snapshot": lambda: None,
-    }
-    leads[how]()
-    for _ in range(2):
-        session.compact()
-        if how == "snapshot":
-            assert session.messages(at="middle") == expected
-        elif how == "revert":
-            assert session.messages(at=session.seq)[: len(expected)] == expected
-        else:
-            assert store.session("child").messages() == expected
-        session.add_message({"role": "user", "content": "s"})
 
 
 def test_what_was_scrubbed_and_redacted_afterwards_is_gone(store: Store, root: Path) -> None:

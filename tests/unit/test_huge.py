@@ -105,24 +105,3 @@ def test_a_line_without_end_is_reported_in_bounded_memory(
     assert done.stdout.strip() == f"[({offset}, {length})]", done.stderr
     after = log.stat()
     assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-
-
-def test_a_torn_tail_of_many_lines_is_no_line_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """F-28: what a crash left of a large batch is torn, however long; only a single line is too long."""
-    monkeypatch.setattr(format, "MAX_LINE", 100_000)
-    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
-        store.session("a").add_message({"n": 1})
-        whole = log_of(tmp_path / "s", "a").stat().st_size
-        store.session("a").add_messages([{"n": 2, "content": "x" * 90_000}] * 20)
-    log = log_of(tmp_path / "s", "a")
-    full = log.stat().st_size
-    for size in (full - 1, full - 90_010, whole + 500_000, whole + 95_000, whole + 1):
-        os.truncate(log, size)
-        with hansard.open(tmp_path / "s", read_only=True) as store:
-            assert store.session("a").messages() == [{"n": 1}]
-            assert store.session("a").verify().ok
-    with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
-        assert store.session("a").add_message({"n": 2}).seq == 2
-        assert store.session("a").messages() == [{"n": 1}, {"n": 2}]

@@ -143,32 +143,6 @@ def test_what_was_given_and_what_was_got_can_be_changed(store: Store) -> None:
 # -- going back ---------------------------------------------------------------------------------
 
 
-def test_no_boundary_cuts_a_call_from_its_result(session: Session) -> None:
-    """N-55: whatever the fork, the revert or the window, `repair` leaves each call with one result."""
-    for turn in range(3):
-        ids = [f"{turn}a", f"{turn}b"]
-        calls = [{"id": call_id, "function": {"name": "f"}} for call_id in ids]
-        session.add_message({"role": "user", "content": str(turn)})
-        session.add_message({"role": "assistant", "content": None, "tool_calls": calls})
-        session.add_messages([{"role": "tool", "tool_call_id": i, "content": i} for i in ids])
-    last = session.seq
-    for seq in range(last + 1):
-        forked = session.fork(f"c{seq}", at=seq)
-        session.revert(seq)
-        for one in (forked, session):
-            assert tool_calls.problems(one.messages(repair=True)) == []
-            complete = tool_calls.problems(one.messages()) == []
-            for size in range(last + 1):
-                for options in ({"messages": size}, {"turns": size}, {"tokens": 20 * size}):
-                    cut = one.window(**options, keep_first=True)  # type: ignore[arg-type]
-                    orphans = [p.what for p in tool_calls.problems(cut)]
-                    assert "orphan result" not in orphans
-                    assert orphans == [] or not complete
-                    repaired = one.window(**options, repair=True)  # type: ignore[arg-type]
-                    assert tool_calls.problems(repaired) == []
-        session.revert(last)
-
-
 def test_the_first_message_is_kept_once(session: Session) -> None:
     """A first user message that is in the window anyway does not stand in it twice, however long it is."""
     session.add_messages([{"role": "assistant", "n": number} for number in range(100)])
