@@ -176,7 +176,7 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
         "InvalidExport": (
             lambda: store.import_session(b"{}\n"),
             "line 1",
-            "export the session again",
+            "Export the session again",
         ),
         "NothingToImport": (
             lambda: importers.import_sessions(store, "codex", path / "nobody"),
