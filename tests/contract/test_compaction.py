@@ -23,7 +23,7 @@ _LEVEL = 1
 
 #: Compact, and forget nothing.
 NOTHING = CompactionFilter(
-    lambda event: event, frozenset(), frozenset(), lambda _seq, _ended: False
+    lambda event: event, frozenset(), frozenset(), {}, lambda _seq, _ended: False
 )
 
 _INSTEAD = b'{"message":null,"redacted":true}'
@@ -37,7 +37,10 @@ def _without(*seqs: int) -> CompactionFilter:
             return event
         return Event(event.seq, event.stamp, event.kind, _INSTEAD, event.key)
 
-    return CompactionFilter(mask, frozenset(seqs), frozenset(), lambda _seq, _ended: False)
+    replaced = dict.fromkeys(seqs, b"")
+    return CompactionFilter(
+        mask, frozenset(seqs), frozenset(), replaced, lambda _seq, _ended: False
+    )
 
 
 def _everything_said(log: Log) -> list[object]:
@@ -130,7 +133,7 @@ def test_what_was_said_before_a_bound_is_gone(context: Context) -> None:
             return event
         return Event(event.seq, event.stamp, event.kind, _INSTEAD, event.key)
 
-    forget = CompactionFilter(mask, frozenset(), frozenset(), lambda _seq, _ended: False)
+    forget = CompactionFilter(mask, frozenset(), frozenset(), {}, lambda _seq, _ended: False)
     for bound, gone in ((5, 4), (5, 0), (10, 4), (10, 0)):
         blanked = log.compact(forget._replace(before=bound), level=_LEVEL).blanked
         assert blanked == gone, f"the number of events that went before {bound}"

@@ -62,7 +62,7 @@ def test_a_reader_shows_one_moment(context: Context) -> None:
     mixed(log)
     assert _answers(asked) == then, "a reader that was asked before an append"
     assert _answers(unasked) == then, "a reader that was asked after it only"
-    log.compact(CompactionFilter(lambda event: event, frozenset(), frozenset(), _keep), level=1)
+    log.compact(CompactionFilter(lambda event: event, frozenset(), frozenset(), {}, _keep), level=1)
     append(log, [metadata(later=True)])
     assert _answers(asked) == then, "after a compaction"
     assert _answers(unasked) == then, "after a compaction"

@@ -139,7 +139,7 @@ def test_nobody_deletes_between_the_two_steps_of_a_restoration_unnoticed(tmp_pat
 def test_who_meets_a_deletion_behind_a_sealed_segment_is_told_so_and_goes_on_once_it_is_restored(
     tmp_path: Path,
 ) -> None:
-    """N-28, F-105: who finds no log behind a sealed segment leaves the writer no half-open files."""
+    """N-28, F-87: who finds no log behind a sealed segment leaves the writer no half-open files."""
     path = tmp_path / "store"
     with open_store(str(path), "os") as store:
         session = store.session("s")

@@ -23,6 +23,7 @@ import pytest
 from hypothesis import strategies as st
 
 import hansard
+from hansard.backend import local_log
 from tests.crashlab import faults
 from tests.faults.logs import ID, Bench, Log, rich_log
 
@@ -439,8 +440,11 @@ def test_both_segments_damaged(sealed: Sealed) -> None:
     assert events[len(sealed.truth) - 5 : len(sealed.truth)] == sealed.truth[-5:]
 
 
-def test_control_records_are_taken_from_the_index(tmp_path: Path) -> None:
-    """F-114: where a frame is lost, the control records in it are not: the index has them a second time."""
+def test_control_records_are_taken_from_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-114: where a frame is lost, the control records in it are not: the checkpoint repeats them."""
+    monkeypatch.setattr(local_log, "CHECKPOINT", 0)
     sealed = Sealed(tmp_path / "store", packed=True)
     sealed.put(sealed.data[:40] + bytes(20) + sealed.data[60:])
     report, _ = sealed.mend()

@@ -31,7 +31,7 @@ def _backwards(sealed: Sealed) -> object:
 
 
 def _controls(sealed: Sealed) -> object:
-    return [(line.seq, bytes(line.data)) for line in sealed.controls()]
+    return [(line.seq, bytes(line.data)) for line in reader_of(sealed).controls(sealed.index.ctl)]
 
 
 def _keys(sealed: Sealed) -> object:

@@ -79,7 +79,7 @@ SEALED = sorted(path for sample in FROZEN for path in sample.rglob("*.zst"))
 @pytest.mark.skipif(shutil.which("zstdcat") is None, reason="needs the zstd program")
 @pytest.mark.parametrize("path", SEALED, ids=lambda path: f"{path.parts[-5]}-{path.name}")
 def test_zstdcat_reads_every_sealed_segment(path: Path) -> None:
-    """F-88: the zstd program prints the lines of a sealed segment, each of them a JSON object."""
+    """F-79: the zstd program prints the lines of a sealed segment, each of them a JSON object."""
     done = subprocess.run(["zstdcat", path], capture_output=True, check=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines[0]["log"] == "header"

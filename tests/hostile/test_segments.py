@@ -50,9 +50,9 @@ def put_index(file: Path, before: bytes, index: dict[str, Any], table: bytes) ->
     """Put it together again with another index, whose checksum fits."""
     text = json.dumps(index).encode()
     end = INDEX_END.pack(len(text), zlib.crc32(text), OURS)
-    keys, controls = index.get("keys", 0), max(0, index.get("controls", 0))
-    begin = len(before) - KEY.size * keys - controls - SKIPPABLE.size
-    if begin > 0 and keys < 1000 and controls < 10_000:
+    keys = index.get("keys", 0)
+    begin = len(before) - KEY.size * keys - SKIPPABLE.size
+    if begin > 0 and keys < 1000:
         behind = before[begin + SKIPPABLE.size :] + text + end
         before = before[:begin] + SKIPPABLE.pack(sealed.INDEX_MAGIC, len(behind)) + behind
     else:
@@ -65,8 +65,6 @@ LIES: dict[str, dict[str, Any]] = {
     "a header of nothing": {"header": 0},
     "lines without end": {"size": 10**18},
     "fewer keys than none": {"keys": -5, "pages": []},
-    "control records without end": {"controls": 10**18},
-    "fewer control records than none": {"controls": -7},
     "a control record before the beginning": {"ctl": -1},
     "a control record behind the end": {"ctl": 10**18},
     "a last event before the first": {"last": -1},
@@ -80,7 +78,7 @@ LIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_an_index_that_lies_is_damage(lie: str, tmp_path: Path) -> None:
-    """N-74, F-92: an index whose checksum fits, and whose numbers cannot be, is refused unused."""
+    """N-74, F-87: an index whose checksum fits, and whose numbers cannot be, is refused unused."""
     file = compacted(tmp_path / "store")
     before, index, table = index_of(file)
     put_index(file, before, {**index, **LIES[lie]}, table)
@@ -227,7 +225,7 @@ def test_a_marker_that_is_deep_is_refused(tmp_path: Path) -> None:
 
 
 def test_sealed_segments_are_read_as_before(tmp_path: Path) -> None:
-    """F-92: an index as we write it passes: of one event, of many frames, and with a short last frame."""
+    """F-87: an index as we write it passes: of one event, of many frames, and with a short last frame."""
     file = compacted(tmp_path / "store")
     opened = Sealed(os.open(file, os.O_RDONLY), str(file), "s")
     opened.check()

@@ -16,7 +16,7 @@ from hansard.transfer import export_file
 SMALL = (
     ((sealed, sealing), "FRAME", 4096),
     ((sealed, sealing, compaction), "LAST_FRAME", 352),
-    ((sealed, sealing), "LARGEST_FRAME", (1 << 10) + 24_000),
+    ((sealed,), "LARGEST_FRAME", (1 << 10) + 24_000),
     ((sealed, sealing), "PAGE", 4),
     ((sealed,), "_END", 64),
     ((reader, write_batch), "PIECE", 1 << 10),

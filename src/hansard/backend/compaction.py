@@ -18,7 +18,7 @@ from hansard.backend.contract import CompactionFilter, CompactionResult
 from hansard.backend.records import event_of
 from hansard.errors import Damaged, DiskFailed
 from hansard.event import kinds
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, MESSAGE_REDACTED
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from hansard.log import disk, format, names, segment_scan
 from hansard.log.chain import Chain, Part
 from hansard.log.disk import Lock
@@ -158,26 +158,14 @@ class Compaction:
         self._look_for_streams(sources)
         chosen = [source for group in self._groups(sources) for source in group]
         size = sum(source.bytes for source in chosen) + sum(size for _, size in leftovers)
-        blank = sum(
-            source.first <= seq <= source.last
-            and (source.sealed is None or seq not in source.sealed.index.blank)
-            for source in chosen
-            for seq in self._filter.seqs
-        )
-        return CompactionResult(size, size, len(chosen), blank + sum(map(self._dropped, chosen)))
+        return CompactionResult(size, size, len(chosen), sum(map(self._pending, chosen)))
 
-    def _dropped(self, source: Source) -> int:
-        """Return how many events of a segment are history that is to be dropped, and still there."""
-        index = None if source.sealed is None else source.sealed.index
-        after = 0 if index is None else index.blank_before
-        if self._filter.before <= max(source.first, after):
+    def _pending(self, source: Source) -> int:
+        """Return how many events of a segment are to be taken out, and are still there."""
+        if not self._filter.fingerprint(source.first, source.last):
             return 0
-        gone = self._filter.seqs.union(() if index is None else index.blank)
         return sum(
-            after <= line.seq < self._filter.before
-            and kinds.is_said(line.kind)
-            and line.seq not in gone
-            for line in source.lines()
+            self._filter.mask(event_of(line)).raw != bytes(line.data) for line in source.lines()
         )
 
     # -- what there is --------------------------------------------------------------------------
@@ -262,27 +250,11 @@ class Compaction:
         if source.sealed is None:
             return True
         index = source.sealed.index
-        # What was said before a seq is not listed one by one: the index tells up to where it is gone.
-        if max(index.blank_before, source.first) < min(self._filter.before, source.last + 1):
+        if index.fingerprint != self._filter.fingerprint(source.first, source.last):
             return True
-        blank = set(index.blank)
-        if any(
-            source.first <= seq <= source.last and seq not in blank for seq in self._filter.seqs
-        ):
-            return True
-        if any(stream in self._filter.streams or stream in self._ended for stream in index.parts):
-            return True
-        # Where a bound covers them, it was enough to look at that.
-        listed = self._filter.again & self._filter.seqs
-        again = (seq for seq in listed if source.first <= seq <= source.last)
-        return any(self._is_left(source, seq) for seq in again)
-
-    def _is_left(self, source: Source, seq: int) -> bool:
-        """Say whether something of an event is still there that is to be forgotten, since something was."""
-        line = source.part.line_at(seq)
-        if line is None:
-            return False
-        return self._filter.mask(event_of(line)).raw != bytes(line.data)
+        return any(
+            stream in self._filter.streams or stream in self._ended for stream in index.parts
+        )
 
     # -- doing it -------------------------------------------------------------------------------
 
@@ -306,6 +278,7 @@ class Compaction:
     ) -> bool:
         """Write a segment anew, and put it in place; False if it must be written once more."""
         first = group[0].first
+        fingerprint = self._filter.fingerprint(first, group[-1].last)
         name = names.sealed(first)
         temporary = names.temporary(name)
         try:
@@ -318,7 +291,7 @@ class Compaction:
                 }
                 head, crc = format.note("header", first - 1, self._created.encode(), data, 0)
                 start = Mark(len(head), first - 1, crc)
-                plain = len(group) == 1 and self._is_plain(group[0])
+                plain = not fingerprint and len(group) == 1 and self._is_plain(group[0])
                 if plain:
                     start = group[0].part.start
                     head = group[0].part.reader.segment.read(0, start.offset)
@@ -330,7 +303,7 @@ class Compaction:
                     created=self._created,
                     compress=compress,
                     begins=group[0].part.begins,
-                    blank_before=self._filter.before if self._filter.before > first else 0,
+                    fingerprint=fingerprint,
                 )
                 if plain:
                     self._copy(sealer, group[0])
@@ -369,11 +342,7 @@ class Compaction:
 
     def _is_plain(self, source: Source) -> bool:
         """Say whether a segment that is not compressed yet can stay as it is, line for line."""
-        if source.sealed is not None or source.name in self._altered:
-            return False
-        if source.first < self._filter.before:
-            return False
-        return not any(source.first <= seq <= source.last for seq in self._filter.seqs)
+        return source.sealed is None and source.name not in self._altered
 
     def _copy(self, sealer: Sealer, source: Source) -> None:
         reader = source.part.reader
@@ -398,18 +367,10 @@ class Compaction:
     def _fill(self, sealer: Sealer, group: list[Source]) -> None:
         kept: dict[str, None] = {}
         for source in group:
-            sealed = source.sealed
-            already = frozenset(() if sealed is None else sealed.index.blank)
             for line, unknown in source.records():
                 data = bytes(line.data)
                 blank = self._blank(line, data, kept)
-                sealer.add(
-                    line,
-                    data if blank is None else blank,
-                    blank=blank is not None or line.seq in already,
-                    listed=self._is_listed(line),
-                    unknown=unknown,
-                )
+                sealer.add(line, data if blank is None else blank, unknown=unknown)
                 # What was blank before is blank again, which is nothing new.
                 if blank is not None and blank != data:
                     self._blanked += 1
@@ -418,12 +379,6 @@ class Compaction:
             self._done += source.raw
             self._tell(self._done)
         sealer.keep_parts(list(kept))
-
-    def _is_listed(self, line: Line) -> bool:
-        """Say whether the index must name an event whose data were taken out."""
-        if line.kind == MESSAGE_REDACTED:
-            return False  # that it has nothing more to lose can be seen in it
-        return line.seq >= self._filter.before or not kinds.is_said(line.kind)
 
     def _blank(self, line: Line, data: bytes, kept: dict[str, None]) -> bytes | None:
         """Return what is to stand in the place of an event's data; None if they stay."""

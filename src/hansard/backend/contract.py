@@ -20,10 +20,12 @@ All backends promise:
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+
+import msgspec
 
 from hansard.backend.condition import StoreStatus
 from hansard.errors import InvalidEvent
@@ -105,14 +107,26 @@ class CompactionFilter(NamedTuple):
     #: The seqs of events that it changes, and the streams whose parts it changes.
     seqs: frozenset[int]
     streams: frozenset[str]
+    #: Which events it leaves without their data, or with other data, also where that was done before.
+    replaced: Mapping[int, bytes]
     #: Says whether a part of a message may go: by its seq, and that at which the message was over.
     drop_part: Callable[[int, int], bool]
     #: It changes everything before this seq that was said (`kinds.is_said`); 0 for nothing.
     before: int = 0
-    #: Those among the seqs that were changed more than once: what was forgotten then may not be enough now.
-    again: frozenset[int] = frozenset()
     #: Says whether `drop_part` has other answers by now than it gave: somebody is led to another place.
     has_moved: Callable[[], bool] = bool
+
+    def fingerprint(self, first: int, last: int) -> str:
+        """Return a digest of what it changes in these seqs, by seq and by bound; empty if nothing."""
+        changed = sorted((seq, data) for seq, data in self.replaced.items() if first <= seq <= last)
+        before = min(self.before, last + 1) if self.before > first else 0
+        if not (changed or before):
+            return ""
+        # Here, because few segments need it and the import costs milliseconds.
+        import hashlib
+
+        said = msgspec.json.encode((before, changed))
+        return hashlib.blake2b(said, digest_size=8).hexdigest()
 
 
 class CompactionResult(NamedTuple):
@@ -336,8 +350,8 @@ class Log(ABC):
     def drop_checkpoint(self) -> None:  # noqa: B027 - a backend need not have any
         """Remove it: what it says can be had from the events."""
 
-    def taken_out(self) -> Iterator[Event]:
-        """Yield the events of which it is written down that their data were taken out, as they are stored."""
+    def taken_out(self, filter: CompactionFilter) -> Iterator[Event]:  # noqa: ARG002 - see above
+        """Yield the events of which the index says that this filter has changed them, as they are stored."""
         return iter(())
 
     @abstractmethod

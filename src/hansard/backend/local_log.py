@@ -413,20 +413,20 @@ class LocalLog(InternalLog):
         self._handle.drop_checkpoint()
         self._known = KnownRecords()
 
-    def taken_out(self) -> Iterator[Event]:
+    def taken_out(self, filter: CompactionFilter) -> Iterator[Event]:
         found = self._look()
         chain = None if found is None else self._handle.chain(found[0])
         for part, behind in () if chain is None else chain.parts():
             segment = part.reader.segment
-            if not isinstance(segment, Sealed):
+            if not isinstance(segment, Sealed) or not segment.index.fingerprint:
                 continue
-            blank, before = set(segment.index.blank), segment.index.blank_before
-            if not (blank or before):
-                continue
+            first, last = part.start.seq + 1, part.end.seq
+            if segment.index.fingerprint != filter.fingerprint(first, last):
+                continue  # it waits for the next compaction
             for piece in part.reader.forwards(part.start, part.end):
                 for line in piece.lines(format.decode_lines):
                     if behind < line.seq and (
-                        line.seq in blank or (line.seq < before and is_said(line.kind))
+                        line.seq in filter.seqs or (line.seq < filter.before and is_said(line.kind))
                     ):
                         yield event_of(line)
 

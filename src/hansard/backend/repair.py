@@ -126,8 +126,6 @@ class _Found:
     #: What is left of it, if it is damaged.
     remains: Remains | None = None
     findings: list[segment_scan.Finding] = field(default_factory=list)
-    #: Control records that its index repeats.
-    controls: Mapping[int, Line] = field(default_factory=dict)
     #: Of a valid active segment with a predecessor: the log's first record, as the header repeats it.
     first_record: bytes = b""
 
@@ -283,7 +281,6 @@ class _Look:
                 if lost.length > len(b"\0\n")  # a frame that is lost is among the others
             ]
             found.findings = [*unpacked.findings, *inner]
-            found.controls = unpacked.controls
             index = unpacked.inventory
             found.created = index.created if index else remains.header.created
             found.begins = index is None or index.begins
@@ -306,7 +303,7 @@ class _Look:
         if self._begin is not None and sealed.index.begins != (self._begin == first):
             raise sealed.damaged(0, "the index is wrong: `begins` is not what the log says")
         if any(first <= seq <= sealed.index.last for seq in self._untrue):
-            raise sealed.damaged(0, "the index is wrong: `blank` has what was not taken out")
+            raise sealed.damaged(0, "the index is wrong: not all that it says was taken out")
 
     def _check_owner(self, remains: Remains, path: str) -> None:
         session = remains.header.session
@@ -514,8 +511,7 @@ class _Repair:
         return temporary
 
     def _spare(self, files: list[_Found], created: str) -> Mapping[int, Line]:
-        """Return control records that are kept elsewhere: in indexes, and in the checkpoint."""
-        found: dict[int, Line] = {}
+        """Return the control records that the checkpoint repeats, if it is one of this log."""
         saved = checkpoint.look(self._site.directory, self._site.session_id, created)
         # Believed only if a segment continues the very log that it was made of (F-109).
         if isinstance(saved, Checkpoint) and any(
@@ -523,10 +519,8 @@ class _Repair:
             and (old.previous.seq, old.previous.crc) == (saved.seq, saved.previous)
             for old in files
         ):
-            found = {line.seq: line for line in format.decode_lines(saved.controls)}
-        for old in files:
-            found |= old.controls
-        return found
+            return {line.seq: line for line in format.decode_lines(saved.controls)}
+        return {}
 
     def _kept_as(self, seq: int, used: list[_Found], missed: list[tuple[int, int]]) -> str:
         """Return the name under which the bytes of a lost event are kept: empty if there are none."""

@@ -54,10 +54,8 @@ class Part:
     def controls(self) -> list[Line]:
         """Return the control records."""
         segment = self.reader.segment
-        if isinstance(segment, Sealed) and segment.index.controls >= 0:
-            return segment.controls()
-        tail = self.reader.tail()
-        return self.reader.controls(tail.ctl) if tail.ctl else []
+        tail = segment.tail() if isinstance(segment, Sealed) else self.reader.tail()
+        return self.reader.controls(tail.ctl)
 
     def line_at(self, seq: int) -> Line | None:
         """Return a record; None if it is not here."""

@@ -24,7 +24,6 @@ class _Sum(NamedTuple):
     """What the lines add up to."""
 
     keys: list[tuple[int, int]]
-    controls: list[Line]
     streams: set[str]
     last: Line | None
     ctl: int
@@ -45,10 +44,6 @@ def compare(sealed: Sealed, stream_of: StreamOf) -> None:
         sealed, "keys", [key for n in range(len(index.pages)) for key in sealed.page(n)], found.keys
     )
     _same(sealed, "pages", [page.first for page in index.pages], [k for k, _ in found.keys[::PAGE]])
-    if index.controls >= 0:
-        _same(sealed, "controls", _plain(sealed.controls()), _plain(found.controls))
-    blank = [seq for seq in index.blank if not index.before < seq <= index.last]
-    _same(sealed, "blank", blank, [])
     _same(sealed, "parts", sorted(found.streams - set(index.parts)), [])
 
 
@@ -71,7 +66,6 @@ def _compare_header(sealed: Sealed) -> None:
 
 def _add_up(sealed: Sealed, stream_of: StreamOf) -> _Sum:
     keys: list[tuple[int, int]] = []
-    controls: list[Line] = []
     streams: set[str] = set()
     last: Line | None = None
     ctl = 0
@@ -89,7 +83,6 @@ def _add_up(sealed: Sealed, stream_of: StreamOf) -> _Sum:
             if line.key is not None:
                 keys.append((hash_of(line.key), line.seq))
             if line.control:
-                controls.append(line)
                 ctl = offset
             stream = stream_of(line)
             if stream is not None:
@@ -99,7 +92,7 @@ def _add_up(sealed: Sealed, stream_of: StreamOf) -> _Sum:
         while frames and frames[-1].offset < piece.end.offset:
             _compare_frame(sealed, frames.pop(), piece, last)
     _same(sealed, "frames", frames, [])
-    return _Sum(keys, controls, streams, last, ctl)
+    return _Sum(keys, streams, last, ctl)
 
 
 def _compare_frame(sealed: Sealed, frame: Mark, piece: Piece, last: Line | None) -> None:
@@ -108,8 +101,3 @@ def _compare_frame(sealed: Sealed, frame: Mark, piece: Piece, last: Line | None)
     crc = format.checked_crc(before, piece.start.crc) if before else piece.start.crc
     seq = sealed.index.before if last is None else last.seq
     _same(sealed, "frames", (frame.seq, frame.crc), (seq, crc))
-
-
-def _plain(lines: list[Line]) -> list[tuple[object, ...]]:
-    """Return what control records say, without what depends on where they stand."""
-    return [(o.seq, o.time, o.kind, bytes(o.data), o.key, o.more, o.control) for o in lines]

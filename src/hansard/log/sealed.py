@@ -17,7 +17,7 @@ import msgspec
 
 from hansard.errors import Damaged, UnknownFormat
 from hansard.log import disk, format
-from hansard.log.format import Line, Mark
+from hansard.log.format import Mark
 from hansard.log.reader import Tail
 from hansard.log.segment import Segment
 from hansard.log.segment_scan import Finding
@@ -95,11 +95,8 @@ class Index(msgspec.Struct, frozen=True, omit_defaults=True):
         frames: the frames, in order.
         keys: how many keys there are.
         pages: the keys by 256: the first hash of each page, and the CRC-32 of its bytes.
-        controls: bytes of the control records, compressed; -1 if they are too many to be repeated here.
-        controls_crc: the CRC-32 of these bytes.
         begins: the log begins here. If not, there is a segment before this one, or it was lost.
-        blank: the seqs of events whose data were taken out, one by one.
-        blank_before: everything that was said before this seq was taken out.
+        fingerprint: a digest of what was taken out (`CompactionFilter`); empty for nothing.
         parts: streams of which parts are kept because their end is not known here.
     """
 
@@ -116,12 +113,9 @@ class Index(msgspec.Struct, frozen=True, omit_defaults=True):
     header_crc: int
     frames: list[Frame]
     keys: int = 0
-    controls: int = 0
-    controls_crc: int = 0
     pages: list[Page] = []
     begins: bool = True
-    blank: list[int] = []
-    blank_before: int = 0
+    fingerprint: str = ""
     parts: list[str] = []
 
 
@@ -214,29 +208,10 @@ class Sealed(Segment):
             place += 1
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def controls(self) -> list[Line]:
-        """Return the control records, in order, without reading the frames they lie in."""
-        length = self.index.controls
-        if length <= 0:
-            return []
-        at = self._index_at + SKIPPABLE.size + KEY.size * self.index.keys
-        packed = self.file_bytes(at, length)
-        if format.crc32(packed) != self.index.controls_crc:
-            raise self.damaged(at, "checksum mismatch in the control records of the index")
-        lines = self._decompress(packed, at, LARGEST_FRAME)
-        try:
-            found = format.decode_lines(lines)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self.damaged(at, f"the control records in the index: {error}") from error
-        if not all(map(format.has_object, found)):
-            raise self.damaged(at, "the control records in the index: data that are no JSON object")
-        return found
-
     def check(self) -> None:
         """Check what reading does not: the seek table, and the index against the lines."""
         for place in range(len(self.index.pages)):
             self.page(place)
-        self.controls()
         frames = self.index.frames
         ends = [*(frame.offset for frame in frames[1:]), self.index.size]
         sizes = [
@@ -364,7 +339,7 @@ def _read_index(sealed: Sealed) -> tuple[Index, int]:
     if json_at < SKIPPABLE.size or length > _LARGEST_INDEX:
         raise sealed.damaged(behind, "the index does not fit into the file")
     index = _decode(sealed, json_at, piece(json_at, length), crc)
-    return index, json_at - max(0, index.controls) - KEY.size * index.keys - SKIPPABLE.size
+    return index, json_at - KEY.size * index.keys - SKIPPABLE.size
 
 
 def _decode(sealed: Sealed, json_at: int, text: bytes, crc: int) -> Index:
@@ -401,7 +376,6 @@ def _is_possible(index: Index) -> bool:
         and 0 < index.header <= (lengths or [0])[0]
         and 0 <= index.before <= index.last < format.MAX_SEQ
         and 0 <= index.ctl < index.size
-        and index.controls >= -1
     )
 
 
@@ -420,8 +394,6 @@ class Unpacked(NamedTuple):
     #: None if it is damaged.
     inventory: Index | None
     findings: list[Finding]
-    #: Control records, by seq, from the index.
-    controls: dict[int, Line]
     #: Running checksums that are known at offsets of what was decompressed.
     known_at: dict[int, int]
 
@@ -444,7 +416,7 @@ def unpack(descriptor: int, path: str, target: int) -> Unpacked:
             else:
                 spool.add(found)
         spool.end()
-        return Unpacked(None, findings, {}, {})
+        return Unpacked(None, findings, {})
     return _unpack_by_index(sealed, spool)
 
 
@@ -467,14 +439,12 @@ def _unpack_by_index(sealed: Sealed, spool: "_Spool") -> Unpacked:
                 spool.add(_LOST_FRAME)
         at += frame.length
     spool.end()
-    controls: dict[int, Line] = {}
     try:
-        controls = {line.seq: line for line in sealed.controls()}
         sealed.check()
     except Damaged as error:
         if not any(f.offset <= error.offset < f.offset + f.length for f in findings):
             findings.append(Finding(error.offset, 0, error.reason))
-    return Unpacked(index, findings, controls, known_at)
+    return Unpacked(index, findings, known_at)
 
 
 class _Spool:

@@ -18,7 +18,6 @@ from hansard.log.sealed import (
     INDEX_END,
     INDEX_MAGIC,
     KEY,
-    LARGEST_FRAME,
     LAST_FRAME,
     OURS,
     PAGE,
@@ -33,9 +32,6 @@ from hansard.log.sealed import (
 #: A large file is synced in steps of so many bytes: a file system may let whoever syncs a small append wait
 #: for all that others have left to be written.
 _STEP: Final = 2 * 1024 * 1024
-
-#: For the control records in the index, which are few.
-_LEVEL: Final = 9
 
 
 def hash_of(key: str) -> int:
@@ -55,13 +51,11 @@ class Sealer:
 
     __slots__ = (
         "_begins",
-        "_blank",
-        "_blank_before",
         "_compress",
-        "_controls",
         "_created",
         "_ctl",
         "_descriptor",
+        "_fingerprint",
         "_frame",
         "_frame_ends",
         "_frame_size",
@@ -69,8 +63,6 @@ class Sealer:
         "_frames",
         "_keys",
         "_parts",
-        "_repeated",
-        "_repeats",
         "_session_id",
         "_sizes",
         "_start",
@@ -89,21 +81,15 @@ class Sealer:
         created: str,
         compress: Callable[[bytes], bytes],
         begins: bool = True,
-        blank_before: int = 0,
+        fingerprint: str = "",
     ) -> None:
-        """`begins`: the log begins here.
-
-        `blank_before`: what was said before this seq is added without its data.
-        """
+        """`begins`: the log begins here. `fingerprint`: of what was taken out."""
         self._descriptor = descriptor
         self._session_id = session_id
         self._created = created
         self._compress = compress
         self._begins = begins
-        self._blank_before = blank_before
-        #: Whether the control records are repeated in the index, and how long they are so far.
-        self._repeats = True
-        self._repeated = 0
+        self._fingerprint = fingerprint
         self._start = start
         self.mark = start
         self._unsynced = 0
@@ -113,26 +99,13 @@ class Sealer:
         self._frame_ends = [start]
         self._frame_size = len(header)
         self._frame_start = Mark(0, start.seq, 0)
-        self._controls: list[bytes] = []
         self._keys: list[tuple[int, int]] = []
-        self._blank: list[int] = []
         self._parts: list[str] = []
         self._ctl = 0
         self._time = ""
 
-    def add(
-        self,
-        line: Line,
-        data: bytes,
-        *,
-        blank: bool = False,
-        listed: bool = True,
-        unknown: bytes = b"",
-    ) -> None:
-        """Add an event: its record as it was, with these data.
-
-        `blank`: the data were taken out; `listed`: and the index must say so, since no bound does.
-        """
+    def add(self, line: Line, data: bytes, *, unknown: bytes = b"") -> None:
+        """Add an event: its record as it was, with these data."""
         seq = self.mark.seq + 1
         assert line.seq == seq, "seqs follow one another"
         raw, crc = format.record(
@@ -149,11 +122,8 @@ class Sealer:
         )
         if line.control:
             self._ctl = self.mark.offset
-            self._repeat(raw)
         if line.key is not None:
             self._keys.append((hash_of(line.key), seq))
-        if blank and listed:
-            self._blank.append(seq)
         self._time = line.time
         self._put(raw, seq, crc)
 
@@ -169,9 +139,6 @@ class Sealer:
             self._time = line.time
             if line.key is not None:
                 self._keys.append((hash_of(line.key), line.seq))
-            if line.control:
-                # Its data are what a reader of the index wants; its checksum stands in its frame.
-                self._repeat(format.control_line(line))
         if len(piece.data) <= FRAME:
             self._take(piece.data, piece.end)
             return
@@ -179,15 +146,6 @@ class Sealer:
         lines = format.decode_lines(piece.data)
         for line, raw in zip(lines, piece.data.split(b"\n"), strict=False):
             self._put(raw + b"\n", line.seq, format.crc_after(raw + b"\n", self.mark.crc))
-
-    def _repeat(self, control: bytes) -> None:
-        """Take a control record into the index, unless they become more than can be read at once."""
-        self._repeated += len(control)
-        if self._repeated > LARGEST_FRAME:
-            self._repeats = False
-            self._controls.clear()
-        elif self._repeats:
-            self._controls.append(control)
 
     def chain_ends_at(self, ctl: int) -> None:
         """Note where the latest control record lies in what was copied."""
@@ -246,15 +204,10 @@ class Sealer:
 
     def finish(self) -> Index:
         """Write the index and the seek table, and sync."""
-        import zstandard
-
         self._end_frames()
         self._keys.sort()
         keys = b"".join(KEY.pack(*key) for key in self._keys)
         size = PAGE * KEY.size
-        controls = b""
-        if self._controls:
-            controls = self._compressed_controls(zstandard)
         pages = [
             Page(KEY.unpack_from(keys, at)[0], format.crc32(keys[at : at + size]))
             for at in range(0, len(keys), size)
@@ -273,23 +226,15 @@ class Sealer:
             header_crc=self._start.crc,
             frames=self._frames,
             keys=len(self._keys),
-            controls=len(controls) if self._repeats else -1,
-            controls_crc=format.crc32(controls),
             pages=pages,
             begins=self._begins,
-            blank=self._blank,
-            blank_before=self._blank_before,
+            fingerprint=self._fingerprint,
             parts=self._parts,
         )
         text = msgspec.json.encode(index)
-        body = keys + controls + text + INDEX_END.pack(len(text), format.crc32(text), OURS)
+        body = keys + text + INDEX_END.pack(len(text), format.crc32(text), OURS)
         lengths = [frame.length for frame in self._frames]
         table = seek_table(list(zip(lengths, self._sizes, strict=True)))
         disk.write_all(self._descriptor, SKIPPABLE.pack(INDEX_MAGIC, len(body)) + body + table)
         disk.sync(self._descriptor)
         return index
-
-    def _compressed_controls(self, zstandard: Any) -> bytes:
-        lines = b"".join(self._controls)
-        found: bytes = zstandard.ZstdCompressor(level=_LEVEL).compress(lines)
-        return found

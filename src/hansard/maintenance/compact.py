@@ -6,7 +6,6 @@ of a stream (`PinnedSeqs`), because there the parts are all that a view can show
 """
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -229,21 +228,12 @@ def compaction_filter(
         return kept() != before
 
     seqs = frozenset(redactions.seqs) | emptied
-    taken = [
-        read.seq
-        for event in controls
-        if event.kind == MESSAGE_REDACTED
-        and (read := kinds.read(MESSAGE_REDACTED, event.raw)) is not None
-    ]
-    # Seqs below the drop bound are not listed any more.
-    again = frozenset(
-        seq
-        for seq, count in Counter(taken).items()
-        if count > 1 or (seq < redactions.before and seq not in redactions.seqs)
-    )
+    replaced = {seq: instead or b"" for seq, instead in redactions.seqs.items()}
+    # Whether they still have replacement data or not: a fingerprint is the same before and after.
+    replaced |= {event.seq: b"" for event in controls if redactions.is_void(event)}
     mask = partial(masked, redactions)
     return CompactionFilter(
-        mask, seqs, redactions.streams, drop_part, redactions.before, again, has_moved
+        mask, seqs, redactions.streams, replaced, drop_part, redactions.before, has_moved
     )
 
 

@@ -69,14 +69,25 @@ class Redactions(NamedTuple):
         read = kinds.read(MESSAGE_REDACTED, event.raw)
         if read is None or read.data is None or read.data.keys() <= {"stream", "redacted"}:
             return event
-        dropped = read.seq < self.before and _is_of_what_was_said(read)
-        if not dropped and self.seqs.get(read.seq, BLANK) is not None:
+        if not self._is_erased(read):
             return event
         kept = event.data | {"data": {"redacted": True}}
-        if dropped:
+        if read.seq < self.before and _is_of_what_was_said(read):
             # By which it is known, without the data, that the bound covers it.
             kept["kind"] = read.kind or MESSAGE_ADDED
         return msgspec.structs.replace(event, raw=msgspec.json.encode(kept))
+
+    def is_void(self, event: Event) -> bool:
+        """Return whether an event is a redaction whose replacement data are, or are to be, erased."""
+        if event.kind != MESSAGE_REDACTED:
+            return False
+        read = kinds.read(MESSAGE_REDACTED, event.raw)
+        return read is not None and read.data is not None and self._is_erased(read)
+
+    def _is_erased(self, read: MessageRedacted) -> bool:
+        """Return whether nothing is left of what a redaction is of: dropped, or redacted without data."""
+        dropped = read.seq < self.before and _is_of_what_was_said(read)
+        return dropped or self.seqs.get(read.seq, BLANK) is None
 
     def _is_gone(self, event: Event) -> bool:
         """Say whether an event adds a message that was taken out while it was being streamed."""

@@ -136,7 +136,6 @@ def test_members_that_are_not_known_are_passed_over(tmp_path: Path) -> None:
         {"frames": []},
         {"keys": 300},
         {"keys": -1},
-        {"controls": 10**9},
         {"frames": [[10**9, 0, 0, 0]]},
         {"pages": [[0, 0]]},
     ],
@@ -163,7 +162,6 @@ limit = 300 * {MEBIBYTE}
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 calls = {{
     "read": lambda: list(Reader(segment).forwards(segment.start, segment.end)),
-    "controls": segment.controls,
     "check": segment.check,
 }}
 for name in sys.argv[2:]:
@@ -210,16 +208,6 @@ def test_a_frame_that_holds_too_much_is_refused(tmp_path: Path, says: bool, clai
     assert "frame" in confined(path, "read", "check")
 
 
-def test_control_records_that_hold_too_much_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-74: a bomb in the index is refused in bounded memory too, with a checksum that fits."""
-    packed = bomb(1 << 30)
-    monkeypatch.setattr(sealing.Sealer, "_compressed_controls", lambda *_: packed)
-    path = seal(tmp_path / "a", [Record(b"{}", control=True)])
-    assert "claims to hold more" in confined(path, "controls", "check")
-
-
 def test_an_index_that_is_longer_than_one_can_be_is_refused(tmp_path: Path) -> None:
     """N-74: an index of a gigabyte is refused before it is read."""
     path = tmp_path / "a"
@@ -234,7 +222,7 @@ def test_an_index_that_is_longer_than_one_can_be_is_refused(tmp_path: Path) -> N
             '"read": lambda: list(Reader(segment).forwards(segment.start, segment.end)),',
             '"read": make,',
         )
-        .replace('"controls": segment.controls,\n    "check": segment.check,', "")
+        .replace('"check": segment.check,', "")
     )
     done = subprocess.run(
         [sys.executable, "-c", script, path, "read"],
