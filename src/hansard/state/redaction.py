@@ -79,10 +79,10 @@ class Redactions(NamedTuple):
 
     def is_void(self, event: Event) -> bool:
         """Return whether an event is a redaction whose replacement data are, or are to be, erased."""
-        if event.kind != MESSAGE_REDACTED:
-            return False
-        read = kinds.read(MESSAGE_REDACTED, event.raw)
-        return read is not None and read.data is not None and self._is_erased(read)
+        if event.kind == MESSAGE_REDACTED:
+            read = kinds.read(MESSAGE_REDACTED, event.raw)
+            return read is not None and read.data is not None and self._is_erased(read)
+        return False
 
     def _is_erased(self, read: MessageRedacted) -> bool:
         """Return whether nothing is left of what a redaction is of: dropped, or redacted without data."""
