@@ -43,7 +43,7 @@ def test_every_command_and_option_is_in_the_reference() -> None:
 
 def test_the_tour_can_be_taken(tmp_path: Path) -> None:
     """Each call in the guide prints what the guide says, in an empty folder, one after the other."""
-    guide = (ROOT / "docs" / "guides" / "command.md").read_text("utf-8")
+    guide = (ROOT / "docs" / "guides" / "tutorial.md").read_text("utf-8")
     steps: list[tuple[str, str]] = []
     for block in _BLOCK.findall(guide):
         for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
