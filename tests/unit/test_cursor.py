@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 
 import hansard
+from hansard import follow
 from hansard.backend.contract import CURSOR, AppendRequest
 from hansard.backend.local import LocalBackend
 from hansard.errors import Damaged, ReadOnly, UnsafePath
@@ -15,6 +16,9 @@ from hansard.event.envelope import NewEvent
 from hansard.follow import _FRAME, SLACK, Cursor, cursors, drop_cursor
 from tests.crashlab import faults
 from tests.unit.disk_probe import Traffic, modes, tree
+
+#: Calls that change something, or make it durable.
+CHANGES = {"create_file", "write", "sync", "move", "remove", "link", "sync_directory"}
 
 
 @pytest.fixture
@@ -112,9 +116,38 @@ def test_what_a_move_syncs(tmp_path: Path) -> None:
         cursor.move({"s": 1})
         with faults.record() as record:
             cursor.move({"s": 2})
-        changes = [call.operation for call in record.calls if call.operation in faults.MUTATING]
+        changes = [call.operation for call in record.calls if call.operation in CHANGES]
         assert changes == (["write", "sync"] if durability == "sync" else ["write"])
         backend.close()
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_log_is_replaced_under_its_lock_and_synced(
+    durability: Literal["sync", "os"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-163, N-37: the new log is synced, renamed while no other process can append, and its name synced."""
+    backend = LocalBackend(str(tmp_path / "store"), durability=durability)
+    other = LocalBackend(str(tmp_path / "store"), durability=durability)
+    cursor = Cursor(backend, "c")
+    cursor.move({"s": 1})
+    monkeypatch.setattr(follow, "SLACK", -(2**40))
+    busy = []
+
+    def look(call: faults.Call, arguments: tuple[object, ...], result: object) -> None:
+        if call.operation == "move":
+            busy.append(other.internal(CURSOR + "c").is_busy())
+
+    with faults.record(watch=look) as record:
+        cursor.move({"s": 2})
+    changes = [call for call in record.calls if call.operation in CHANGES]
+    done = [call.operation for call in changes]
+    renamed = done.index("move")
+    assert done[:3] == ["create_file", "write", "sync"]
+    assert done[renamed + 1 :] == ["sync_directory", "sync_directory"]
+    assert [Path(call.place).name for call in changes[renamed + 1 :]] == ["cursor-c", "internal"]
+    assert busy == [True]
+    backend.close()
+    other.close()
 
 
 # -- on the disk --------------------------------------------------------------------------------------

@@ -426,7 +426,7 @@ class Writer:
         handle.renewed += 1
         self._keys.forget()
         handle.adopt()
-        return self._touched()
+        return self._touched(made=True)
 
     def _touched(self, *, made: bool = False) -> Touched:
         """Return the files to sync: the handle may let go of them as soon as the lock is free."""
