@@ -86,7 +86,7 @@ def examine(
         where=backend.where,
         sessions=len(ids),
         trash=sum(1 for _ in backend.trash()),
-        cursors=sum(name.startswith(CURSOR) for name in backend.internals()),
+        cursors=sum(name.startswith(CURSOR + backend.prefix) for name in backend.internals()),
         durability=backend.durability,
         remarks=list(_check_sessions(backend, ids)),
     )
