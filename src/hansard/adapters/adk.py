@@ -5,8 +5,8 @@
 
     runner = Runner(app_name="shop", agent=agent, session_service=HansardSessionService("data"))
 
-A conversation is a session, an app's state another, a user's state a third. Whether somebody else has gone
-on with a conversation is told by its seq, and never by a clock.
+A conversation is a session, an app's state another, a user's state a third. Its seq shows
+whether another writer has continued a conversation; no clock is compared.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class _Names(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """Something that is to be appended to a conversation, and what it changes beside it."""
+    """What is to be appended to a conversation, and its changes of the app's and the user's state."""
 
     kind: str
     data: dict[str, Any]
@@ -120,7 +120,7 @@ class HansardSessionService(BaseSessionService):
         names = _Names(app_name, user_id, given or kit_uuid.new_uuid())
         given_state = state or {}
         if not values.is_storable(given_state):
-            # What is no value to be stored, such as a model, as the kit's own databases have it.
+            # Values that cannot be stored, such as models, are converted as the kit's own databases do.
             given_state = make_json_safe_state(given_state)
         changes = extract_state_delta(given_state)
         data = {**values.wrap("state", changes["session"]), "time": kit_time.get_time()}
@@ -205,7 +205,7 @@ class HansardSessionService(BaseSessionService):
             parts = info.id.removeprefix(self._prefix).split("/")
             if len(parts) == len(_Names._fields):
                 names = _Names(*map(opening.unescaped, parts))
-                # One that was deleted meanwhile is not there.
+                # Skip one that was deleted concurrently.
                 with suppress(SessionDeleted):
                     found.append(self._made(store, names, self._listed(store, info)))
         return sorted(found, key=lambda one: (one.last_update_time, one.user_id, one.id))
@@ -217,7 +217,7 @@ class HansardSessionService(BaseSessionService):
 
     def _delete(self, names: _Names) -> None:
         store = opened(self._store)
-        # What it has changed elsewhere is settled first: once it is gone, nobody could tell.
+        # What it has changed elsewhere is settled first: afterwards it could not be known.
         self._shared.of(store, self.id_of(names.app))
         self._shared.of(store, self.id_of(names.app, names.user))
         with suppress(SessionNotFound, SessionDeleted):
@@ -275,7 +275,7 @@ class HansardSessionService(BaseSessionService):
                 try:
                     return self._append(store, names, change, after=after)
                 except SeqConflict as conflict:
-                    # A title, a label, a note of ours: the conversation did not go on by that.
+                    # A title or a snapshot name does not continue the conversation.
                     since = list(session.events(after=after))
                     if projection.changed(since) or any(e.kind in COUNTED for e in since):
                         raise StaleSessionError(
@@ -285,7 +285,7 @@ class HansardSessionService(BaseSessionService):
                     after = since[-1].seq
         except SessionDeleted:
             if store.exists(session.id):
-                raise  # it is the app's state, or the user's, that somebody has deleted
+                raise  # the app's or the user's state was deleted
             raise SessionNotFoundError(f"Session {names.session} not found.") from None
 
     def _place(
@@ -305,7 +305,7 @@ class HansardSessionService(BaseSessionService):
     def _append(
         self, store: hansard.Store, names: _Names, change: _Change, *, after: int
     ) -> int | None:
-        """Append a change behind a seq, or raise `SeqConflict`; None if it was there before."""
+        """Append a change after a seq, or raise `SeqConflict`; None if it was there before."""
         session = store.session(self.id_of(*names))
         place = Place(session.id, after, change.key)
         shared = (((names.app,), change.app), (names[:2], change.user))

@@ -1,9 +1,9 @@
 """What an event of the Agent Development Kit is in a session's log, and back.
 
-An event that says something is a message that everybody can read (`message.origin`): texts, calls of tools
+An event with content is a message that every framework can read (`message.origin`): texts, calls of tools
 and their results as blocks. Any other is an event of the kind `x.adk.event`. Both come back equal.
 
-The state that sessions share, an app's or a user's, is a session of its own. An event of a conversation can
+The state that sessions share, an app's or a user's, is a separate session. An event of a conversation can
 change up to three sessions: its own, its app's and its user's. They change together, or not at all:
 
 1. In each shared one an *intention* is appended: the changes, and the place that the event is about to take
@@ -11,7 +11,7 @@ change up to three sessions: its own, its app's and its user's. They change toge
 2. The event is appended to its conversation, at that place or not at all. **This is when it happens.**
 3. In each shared one it is appended that the intention was *settled*: from here on its changes count.
 
-Whoever finds an intention that nobody settled, because its writer was killed, looks at the place in the
+A reader that finds an intention which was not settled, because its writer was killed, checks the place in the
 conversation: the event is there, or another one is, or none is yet. So the next call that reads the state
 completes what was begun, and no two readers can come to different ends.
 """
@@ -32,7 +32,7 @@ from hansard.message import origin, values
 #: The name of these events among the origins of messages.
 FORMAT: Final = "google-adk"
 
-#: The kinds of what is no message: an event without content, and the beginning of a session.
+#: The kinds of events that are not messages: an event without content, and the beginning of a session.
 EVENT: Final = "x.adk.event"
 CREATED: Final = "x.adk.created"
 
@@ -40,7 +40,7 @@ CREATED: Final = "x.adk.created"
 INTENDED: Final = "x.adk.intended"
 SETTLED: Final = "x.adk.settled"
 
-#: What is appended to a session's log by this adapter, and counts when somebody asks whether it went on.
+#: What this adapter appends to a session; any of it means that the conversation has continued.
 COUNTED: Final = frozenset({"message.added", EVENT, CREATED})
 
 
@@ -153,10 +153,8 @@ def _other(event: hansard.Event, message: dict[str, Any]) -> Event:
         if one["content"]:
             parts.append(types.Part(text=one["content"]))
         for call in one.get("tool_calls", ()):
-            function = call["function"]
-            given = types.FunctionCall(
-                id=call["id"], name=function["name"], args=_arguments(function["arguments"])
-            )
+            named = {"id": call["id"], "name": call["function"]["name"]}
+            given = types.FunctionCall(**named, args=origin.arguments_of(call))
             parts.append(types.Part(function_call=given))
     return Event(
         id=f"hansard-{event.seq}",
@@ -165,14 +163,6 @@ def _other(event: hansard.Event, message: dict[str, Any]) -> Event:
         timestamp=event.time.timestamp(),
         content=types.Content(role=role, parts=parts),
     )
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {"text": text}
-    return found if isinstance(found, dict) else {"value": found}
 
 
 # -- what they add up to ------------------------------------------------------------------------
@@ -207,7 +197,7 @@ def add(value: dict[str, Any], event: hansard.Event) -> None:
 
 
 class Place(NamedTuple):
-    """Where in a conversation an event is about to stand."""
+    """The place that an event is about to take in a conversation."""
 
     session: str
     #: The seq before it.
@@ -282,7 +272,7 @@ def _settle(shared: hansard.Session, intention: int, *, happened: bool) -> None:
 
 
 def _happened(store: hansard.Store, intention: dict[str, Any]) -> bool | None:
-    """Say whether the event stands where it was to stand; None if nothing does yet."""
+    """Return whether the event is at its place; None if no event is there yet."""
     try:
         events = store.session(intention["session"]).events(after=intention["after"])
         event = next(events, None)

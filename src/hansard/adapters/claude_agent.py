@@ -48,7 +48,7 @@ class HansardSessionStore:
     Args:
         store: an open store, or the path of one.
         prefix: what the ids of all transcripts begin with. A transcript is the session
-            `<prefix><project key>/<session id>`, and a subagent's has its subpath behind another `/`; in
+            `<prefix><project key>/<session id>`, and a subagent's has its subpath after another `/`; in
             project key and session id `%` and `/` are written `%25` and `%2F`.
     """
 
@@ -69,7 +69,7 @@ class HansardSessionStore:
         if subpath is None:
             return whole
         if not subpath:
-            raise ValueError("subpath: '' is no subpath; leave it out for the transcript itself")
+            raise ValueError("subpath must not be empty; leave it out for the transcript itself")
         return f"{whole}/{subpath}"
 
     def _project(self, project_key: str) -> str:
@@ -84,7 +84,7 @@ class HansardSessionStore:
         """
         session_id = self.id_of(key)
         if entries:
-            # Before the first await: the caller may go on with its list.
+            # Before the first await: the caller may change its list after that.
             drafts = [claude_entries.draft(cast("dict[str, Any]", entry)) for entry in entries]
             titles = None if "subpath" in key else claude_entries.titles(entries)
             _check_loop()
@@ -157,7 +157,7 @@ class HansardSessionStore:
             return projection.Sum(store, session_id, dict, _fold)
 
         for name, info, mtime in self._listed(self._project(project_key)):
-            # One that is damaged, or was deleted meanwhile, has none; `load` says what is wrong with it.
+            # A damaged or concurrently deleted one has none; `load` reports why.
             with suppress(hansard.Damaged, SessionDeleted):
                 _, data = self._sums.of(info.id, make).value()
                 found.append({"session_id": name, "mtime": mtime, "data": data})
@@ -203,14 +203,14 @@ async def _entitle(session: aio.Session, titles: claude_entries.Titles) -> None:
         try:
             await session.set_title(titles.given)
         except SecretRefused:
-            # In the transcript it stands as it was given; beside it, without what looks like a credential.
+            # The transcript keeps it as given; the session's title omits what looks like a credential.
             await session.set_title(titles.given, automatic=True)
     elif titles.made_up:
         await session.set_title(titles.made_up, automatic=True)
 
 
 def _milliseconds(info: SessionInfo) -> int:
-    # Of a damaged one nobody knows: it may be the newest, and to pass over it is not for us to decide.
+    # The time of a damaged one is unknown: it may be the newest.
     when = datetime.fromisoformat(info.updated) if info.updated else datetime.now(UTC)
     return int(when.timestamp() * 1000)
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import hansard
 from hansard.adapters.opening import StoreLike, aopened, missing, opened, settled
-from hansard.message import origin, values
+from hansard.message import origin
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
@@ -45,7 +45,7 @@ _ROLES: Final = {"human": "user", "ai": "assistant", "system": "system", "tool":
 class HansardChatMessageHistory(BaseChatMessageHistory):
     """The history of one chat, kept in a store.
 
-    Any number of these, in any number of processes, may stand for one session at a time.
+    Any number of objects, in any number of processes, may use one session concurrently.
 
     Attributes:
         session_id: the session's id in the store.
@@ -78,7 +78,7 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
             self._session().add_messages(map(message_of, messages))
 
     def clear(self) -> None:
-        """Let the chat start anew. What was said stays in the history; `store.delete` removes it."""
+        """Clear the model view. The history keeps everything; `store.delete` removes it."""
         session = self._session()
         if session.seq:
             session.clear()
@@ -96,9 +96,9 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
 
     @contextmanager
     def _failing_the_run(self) -> Iterator[None]:
-        """Let a turn that cannot be stored fail the run that it is of.
+        """Fail the run whose turn cannot be stored.
 
-        `RunnableWithMessageHistory` stores a turn in a callback of its own, and LangChain only logs what a
+        `RunnableWithMessageHistory` stores a turn in a callback, and LangChain only logs what a
         callback raises, unless its handler says otherwise. That handler is known only to those who call.
         """
         try:
@@ -114,7 +114,7 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
             raise
 
     async def aclear(self) -> None:
-        """Let the chat start anew."""
+        """Clear the model view."""
         session = await self._awaited()
         if await session.seq:
             await session.clear()
@@ -125,14 +125,10 @@ def message_of(message: BaseMessage) -> dict[str, Any]:
     native = message_to_dict(message)
     kind = message.type.removesuffix("MessageChunk").lower()
     role = message.role if isinstance(message, ChatMessage) else _ROLES.get(kind, kind)
-    calls = [_call(call) for call in getattr(message, "tool_calls", ())]
+    made = getattr(message, "tool_calls", ())
+    calls = [origin.call_of(call["id"], call["name"], call["args"]) for call in made]
     more = {"tool_calls": calls or None, "tool_call_id": getattr(message, "tool_call_id", None)}
     return origin.pack(FORMAT, native, role=role, content=message.content, **more)
-
-
-def _call(call: Any) -> dict[str, Any]:
-    function = {"name": call["name"], "arguments": values.as_text(call["args"])}
-    return {"id": call["id"], "type": "function", "function": function}
 
 
 def _read(messages: Iterable[dict[str, Any]]) -> list[BaseMessage]:

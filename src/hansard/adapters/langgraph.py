@@ -64,14 +64,14 @@ Written = list[tuple[str, dict[str, Any]]]
 
 #: So many checkpoints are taken together when they are listed.
 _PAGE: Final = 16
-#: After so many conflicts with others who mirror messages, a checkpoint is put without; the next catches up.
+#: After this many conflicts with other writers, a checkpoint is put without messages; the next catches up.
 _ATTEMPTS: Final = 8
 
 
 def _awaited(
     method: "Callable[Concatenate[HansardSaver, Given], Answer]",
 ) -> "Callable[Concatenate[HansardSaver, Given], Coroutine[Any, Any, Answer]]":
-    """Return a method that does the same in a thread; if it is cancelled, it is over before that goes on."""
+    """Return a method that does the same in a thread; a cancellation is raised when it has finished."""
 
     async def awaited(self: "HansardSaver", /, *args: Given.args, **named: Given.kwargs) -> Answer:
         own: Callable[Given, Answer] = getattr(self, method.__name__)
@@ -133,10 +133,10 @@ class HansardSaver(BaseCheckpointSaver[str]):
         await asyncio.to_thread(self.close)
 
     def get_next_version(self, current: str | float | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's own shape
-        """Return the version behind another: a number to compare by, and chance to tell branches apart."""
+        """Return the next version: a number to compare by, and a random part that tells branches apart."""
         number = 0 if current is None else int(str(current).partition(".")[0])
-        # Two that go on from one checkpoint must not call two values by one name.
-        return f"{number + 1:032}.{random.randrange(10**16):016}"  # noqa: S311 - nobody is kept out by it
+        # Two runs that continue one checkpoint must not give two values one version.
+        return f"{number + 1:032}.{random.randrange(10**16):016}"  # noqa: S311 - not a secret
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
         """Return a saver of the same threads that allows more types; LangGraph adds a graph's own with it."""
@@ -334,7 +334,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread for good: it is not in the trash afterwards, and its id is free.
 
-        If it was copied, the copies are built on it: then it only begins anew.
+        If it was copied, the copies are built on it: then it is only emptied.
         """
         store, session_id = self._threads.store, self._threads.session_id(thread_id)
         self._threads.forget(thread_id)
@@ -349,7 +349,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
                 session.clear()
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Let the checkpoints of some runs be seen no more, in whatever thread. Looks at every thread."""
+        """Hide the checkpoints of some runs from LangGraph, in all threads. Reads every thread."""
         wanted = set(run_ids)
         for thread_id in self._threads.ids() if wanted else ():
             thread = self._threads.of(thread_id)
@@ -358,7 +358,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
             _remove(thread, found)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Let all but the newest checkpoint of each namespace be seen no more, or delete whole threads.
+        """Hide all but the newest checkpoint of each namespace, or delete whole threads.
 
         What a `DeltaChannel` needs of older checkpoints stays.
         """

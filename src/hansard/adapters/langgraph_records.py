@@ -1,8 +1,8 @@
 """What LangGraph holds, turned into what is stored of it, and back.
 
 `New` and `Held` are a channel's value on its way in and out; `Gathered` is a checkpoint on its way out.
-`Said` is what a checkpoint adds to the conversation that everybody can read. `copied` is a thread on its way
-into another one.
+`Said` is what a checkpoint adds to the conversation that every framework can read. `copied` is a thread on
+its way into another one.
 
 LangGraph's serializer imports the module and calls the name that a stored value gives, whatever they are:
 `os.system`, for example. `Guarded` reads a value first without creating anything, and refuses it unless every
@@ -23,7 +23,8 @@ from hansard.adapters.langgraph_thread import EMPTY, Checkpoint, Mirrored, Threa
 from hansard.adapters.opening import missing
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, REMOVED, WRITES
-from hansard.message.values import as_json, as_text
+from hansard.message.origin import call_of
+from hansard.message.values import as_json
 
 try:
     import ormsgpack
@@ -176,7 +177,7 @@ class Said:
 
     Attributes:
         messages: what is new.
-        back: the seq to which the conversation goes back before that; None if it only goes on.
+        back: the seq to which the conversation goes back before that; None if it only continues.
         noted: what the checkpoint's event says about it; None if nothing changes.
     """
 
@@ -217,11 +218,12 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _message(native: Any) -> dict[str, Any] | None:
-    """Return a message as everybody reads it; None if it is none."""
+    """Return a message in the common form; None if it is not a message."""
     if isinstance(native, BaseMessage):
         role = _ROLES.get(native.type, native.type)
         message: dict[str, Any] = {"role": role, "content": native.content}
-        calls = [_call(call) for call in getattr(native, "tool_calls", ())]
+        made = getattr(native, "tool_calls", ())
+        calls = [call_of(call["id"] or "", call["name"], call["args"]) for call in made]
         if calls:
             message["tool_calls"] = calls
         for name in ("tool_call_id", "name"):
@@ -234,11 +236,6 @@ def _message(native: Any) -> dict[str, Any] | None:
     else:
         return None
     return dict(as_json(message))
-
-
-def _call(call: Any) -> dict[str, Any]:
-    function = {"name": call["name"], "arguments": as_text(call["args"])}
-    return {"id": call["id"] or "", "type": "function", "function": function}
 
 
 # -- to another thread --------------------------------------------------------------------------

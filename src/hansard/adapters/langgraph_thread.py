@@ -1,12 +1,12 @@
 """The threads of LangGraph, each as the events of its session add up to it.
 
-What is kept in memory is small: which checkpoints there are, where their values stand, and the newest value
+What is kept in memory is small: which checkpoints there are, where their values are, and the newest value
 of each channel that holds a list. A look at a thread reads only the events that are new to it. What an older
-checkpoint holds is read again when it is asked for, by its seq. Three kinds of events, all of the
-application's own:
+checkpoint holds is read again on request, by its seq. Three kinds of application
+events:
 
 - `x.langgraph.checkpoint`: a checkpoint with the values of the channels that are new in it. A list, such as
-  `messages`, is stored as what comes behind the part that it has in common with an earlier one, `base`.
+  `messages`, is stored as what follows the part that it has in common with an earlier one, `base`.
 - `x.langgraph.writes`: what one task wrote, for the checkpoint that it began from.
 - `x.langgraph.removed`: checkpoints that LangGraph sees no more. Their values stay: others are built on them.
 """
@@ -24,7 +24,7 @@ from hansard.adapters.projection import Projection, Recent
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, REMOVED, WRITES
 
-#: Lengths of what is no list: a value that is stored as a whole, and none at all.
+#: Lengths of values that are not lists: a value that is stored as a whole, and none at all.
 WHOLE: Final = -1
 EMPTY: Final = -2
 
@@ -41,7 +41,7 @@ Version = str | int | float
 
 
 class Mirrored(msgspec.Struct):
-    """Which messages stand behind a checkpoint, one seq after the other: what they are known by."""
+    """Which messages follow a checkpoint, one seq after the other: their hashes."""
 
     channel: str
     #: So many of those that were mirrored before are still part of the conversation.
@@ -83,7 +83,7 @@ class Removed(msgspec.Struct, omit_defaults=True):
 
 
 class StoredValue(msgspec.Struct, rename={"items": "list"}):
-    """A stored value as far as it is a list: what is behind the first `keep` of those of `base`."""
+    """A stored value as far as it is a list: what follows the first `keep` items of `base`."""
 
     items: list[msgspec.Raw] | None = None
     base: int = 0
@@ -108,7 +108,7 @@ read_packed = msgspec.json.Decoder(dict).decode
 
 
 class Value:
-    """A channel's value: where it stands. Of a list, also what it grew from and into."""
+    """A channel's value: its place. Of a list, also what it grew from and into."""
 
     __slots__ = ("base", "channel", "grown", "items", "keep", "length", "marks", "seq", "version")
 
@@ -124,12 +124,12 @@ class Value:
         self.grown: Value | None = None
         #: The items as stored, of the newest list of a channel.
         self.items: list[bytes] | None = None
-        #: What they are known by, as far as somebody asked.
+        #: Their hashes, as far as requested.
         self.marks: list[bytes] = []
 
 
 class Checkpoint:
-    """A checkpoint: where it stands, where it comes from, and where its values are."""
+    """A checkpoint: its place, its parent, and where its values are."""
 
     __slots__ = ("hidden", "id", "ns", "parent", "run", "seq", "values", "writes")
 
@@ -156,7 +156,7 @@ def _end(value: Value) -> Value:
 
 
 class Write(NamedTuple):
-    """One write of a task: where it stands."""
+    """The place of one write of a task."""
 
     path: str
     channel: str
@@ -169,7 +169,7 @@ class Lost(hansard.HansardError):
 
 
 class Thread(Projection):
-    """What is known of one thread. Whoever asks holds `lock`; nobody appends while holding it."""
+    """What is known of one thread. Hold `lock` to read it; never append while holding it."""
 
     def __init__(self, store: hansard.Store, session_id: str) -> None:
         self._events: OrderedDict[int, bytes] = OrderedDict()
@@ -213,7 +213,7 @@ class Thread(Projection):
                 if said is not None:
                     self.marked = bytes(said) == str(FORMAT).encode()
         except msgspec.MsgspecError:
-            # What was redacted has no content, and what somebody else wrote under this name means nothing.
+            # Redacted, or an application's own event of the same kind.
             return
 
     def _add_checkpoint(self, event: hansard.Event, put: Put) -> None:
@@ -270,10 +270,10 @@ class Thread(Projection):
         return value
 
     def _grow(self, value: Value, before: Value | None, items: list[bytes]) -> None:
-        """Give a new list its items: those of its base, which it takes over if nobody else needs them."""
+        """Give a new list its items: those of its base, which it takes over if no other list needs them."""
         base = value.base
         if base is None:
-            # If it should have one, that was taken out; `items` are then missed when they are asked for.
+            # If it should have one, that was removed; reading its items then raises `Lost`.
             value.items = items if not value.keep else None
             return
         if base.length == value.keep and base.grown is None:
@@ -293,7 +293,7 @@ class Thread(Projection):
         self._keep(event)
         place = (written.ns, written.checkpoint)
         held = self._writes.setdefault(place, {})
-        # What a task had written before this event stands; of a special channel, the last write does.
+        # The first write of a task counts; of a special channel, the last.
         for position, (index, channel, _) in enumerate(written.writes):
             if index < 0 or (written.task, index) not in held:
                 held[written.task, index] = Write(written.path, channel, event.seq, position)
@@ -406,7 +406,7 @@ class Thread(Projection):
         return read_put(self.raw(checkpoint.seq))
 
     def packed(self, value: Value) -> dict[str, object]:
-        """Return a value that is no list, as stored."""
+        """Return a value that is not a list, as stored."""
         return read_packed(self._raw_value(value))
 
     def _raw_value(self, value: Value) -> bytes:

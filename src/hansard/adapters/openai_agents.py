@@ -38,7 +38,7 @@ __all__ = ["HansardSession"]
 class HansardSession:
     """A session of the OpenAI Agents SDK that is kept in a store.
 
-    Any number of these, in any number of processes, may stand for one session at a time.
+    Any number of objects, in any number of processes, may use one session concurrently.
 
     Attributes:
         session_id: the session's id in the store.
@@ -103,10 +103,10 @@ class HansardSession:
     async def get_items(
         self, limit: int | None = None, *, wrapper: "Context" = None
     ) -> "list[TResponseInputItem]":
-        """Return the conversation, oldest first: all of it, or the latest so many items.
+        """Return the conversation, oldest first: all of it, or the latest `limit` items.
 
         Args:
-            limit: at most so many; None: as the settings say. Less than 0: all.
+            limit: maximum number of items; None: as in the settings; negative: all.
             wrapper: the run's context.
         """
         session = await self._session(wrapper)
@@ -142,7 +142,7 @@ class HansardSession:
                 return popped
 
     async def clear_session(self, *, wrapper: "Context" = None) -> None:
-        """Let the conversation start anew. What was said stays in the history; `store.delete` removes it."""
+        """Clear the model view. The history keeps everything; `store.delete` removes it."""
         session = await self._session(wrapper)
         if await session.seq:
             await session.clear()
@@ -152,7 +152,7 @@ class HansardSession:
     async def _atomic_replace_items(self, items: "Sequence[TResponseInputItem]") -> bool:
         """Replace the whole conversation in one append, for `OpenAIResponsesCompactionSession`.
 
-        Without it the SDK clears and then adds: a kill between the two would leave nothing to go on with.
+        Without it the SDK clears and then adds: a kill between the two would leave an empty conversation.
         A subclass may change what is stored: then it is not used, and the SDK calls `add_items`.
         """
         if type(self) is not HansardSession:
@@ -167,10 +167,10 @@ class HansardSession:
         *,
         prune_prefix: "Callable[[TResponseInputItem], bool] | None" = None,
     ) -> "_CompactionSnapshot | None":
-        """Return the latest items, and how to replace the last of them if nobody has appended since.
+        """Return the latest items, and how to replace the last of them if nothing was appended since.
 
         Without it the SDK compacts only what the model was given whole, and overwrites what others said
-        meanwhile. None for a subclass, which may change what is stored.
+        concurrently. None for a subclass, which may change what is stored.
         """
         if type(self) is not HansardSession:
             return None
@@ -194,7 +194,7 @@ class HansardSession:
 
 
 class _Tail:
-    """The end of a conversation as it was at a seq, and where its items stand."""
+    """The end of a conversation as it was at a seq, and the places of its items."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class _Tail:
 
     @classmethod
     async def read(cls, session: hansard.aio.Session, seq: int, limit: int) -> "_Tail":
-        """Read so many items, and one message more: what is replaced stands behind that."""
+        """Read that many items, and one message more: what is replaced follows that one."""
         window = limit + 1
         while True:
             numbered = await session.numbered(last=window, at=seq)
@@ -246,7 +246,7 @@ class _Tail:
 
         Args:
             start: the place of the first one that is replaced.
-            output: what stands there instead.
+            output: the replacement.
             prune: items at the beginning of the conversation that go too, up to the first that it keeps.
         """
         place, number = self.places[start]

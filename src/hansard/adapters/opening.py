@@ -1,11 +1,10 @@
-"""Take what a caller gives for a store: an open one, or the path of one.
+"""Accept an open store, or the path of one.
 
-A framework often makes its session objects anew for each turn, so a path is opened once in a process and
-stays open until the process ends. Who wants other options than the usual ones, or wants to close the store,
-opens it himself and hands it in.
+A framework often creates a session object for each turn, so a path is opened once in a process and stays open
+until the process ends. To set options, or to close the store, open it and pass it in.
 
-An adapter calls `settled` where it is made, which touches no disk, and `opened` or `aopened` in each call.
-One that is closed puts a `ClosedPlace` there, and so refuses further calls; the store stays open for others.
+An adapter calls `settled` in its constructor, which touches no disk, and `opened` or `aopened` in each call.
+After `close` it keeps a `ClosedPlace`, which refuses further calls; the store stays open for others.
 """
 
 import asyncio
@@ -21,12 +20,12 @@ from hansard import aio
 
 Answer = TypeVar("Answer")
 
-#: What a caller may give for a store.
+#: What a caller may pass as a store.
 StoreLike = hansard.Store | aio.Store | str | os.PathLike[str]
 
 
 class ClosedPlace:
-    """What an adapter that was closed has in the place of its store."""
+    """What a closed adapter has in place of its store."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -57,7 +56,7 @@ def settled(store: StoreLike | ClosedPlace) -> Settled:
     path = os.fsdecode(store)
     if path == _MEMORY:
         return hansard.open(path)
-    # What has a scheme is no path: `hansard.open` takes it as it is, or refuses it.
+    # A name with a scheme is not a path: `hansard.open` accepts or refuses it.
     return path if not path or ":" in path.partition("/")[0] else os.path.abspath(path)
 
 
@@ -86,7 +85,7 @@ async def aopened(store: StoreLike | ClosedPlace) -> aio.Store:
 
 
 async def finished(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Await some work; if that is cancelled, the work is done first, and the cancellation goes on then."""
+    """Await some work; if that is cancelled, finish the work first, then raise the cancellation."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -106,7 +105,7 @@ def unescaped(part: str) -> str:
 
 
 def missing(module: str, package: str, extra: str, error: ImportError) -> NoReturn:
-    """Raise what tells a person which extra an adapter needs."""
+    """Raise an error that names the extra that an adapter needs."""
     raise ImportError(
         f"hansard.adapters.{module} needs {package}: pip install 'hansard[{extra}]' ({error})",
         name=error.name,
@@ -114,7 +113,7 @@ def missing(module: str, package: str, extra: str, error: ImportError) -> NoRetu
 
 
 def _forked() -> None:
-    # Another thread may have held it: in the child nobody would let it go.
+    # Another thread may have held it: in the child no thread would release it.
     global _guard  # noqa: PLW0603 - the only one there is
     _guard = threading.Lock()
 

@@ -10,7 +10,7 @@ come; what a run has said when it fails or is cancelled is stored as it ends. do
 the rest.
 
 A run has its history in a list, to which the framework appends, and in which others may change anything. New
-messages at its end are appended. One message that stands for the first ones is a summary. What was left out
+messages at its end are appended. One message in place of the first ones is a summary. What was left out
 stays stored, and any other change is a revert, with the history as it is now said instead: in the history
 view, all is as it was.
 """
@@ -159,7 +159,7 @@ class SessionPersistence(AbstractCapability[Any]):
         if run is None:
             return
         if ctx.messages:
-            # Who gives a history has the say; what is new in it is stored, and what is known is not again.
+            # A given history counts. What is new in it is stored; what is stored already is not stored again.
             if self.auto_save:
                 await asyncio.to_thread(run.take, list(ctx.messages))
         elif self.auto_restore:
@@ -167,7 +167,7 @@ class SessionPersistence(AbstractCapability[Any]):
             ctx.messages[:] = await asyncio.to_thread(lambda: run.restore(prompted=prompted))
 
     async def before_node_run(self, ctx: "Context", *, node: Any) -> Any:
-        """Take note of the history that the run goes on from, as the framework has mended it."""
+        """Note the history that the run continues from, as the framework has repaired it."""
         if self._run is not None and not isinstance(node, UserPromptNode):
             self._run.begin(ctx.messages, node)
         return node
@@ -181,7 +181,7 @@ class SessionPersistence(AbstractCapability[Any]):
         return request_context
 
     def get_wrapper_model(self, model: "Model") -> "Model | None":
-        """Return a model that has the request stored before it is sent: nobody changes it after that."""
+        """Return a model that stores the request before it is sent: nothing changes it after that."""
         if self._run is None or not self.auto_save:
             return None
         return _Noting(model, self._run)
@@ -270,7 +270,7 @@ class _Conversation:
         self._lock = Lock()
         #: The messages of the history that are stored, in order; by identity, so they must not go away.
         self._known: list[ModelMessage] = []
-        #: Where they stand, by identity, if that is known; and all seqs that this run has seen or made.
+        #: Their seqs, by identity, if known; and all seqs that this run has read or appended.
         self._seqs: dict[int, int] = {}
         self._seen: set[int] = set()
         self._kept: list[ModelMessage] = []
@@ -290,7 +290,7 @@ class _Conversation:
         """Return what is stored, as the history of a run.
 
         Args:
-            prompted: a new prompt follows: it may follow on calls that nobody has answered.
+            prompted: a new prompt follows: calls before it may be unanswered.
         """
         messages = self.read()
         last = messages[-1] if messages else None
@@ -351,7 +351,7 @@ class _Conversation:
                     return len(new)
 
     def begin(self, history: list[ModelMessage], node: Any) -> None:
-        """Take note of the history with which a run begins: the framework may have mended it."""
+        """Note the history with which a run begins: the framework may have repaired it."""
         if self.live is None:
             self._known = list(history)
             if isinstance(node, ModelRequestNode) and node.is_resuming_without_prompt:
@@ -359,7 +359,7 @@ class _Conversation:
         self.live = history
 
     async def note(self, *, cut_off: bool = False) -> None:
-        """Store what has come to the history; goes on in its thread if the caller is cancelled.
+        """Store what is new in the history; continues in its thread if the caller is cancelled.
 
         Args:
             cut_off: the run was cancelled: store the results of tools that have finished, too.
@@ -406,7 +406,7 @@ class _Conversation:
             changed = [one for one in history[:end] if id(one) not in known]
             changed += [one for one in history[end:] if any(id(p) in parts for p in one.parts)]
             if gone and not places and history[0].run_id != self._run_id:
-                changed = changed or [history[0]]  # it stands for all that was there
+                changed = changed or [history[0]]  # it replaces all that was there
             if not changed:
                 self._append(new)
             elif not self._summarized(history, changed, gone):
@@ -419,7 +419,7 @@ class _Conversation:
         return [message for message in self._known if id(message) not in here]
 
     def _adopt(self, history: list[ModelMessage]) -> None:
-        """Know messages again that somebody has copied without changing them."""
+        """Recognize messages that were copied without a change."""
         known = {id(message) for message in self._known}
         new = [message for message in history if id(message) not in known]
         gone = self._gone(history) if new else []
@@ -456,7 +456,7 @@ class _Conversation:
     def _summarized(
         self, history: list[ModelMessage], changed: list[ModelMessage], gone: list[ModelMessage]
     ) -> bool:
-        """Store a message that stands for the first ones of the history as a summary, if it is one."""
+        """Store a message that replaces the first ones of the history as a summary, if it is one."""
         rest = self._known[len(gone) :]
         if len(changed) != 1 or changed[0] is not history[0] or not gone:
             return False
@@ -468,7 +468,7 @@ class _Conversation:
             return False
         session, upto = self._session, placed[len(gone) - 1]
         if not {seq for seq, _ in session.numbered(at=upto)} <= self._seen:
-            return False  # of what another process has said meanwhile, the summary knows nothing
+            return False  # the summary does not cover what another process said concurrently
         self._describe(session)
         event = session.summarize(upto=upto, message=message_of(natives(history[:1])[0]))
         self._place_all(history[:1], [event.seq])
@@ -476,7 +476,7 @@ class _Conversation:
         return True
 
     def _replace(self, history: list[ModelMessage]) -> None:
-        """Let the history stand for what was there; what another process has said meanwhile stays."""
+        """Replace the stored history; what another process said concurrently stays."""
         session = self._session
         self._describe(session)
         messages = [message_of(native) for native in natives(history)]

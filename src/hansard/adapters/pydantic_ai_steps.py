@@ -5,8 +5,8 @@
     agent = Agent(model, capabilities=[StepPersistence(store=HansardStepStore("data"))])
 
 Each run is a session, and one more session has the list of the runs. What a run's snapshots hold are messages
-that everybody can read, each stored once, however many snapshots have it; steps, snapshots and effects of
-tools are events of the application's own. Answers what the harness' `InMemoryStepStore` answers.
+that every framework can read, each stored once, however many snapshots have it; steps, snapshots and
+effects of tools are application events. It answers as the harness' `InMemoryStepStore` does.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _STEP: Final = "x.pydantic-ai.step"
 _SNAPSHOT: Final = "x.pydantic-ai.snapshot"
 _EFFECT: Final = "x.pydantic-ai.effect"
 
-#: Keys of so many characters are taken as they are.
+#: Keys of up to this many characters are used unchanged.
 _LONGEST: Final = 512
 
 _records: Final = TypeAdapter(RunRecord)
@@ -176,7 +176,7 @@ class HansardStepStore:
         return None if found is None else _effects.validate_python(found)
 
     async def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
-        """Return the calls that began and of which nobody knows how they ended."""
+        """Return the calls that began and whose end is unknown."""
         found = await self._in_run(run_id, lambda run: list(run.effects.values()))
         return [_effects.validate_python(one) for one in found if one["status"] == "started"]
 
@@ -262,7 +262,7 @@ class _Run(Projection):
         ]
 
     def save(self, data: Data, natives: list[Data], keep: int | None) -> bool:
-        """Store a snapshot and those of its messages that are new, if it is no repetition.
+        """Store a snapshot and those of its messages that are new, unless it is a repetition.
 
         `SeqConflict` if another process was faster.
         """

@@ -6,10 +6,10 @@
     manager = RepositorySessionManager("support/42", HansardRepository("data"))
     agent = Agent(session_manager=manager)
 
-A session of Strands is the session of the same id. What its agents say are messages that everybody can read,
-with calls and results as Anthropic's blocks; `origin` has what else Strands knows of them. A later message of
-the same agent and number stands in the place of an earlier one. States are events of the application's own,
-each as Strands writes it to a file; the last one counts. Each key of the storage is a session,
+A session of Strands is the session of the same id. What its agents say are messages that every framework
+can read, with calls and results as Anthropic's blocks; `origin` has what else Strands knows of them.
+A later message of the same agent and number replaces an earlier one. States are application events, each as
+Strands writes it to a file; the last one counts. Each key of the storage is a session,
 `strands/<key>`, and each write an event in it: text as text, other bytes in base64.
 docs/guides/strands.md has the rest.
 """
@@ -134,7 +134,7 @@ class HansardRepository(SessionRepository):
     def create_message(
         self, session_id: str, agent_id: str, session_message: SessionMessage, **_: Any
     ) -> None:
-        """Add a message. If another process has given its number away meanwhile, it gets the next one."""
+        """Add a message. If another process took its number concurrently, it gets the next one."""
         _check_number(session_message.message_id)
         while True:
             known = self._of(session_id)
@@ -219,7 +219,7 @@ class HansardRepository(SessionRepository):
 
 
 class _Stored(NamedTuple):
-    """A message: where it stands, and what is stored, as JSON."""
+    """A message: its seq, and what is stored, as JSON."""
 
     seq: int
     message: bytes
@@ -258,17 +258,17 @@ class _Known(Projection):
             held[item["message_id"]] = _Stored(event.seq, _encode(message))
 
     def free(self, agent: str, number: int) -> int:
-        """Return a number for a new message: the one that is wished, or the next that nobody has."""
+        """Return a number for a new message: the requested one, or the next if that is taken."""
         held = self.messages.get(agent, {})
         return max(held) + 1 if number in held else number
 
 
 def _packed(agent: str, told: Json) -> Json:
-    """Return the message that stands for one of Strands, given as it would be written to a file."""
+    """Return the stored form of a message that is given as Strands would write it to a file."""
     said = told["message"] if told.get("redact_message") is None else told["redact_message"]
     item: Json = {"agent": agent, **told, "message": said, "redact_message": None}
     if told.get("redact_message") is not None:
-        # What was redacted is not kept anywhere: what is said instead stands in both places.
+        # What was redacted is not kept anywhere: the replacement is in both places.
         item["redact_message"] = True
     return origin.pack(_FORMAT, item, role=said["role"], content=_shown(said["content"]))
 
@@ -376,7 +376,7 @@ class HansardStorage:
         name = _checked(prefix).strip("/")
         scoped = copy.copy(self)
         scoped._prefix = f"{self._prefix}{name}/" if name else self._prefix  # noqa: SLF001 - of the same class
-        # By this, Strands knows not to add a prefix of its own.
+        # Strands then adds no prefix.
         scoped._namespaced = _NAMESPACED  # noqa: SLF001 - the same
         return scoped
 
@@ -403,7 +403,7 @@ class HansardStorage:
         return None
 
     async def delete(self, key: str) -> None:
-        """Let there be nothing under a key; what was there can still be read with hansard's own API."""
+        """Delete a key; hansard's own API can still read what it held."""
         name = _key(key)
         with _failing(f"delete {key!r}"), suppress(hansard.SessionDeleted):
             session = await self._session(name)
@@ -442,7 +442,7 @@ def _failing(what: str) -> Iterator[None]:
 
 
 async def _value(session: aio.Session, seq: int) -> bytes | None:
-    """Return what stands under a key: nearly always, it is in the last event."""
+    """Return the value of a key: nearly always in the last event."""
     step = 1
     while seq > 0:
         found: bytes | None = None

@@ -1,6 +1,5 @@
 """Turn data into JSON bytes and back, so that what comes out equals what went in.
 
-Above: `envelope`, `session`.  Below: msgspec.
 msgspec is fast because it is obliging: it writes NaN as null, bytes as base64, integer keys as
 text. A record of what was said must not be, so what was encoded is decoded and compared (1.8 µs for a
 message of 760 bytes; encoding it takes 0.5), unless it is plain texts under plain names; a difference is
@@ -70,7 +69,7 @@ def encode(data: object, what: str = "data", *, wrapped: bool = False) -> bytes:
 
 
 def _only_texts(data: dict[Any, Any]) -> bool:
-    """Say whether a dict holds nothing but texts. Ends at the first value that is none."""
+    """Return whether a dict holds nothing but strings. Ends at the first other value."""
     for key, value in data.items():  # noqa: SIM110 - `all` with a generator takes three times as long
         if type(value) is not str or type(key) is not str:
             return False
@@ -84,7 +83,7 @@ def decode(raw: bytes) -> dict[str, Any]:
 
 
 def check(raw: bytes, what: str = "data") -> dict[str, Any]:
-    """Return a JSON object that somebody else wrote, or raise `InvalidEvent` if it cannot be stored."""
+    """Return a JSON object from another source, or raise `InvalidEvent` if it cannot be stored."""
     check_size(raw, what)
     try:
         data = _decode(raw)
@@ -154,7 +153,7 @@ def check_batch(sizes: Iterable[int]) -> None:
 
 
 def is_too_deep(raw: bytes, deepest: int = MAX_DEPTH) -> bool:
-    """Say whether JSON is nested deeper than can be stored."""
+    """Return whether JSON is nested deeper than can be stored."""
     # An object with fewer brackets than the limit cannot be deeper: two counts instead of a walk.
     return raw.count(b"{") + raw.count(b"[") > deepest and _depth(raw) > deepest
 
@@ -204,7 +203,7 @@ def _explain(data: object, what: str) -> None:
 
 
 def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Say whether two JSON objects are the same JSON: 1 is not true, and a tuple is a list."""
+    """Return whether two JSON objects are the same JSON: 1 is not true, and a tuple is a list."""
     return _sorted(one) == _sorted(other)
 
 

@@ -1,7 +1,4 @@
-"""An event that is stored, and one that is to be appended.
-
-Above: `backend`, `state`, `session`.  Below: `codec`.
-"""
+"""An event that is stored, and one that is to be appended."""
 
 from datetime import datetime
 from typing import Any
@@ -47,7 +44,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The event's data, decoded anew each time: yours to change."""
+        """The event's data, decoded at each call: yours to change."""
         return codec.decode(self.raw)
 
     @property
@@ -56,7 +53,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         try:
             return datetime.fromisoformat(self.stamp)
         except ValueError:
-            raise InvalidEvent(f"event {self.seq}: {self.stamp!r:.60} is no time") from None
+            raise InvalidEvent(f"event {self.seq}: {self.stamp!r:.60} is not a time") from None
 
     @property
     def message(self) -> dict[str, Any] | None:

@@ -1,6 +1,5 @@
 """The kinds of events, and the shape of each one's data.
 
-Above: `codec`, `state`, `session`.  Below: msgspec.
 A kind's name is permanent on disk. A new field has a default; a kind is never reused. Fields that a
 struct does not name are kept in the log and handed out with the data: structs
 are how the store itself reads an event, not all that an event may say.
@@ -38,7 +37,7 @@ class MessagePart(msgspec.Struct, omit_defaults=True):
 class MessageRedacted(msgspec.Struct, omit_defaults=True):
     """The message at `seq` is gone from every view, and with it what was streamed of it.
 
-    `data`: what stands there instead, if not nothing; for a message that was only rid of its secrets.
+    `data`: the replacement, if any; for a message from which only secrets were removed.
     `kind`: the kind of the event at `seq`, if it has `data`.
     """
 
@@ -117,7 +116,7 @@ class SummaryAdded(msgspec.Struct):
 
 
 #: What one call of a model can take. Sums of these stay finite, and within what an index can hold: one event
-#: of somebody else's must not be able to spoil the sums of a whole store.
+#: from another source must not spoil the sums of a whole store.
 _Tokens = Annotated[int, msgspec.Meta(ge=-(10**12), le=10**12)]
 _Cost = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 
@@ -132,7 +131,7 @@ class UsageRecorded(msgspec.Struct, omit_defaults=True):
 
 
 class SessionCleared(msgspec.Struct):
-    """The model view starts anew after this event."""
+    """The model view is empty after this event."""
 
 
 class SessionArchived(msgspec.Struct, omit_defaults=True):
@@ -142,19 +141,19 @@ class SessionArchived(msgspec.Struct, omit_defaults=True):
 
 
 class SessionClosed(msgspec.Struct, omit_defaults=True):
-    """The conversation is over; or it goes on after all."""
+    """The conversation is closed, or reopened."""
 
     closed: bool = True
 
 
 class EventLost(msgspec.Struct, omit_defaults=True):
-    """What stood here was damaged and is lost. `kept`: the file, beside the log, that has its bytes."""
+    """A damaged event that is lost. `kept`: the file next to the log that has its bytes."""
 
     kept: str = ""
 
 
 class SessionRepaired(msgspec.Struct, omit_defaults=True):
-    """Damage was mended: where it was, which seqs are lost, first and last, and where the bytes are kept.
+    """Damage was repaired: where it was, which seqs are lost, first and last, and where the bytes are kept.
 
     `unchecked`: seqs of events that look whole, and cannot be checked.
     The seqs of all other events stayed as they were. Of much damage, only the beginning is listed.
@@ -280,7 +279,7 @@ _SAID: Final = frozenset({MESSAGE_ADDED, MESSAGE_PART, SUMMARY_ADDED})
 
 
 def is_said(kind: str) -> bool:
-    """Say whether events of a kind are something that was said, and go when history is dropped.
+    """Return whether events of a kind are content, which dropping history removes.
 
     What was done to the session stays: it adds up to its state.
     """

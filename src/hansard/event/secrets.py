@@ -157,7 +157,7 @@ _WHOLE: Final = {
 
 @lru_cache(maxsize=4096)
 def named(name: str) -> Named | None:
-    """Return the kind of credential that a name stands for, in any case; None if for none."""
+    """Return the kind of credential that a name means, in any case; None if none."""
     lower = name.lower()
     known = any(hint in lower for hint in _NAME_HINTS) and _REDACTED not in lower
     if not known or len(name) > _LONGEST_NAME:
@@ -237,7 +237,7 @@ _PAIRED: Final = r"(?=[^0-9]{0,200}[0-9])(?=[^A-Za-z]{0,200}[A-Za-z])[^\s]{6,}"
 
 
 def is_placeholder(text: str) -> bool:
-    """Return whether a text only stands for a credential: a mask, a variable, the name of one."""
+    """Return whether a text is not a credential itself: a mask, a variable, the name of one."""
     text = text.strip()
     if compiled(_PLACEHOLDER).fullmatch(text):
         return True
@@ -431,7 +431,7 @@ def _is_cookie(text: str) -> bool:
 
 
 def _is_userinfo(text: str) -> bool:
-    """Return whether it is what stands before the host of a web address and is nobody's business."""
+    """Return whether the part before the host of a web address holds a credential."""
     user, _, password = text.partition(":")
     return is_made(user) or (password != "" and _is_password(password))
 
@@ -443,7 +443,7 @@ SHAPES: Final = (
         ("private key",),
         r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
         r"(?:(?s:(?!-----).){0,20000}+-----END [A-Z0-9 ]{0,60}-----"
-        # Cut off: lines of base64 and what may stand between them.
+        # Cut off: lines of base64 and what may be between them.
         r"|(?:(?:[\s\\\"'+,>|]|(?<=\\)[nrt]){0,40}[A-Za-z0-9+/=]{16,}+){0,2000}+"
         r"(?:(?:\s|\\[nrt]){0,4}[A-Za-z0-9+/=]{1,15}\Z)?)",
         _is_pem,
@@ -483,14 +483,14 @@ SHAPES: Final = (
         r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*"
         r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]{4,}+){4}",
     ),
-    # A token stands here as a user as often as a password does.
+    # A token is the user here as often as the password.
     Shape(
         "userinfo",
         ("://",),
         _B + r"(?i:https?|wss?)://(?P<secret>[^\s/?#\"'<>\\]{1,1024})@(?=[^\s@/?#])",
         _is_userinfo,
     ),
-    # Elsewhere a user alone is no secret: `ssh://git@…`. A password may hold an @; what it may not
+    # Elsewhere a user alone is not a secret: `ssh://git@…`. A password may hold an @; what it may not
     # hold unescaped, and often does, is let pass for databases.
     Shape(
         "password",

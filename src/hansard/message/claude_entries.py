@@ -1,10 +1,9 @@
 """What an entry of a Claude Code transcript is in a session's log, and back.
 
-What was said, by the user or the model, is a message that everybody can read (`origin`); everything else in a
-transcript is an event of the kind `x.claude.entry`. An entry comes back equal, whatever it holds.
+What was said, by the user or the model, is a message that every framework can read (`origin`); everything
+else in a transcript is an event of the kind `x.claude.entry`. An entry comes back equal, whatever it holds.
 """
 
-import json
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -15,7 +14,7 @@ from hansard.message import origin, values
 #: The name of these entries among the origins of messages.
 FORMAT: Final = "claude-code"
 
-#: The kind of the entries that are no messages.
+#: The kind of the entries that are not messages.
 ENTRY: Final = "x.claude.entry"
 
 _LONGEST_KEY: Final = 1024
@@ -91,7 +90,7 @@ def entry(event: Event) -> dict[str, Any] | None:
 
 
 def entries(events: Iterable[Event], session_id: str) -> list[dict[str, Any]]:
-    """Return the entries of a transcript, and in their shape what somebody else has said in it."""
+    """Return the entries of a transcript, and in their shape what others have said in it."""
     found: list[dict[str, Any]] = []
     last: str | None = None
     for event in events:
@@ -146,17 +145,6 @@ def _said(message: origin.Message) -> dict[str, Any]:
         return {"type": "user", "message": {"role": "user", "content": text}}
     blocks = [{"type": "text", "text": text}] if text else []
     for call in message.get("tool_calls", ()):
-        function = call["function"]
-        given = _object(function["arguments"])
-        blocks.append(
-            {"type": "tool_use", "id": call["id"], "name": function["name"], "input": given}
-        )
+        named = {"id": call["id"], "name": call["function"]["name"]}
+        blocks.append({"type": "tool_use", **named, "input": origin.arguments_of(call)})
     return {"type": "assistant", "message": {"role": "assistant", "content": blocks}}
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {"text": text}
-    return found if isinstance(found, dict) else {"value": found}

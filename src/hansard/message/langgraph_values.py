@@ -37,7 +37,7 @@ Typed = tuple[str, bytes]
 #: Deeper values are stored in base64: an event may have 128 levels, and each extension takes two.
 _DEEPEST: Final = 50
 
-#: JSON of at most so many bytes is short.
+#: Maximum bytes of JSON that is remembered.
 _SHORT: Final = 4096
 
 _BYTES, _EXT, _MAP = "$bytes", "$ext", "$map"

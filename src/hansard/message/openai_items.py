@@ -1,14 +1,14 @@
-"""Items of OpenAI's Responses as messages that everybody can read, and back.
+"""Convert items of OpenAI's Responses to common messages, and back.
 
 Needs nothing of OpenAI's. A text or blocks with a role are the message's content; calls and their results
-are written as in a chat; what a model thought, and hosted tools, are blocks. What nobody else can read, such
-as an encrypted item, is a message that says nothing, with the item in its `origin`.
+are written as in a chat; what a model thought, and hosted tools, are blocks. What no other framework can
+read, such as an encrypted item, is a message that says nothing, with the item in its `origin`.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hansard.message import origin, values
+from hansard.message import origin
 
 FORMAT: Final = "openai-agents"
 
@@ -78,12 +78,7 @@ def _call(item: dict[str, Any]) -> dict[str, Any]:
     names = ("arguments", "input", "action", "operation")
     given: Any = next((item[name] for name in names if name in item), {})
     name = item.get("name") or item["type"].removesuffix("_call")
-    arguments = given if isinstance(given, str) else values.as_text(given)
-    return {
-        "id": item["call_id"],
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    }
+    return origin.call_of(item["call_id"], name, given)
 
 
 def _texts(blocks: object) -> list[str]:

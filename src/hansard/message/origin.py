@@ -1,17 +1,17 @@
 """One stored shape for the messages of all frameworks.
 
-A framework's own item is stored as a message that everybody can read: `role`, `content`, and `tool_calls` or
-`tool_call_id` as in a chat. What the item has besides stands in `origin`, so that its own framework gets it
-back equal:
+A framework's own item is stored as a message that every framework can read: `role`, `content`, and
+`tool_calls` or `tool_call_id` as in a chat. What else the item has is in `origin`, so that its own framework
+gets it back equal:
 
     {"role": "tool", "tool_call_id": "c1", "content": "18 °C",
      "origin": {"format": "openai-agents", "from": {"/output": "/content"},
                 "item": {"type": "function_call_output", "call_id": "c1"}}}
 
 `from` says which parts of the item are taken from the message, both as JSON pointers (RFC 6901): what was
-said stands once. With `json:` before it, a pointer means the value that a text is as JSON: a chat has the
+said is stored once. With `json:` before it, a pointer means the value that a text is as JSON: a chat has the
 arguments of a call so, and most frameworks have them as an object. `pack` and `unpack` are inverses. An item
-that is not JSON (NaN, bytes, numbers as keys …) stands in `origin` as `values.to_json` writes it, with
+that is not JSON (NaN, bytes, numbers as keys …) is in `origin` as `values.to_json` writes it, with
 `"encoded": true`, and the rest of the message shows what can be read of it.
 
 `plain`, `chat` and `conversation` are how one framework reads what another wrote. The search reads what is
@@ -30,10 +30,10 @@ Message = dict[str, Any]
 
 _ORIGIN: Final = "origin"
 
-#: Before a pointer: what stands there is JSON in a text.
+#: Before a pointer: its target is JSON in a text.
 _AS_JSON: Final = "json:"
 
-#: A text of fewer characters takes less room than the two pointers that would stand for it.
+#: A shorter text takes less space than the two pointers that would replace it.
 _WORTH: Final = 24
 
 #: What a model thinks is its own: no other framework is told.
@@ -44,7 +44,7 @@ _THOUGHTS: Final = frozenset({"reasoning", "thinking", "redacted_thinking", "rea
 
 
 def pack(format: str, native: Message, *, role: str, content: Any, **more: Any) -> Message:
-    """Return the message that stands for a framework's own item.
+    """Return the message that a framework's own item is stored as.
 
     An item that is nothing but a role and a text is the message itself, and needs no origin.
 
@@ -76,11 +76,11 @@ def pack(format: str, native: Message, *, role: str, content: Any, **more: Any) 
 
 
 def unpack(message: Message, format: str, *, chat: bool = False) -> Message | None:
-    """Return the item that a message stands for; None if it was not packed in this format.
+    """Return the item that a message was packed from; None if it was not packed in this format.
 
     Args:
         message: as it was stored.
-        format: the format that is asked for.
+        format: the requested format.
         chat: items of this format may be nothing but a role and a text: such a message is one.
     """
     origin = origin_of(message)
@@ -101,12 +101,12 @@ def unpack(message: Message, format: str, *, chat: bool = False) -> Message | No
             place = _found(native, holder)
             place[int(name) if isinstance(place, list) else _unescaped(name)] = value
     except (AttributeError, LookupError, TypeError, ValueError):
-        return None  # `pack` did not make this: somebody's own member has the same name
+        return None  # not made by `pack`: the caller's own member
     return native if isinstance(native, dict) else None
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:
-    """Say whether a message is a role and a text, and nothing else."""
+    """Return whether a message is a role and a text, and nothing else."""
     return (
         message.keys() == {"role", "content"}
         and isinstance(message["role"], str)
@@ -128,7 +128,7 @@ class _Sources:
                     self._values.append((_AS_JSON + pointer, json.loads(text)))
 
     def find(self, value: object) -> str | None:
-        """Return where in the message the same stands."""
+        """Return the pointer to an equal value in the message."""
         if isinstance(value, str):
             return self._texts.get(value)
         if isinstance(value, dict | list) and value:
@@ -183,7 +183,7 @@ def _copied(value: Any) -> Any:
 
 
 def _same(one: object, other: object) -> bool:
-    """Say whether two values are the same JSON: for Python, 1 is True and 1.0."""
+    """Return whether two values are the same JSON: for Python, 1 is True and 1.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):
@@ -223,7 +223,7 @@ def plain(message: Mapping[str, Any]) -> Message:
     """Return a message as a chat has it: `role`, `content` as text, `tool_calls`, `tool_call_id`.
 
     A message that answers several calls at once is more than one in a chat: see `chat`. This returns the
-    first, or what is said beside the answers.
+    first, or what else is said.
     """
     found = chat(message)
     return next((one for one in found if one["role"] != "tool"), found[0])
@@ -247,9 +247,7 @@ def chat(message: Mapping[str, Any]) -> list[Message]:
             results.append({"role": "tool", "tool_call_id": part.call_id, "content": text})
         elif part.kind == "call":
             given = {} if part.value is None else part.value
-            arguments = given if isinstance(given, str) else values.as_text(given)
-            function = {"name": part.name.strip("?"), "arguments": arguments}
-            calls.append({"id": part.call_id, "type": "function", "function": function})
+            calls.append(call_of(part.call_id, part.name.strip("?"), given))
         elif part.kind == "text":
             texts.append(part.value)
         elif part.kind == "data" and part.name != REST:
@@ -297,6 +295,23 @@ def conversation(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
             else:
                 found.append(one)
     return found
+
+
+def call_of(call_id: str | None, name: str, given: object) -> Message:
+    """Return a call as a chat has it; arguments that are not a string are written as JSON."""
+    arguments = given if isinstance(given, str) else values.as_text(given)
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def arguments_of(call: Message) -> dict[str, Any]:
+    """Return the arguments of a call as an object, whatever they are."""
+    text = call["function"]["arguments"]
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {"text": text}
+    return found if isinstance(found, dict) else {"value": found}
 
 
 def content_text(content: object) -> str:

@@ -1,7 +1,7 @@
-"""Messages of Pydantic AI, as it writes them in JSON, as messages that everybody can read, and back.
+"""Convert messages of Pydantic AI, as it writes them in JSON, to common messages, and back.
 
 Needs nothing of Pydantic's. A message of Pydantic AI has parts: what a user and a model said is the content;
-calls, and the result of a call that stands alone, are written as in a chat; several results are blocks. A
+calls, and the only result in a message, are written as in a chat; several results are blocks. A
 system prompt is the agent's and not said by anybody: it stays in `origin`, unless there is nothing else.
 """
 
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, Final
 
-from hansard.message import origin, values
+from hansard.message import origin
 
 FORMAT: Final = "pydantic-ai"
 
 Native = dict[str, Any]
 
-#: Parts whose content is said, whoever says it.
+#: Parts whose content is text.
 _SAID: Final = frozenset({"text", "compaction", "retry-feedback", "retry-prompt"})
 
 
@@ -157,7 +157,7 @@ def _texts(contents: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _content(blocks: list[dict[str, Any]]) -> Any:
-    """Return blocks as a message has them: a text that stands alone is no block."""
+    """Return blocks as a message has them: a single text is not a block."""
     if not blocks:
         return ""
     if len(blocks) == 1 and blocks[0].get("type") == "text":
@@ -172,10 +172,6 @@ def _result(content: Any) -> Any:
 
 
 def _call(part: Native) -> dict[str, Any]:
+    call_id, name = str(part.get("tool_call_id") or ""), str(part.get("tool_name") or "")
     given = part.get("args")
-    arguments = given if isinstance(given, str) else values.as_text({} if given is None else given)
-    return {
-        "id": str(part.get("tool_call_id") or ""),
-        "type": "function",
-        "function": {"name": str(part.get("tool_name") or ""), "arguments": arguments},
-    }
+    return origin.call_of(call_id, name, {} if given is None else given)

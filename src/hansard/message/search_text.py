@@ -3,8 +3,8 @@
 Messages are any JSON, so there is no list of shapes here, but a few rules. Every text in a message can be
 found, but for what says only what something is (`role`, `type`, ids). What a tool was called with, and JSON
 inside of a text, is found with its names and numbers. What is not meant to be read, such as an image in
-base64, is left out: no word has 256 characters. So is what an adapter notes in `origin`, beside the message,
-to give its framework the item back: what was said stands outside of it.
+base64, is left out: no word has 256 characters. So is `origin`, by which an
+adapter gives its framework the item back: what was said is outside of it.
 """
 
 import re
@@ -21,7 +21,7 @@ _ARGUMENTS: Final = frozenset({"arguments", "input", "args", "parameters"})
 #: JSON inside of a text inside of JSON …; what is deeper is taken as text.
 _DEEPEST_TEXT: Final = 4
 
-#: So many characters without a space, of those that base64 is written with, are no word.
+#: A run of this many characters of base64, without a space, is not a word.
 _LONGEST: Final = 255
 _STRETCH: Final = 128
 _BINARY: Final = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{256,}")
@@ -79,7 +79,7 @@ def _of_text(text: str, texts: int) -> Iterator[str]:
 
 
 def _may_be_binary(text: str) -> bool:
-    """Say whether it is worth looking: so many characters without a space fill one of these stretches."""
+    """Return whether a text can contain such a run: it then fills one of these stretches."""
     return any(
         " " not in (stretch := text[at : at + _STRETCH]) and "\n" not in stretch
         for at in range(0, len(text) - _LONGEST + _STRETCH, _STRETCH)
@@ -97,7 +97,7 @@ def _json(text: str) -> Any:
 
 
 def split(text: str) -> str:
-    """Return a text as it is searched: each character of a script without spaces is a word of its own."""
+    """Return a text as it is searched: each character of a script without spaces is a separate word."""
     if any(reserved in text for reserved in _RESERVED):
         text = text.translate(_BLANKS)
     return text if text.isascii() else _UNSPACED.sub(_parted, text)

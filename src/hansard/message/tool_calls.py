@@ -73,7 +73,7 @@ def problems(messages: Sequence[Mapping[str, Any]]) -> list[Problem]:
     """Return what lacks its other half, in the order of the messages.
 
     A result must come after its call. A call that the last messages may still answer is a problem
-    too: whoever looks knows whether the conversation goes on.
+    too: the caller knows whether the conversation continues.
     """
     found = []
     for call, result in pairs(messages):
@@ -145,7 +145,7 @@ def repair(messages: Sequence[Message]) -> list[Message]:
     loses its mark, `"partial": true`, which providers do not know.
     """
     plan = _Plan(messages)
-    mended = _Mended()
+    repaired = _Repaired()
     waiting: _Answers = {}
     for place, message in enumerate(messages):
         rest = plan.rewritten(place, {})
@@ -156,21 +156,21 @@ def repair(messages: Sequence[Message]) -> list[Message]:
         }
         if place in plan.absent or (rest is None and not here):
             continue
-        mended.turn_to(place, plan)
+        repaired.turn_to(place, plan)
         for holder, answers in waiting.items():
             if holder not in here and _takes(message, holder):
                 here[holder] = answers
             elif holder not in here:
-                mended.add(_message_of(holder, answers))
+                repaired.add(_message_of(holder, answers))
         if here:
             rest = plan.rewritten(place, here)
         if rest is not None:
-            mended.add(rest)
-        mended.add(*plan.replies.get(place, ()))
+            repaired.add(rest)
+        repaired.add(*plan.replies.get(place, ()))
         waiting = plan.answers.get(place, {})
-    mended.end_run()
-    mended.add(*(_message_of(holder, answers) for holder, answers in waiting.items()))
-    return mended.messages
+    repaired.end_run()
+    repaired.add(*(_message_of(holder, answers) for holder, answers in waiting.items()))
+    return repaired.messages
 
 
 class _Plan:
@@ -280,10 +280,10 @@ class _Plan:
         return [item for _, item in held]
 
 
-class _Mended:
+class _Repaired:
     """The messages so far, and the stand-ins for items that wait for the end of their run.
 
-    Calls made together stand in a row, and their results after them: a result between two of the
+    Calls made together are in a row, and their results after them: a result between two of the
     calls would take the second from the reasoning that both belong to.
     """
 
@@ -302,7 +302,7 @@ class _Mended:
                 self.messages.append(message)
 
     def turn_to(self, place: int, plan: _Plan) -> None:
-        """Prepare for the message at a place: end the run of items unless it goes on there."""
+        """Prepare for the message at a place: end the run of items unless it continues there."""
         if place in plan.item_results:
             self._answered = True
             return
@@ -321,7 +321,7 @@ class _Mended:
 
 
 def _takes(message: Message, holder: str) -> bool:
-    """Say whether results may be put into a message that follows their calls."""
+    """Return whether results may be put into a message that follows their calls."""
     if holder == "content":
         return message.get("role") == "user" and isinstance(message.get("content"), str | list)
     return message.get("kind") == "request" and isinstance(message.get("parts"), list)
@@ -345,7 +345,7 @@ def _as_list(held: object) -> list[Any]:
 
 
 def _same(held: list[Any], before: object) -> bool:
-    """Say whether a list holds the very objects that it held before."""
+    """Return whether a list holds the same objects as before."""
     return (
         isinstance(before, list)
         and len(held) == len(before)
@@ -386,7 +386,7 @@ _SERVER_TOOLS = {"tool_search_tool_regex": "tool_search", "tool_search_tool_bm25
 _WITH_MESSAGE = {"text_editor_code_execution", "tool_search"}
 #: Of their results, those that name the program which called.
 _WITH_CALLER = {"web_search", "web_fetch"}
-#: Their names in Pydantic AI, which sends back what stands in `content`.
+#: Their names in Pydantic AI, which sends back what is in `content`.
 _ANTHROPIC_PARTS = {
     "web_search",
     "web_fetch",

@@ -29,7 +29,7 @@ Mode = Literal["json", "python"]
 
 #: An event has at most 128 levels; what goes around a value takes some of them.
 _DEEPEST: Final = 100
-#: A piece of a deep value. Each mark adds up to two levels to one that it stands for.
+#: A piece of a deep value. Each mark adds up to two levels to the value that it replaces.
 _PIECE: Final = 32
 
 _TOO_DEEP: Final = "value is nested too deep; nothing was stored"

@@ -1,6 +1,6 @@
 """Cut a view to what a model can take: the last messages, turns or tokens.
 
-A cut never stands between a call and its result. Where the wanted place would, the cut moves on to a later
+A cut never separates a call from its result. Where the wanted place would, the cut moves on to a later
 one, so that a limit stays a limit; only if nothing would be left does it move back, past the call.
 """
 
@@ -25,7 +25,7 @@ def estimate_tokens(message: Message) -> int:
 
 
 class Limits(NamedTuple):
-    """How much may be kept; None is no limit. `counter` says how many tokens a message takes."""
+    """Limits of what is kept; None: unlimited. `counter` returns the tokens of a message."""
 
     turns: int | None = None
     messages: int | None = None
@@ -82,7 +82,7 @@ def _cut(messages: Sequence[Message], limits: Limits, *, partial: bool) -> int |
 
 
 def is_user(message: Message) -> bool:
-    """Say whether a person speaks: results of tools come in messages of the user's too."""
+    """Return whether a person speaks: results of tools are in messages of the role user too."""
     if tool_calls.results(message):
         return False
     if message.get("role") == "user":
