@@ -639,6 +639,7 @@ def test_a_damaged_transcript_is_not_passed_over(tmp_path: Path) -> None:
 
 def test_without_asyncio_the_first_call_says_so(tmp_path: Path) -> None:
     """Where another event loop runs, such as trio's, each call says what is needed, and stores nothing."""
+    trio = pytest.importorskip("trio")
     store = HansardSessionStore(tmp_path / "data")
     calls: list[Any] = [
         store.append(KEY, [{"type": "user", "uuid": "1"}]),
@@ -648,7 +649,6 @@ def test_without_asyncio_the_first_call_says_so(tmp_path: Path) -> None:
         store.list_session_summaries(PROJECT),
         store.list_subkeys(KEY),
     ]
-    trio = pytest.importorskip("trio")
 
     async def made(call: Any) -> None:
         await call
