@@ -78,18 +78,18 @@ __all__ = [
 #: Imported when they are asked for: imports cost milliseconds, and `hansard --version` needs none of them.
 _LATER = {
     "BackendUnavailable": "errors",
-    "CallDifference": "upkeep.comparison",
-    "Change": "upkeep.comparison",
+    "CallDifference": "state.compare",
+    "Change": "state.compare",
     "Closed": "errors",
     "CompactReport": "maintenance.compact",
-    "Comparison": "upkeep.comparison",
+    "Comparison": "state.compare",
     "CopyReport": "transfer.copy",
     "Damaged": "errors",
     "DayStats": "index.entry",
     "Diagnosis": "maintenance.doctor",
     "Diagnostic": "maintenance.doctor",
     "DiskFailed": "errors",
-    "Divergence": "upkeep.comparison",
+    "Divergence": "state.compare",
     "DropReport": "maintenance.dropping",
     "Event": "event.envelope",
     "Finding": "backend.contract",
@@ -112,7 +112,7 @@ _LATER = {
     "Record": "backend.contract",
     "Reentered": "errors",
     "RepairReport": "maintenance.repair",
-    "Said": "upkeep.comparison",
+    "Said": "state.compare",
     "ScrubReport": "maintenance.redact",
     "SecretRefused": "errors",
     "SeqConflict": "errors",
@@ -129,7 +129,7 @@ _LATER = {
     "StoreStats": "index.entry",
     "Stream": "stream",
     "SyncFailed": "errors",
-    "ToolCall": "upkeep.comparison",
+    "ToolCall": "state.compare",
     "UnknownFormat": "errors",
     "UnsafePath": "errors",
     "Usage": "state.fold",
@@ -176,12 +176,7 @@ if TYPE_CHECKING:
     from hansard.maintenance.verify import SessionReport, StoreReport
     from hansard.message.tool_calls import Problem
     from hansard.session import Session
-    from hansard.state.fold import State, Usage
-    from hansard.store import Store, migrate, open
-    from hansard.stream import Stream
-    from hansard.transfer.copy import CopyReport
-    from hansard.transfer.staged_import import ImportReport
-    from hansard.upkeep.comparison import (
+    from hansard.state.compare import (
         CallDifference,
         Change,
         Comparison,
@@ -189,6 +184,11 @@ if TYPE_CHECKING:
         Said,
         ToolCall,
     )
+    from hansard.state.fold import State, Usage
+    from hansard.store import Store, migrate, open
+    from hansard.stream import Stream
+    from hansard.transfer.copy import CopyReport
+    from hansard.transfer.staged_import import ImportReport
 else:
 
     def __getattr__(name: str) -> Any:

@@ -24,8 +24,9 @@ from hansard.message import claude_entries
 from hansard.message.openai_items import items_of
 from hansard.message.parse import origin_of
 from hansard.message.values import as_json
-from hansard.state import fold, path, redaction
-from hansard.state.streams import PARTIAL, Streams
+from hansard.state import fold, redaction
+from hansard.state.projection import Course
+from hansard.state.view import PARTIAL, StreamAssembler, model
 
 __all__ = ["KINDS", "Kind", "View", "export"]
 
@@ -112,32 +113,35 @@ def _shown(events: list[Event], model_for: str | None) -> list[Event]:
     redactions, last = redaction.of(events), events[-1].seq
     if model_for is None:
         return events
-    way = path.model(_course(events), redactions, last)
+    ranges = model(_course(events), redactions, last)
     front: list[Event] = []
-    if way.summary is not None:
-        (summary,) = way.summary.events()
+    if ranges.summary is not None:
+        (summary,) = ranges.summary.events()
         before = between(events, summary.seq - 2, summary.seq - 1)
         if any(_is_compaction(event, model_for) for event in before):
             rest = [event for event in events if event.kind != _SUMMARY]
-            way = path.model(_course(rest), redactions, last)
+            ranges = model(_course(rest), redactions, last)
         else:
             # What describes the session stays in front, whatever was shortened.
             front = [event for event in events if event.seq <= summary.data["upto"]]
             front = [event for event in front if _line_type(event) == "session_meta"]
             raw = msgspec.json.encode({"message": summary.data["message"]})
             front.append(Event(summary.seq, summary.stamp, _MESSAGE, raw))
-    return [*front, *(one for begin, end in way.ranges() for one in between(events, begin, end))]
+    return [
+        *front,
+        *(one for begin, end in ranges.forwards() for one in between(events, begin, end)),
+    ]
 
 
-def _course(events: list[Event]) -> path.Course:
-    course = path.Course()
+def _course(events: list[Event]) -> Course:
+    course = Course()
     course.add(events)
     return course
 
 
 def _finished(events: list[Event]) -> list[Event]:
     """Return events with a message in place of the last part of each unfinished stream."""
-    streams = Streams(redaction.of(events).streams)
+    streams = StreamAssembler(redaction.of(events).streams)
     streams.forwards([part for event in events if (part := streamed(event)) is not None])
     ends = {seq: message for seq, message in streams.unfinished() if message["content"]}
     for message in ends.values():

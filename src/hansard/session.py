@@ -34,22 +34,22 @@ from hansard.event.kinds import (
     check_kind,
     read,
 )
-from hansard.reading import At, Reading, last_seq
-from hansard.state import fold, lineage, views
-from hansard.state.views import View
+from hansard.session_reader import At, SessionReader, last_seq
+from hansard.state import fold, lineage, view
+from hansard.state.view import View
 from hansard.stream import Stream
 
 if TYPE_CHECKING:
     from hansard.maintenance.dropping import DropReport
     from hansard.maintenance.redact import ScrubReport
+    from hansard.state.compare import Comparison, Side
     from hansard.transfer.export_file import Format
-    from hansard.upkeep.comparison import Comparison, Side
 
 #: The last characters of a fresh id are random; so many tell the streams of a session apart.
 _STREAM_ID = 12
 
 
-class Session(Reading):
+class Session(SessionReader):
     """A handle on one session of a store.
 
     The session exists from its first event on; until then it reads as empty. Made by `store.session(id)`.
@@ -238,7 +238,7 @@ class Session(Reading):
         self._check_place(reader, "revert to", to)
         raw = codec.encode({"seq": to})
         drafts = [NewEvent(SESSION_REVERTED, raw, SESSION_REVERTED in CONTROL)]
-        summary = views.summary_of(reader, expected_seq) if keep_summary else None
+        summary = view.summary_of(reader, expected_seq) if keep_summary else None
         if summary is not None:
             drafts.append(NewEvent(SUMMARY_ADDED, summary.raw, SUMMARY_ADDED in CONTROL))
         drafts += map(_message, messages)
@@ -391,12 +391,12 @@ class Session(Reading):
             at: take this one as it was at this seq, snapshot or time.
             other_at: take the other one as it was then.
         """
-        from hansard.upkeep.comparison import compare
+        from hansard.state.compare import compare
 
         return compare(self._side(at), other._side(other_at))  # noqa: SLF001 - a session's, too
 
     def _side(self, at: At | None) -> "Side":
-        from hansard.upkeep.comparison import Side
+        from hansard.state.compare import Side
 
         reader = self._reader()
         return Side(reader, self._state_at(reader, at), self._backend.whole)

@@ -65,7 +65,7 @@ def _import_before_fork() -> None:
 
 
 #: Where calls import from when they need it; a test compares these with what they import.
-_PACKAGES = ("backend", "event", "index", "log", "maintenance", "state", "transfer", "upkeep")
+_PACKAGES = ("backend", "event", "index", "log", "maintenance", "state", "transfer")
 _MODULES = (
     "binascii",
     "hashlib",

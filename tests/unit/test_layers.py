@@ -22,11 +22,11 @@ LAYERS = (
     # the package itself, `hansard/__init__`: the public names
     ("hansard",),
     # what a caller holds
-    ("store", "session", "reading", "stream", "follow"),
+    ("store", "session", "session_reader", "stream", "follow"),
     # export, import, copy, share: what leaves is what a compaction would keep
     ("transfer",),
     # compact, verify, repair, redact, delete, prune, diagnose
-    ("maintenance", "upkeep"),
+    ("maintenance",),
     # listing and search: derived, disposable
     ("index",),
     # fold, replay, checkpoint, lineage, views: pure
@@ -47,7 +47,7 @@ NEIGHBOURS = {
     ("store", "session"),
     ("session", "store"),
     # The reading half of a session, and a message while it is being said.
-    ("session", "reading"),
+    ("session", "session_reader"),
     ("session", "stream"),
     # What `store.follow` gives out.
     ("store", "follow"),

@@ -25,13 +25,12 @@ MODULES = [
     "maintenance",
     "message",
     "py.typed",
-    "reading",
     "session",
+    "session_reader",
     "state",
     "store",
     "stream",
     "transfer",
-    "upkeep",
     "workspace",
 ]
 

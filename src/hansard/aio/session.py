@@ -13,10 +13,10 @@ import hansard
 from hansard.aio.append_queue import AppendQueue, requesting
 from hansard.aio.methods import Method, Twin, awaited, converted, later, pieces, poll
 from hansard.event.envelope import Event
-from hansard.reading import At, check_seq
+from hansard.session_reader import At, check_seq
 
 if TYPE_CHECKING:
-    from hansard.upkeep.comparison import Comparison
+    from hansard.state.compare import Comparison
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")

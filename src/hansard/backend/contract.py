@@ -44,7 +44,7 @@ AUDIT: Final = "audit"
 CURSOR: Final = "cursor/"
 
 
-class Streamed(NamedTuple):
+class StreamPart(NamedTuple):
     """What an event says about a message that is streamed: another part of it, or its end."""
 
     seq: int
@@ -215,7 +215,7 @@ class Chunk(ABC):
         events = self.events()
         return events[0].seq - 1, events[-1].seq
 
-    def streamed(self) -> list[Streamed]:
+    def streamed(self) -> list[StreamPart]:
         """Return what the events say about streamed messages."""
         found = (streamed(event) for event in self.events())
         return [said for said in found if said is not None]
@@ -230,16 +230,16 @@ def between(events: list[Event], after: int, upto: int) -> list[Event]:
 _seq_of = attrgetter("seq")
 
 
-def streamed(event: Event) -> Streamed | None:
+def streamed(event: Event) -> StreamPart | None:
     """Return what an event says about a streamed message; None if it says nothing."""
     if event.kind == MESSAGE_PART:
         part = read(MESSAGE_PART, event.raw)
         if part is not None:
-            return Streamed(event.seq, part.stream, part.message, part.text, part.over)
+            return StreamPart(event.seq, part.stream, part.message, part.text, part.over)
     elif event.kind == MESSAGE_ADDED:
         added = read(MESSAGE_ADDED, event.raw)
         if added is not None and added.stream is not None:
-            return Streamed(event.seq, added.stream, None, "", over=True)
+            return StreamPart(event.seq, added.stream, None, "", over=True)
     return None
 
 

@@ -12,7 +12,7 @@ from weakref import ref
 
 import msgspec
 
-from hansard.backend.contract import Chunk, Head, LogReader, Streamed, between
+from hansard.backend.contract import Chunk, Head, LogReader, StreamPart, between
 from hansard.errors import Damaged, SessionNotFound
 from hansard.event import kinds
 from hansard.event.envelope import Event
@@ -157,7 +157,7 @@ class LocalChunk(Chunk):
     def span(self) -> tuple[int, int]:
         return max(self._after, self._piece.start.seq), min(self._upto, self._piece.end.seq)
 
-    def streamed(self) -> list[Streamed]:
+    def streamed(self) -> list[StreamPart]:
         # Most chunks have none, which whoever took the messages out has seen in passing.
         return [] if self._streams is False else super().streamed()
 

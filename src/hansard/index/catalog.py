@@ -21,10 +21,9 @@ from hansard.event.kinds import HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAI
 from hansard.index.entry import SessionInfo
 from hansard.index.listing import decode_infos, label
 from hansard.index.sqlite_storage import RESIDUE, Storage
-from hansard.state import checkpoint, fold, lineage, redaction
-from hansard.state.activity import HOUSEKEEPING, last_activity
-from hansard.state.fold import State
-from hansard.state.fork_graph import ForkGraph, Inherited, origin_of, saved_state
+from hansard.state import fold, lineage, redaction
+from hansard.state.fold import HOUSEKEEPING, State, last_activity
+from hansard.state.fork_graph import ForkGraph, Inherited, origin_of
 from hansard.state.redaction import Redactions
 from hansard.workspace import Workspace
 
@@ -168,7 +167,7 @@ class _Folded:
     def add(self, log: LogReader, redactions: Redactions, head: Head, *, thorough: bool) -> None:
         """Add the events that are new."""
         if not self.state.seq and not thorough:
-            self.state = saved_state(log, head.seq, redactions)
+            self.state = fold.saved_state(log, head.seq, redactions)
         for chunk in log.read(after=self.state.seq, upto=head.seq):
             events = chunk.events()
             self.state = fold.apply_all(self.state, [redactions.mask(event) for event in events])
@@ -187,7 +186,7 @@ def _resume(
     # The index may be damaged: SQLite keeps no checksums.
     if check != crc32(saved).to_bytes(_CHECK):
         return None
-    state = checkpoint.load(saved, redactions)
+    state = fold.load(saved, redactions)
     if state is None:
         return None
     # An older copy of the log may have been restored, and have continued differently.
@@ -222,7 +221,7 @@ def _describe(
         closed=state.closed,
         metadata=state.metadata,
     )
-    saved = checkpoint.save(state, redactions)
+    saved = fold.save(state, redactions)
     return Description(
         info,
         workspace,

@@ -18,7 +18,7 @@ from hansard.index.entry import SessionInfo
 from hansard.index.index import Index
 from hansard.index.listing import SessionFilter
 from hansard.state import fold, lineage
-from hansard.state.activity import HOUSEKEEPING, last_activity
+from hansard.state.fold import HOUSEKEEPING, last_activity
 from hansard.state.lineage import AncestorRange, ForkedReader
 from hansard.workspace import Workspace
 

@@ -18,7 +18,7 @@ import msgspec
 from hansard.clock import stamp
 from hansard.index.entry import Page, SessionInfo
 from hansard.index.sqlite_storage import Storage
-from hansard.state.collector import quiet_collector
+from hansard.state.view import gc_paused
 from hansard.workspace import Match, Workspace
 
 #: More than any listing has: both databases take a limit, and not its absence as a value.
@@ -152,7 +152,7 @@ def _everything(storage: Storage, conditions: "_Conditions", order: str) -> list
         *conditions.values,
     )
     text = text or ""
-    with quiet_collector(text.count("\n")):
+    with gc_paused(text.count("\n")):
         found = decode_infos(text)
     # The outer query keeps the inner order only of a table that is stored in it.
     if chosen:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from hansard.backend.contract import Backend, Head, LogReader, Streamed, streamed
+from hansard.backend.contract import Backend, Head, LogReader, StreamPart, streamed
 from hansard.errors import UNREADABLE, SessionDeleted
 from hansard.event import kinds
 from hansard.event.envelope import Event
@@ -36,7 +36,7 @@ from hansard.message import search_text
 from hansard.state import lineage, redaction
 from hansard.state.fork_graph import ForkGraph
 from hansard.state.redaction import Redactions
-from hansard.state.streams import Streams
+from hansard.state.view import StreamAssembler
 
 Progress = Callable[[int, int], None]
 Answer = TypeVar("Answer")
@@ -560,7 +560,7 @@ class _Reader:
         self._rows = rows
         #: Streams that have no end so far: those of earlier steps that have a text, and those of this one.
         self._kept = rows.streams(log)
-        self._streams = Streams(redactions.streams)
+        self._streams = StreamAssembler(redactions.streams)
         #: By stream, seq and stamp of its last part.
         self._last: dict[str, tuple[int, str]] = {}
 
@@ -569,7 +569,7 @@ class _Reader:
         log, rows = self._log, self._rows
         at, stamp = log.seq, log.stamp
         #: Parts that no other event follows so far.
-        parts: list[tuple[Event, Streamed]] = []
+        parts: list[tuple[Event, StreamPart]] = []
         left = False
         for stream in self._kept & self._redactions.streams:
             rows.remove_stream(log, stream)
@@ -644,13 +644,13 @@ class _Reader:
 
     # -- streams --------------------------------------------------------------------------------
 
-    def _part(self, event: Event) -> Streamed | None:
+    def _part(self, event: Event) -> StreamPart | None:
         """Return the part of a stream that an event is; None if it is something else."""
         if event.kind != MESSAGE_PART:
             return None
         return streamed(self._redactions.mask(event))
 
-    def _add_part(self, event: Event, part: Streamed) -> None:
+    def _add_part(self, event: Event, part: StreamPart) -> None:
         self._streams.forwards([part])
         if part.over:
             self._end(part.stream)
@@ -704,7 +704,7 @@ class _Reader:
         holder = self._graph.holder(self._log.id, seq)
         if holder is None:
             return
-        parts = Streams(self._redactions.streams)
+        parts = StreamAssembler(self._redactions.streams)
         stamp = ""
         for chunk in holder.read_back(upto=seq):
             if not stamp:

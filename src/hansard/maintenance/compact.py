@@ -31,7 +31,7 @@ from hansard.event.kinds import (
     SESSION_REVERTED,
     SESSION_SNAPSHOTTED,
 )
-from hansard.state import checkpoint, fold, lineage, redaction, replay
+from hansard.state import fold, lineage, redaction
 from hansard.state.fork_graph import origin_of
 from hansard.state.redaction import Redactions
 
@@ -179,9 +179,9 @@ def _state(log: Log, known: tuple[int, bytes] | None, seq: int) -> bytes:
     """Return the state at a seq for the checkpoint, folded from the previous checkpoint."""
     reader = log.reader()
     redactions = redaction.of(reader.controls())
-    start = None if known is None else checkpoint.load(known[1], redactions)
-    folded = replay.replay(reader, start=start or fold.EMPTY, upto=seq, redactions=redactions)
-    return checkpoint.save(folded, redactions)
+    start = None if known is None else fold.load(known[1], redactions)
+    folded = fold.replay(reader, start=start or fold.EMPTY, upto=seq, redactions=redactions)
+    return fold.save(folded, redactions)
 
 
 def controls_of(log: Log) -> list[Event]:

@@ -30,7 +30,7 @@ from hansard.index.catalog import Description, describe
 from hansard.index.entry import SessionInfo
 from hansard.index.listing import SessionFilter
 from hansard.maintenance.trash import announce, refusals_recorded
-from hansard.state.activity import last_activity, latest_activity
+from hansard.state.fold import last_activity, latest_activity
 from hansard.state.fork_graph import ForkGraph
 
 #: The metadata that keep a session from being pruned.

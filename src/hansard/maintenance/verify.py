@@ -18,7 +18,7 @@ from hansard.errors import (
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_PART
 from hansard.maintenance.compact import compaction_filter, controls_of
-from hansard.state import checkpoint, lineage, redaction, replay
+from hansard.state import fold, lineage, redaction
 
 
 class SessionReport(msgspec.Struct, frozen=True):
@@ -94,12 +94,12 @@ def _compare_checkpoint(log: LogReader, where: str) -> Iterator[Finding]:
         return
     seq, saved = found
     redactions = redaction.of(log.controls())
-    state = checkpoint.load(saved, redactions)
+    state = fold.load(saved, redactions)
     if state is None:
         reason = "something was taken out since, or another version wrote it"
         hint = "it is passed over, and the next compaction writes another"
         yield Finding("note", where, 0, 0, f"this checkpoint is stale ({reason}): {hint}")
-    elif state != replay.replay(log, upto=seq, redactions=redactions):
+    elif state != fold.replay(log, upto=seq, redactions=redactions):
         reason = "this checkpoint has another state than the log"
         yield Finding("damage", where, 0, 0, f"{reason}; {WRONG_CHECKPOINT}")
 

@@ -1,18 +1,22 @@
-"""Add an event to a state.
+"""Fold events into a state, and save states.
 
-Above: `replay`, `session`.  Below: `event`.
-Pure: reads no file, keeps no clock, and gives the same answer for the same events for ever. A kind that is
-not known here is counted, and changes nothing else.
+`apply_all` is pure: it reads no file and no clock. An unknown kind is counted, and changes nothing else.
+
+A saved state is a shortcut: one that cannot be read, of another version, or from before a redaction is
+ignored, and the state is folded again from the first event.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 
+from hansard.backend.contract import Head, LogReader
 from hansard.event import codec, kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import (
+    HISTORY_DROPPED,
     MESSAGE_ADDED,
     MESSAGE_PART,
     METADATA_SET,
@@ -23,6 +27,14 @@ from hansard.event.kinds import (
     SESSION_SNAPSHOTTED,
     USAGE_RECORDED,
 )
+from hansard.state.redaction import NOTHING, Redactions
+
+#: Grows when the same events add up to another state.
+VERSION: Final = 1
+
+#: Events that are not activity: to title, archive or close a session, or to drop its beginning. So a listing
+#: does not move it up, `latest` does not prefer it, and `prune` is not kept from it. All are control events.
+HOUSEKEEPING: Final = frozenset({HISTORY_DROPPED, METADATA_SET, SESSION_ARCHIVED, SESSION_CLOSED})
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -284,3 +296,90 @@ _STEPS: Mapping[str, Callable[[State, dict[str, Any], Event], dict[str, Any]]] =
     SESSION_ARCHIVED: _archive,
     SESSION_CLOSED: _close,
 }
+
+
+# -- whole logs ---------------------------------------------------------------------------------
+
+
+def replay(
+    log: LogReader,
+    *,
+    start: State = EMPTY,
+    upto: int | None = None,
+    redactions: Redactions = NOTHING,
+) -> State:
+    """Return the state after all events up to a seq, continuing from an earlier state."""
+    state = start
+    for chunk in log.read(after=start.seq, upto=upto):
+        events = chunk.events()
+        if redactions:
+            events = [redactions.mask(event) for event in events]
+        state = apply_all(state, events)
+    return state
+
+
+class _Saved(msgspec.Struct):
+    version: int
+    redactions: int
+    state: msgspec.Raw
+
+
+def save(state: State, redactions: Redactions) -> bytes:
+    """Return a state as bytes, with the redactions that it was folded with."""
+    raw = msgspec.json.encode(state)
+    return msgspec.json.encode(_Saved(VERSION, _sum(redactions), msgspec.Raw(raw)))
+
+
+def load(saved: bytes, redactions: Redactions) -> State | None:
+    """Return a saved state; None if it is of another version, or if there are other redactions now."""
+    try:
+        found = msgspec.json.decode(saved, type=_Saved)
+        if found.version != VERSION or found.redactions != _sum(redactions):
+            return None
+        return msgspec.json.decode(found.state, type=State)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _sum(redactions: Redactions) -> int:
+    streams = (sorted(redactions.streams), sorted(redactions.gone), redactions.before)
+    return crc32(repr((sorted(redactions.seqs.items()), streams)).encode())
+
+
+def saved_state(log: LogReader, upto: int | None, redactions: Redactions) -> State:
+    """Return the state that a compaction saved, if it is of use up to a seq; the empty one if not."""
+    known = log.checkpoint()
+    if known is None or (upto is not None and known[0] > upto):
+        return EMPTY
+    return load(known[1], redactions) or EMPTY
+
+
+def latest_activity(log: LogReader, upto: int) -> str:
+    """Return the latest time of activity in a session; empty if there was none.
+
+    Reads all of it: a clock that was set back writes later events with earlier times (F-16).
+    """
+    return max(
+        (
+            event.stamp
+            for chunk in log.read(upto=upto)
+            for event in chunk.events()
+            if event.kind not in HOUSEKEEPING
+        ),
+        default="",
+    )
+
+
+def last_activity(log: LogReader, head: Head) -> str:
+    """Return the time of the last activity in a session, as RFC 3339 text: when it began, if none.
+
+    `log` is the session itself, without what it inherits.
+    """
+    controls = log.controls(head.seq)
+    if not controls or controls[-1].seq < head.seq or controls[-1].kind not in HOUSEKEEPING:
+        return head.updated  # nearly always, and without another read
+    for chunk in log.read_back(head.seq):
+        for event in reversed(chunk.events()):
+            if event.kind not in HOUSEKEEPING:
+                return event.stamp
+    return head.created

@@ -28,7 +28,7 @@ from hansard.event.kinds import (
     USAGE_RECORDED,
     SessionForked,
 )
-from hansard.state import checkpoint, fold, lineage, redaction
+from hansard.state import fold, lineage, redaction
 from hansard.state.fold import EMPTY, State
 from hansard.state.redaction import NOTHING, Redactions
 from hansard.workspace import Workspace
@@ -210,7 +210,7 @@ class ForkGraph:
             start = self._redacted(name, base, redaction.clipped(taken, begin))
         state, workspace = start.state, start.workspace
         if not state.seq and not self._thorough:
-            state = saved_state(node.reader, upto, taken)
+            state = fold.saved_state(node.reader, upto, taken)
         for chunk in node.reader.read(state.seq or begin, upto) if upto > begin else ():
             state = fold.apply_all(state, [taken.mask(event) for event in chunk.events()])
         for event in between(node.controls, begin, upto):
@@ -275,14 +275,6 @@ def _changeable(event: Event) -> Event | None:
     else:
         return None
     return None if kept is None else msgspec.structs.replace(event, raw=msgspec.json.encode(kept))
-
-
-def saved_state(log: LogReader, upto: int, redactions: Redactions) -> State:
-    """Return the state that a compaction saved of a session, up to a seq; empty if there is none."""
-    known = log.checkpoint()
-    if known is None or known[0] > upto:
-        return EMPTY
-    return checkpoint.load(known[1], redactions) or EMPTY
 
 
 def forks(backend: Backend) -> Iterator[tuple[str, SessionForked | None]]:

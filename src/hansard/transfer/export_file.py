@@ -20,7 +20,7 @@ from hansard.event.kinds import MESSAGE_ADDED, SESSION_FORKED, check_key, check_
 from hansard.log import format
 from hansard.state import lineage
 from hansard.state.lineage import ForkedReader
-from hansard.state.views import View
+from hansard.state.view import View
 from hansard.transfer import share
 
 if TYPE_CHECKING:

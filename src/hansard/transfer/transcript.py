@@ -36,11 +36,9 @@ from hansard.event.kinds import (
     USAGE_RECORDED,
 )
 from hansard.message.parse import MessagePart, parse, to_json
-from hansard.state import fold, views
+from hansard.state import fold, view
 from hansard.state.lineage import redactions_of
-from hansard.state.path import Path
-from hansard.state.streams import Streams
-from hansard.state.views import VIEWS, View
+from hansard.state.view import VIEWS, StreamAssembler, View, ViewRanges
 from hansard.transfer.export_file import Origin, origins
 
 #: Mentioned once, at the top.
@@ -118,23 +116,23 @@ class Transcript:
 
     def entries(self) -> Iterator[Entry]:
         """Yield the entries in order."""
-        way = views.path_of(self._log, view=self.view, upto=self.upto)
-        unfinished = self._unfinished(way)
-        for chunk in views.chunks(self._log, way):
+        ranges = view.ranges_of(self._log, view=self.view, upto=self.upto)
+        unfinished = self._unfinished(ranges)
+        for chunk in view.chunks(self._log, ranges):
             for found in chunk.events():
                 if (
                     self.view == "model"
                     and found.kind == SUMMARY_ADDED
-                    and chunk is not way.summary
+                    and chunk is not ranges.summary
                 ):
                     continue  # the model view has one summary, at the beginning
                 event = self._redactions.mask(found)
                 yield from self._entry(event, unfinished)
 
-    def _unfinished(self, way: Path) -> dict[int, dict[str, Any]]:
+    def _unfinished(self, ranges: ViewRanges) -> dict[int, dict[str, Any]]:
         """Return the streamed messages that were never finished, by the seqs of their last parts."""
-        streams = Streams(self._redactions.streams)
-        for chunk in views.chunks(self._log, way):
+        streams = StreamAssembler(self._redactions.streams)
+        for chunk in view.chunks(self._log, ranges):
             streams.forwards(chunk.streamed())
         return dict(streams.unfinished())
 

@@ -5,18 +5,18 @@ from itertools import pairwise
 
 import pytest
 
-from hansard.backend.contract import Streamed
-from hansard.state.streams import Streams
+from hansard.backend.contract import StreamPart
+from hansard.state.view import StreamAssembler
 
 
-def part(seq: int, stream: str, text: str, *, first: bool = False) -> Streamed:
+def part(seq: int, stream: str, text: str, *, first: bool = False) -> StreamPart:
     """Return a part of a message."""
-    return Streamed(seq, stream, {"role": "user"} if first else None, text, over=False)
+    return StreamPart(seq, stream, {"role": "user"} if first else None, text, over=False)
 
 
-def over(seq: int, stream: str) -> Streamed:
+def over(seq: int, stream: str) -> StreamPart:
     """Return the end of a message."""
-    return Streamed(seq, stream, None, "", over=True)
+    return StreamPart(seq, stream, None, "", over=True)
 
 
 SAID = [
@@ -38,7 +38,7 @@ LEFT = [
 ]
 
 
-def pieces(rng: random.Random) -> list[list[Streamed]]:
+def pieces(rng: random.Random) -> list[list[StreamPart]]:
     """Return what was said, cut into chunks somewhere."""
     cuts = [0, *sorted(rng.sample(range(len(SAID) + 1), 3)), len(SAID)]
     return [SAID[begin:end] for begin, end in pairwise(cuts)]
@@ -47,7 +47,7 @@ def pieces(rng: random.Random) -> list[list[Streamed]]:
 def test_parts_add_up_forwards_and_backwards(rng: random.Random) -> None:
     """N-59: unfinished messages stand at their last part, in order, however the log is cut into chunks."""
     for _ in range(50):
-        forwards, backwards = Streams(frozenset()), Streams(frozenset())
+        forwards, backwards = StreamAssembler(frozenset()), StreamAssembler(frozenset())
         chunks = pieces(rng)
         last = []
         for chunk in chunks:
@@ -63,7 +63,7 @@ def test_parts_add_up_forwards_and_backwards(rng: random.Random) -> None:
 @pytest.mark.parametrize("stream", ["a", "c", "e"])
 def test_what_is_hidden_is_not_put_together(stream: str) -> None:
     """N-50: a stream that was redacted has no message, forwards or backwards."""
-    forwards, backwards = Streams(frozenset(stream)), Streams(frozenset(stream))
+    forwards, backwards = StreamAssembler(frozenset(stream)), StreamAssembler(frozenset(stream))
     forwards.forwards(SAID)
     assert len(backwards.backwards(SAID)) == 2
     assert forwards.unfinished() == backwards.unfinished()
@@ -72,7 +72,7 @@ def test_what_is_hidden_is_not_put_together(stream: str) -> None:
 
 def test_a_beginning_is_looked_for_further_back() -> None:
     """A message whose first part lies before what was read is cut, until its beginning was found."""
-    streams = Streams(frozenset())
+    streams = StreamAssembler(frozenset())
     streams.forwards(SAID[6:])
     assert streams.cut()
     streams.complete(SAID[5:6])
@@ -84,7 +84,7 @@ def test_a_beginning_is_looked_for_further_back() -> None:
 
 def test_what_is_looked_for_further_back_is_only_what_is_known() -> None:
     """Parts of messages that are not shown do not come in while others' beginnings are looked for."""
-    streams = Streams(frozenset())
+    streams = StreamAssembler(frozenset())
     assert [one.seq for one in streams.backwards(SAID[6:7])] == [9]
     streams.complete(SAID[:6])
     assert streams.unfinished() == LEFT[1:2]
@@ -92,6 +92,6 @@ def test_what_is_looked_for_further_back_is_only_what_is_known() -> None:
 
 def test_without_its_beginning_a_message_is_the_assistant_s() -> None:
     """If the first part is not in the view, what is left of the message is shown as the assistant's."""
-    streams = Streams(frozenset())
+    streams = StreamAssembler(frozenset())
     streams.forwards(SAID[6:7])
     assert streams.unfinished() == [(9, {"role": "assistant", "content": "c2", "partial": True})]

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import Chunk, Head, Streamed
+from hansard.backend.contract import Chunk, Head, StreamPart
 from hansard.backend.postgres import statements
 from hansard.backend.postgres.connection import Connections
 from hansard.errors import Damaged
@@ -115,7 +115,7 @@ class PostgresChunk(Chunk):
             if row[3] is not None and row[4] is not None and row[4] > 1
         }
 
-    def streamed(self) -> list[Streamed]:
+    def streamed(self) -> list[StreamPart]:
         # Most chunks have none.
         told = [
             row

@@ -8,7 +8,7 @@ from hansard.backend.contract import AppendRequest, LogReader
 from hansard.backend.memory import MemoryBackend
 from hansard.event import codec
 from hansard.event.envelope import NewEvent
-from hansard.state import replay, views
+from hansard.state import fold, view
 from hansard.state.fold import EMPTY
 
 
@@ -29,21 +29,23 @@ def filled(messages: int = 3_500) -> LogReader:
     return log.reader()
 
 
-@pytest.mark.parametrize("take", [views.decoded, views.encoded])
-def test_the_last_are_the_end_of_all(take: views.Take[Any]) -> None:
-    """`show_last` gives the end of what `show` gives, also over chunks without a message."""
+def last(*args: Any, **options: Any) -> list[Any]:
+    """Return the last messages, without their seqs."""
+    return [message for _, message in view.read_last(*args, **options)]
+
+
+@pytest.mark.parametrize("take", [view.decoded, view.encoded])
+def test_the_last_are_the_end_of_all(take: view.MessageFormat[Any]) -> None:
+    """`read_last` gives the end of what `read_all` gives, also over chunks without a message."""
     log = filled()
-    way = views.path_of(log)
-    everything = views.show(log, take, way)
+    ranges = view.ranges_of(log)
+    everything = view.read_all(log, take, ranges)
     assert len(everything) == 3_500
     for count in (0, 1, 999, 1_000, 1_001, 3_500, 9_999):
-        assert (
-            views.show_last(log, take, way, count)
-            == everything[len(everything) - min(count, 3_500) :]
-        )
-    assert views.show(log, take, views.path_of(log, upto=12), after=10) == everything[:2]
-    assert views.show_last(log, take, way, 5, after=3_508) == everything[-2:]
-    assert views.show_last(log, take, views.path_of(log, upto=10), 5) == []
+        assert last(log, take, ranges, count) == everything[len(everything) - min(count, 3_500) :]
+    assert view.read_all(log, take, view.ranges_of(log, upto=12), after=10) == everything[:2]
+    assert last(log, take, ranges, 5, after=3_508) == everything[-2:]
+    assert last(log, take, view.ranges_of(log, upto=10), 5) == []
 
 
 def test_reading_ends_when_enough_is_there() -> None:
@@ -56,24 +58,24 @@ def test_reading_ends_when_enough_is_there() -> None:
         seen.append(len(found))
         return found
 
-    whole = views.encoded
-    take = views.Take(taken, whole.from_data, whole.from_message, whole.is_message)
-    way = views.path_of(log)
-    assert len(views.show_last(log, take, way, 10)) == 10
+    whole = view.encoded
+    take = view.MessageFormat(taken, whole.from_data, whole.from_message, whole.is_message)
+    ranges = view.ranges_of(log)
+    assert len(last(log, take, ranges, 10)) == 10
     assert len(seen) <= 4, "2,500 events behind the messages are three chunks"
     seen.clear()
-    assert views.show_last(log, take, way, 10, after=3_600) == []
+    assert last(log, take, ranges, 10, after=3_600) == []
     assert len(seen) <= 3
 
 
 def test_replay_goes_on_from_a_state() -> None:
     """`replay` from a state at a seq gives what replaying from the beginning gives."""
     log = filled()
-    whole = replay.replay(log)
+    whole = fold.replay(log)
     assert whole.seq == 6_010
     assert whole.message_count == 3_500
     for at in (0, 1, 10, 1_000, 3_510, 6_010):
-        part = replay.replay(log, upto=at)
+        part = fold.replay(log, upto=at)
         assert part.seq == at
-        assert replay.replay(log, start=part) == whole
-    assert replay.replay(log, upto=0) == EMPTY
+        assert fold.replay(log, start=part) == whole
+    assert fold.replay(log, upto=0) == EMPTY

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 import hansard
-from hansard.upkeep.comparison import Divergence, Place
+from hansard.state.compare import Divergence, Place
 
 
 def says(role: str, content: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import msgspec
 
 from hansard.backend.contract import Backend, LogReader
 from hansard.message.parse import parse
-from hansard.state import lineage, views
+from hansard.state import lineage, view
 from hansard.state.fold import State
 
 #: Longer stretches are taken as replaced whole: to align them would take the square of their length.
@@ -152,8 +152,8 @@ def compare(one: Side, other: Side) -> Comparison:
 
 
 def _messages(side: Side) -> list[Said]:
-    shown = views.show_last_placed(
-        side.log, views.decoded, views.path_of(side.log, upto=side.state.seq), _ALL
+    shown = view.read_last(
+        side.log, view.decoded, view.ranges_of(side.log, upto=side.state.seq), _ALL
     )
     return [Said(seq, message) for seq, message in shown]
 

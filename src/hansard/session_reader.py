@@ -16,12 +16,24 @@ from hansard.errors import UNREADABLE, InvalidEvent, SessionDeleted
 from hansard.event import codec
 from hansard.event.envelope import Event
 from hansard.message import window as windows
-from hansard.state import fold, lineage, redaction, replay, views
+from hansard.state import fold, lineage, redaction
 from hansard.state.fold import State, Usage
-from hansard.state.path import Path
 from hansard.state.projection import Known, Projection
 from hansard.state.redaction import Redactions
-from hansard.state.views import View
+from hansard.state.view import (
+    VIEWS,
+    MessageFormat,
+    Shown,
+    View,
+    ViewRanges,
+    decoded,
+    each,
+    encoded,
+    joined,
+    ranges_of,
+    read_all,
+    read_last,
+)
 
 if TYPE_CHECKING:
     from hansard.maintenance.compact import CompactReport
@@ -39,7 +51,7 @@ _PATIENCE = 1.0
 _WINDOW = 64
 
 
-class Reading:
+class SessionReader:
     """The reading half of a session."""
 
     __slots__ = ("_backend", "_kept", "_log", "_state", "id")
@@ -74,11 +86,11 @@ class Reading:
         self._kept[:] = [kept]
         return known
 
-    def _view(self, at: At | None, view: View) -> tuple[LogReader, Path]:
+    def _view(self, at: At | None, view: View) -> tuple[LogReader, ViewRanges]:
         """Return a reader, and which parts of it a view shows."""
         reader = self._reader()
         upto = self._seq_at(reader, at)
-        return reader, views.path_of(reader, view=view, upto=upto, known_of=self._known)
+        return reader, ranges_of(reader, view=view, upto=upto, known_of=self._known)
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -104,11 +116,11 @@ class Reading:
                 the mark from partial messages, so that every model accepts what is returned.
         """
         _check_range(last, after, view)
-        reader, way = self._view(at, view)
+        reader, ranges = self._view(at, view)
         if last is not None:
-            shown = views.show_last(reader, views.decoded, way, last, after=after)
+            shown = _last(reader, decoded, ranges, last, after)
         else:
-            shown = views.show(reader, views.decoded, way, after=after)
+            shown = read_all(reader, decoded, ranges, after=after)
         return _repair(shown) if repair else shown
 
     def numbered(
@@ -125,8 +137,8 @@ class Reading:
         """
         _check_range(last, after, view)
         count = sys.maxsize if last is None else last
-        reader, way = self._view(at, view)
-        return views.show_last_placed(reader, views.decoded, way, count, after=after)
+        reader, ranges = self._view(at, view)
+        return read_last(reader, decoded, ranges, count, after=after)
 
     def messages_json(
         self,
@@ -138,11 +150,11 @@ class Reading:
     ) -> bytes:
         """Return the same as a JSON array, in the stored bytes, without decoding the messages."""
         _check_range(last, after, view)
-        reader, way = self._view(at, view)
+        reader, ranges = self._view(at, view)
         if last is not None:
-            found = views.show_last(reader, views.encoded, way, last, after=after)
+            found = _last(reader, encoded, ranges, last, after)
         else:
-            found = views.show(reader, views.joined, way, after=after)
+            found = read_all(reader, joined, ranges, after=after)
         if not found:
             return b"[]"
         # Joined, once and not added up: while it joins, other threads can run.
@@ -175,14 +187,14 @@ class Reading:
             if value is not None:
                 check_seq(name, value)
         limits = windows.Limits(turns, messages, tokens, counter)
-        reader, way = self._view(None, "model")
+        reader, ranges = self._view(None, "model")
         # The end of the view is enough, unless a limit reaches further back: then more of it.
         size = _WINDOW
         while True:
-            placed = views.show_last_placed(reader, views.decoded, way, size)
+            placed = read_last(reader, decoded, ranges, size)
             tail = [message for _, message in placed]
             complete = len(tail) < size
-            first = _first_user(reader, way, placed, complete=complete) if keep_first else None
+            first = _first_user(reader, ranges, placed, complete=complete) if keep_first else None
             found = windows.window(tail, limits, first=first, partial=not complete)
             if found is not None:
                 return _repair(found) if repair else found
@@ -281,8 +293,8 @@ class Reading:
         if (upto is not None and start.seq > upto) or by_then != basis:
             start = fold.EMPTY
         if not start.seq:
-            start = _saved_state(reader, upto, redactions)
-        state = replay.replay(reader, start=start, upto=upto, redactions=redactions)
+            start = fold.saved_state(reader, upto, redactions)
+        state = fold.replay(reader, start=start, upto=upto, redactions=redactions)
         if state.seq > self._state[1].seq or by_then != basis:
             # What was folded stays folded: the next call reads only what is new.
             self._state = (basis, state)
@@ -398,14 +410,10 @@ def last_seq(reader: LogReader) -> int:
     return 0 if head is None else head.seq
 
 
-def _saved_state(reader: LogReader, upto: int | None, redactions: Redactions) -> State:
-    """Return the state that a compaction saved, if it is of use."""
-    known = reader.checkpoint()
-    if known is None or (upto is not None and known[0] > upto):
-        return fold.EMPTY
-    from hansard.state import checkpoint
-
-    return checkpoint.load(known[1], redactions) or fold.EMPTY
+def _last(
+    reader: LogReader, form: MessageFormat[Shown], ranges: ViewRanges, count: int, after: int
+) -> list[Shown]:
+    return [message for _, message in read_last(reader, form, ranges, count, after=after)]
 
 
 def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -415,11 +423,11 @@ def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _first_user(
-    reader: LogReader, way: Path, tail: list[tuple[int, dict[str, Any]]], *, complete: bool
+    reader: LogReader, ranges: ViewRanges, tail: list[tuple[int, dict[str, Any]]], *, complete: bool
 ) -> dict[str, Any] | None:
     """Return what a person said first, as the object in the tail if it is there."""
     if not complete:
-        for seq, message in views.each(reader, way):
+        for seq, message in each(reader, ranges):
             if windows.is_user(message):
                 return next((kept for place, kept in tail if place == seq), message)
     return next((message for _, message in tail if windows.is_user(message)), None)
@@ -435,5 +443,5 @@ def _check_range(last: int | None, after: int, view: str) -> None:
     check_seq("after", after)
     if last is not None:
         check_seq("last", last)
-    if view not in views.VIEWS:
-        raise ValueError(f"view must be one of {', '.join(views.VIEWS)}, not {view!r}")
+    if view not in VIEWS:
+        raise ValueError(f"view must be one of {', '.join(VIEWS)}, not {view!r}")

@@ -1,0 +1,483 @@
+"""Read the messages of a view.
+
+A view is a pure function of the events. *history* is every message; *model* is what to give a model. Events
+stay where they are; what differs is the ranges of the log that a view shows. A revert leads the model view
+back to an earlier seq, a clear lets it begin again, and a summary replaces all before a seq. No view shows a
+redacted message, whatever its time, since its bytes will be erased. Where history was dropped, no view begins
+before that bound.
+
+While a message is streamed, its parts are events. When it is complete, one event adds it, and the parts are
+ignored. If that event never comes, the view shows the parts as one message, at the last of them, marked as
+partial.
+"""
+
+import gc
+from bisect import bisect, bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
+
+import msgspec
+
+from hansard.backend.contract import Chunk, LogReader, StreamPart
+from hansard.event import codec
+from hansard.event.envelope import Event
+from hansard.state import projection
+from hansard.state.projection import Course, Known
+from hansard.state.redaction import NOTHING, Redactions
+
+View = Literal["model", "history"]
+VIEWS: tuple[str, ...] = get_args(View)
+
+Shown = TypeVar("Shown")
+
+#: Marks a message in a view as unfinished.
+PARTIAL: Final = "partial"
+
+#: The message of a stream whose first part is not in the view.
+_UNKNOWN: Final = {"role": "assistant"}
+
+#: Pause the garbage collector for more objects than this: 100,000 messages decode in 60 % of the time.
+_MANY: Final = 2_000
+
+
+# -- which events a view shows ------------------------------------------------------------------
+
+
+class SummaryChunk(Chunk):
+    """The message of a summary, in the place of all that it replaces."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+
+    def events(self) -> list[Event]:
+        """Return the event that added the summary."""
+        return [self._event]
+
+    def messages(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the summary as a message."""
+        return [(self._event.seq, self._event.data["message"])]
+
+    def messages_json(self) -> list[tuple[int, bytes]]:
+        """Return the summary as the stored JSON."""
+        return [(self._event.seq, bytes(_data(self._event.raw).message))]
+
+
+class ViewRanges:
+    """What a view shows: a summary if there is one, then the messages of some ranges.
+
+    Attributes:
+        redactions: what no view shows.
+        summary: replaces everything before the first range.
+    """
+
+    __slots__ = ("_after", "_course", "_upto", "redactions", "summary")
+
+    def __init__(
+        self,
+        course: Course,
+        after: int,
+        upto: int,
+        redactions: Redactions = NOTHING,
+        summary: SummaryChunk | None = None,
+    ) -> None:
+        self._course = course
+        self._after = max(after, redactions.before - 1)
+        self._upto = upto
+        self.redactions = redactions
+        self.summary = summary
+
+    def backwards(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges of seqs, the last one first; each is (after, upto], without its first seq."""
+        for begin, end in self._course.ranges_back(self._upto):
+            if end <= self._after:
+                return
+            yield max(begin, self._after), end
+
+    def forwards(self) -> list[tuple[int, int]]:
+        """Return the same in order."""
+        return [*self.backwards()][::-1]
+
+
+def history(redactions: Redactions, upto: int) -> ViewRanges:
+    """Return the ranges of the history view: everything that was not redacted."""
+    return ViewRanges(Course(), 0, upto, redactions)
+
+
+def model(course: Course, redactions: Redactions, upto: int) -> ViewRanges:
+    """Return the ranges of the model view at a seq, given all control events of the session."""
+    after, summary = course.bound(upto)
+    shown = None if summary is None else SummaryChunk(summary)
+    return ViewRanges(course, after, upto, redactions, shown)
+
+
+def ranges_of(
+    log: LogReader,
+    *,
+    view: View = "model",
+    upto: int | None = None,
+    known_of: Callable[[LogReader], Known] = projection.known_of,
+) -> ViewRanges:
+    """Return the ranges of a view at a seq, or at the end of the log.
+
+    `known_of`: returns what the control events add up to, if the caller keeps that between calls.
+    """
+    head = log.head()
+    if head is None:
+        return history(NOTHING, 0)
+    end = head.seq if upto is None else min(upto, head.seq)
+    # All of them, also those after the end: a later redaction holds for earlier views, too.
+    known = known_of(log)
+    if view == "history":
+        return history(known.redactions, end)
+    return model(known.course, known.redactions, end)
+
+
+def summary_of(log: LogReader, upto: int | None = None) -> Event | None:
+    """Return the event of the summary that the model view begins with at a seq; None if there is none."""
+    summary = ranges_of(log, upto=upto).summary
+    return None if summary is None else summary.events()[0]
+
+
+# -- the form of messages -----------------------------------------------------------------------
+
+
+class MessageFormat(Generic[Shown]):
+    """How to return messages: as dicts, or as the stored JSON."""
+
+    __slots__ = ("chunk", "from_data", "from_message", "is_message", "joined")
+
+    def __init__(
+        self,
+        chunk: Callable[[Chunk], list[tuple[int, Shown]]],
+        from_data: Callable[[bytes], Shown],
+        from_message: Callable[[dict[str, Any]], Shown],
+        is_message: Callable[[Shown], bool],
+        joined: Callable[[Chunk], Shown | None] = lambda _: None,
+    ) -> None:
+        self.chunk = chunk
+        #: All messages of a chunk as one, if nothing is left out and the format allows it.
+        self.joined = joined
+        #: For what replaces a redacted message, and for an assembled stream.
+        self.from_data = from_data
+        self.from_message = from_message
+        #: Tells a message from another value in the place of one.
+        self.is_message = is_message
+
+
+class _Data(msgspec.Struct):
+    message: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_data = msgspec.json.Decoder(_Data).decode
+
+
+def _plain_dict(message: dict[str, Any]) -> dict[str, Any]:
+    return message
+
+
+decoded: MessageFormat[dict[str, Any]] = MessageFormat(
+    lambda chunk: chunk.messages(),
+    lambda raw: codec.decode(raw).get("message"),  # type: ignore[arg-type,return-value] # `is_message` tells
+    _plain_dict,
+    lambda message: type(message) is dict,
+)
+encoded: MessageFormat[bytes] = MessageFormat(
+    lambda chunk: chunk.messages_json(),
+    lambda raw: bytes(_data(raw).message),
+    msgspec.json.Encoder().encode,
+    lambda message: message[:1] == b"{",
+)
+#: As `encoded`, but messages that follow one another in the log may come joined by commas.
+joined: MessageFormat[bytes] = MessageFormat(
+    encoded.chunk,
+    encoded.from_data,
+    encoded.from_message,
+    encoded.is_message,
+    lambda chunk: chunk.messages_joined(),
+)
+
+
+# -- streamed messages --------------------------------------------------------------------------
+
+
+class StreamAssembler:
+    """Assembles unfinished streams from their parts, read forwards or backwards; ignores finished ones."""
+
+    __slots__ = ("_hidden", "_over", "_parts")
+
+    def __init__(self, hidden: frozenset[str]) -> None:
+        self._hidden = hidden
+        self._over: set[str] = set()
+        self._parts: dict[str, deque[StreamPart]] = {}
+
+    def forwards(self, parts: list[StreamPart]) -> None:
+        """Add the parts that come next."""
+        for one in parts:
+            if one.over:
+                self._over.add(one.stream)
+                self._parts.pop(one.stream, None)
+            elif one.stream not in self._over and one.stream not in self._hidden:
+                self._parts.setdefault(one.stream, deque()).append(one)
+
+    def backwards(self, parts: list[StreamPart]) -> list[StreamPart]:
+        """Add the parts that came before; return the last parts of messages that were never finished."""
+        last = []
+        for one in reversed(parts):
+            if one.over:
+                self._over.add(one.stream)
+            elif one.stream not in self._over and one.stream not in self._hidden:
+                if one.stream not in self._parts:
+                    last.append(one)
+                self._parts.setdefault(one.stream, deque()).appendleft(one)
+        last.reverse()
+        return last
+
+    def complete(self, parts: list[StreamPart]) -> None:
+        """Add earlier parts of messages of which later ones are known."""
+        for one in reversed(parts):
+            known = self._parts.get(one.stream)
+            if known is not None and known[0].message is None and not one.over:
+                known.appendleft(one)
+
+    def cut(self) -> bool:
+        """Return whether the beginning of a message is still to be found, further back."""
+        return any(parts[0].message is None for parts in self._parts.values())
+
+    def unfinished(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the messages that were never finished, each with the seq of its last part, in order."""
+        found = [(parts[-1].seq, _message(parts)) for parts in self._parts.values()]
+        return sorted(found, key=itemgetter(0))
+
+
+def _message(parts: deque[StreamPart]) -> dict[str, Any]:
+    begun = parts[0].message if parts[0].message is not None else _UNKNOWN
+    return {**begun, "content": "".join(part.text for part in parts), PARTIAL: True}
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def gc_paused(count: int) -> Iterator[None]:
+    """Pause the garbage collector while many objects are decoded: none of them is garbage."""
+    pause = count > _MANY and gc.isenabled()
+    if pause:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if pause:
+            if not gc.get_freeze_count():
+                # Straight into the oldest generation: otherwise the collector examines all of them three
+                # times on their way there, and each time every thread waits.
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
+
+
+def read_all(
+    log: LogReader, form: MessageFormat[Shown], ranges: ViewRanges, *, after: int = 0
+) -> list[Shown]:
+    """Return the messages of a view with a higher seq than `after`, in order."""
+    streams = StreamAssembler(ranges.redactions.streams)
+    found: list[Shown] = []
+    #: By the seq of a stream's part, the index in `found` of the messages after it.
+    places: dict[int, int] = {}
+    with gc_paused(sum(end - max(begin, after) for begin, end in ranges.backwards())):
+        for chunk in chunks(log, ranges, after):
+            whole = None if ranges.redactions else form.joined(chunk)
+            if whole is not None:
+                found.append(whole)
+                continue
+            shown = _visible(chunk, form, ranges, after)
+            parts = chunk.streamed()
+            if parts:
+                seqs = [seq for seq, _ in shown]
+                places.update((one.seq, len(found) + bisect(seqs, one.seq)) for one in parts)
+                streams.forwards(parts)
+            found += [message for _, message in shown]
+    # Streams that began before `after`.
+    _complete(streams, _backwards(log, ranges, 0, upto=after))
+    for seq, message in reversed(streams.unfinished()):
+        found.insert(places[seq], form.from_message(message))
+    return found
+
+
+def _visible(
+    chunk: Chunk, form: MessageFormat[Shown], ranges: ViewRanges, after: int
+) -> list[tuple[int, Shown]]:
+    """Return the messages of a chunk that may be shown, with their seqs."""
+    taken = form.chunk(chunk)
+    if taken and taken[0][0] <= after:
+        taken = [pair for pair in taken if pair[0] > after]
+    hidden = ranges.redactions.seqs
+    gone = ranges.redactions.gone
+    if gone:
+        # Redacted while they were being streamed.
+        out = {part.seq for part in chunk.streamed() if part.over and part.stream in gone}
+        taken = [pair for pair in taken if pair[0] not in out]
+    if hidden:
+        shown = []
+        for seq, message in taken:
+            if seq not in hidden:
+                shown.append((seq, message))
+                continue
+            instead = hidden[seq]
+            if instead is not None:
+                shown.append((seq, form.from_data(instead)))
+        taken = shown
+    # Callers rely on a message being a JSON object.
+    is_message = form.is_message
+    return [pair for pair in taken if is_message(pair[1])]
+
+
+def each(log: LogReader, ranges: ViewRanges) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the messages of a view with their seqs, reading no further than the caller."""
+    for chunk in chunks(log, ranges):
+        yield from _visible(chunk, decoded, ranges, 0)
+
+
+def read_last(
+    log: LogReader,
+    form: MessageFormat[Shown],
+    ranges: ViewRanges,
+    count: int,
+    *,
+    after: int = 0,
+) -> list[tuple[int, Shown]]:
+    """Return the last `count` of those messages, each with its seq, in order; read no more than needed."""
+    if count == 0:
+        return []
+    streams = StreamAssembler(ranges.redactions.streams)
+    # A message that was never finished is None until its beginning is found.
+    pieces: list[list[tuple[int, Shown | None]]] = []
+    missing = count
+    before = _backwards(log, ranges, after)
+    for chunk in before:
+        visible = _visible(chunk, form, ranges, after)
+        shown: list[tuple[int, Shown | None]] = [*visible]
+        begun = streams.backwards(chunk.streamed())
+        if begun:
+            shown = sorted([*shown, *((one.seq, None) for one in begun)], key=itemgetter(0))
+        pieces.append(shown[-missing:])
+        missing -= len(pieces[-1])
+        if missing == 0:
+            break
+    _complete(streams, chain(before, _backwards(log, ranges, 0, upto=after)))
+    pieces.reverse()
+    unfinished = dict(streams.unfinished())
+    return [
+        (seq, form.from_message(unfinished[seq]) if message is None else message)
+        for piece in pieces
+        for seq, message in piece
+    ]
+
+
+def _complete(streams: StreamAssembler, chunks: Iterable[Chunk]) -> None:
+    """Read further back until the beginning of every unfinished message is found."""
+    if streams.cut():
+        for chunk in chunks:
+            streams.complete(chunk.streamed())
+            if not streams.cut():
+                return
+
+
+class _Excerpt(Chunk):
+    """The events of a chunk that lie in some ranges."""
+
+    __slots__ = ("_chunk", "_ranges")
+
+    def __init__(self, chunk: Chunk, ranges: list[tuple[int, int]]) -> None:
+        self._chunk = chunk
+        self._ranges = ranges
+
+    def _holds(self, seq: int) -> bool:
+        place = bisect_left(self._ranges, seq, key=itemgetter(1))
+        return place < len(self._ranges) and self._ranges[place][0] < seq
+
+    def events(self) -> list[Event]:
+        return [event for event in self._chunk.events() if self._holds(event.seq)]
+
+    def messages(self) -> list[tuple[int, dict[str, Any]]]:
+        return [pair for pair in self._chunk.messages() if self._holds(pair[0])]
+
+    def messages_json(self) -> list[tuple[int, bytes]]:
+        return [pair for pair in self._chunk.messages_json() if self._holds(pair[0])]
+
+    def streamed(self) -> list[StreamPart]:
+        return [part for part in self._chunk.streamed() if self._holds(part.seq)]
+
+
+# A chunk is read once, however many ranges lie in it: after many reverts they are many, and short.
+
+
+def _excerpt(chunk: Chunk, wanted: list[tuple[int, int]]) -> Chunk:
+    return chunk if wanted == [chunk.span()] else _Excerpt(chunk, wanted)
+
+
+def chunks(log: LogReader, ranges: ViewRanges, after: int = 0) -> Iterator[Chunk]:
+    """Yield what a view shows, with higher seqs than `after`, in order."""
+    if ranges.summary is not None:
+        yield ranges.summary
+    wanted = [(max(begin, after), end) for begin, end in ranges.forwards() if end > after]
+    place = 0
+    while place < len(wanted):
+        for chunk in log.read(after=wanted[place][0], upto=wanted[-1][1]):
+            low, high = chunk.span()
+            inside = []
+            while place < len(wanted) and wanted[place][0] < high:
+                begin, end = wanted[place]
+                inside.append((max(begin, low), min(end, high)))
+                if end > high:
+                    break
+                place += 1
+            if inside:
+                yield _excerpt(chunk, inside)
+            if place == len(wanted) or wanted[place][0] > high:
+                break
+        else:
+            return
+
+
+def _backwards(
+    log: LogReader, ranges: ViewRanges, after: int, upto: int | None = None
+) -> Iterator[Chunk]:
+    """Yield the same from the last chunk to the first, computing no more ranges than needed."""
+    wanted = _between(ranges.backwards(), after, upto)
+    current = next(wanted, None)
+    while current is not None:
+        for chunk in log.read_back(upto=current[1], after=after):
+            low, high = chunk.span()
+            inside = []
+            while current is not None and low < min(current[1], high):
+                begin, end = current
+                inside.append((max(begin, low), min(end, high)))
+                if begin < low:
+                    break
+                current = next(wanted, None)
+            if inside:
+                yield _excerpt(chunk, inside[::-1])
+            if current is None or (low < high and current[1] < low):
+                break
+        else:
+            break
+    if ranges.summary is not None and upto is None:
+        yield ranges.summary
+
+
+def _between(
+    ranges: Iterator[tuple[int, int]], after: int, upto: int | None
+) -> Iterator[tuple[int, int]]:
+    """Yield the parts of some ranges, the last one first, that lie between two seqs."""
+    for begin, end in ranges:
+        last = end if upto is None else min(end, upto)
+        if end <= after:
+            return
+        if last > max(begin, after):
+            yield max(begin, after), last
