@@ -90,7 +90,7 @@ def test_who_reads_slowly_reads_on_while_segments_are_replaced(
 ) -> None:
     """N-20, N-45: a reading that is held while all segments are joined goes on, without gap or repetition."""
     monkeypatch.setattr("hansard.log.reader.PIECE", 600)
-    monkeypatch.setattr("hansard.log.sealing.FRAME", 700)
+    monkeypatch.setattr("hansard.log.sealed_writer.FRAME", 700)
     with hansard.open(tmp_path / "store", durability="os") as store:
         session = store.session(ID)
         for _ in range(5):

@@ -8,8 +8,7 @@ import zstandard
 
 import hansard
 from hansard.log.format import decode_lines
-from hansard.log.sealed import Sealed
-from hansard.log.sealing import hash_of
+from hansard.log.sealed_segment import SealedSegment, hash_of
 from tests.unit.log.sealed_files import Record, opened, plain, read, reader_of, seal
 
 RECORDS = [
@@ -21,28 +20,34 @@ RECORDS = [
 ]
 
 
-def _records(sealed: Sealed) -> object:
+def _records(sealed: SealedSegment) -> object:
     return [(line.seq, bytes(line.data), line.key, line.more) for line in read(sealed)]
 
 
-def _backwards(sealed: Sealed) -> object:
+def _backwards(sealed: SealedSegment) -> object:
     pieces = reader_of(sealed).backwards(sealed.end)
     return [bytes(line.data) for piece in pieces for line in piece.lines(decode_lines)]
 
 
-def _controls(sealed: Sealed) -> object:
+def _controls(sealed: SealedSegment) -> object:
     return [(line.seq, bytes(line.data)) for line in reader_of(sealed).controls(sealed.index.ctl)]
 
 
-def _keys(sealed: Sealed) -> object:
+def _keys(sealed: SealedSegment) -> object:
     return [sealed.find_key(hash_of(key)) for key in ("k1", "k2", "k3")]
 
 
-def _known(sealed: Sealed) -> object:
+def _known(sealed: SealedSegment) -> object:
     return sealed.start, sealed.end, sealed.time, sealed.session_id, sealed.index.ctl
 
 
-QUESTIONS: list[Callable[[Sealed], object]] = [_records, _backwards, _controls, _keys, _known]
+QUESTIONS: list[Callable[[SealedSegment], object]] = [
+    _records,
+    _backwards,
+    _controls,
+    _keys,
+    _known,
+]
 
 
 def answers(path: Path) -> Iterator[object]:

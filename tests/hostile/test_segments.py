@@ -10,8 +10,16 @@ import pytest
 import zstandard
 
 import hansard
-from hansard.log import disk, sealed
-from hansard.log.sealed import INDEX_END, KEY, OURS, SKIPPABLE, TABLE_END, Sealed, unpack
+from hansard.log import disk, sealed_segment
+from hansard.log.sealed_segment import (
+    INDEX_END,
+    KEY,
+    OURS,
+    SKIPPABLE,
+    TABLE_END,
+    SealedSegment,
+    unpack,
+)
 from tests.hostile.forge_files import (
     TIME,
     checkpoint_head,
@@ -39,7 +47,7 @@ def index_of(file: Path) -> tuple[bytes, dict[str, Any], bytes]:
     """Take a sealed segment apart: what stands before the index, what that says, and the seek table."""
     data = file.read_bytes()
     count = TABLE_END.unpack(data[-TABLE_END.size :])[0]
-    table = SKIPPABLE.size + sealed.ENTRY.size * count + TABLE_END.size
+    table = SKIPPABLE.size + sealed_segment.ENTRY.size * count + TABLE_END.size
     end = len(data) - table
     length = INDEX_END.unpack(data[end - INDEX_END.size : end])[0]
     at = end - INDEX_END.size - length
@@ -54,7 +62,7 @@ def put_index(file: Path, before: bytes, index: dict[str, Any], table: bytes) ->
     begin = len(before) - KEY.size * keys - SKIPPABLE.size
     if begin > 0 and keys < 1000:
         behind = before[begin + SKIPPABLE.size :] + text + end
-        before = before[:begin] + SKIPPABLE.pack(sealed.INDEX_MAGIC, len(behind)) + behind
+        before = before[:begin] + SKIPPABLE.pack(sealed_segment.INDEX_MAGIC, len(behind)) + behind
     else:
         before += text + end
     file.write_bytes(before + table)
@@ -101,7 +109,7 @@ def test_a_repair_is_no_match_for_a_frame_that_lies(tmp_path: Path) -> None:
     file.write_bytes(good + frame_that_lies(60 << 20, 1 << 16))
     program = """
 import os, sys
-from hansard.log.sealed import unpack
+from hansard.log.sealed_segment import unpack
 target = os.open(sys.argv[1] + ".unpacked", os.O_RDWR | os.O_CREAT, 0o600)
 found = unpack(os.open(sys.argv[1], os.O_RDONLY), sys.argv[1], target)
 print(len(found.findings), os.fstat(target).st_size)
@@ -227,6 +235,6 @@ def test_a_marker_that_is_deep_is_refused(tmp_path: Path) -> None:
 def test_sealed_segments_are_read_as_before(tmp_path: Path) -> None:
     """F-87: an index as we write it passes: of one event, of many frames, and with a short last frame."""
     file = compacted(tmp_path / "store")
-    opened = Sealed(os.open(file, os.O_RDONLY), str(file), "s")
+    opened = SealedSegment(os.open(file, os.O_RDONLY), str(file), "s")
     opened.check()
     assert opened.index.last == 51

@@ -170,7 +170,7 @@ def run(seed: int, frame: int, piece: int) -> None:
     """Run one history of both, with frames and pieces of these sizes, and compare them on the way."""
     rng = random.Random(seed)
     with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory() as place:
-        patched.setattr("hansard.log.sealing.FRAME", frame)
+        patched.setattr("hansard.log.sealed_writer.FRAME", frame)
         patched.setattr("hansard.log.reader.PIECE", piece)
         twins = Twins(Path(place), rng)
         try:

@@ -9,16 +9,16 @@ import pytest
 import hansard
 from hansard.backend import compaction
 from hansard.event import codec
-from hansard.log import format, reader, sealed, sealing, segment_scan, write_batch
+from hansard.log import format, reader, sealed_segment, sealed_writer, segment_scan, write_batch
 from hansard.transfer import export_file
 
 #: The limits of the log, a thousandth of what they are: modules, name, value.
 SMALL = (
-    ((sealed, sealing), "FRAME", 4096),
-    ((sealed, sealing, compaction), "LAST_FRAME", 352),
-    ((sealed,), "LARGEST_FRAME", (1 << 10) + 24_000),
-    ((sealed, sealing), "PAGE", 4),
-    ((sealed,), "_END", 64),
+    ((sealed_segment, sealed_writer), "FRAME", 4096),
+    ((sealed_segment, sealed_writer, compaction), "LAST_FRAME", 352),
+    ((sealed_segment,), "LARGEST_FRAME", (1 << 10) + 24_000),
+    ((sealed_segment, sealed_writer), "PAGE", 4),
+    ((sealed_segment,), "_END", 64),
     ((reader, write_batch), "PIECE", 1 << 10),
     ((reader,), "WINDOW", 256),
     ((reader,), "_NEAR", 512),
@@ -108,7 +108,7 @@ def travel(store: hansard.Store, others: tuple[hansard.Store, ...]) -> None:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seed", range(60))
 def test_what_was_acknowledged_survives_every_size(tmp_path: Path, seed: int) -> None:
-    """F-79, F-81: messages and batches around every limit are read, sealed, compacted and moved."""
+    """F-79, F-81: messages and batches around every limit are read, sealed_segment, compacted and moved."""
     with (
         hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store,
         hansard.open(tmp_path / "exported", durability="os", auto_compact=False) as exported,
@@ -153,7 +153,7 @@ def test_a_long_torn_batch_is_left_out_of_what_is_compressed(tmp_path: Path) -> 
         store.session("a").add_messages([{"role": "user", "content": "torn" * 1000}] * 12)
         torn = log.read_bytes()
     log.write_bytes(torn[:-100])
-    assert len(torn) - len(whole) > sealed.LARGEST_FRAME
+    assert len(torn) - len(whole) > sealed_segment.LARGEST_FRAME
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         store.session("a").add_message({"role": "user", "content": "after"})
         assert store.compact().failed == {}
@@ -172,7 +172,7 @@ def test_a_segment_that_cannot_be_read_back_replaces_nothing(
         store.session("b").compact()
         with monkeypatch.context() as patched:
             # A writer that frames more than a reader takes.
-            for module in (sealed,):
+            for module in (sealed_segment,):
                 patched.setattr(module, "LARGEST_FRAME", 10_000)
             report = store.compact()
             assert list(report.failed) == ["a"]

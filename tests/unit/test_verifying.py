@@ -16,20 +16,20 @@ import pytest
 import hansard
 from hansard.backend import local_log
 from hansard.log import names
-from hansard.log.sealed import (
+from hansard.log.sealed_segment import (
     INDEX_END,
     INDEX_MAGIC,
     KEY,
     OURS,
     SKIPPABLE,
-    Sealed,
+    SealedSegment,
     seek_table,
 )
 from hansard.maintenance.compact import compaction_filter
 from tests.hostile.forge_files import checkpoint_head
 from tests.unit.maintenance.test_repair import lines_of
 
-Index = dict[str, Any]
+SegmentIndex = dict[str, Any]
 
 
 class Parts:
@@ -37,7 +37,7 @@ class Parts:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        sealed = Sealed(os.open(path, os.O_RDONLY), str(path), None)
+        sealed = SealedSegment(os.open(path, os.O_RDONLY), str(path), None)
         data = path.read_bytes()
         self.frames = data[: sealed._index_at]
         at = sealed._index_at + SKIPPABLE.size
@@ -45,7 +45,7 @@ class Parts:
         end = len(data) - len(seek_table([(0, 0)] * len(sealed.index.frames)))
         length, _, _ = INDEX_END.unpack(data[end - INDEX_END.size : end])
         end -= INDEX_END.size
-        self.index: Index = json.loads(data[end - length : end])
+        self.index: SegmentIndex = json.loads(data[end - length : end])
         self.table: Callable[[list[tuple[int, int]]], bytes] = seek_table
 
     def put(self, change: Callable[["Parts"], object]) -> None:
@@ -131,7 +131,7 @@ MUTANTS: dict[str, Callable[[Parts], object]] = {
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a store with a sealed segment of several frames, with everything in its index, and another."""
-    monkeypatch.setattr("hansard.log.sealing.FRAME", 600)
+    monkeypatch.setattr("hansard.log.sealed_writer.FRAME", 600)
     with hansard.open(tmp_path / "s", durability="os", auto_compact=False) as store:
         session = store.session("a")
         for number in range(12):

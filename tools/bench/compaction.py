@@ -248,7 +248,7 @@ def on_disk(folder: Path) -> tuple[int, int]:
 
 def _frames(data: bytes) -> list[bytes]:
     """Return the zstd frames of a sealed segment that hold lines."""
-    from hansard.log.sealed import ENTRY, TABLE_END
+    from hansard.log.sealed_segment import ENTRY, TABLE_END
 
     count = TABLE_END.unpack(data[-TABLE_END.size :])[0]
     at = len(data) - TABLE_END.size - count * ENTRY.size
@@ -263,7 +263,7 @@ def _frames(data: bytes) -> list[bytes]:
 _COLD: Final = """
 import json, sys, time
 import hansard, msgspec, zstandard
-import hansard.session, hansard.store, hansard.backend.local, hansard.log.sealed
+import hansard.session, hansard.store, hansard.backend.local, hansard.log.sealed_segment
 def resident(word):
     # Not ru_maxrss: that of a new process begins with what its parent had.
     with open("/proc/self/status") as file:

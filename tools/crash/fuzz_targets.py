@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import hansard
 from hansard.backend import local_log
 from hansard.log import format, names
-from hansard.log.sealed import INDEX_END, OURS
+from hansard.log.sealed_segment import INDEX_END, OURS
 from tools.crash.struck import Wrong, scratch
 
 #: What a caller may be told about what cannot be read.

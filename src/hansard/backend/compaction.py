@@ -20,13 +20,13 @@ from hansard.errors import Damaged, DiskFailed
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from hansard.log import disk, format, names, segment_scan
-from hansard.log.chain import Chain, Part
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Piece
-from hansard.log.sealed import LAST_FRAME, Sealed
-from hansard.log.sealing import Sealer
-from hansard.log.segment import sealed_files
+from hansard.log.sealed_chain import SealedChain, SealedPart
+from hansard.log.sealed_segment import LAST_FRAME, SealedSegment
+from hansard.log.sealed_writer import SealedWriter
+from hansard.log.segment import header, sealed_files
 from hansard.log.store_directory import sweep
 
 #: A segment is not joined with others beyond this, before compression: what was sealed because it had grown
@@ -52,13 +52,13 @@ class Source:
 
     __slots__ = ("bytes", "name", "part", "sealed")
 
-    def __init__(self, name: str, part: Part, size: int) -> None:
+    def __init__(self, name: str, part: SealedPart, size: int) -> None:
         self.name = name
         self.part = part
         self.bytes = size
         segment = part.reader.segment
         #: None if it is not compressed yet.
-        self.sealed: Sealed | None = segment if isinstance(segment, Sealed) else None
+        self.sealed: SealedSegment | None = segment if isinstance(segment, SealedSegment) else None
 
     @property
     def first(self) -> int:
@@ -98,7 +98,7 @@ class Compaction:
     def __init__(
         self,
         directory: int,
-        chain: Chain,
+        chain: SealedChain,
         *,
         session_id: str,
         created: str,
@@ -284,18 +284,17 @@ class Compaction:
         try:
             descriptor = disk.create_file(self._directory, temporary)
             try:
-                data = {
-                    "version": format.VERSION,
-                    "session": self._session_id,
-                    "created": self._created,
-                }
-                head, crc = format.note("header", first - 1, self._created.encode(), data, 0)
-                start = Mark(len(head), first - 1, crc)
+                head, start = header(
+                    self._session_id,
+                    before=first - 1,
+                    time=self._created.encode(),
+                    facts={"created": self._created},
+                )
                 plain = not fingerprint and len(group) == 1 and self._is_plain(group[0])
                 if plain:
                     start = group[0].part.start
                     head = group[0].part.reader.segment.read(0, start.offset)
-                sealer = Sealer(
+                sealer = SealedWriter(
                     descriptor,
                     head,
                     start,
@@ -344,7 +343,7 @@ class Compaction:
         """Say whether a segment that is not compressed yet can stay as it is, line for line."""
         return source.sealed is None and source.name not in self._altered
 
-    def _copy(self, sealer: Sealer, source: Source) -> None:
+    def _copy(self, sealer: SealedWriter, source: Source) -> None:
         reader = source.part.reader
         start, end = source.part.start, source.part.end
         # A place near the end, from which the last lines have a frame of their own.
@@ -364,7 +363,7 @@ class Compaction:
         if self._progress is not None:
             self._progress(done, self._total)
 
-    def _fill(self, sealer: Sealer, group: list[Source]) -> None:
+    def _fill(self, sealer: SealedWriter, group: list[Source]) -> None:
         kept: dict[str, None] = {}
         for source in group:
             for line, unknown in source.records():

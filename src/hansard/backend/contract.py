@@ -150,7 +150,7 @@ class Known(NamedTuple):
     untrue: frozenset[int] = frozenset()
 
 
-class Repaired(NamedTuple):
+class RepairResult(NamedTuple):
     """What a repair has done: nothing, if there are no findings."""
 
     #: What was damaged, and is mended.
@@ -383,7 +383,7 @@ class Log(ABC):
         `SessionNotFound` if there is no such session: nothing is not whole.
         """
 
-    def repair(self, *, known: Known | None = None, missing: bool = False) -> Repaired:
+    def repair(self, *, known: Known | None = None, missing: bool = False) -> RepairResult:
         """Mend what is damaged, if anything is; keep the damaged bytes, and record it in the session.
 
         Every event that is whole keeps its seq, and one of the kind `event.lost` stands for each that is not.
@@ -391,7 +391,7 @@ class Log(ABC):
         who run it has nothing to do here.
         """
         del known, missing
-        return Repaired()
+        return RepairResult()
 
 
 class InternalLog(Log):

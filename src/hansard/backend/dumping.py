@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hansard.backend.contract import Record
 from hansard.errors import Damaged, UnknownFormat
 from hansard.log import disk, format, names, segment_scan
-from hansard.log.sealed import Sealed
+from hansard.log.sealed_segment import SealedSegment
 from hansard.log.segment import Raw, Segment, open_segment, sealed_files
 
 
@@ -44,7 +44,7 @@ def _segment(file: disk.OwnedFd, name: str, path: str) -> Iterator[Record]:
     descriptor = disk.duplicate(file.descriptor)
     try:
         segment = (
-            Sealed(descriptor, path, None)
+            SealedSegment(descriptor, path, None)
             if name.endswith(".zst")
             else Segment(descriptor, path, None)
         )

@@ -20,7 +20,7 @@ from hansard.backend.contract import (
     InternalLog,
     Known,
     Record,
-    Repaired,
+    RepairResult,
     attempt,
 )
 from hansard.backend.records import KnownRecords, LocalReader, Look, event_of, stream_of
@@ -31,13 +31,13 @@ from hansard.event import codec
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import is_said
 from hansard.log import disk, format, names, segment_scan
-from hansard.log.chain import Chain, Part, check_chain
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
 from hansard.log.descriptors import SESSION
 from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
-from hansard.log.sealed import Sealed
+from hansard.log.sealed_chain import SealedChain, SealedPart, check_chain
+from hansard.log.sealed_segment import SealedSegment
 from hansard.log.store_directory import StoreDirectory, deleted
 from hansard.log.write_batch import PendingAppend
 from hansard.log.writer import Writer
@@ -264,7 +264,7 @@ class LocalLog(InternalLog):
         self,
         directory: int,
         reader: Reader,
-        chain: Chain,
+        chain: SealedChain,
         filter: CompactionFilter,
         level: int = 0,
         progress: Callable[[int, int], None] | None = None,
@@ -283,7 +283,11 @@ class LocalLog(InternalLog):
         )
 
     def _save_checkpoint(
-        self, directory: int, reader: Reader, chain: Chain, state: Callable[[int], bytes] | None
+        self,
+        directory: int,
+        reader: Reader,
+        chain: SealedChain,
+        state: Callable[[int], bytes] | None,
     ) -> None:
         """Write down what the sealed segments add up to, if they are many enough for it to matter."""
         if chain.size() < CHECKPOINT:
@@ -371,10 +375,12 @@ class LocalLog(InternalLog):
         self._clear_failure(tail)
         return notes
 
-    def _look_at_lines(self, reader: Reader, tail: Tail, chain: Chain | None) -> Iterator[Finding]:
+    def _look_at_lines(
+        self, reader: Reader, tail: Tail, chain: SealedChain | None
+    ) -> Iterator[Finding]:
         """Yield what reading passes over: discarded fragments (F-29), and keys that occur twice (F-13)."""
         sealed = [] if chain is None else [part for part, _ in chain.parts()]
-        for part in (*sealed, Part(reader, tail.mark)):
+        for part in (*sealed, SealedPart(reader, tail.mark)):
             path = part.reader.segment.path
             for piece in part.reader.forwards(part.start, part.end):
                 for fragment in segment_scan.discarded(piece.data):
@@ -391,7 +397,7 @@ class LocalLog(InternalLog):
                         yield Finding("damage", path, offset, length, f"{error}; {DUPLICATE}")
                     offset += length
 
-    def _verify_checkpoint(self, reader: Reader, chain: Chain) -> list[Finding]:
+    def _verify_checkpoint(self, reader: Reader, chain: SealedChain) -> list[Finding]:
         """Compare the checkpoint's control records with the log's; its state is for others to compare."""
         found = self._handle.look_at_checkpoint(reader)
         if isinstance(found, str):
@@ -418,7 +424,7 @@ class LocalLog(InternalLog):
         chain = None if found is None else self._handle.chain(found[0])
         for part, behind in () if chain is None else chain.parts():
             segment = part.reader.segment
-            if not isinstance(segment, Sealed) or not segment.index.fingerprint:
+            if not isinstance(segment, SealedSegment) or not segment.index.fingerprint:
                 continue
             first, last = part.start.seq + 1, part.end.seq
             if segment.index.fingerprint != filter.fingerprint(first, last):
@@ -454,7 +460,7 @@ class LocalLog(InternalLog):
         found = [Finding("damage", error.path, *finding) for finding in listed]
         return found or [Finding("damage", error.path, error.offset, 0, error.reason)]
 
-    def repair(self, *, known: Known | None = None, missing: bool = False) -> Repaired:
+    def repair(self, *, known: Known | None = None, missing: bool = False) -> RepairResult:
         self._backend.used(self)
         from hansard.backend.repair import repair
 

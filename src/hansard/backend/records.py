@@ -18,10 +18,10 @@ from hansard.event import kinds
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
 from hansard.log import disk, format, segment_scan
-from hansard.log.chain import Chain
 from hansard.log.format import Line
 from hansard.log.handle import FAILED, Handle
 from hansard.log.reader import Piece, Reader, Tail
+from hansard.log.sealed_chain import SealedChain
 from hansard.log.writer import last_time
 
 Answer = TypeVar("Answer")
@@ -286,7 +286,7 @@ class LocalReader(LogReader):
             self._known.first = (self._time, event)
         return event
 
-    def _find_first(self, reader: Reader, tail: Tail, chain: Chain | None) -> Event:
+    def _find_first(self, reader: Reader, tail: Tail, chain: SealedChain | None) -> Event:
         if chain is None:
             return event_of(reader.first(tail.mark))
         if not reader.segment.first_record:
@@ -341,7 +341,7 @@ class LocalReader(LogReader):
             self._known.controls = (ref(reader), tail.ctl, events)
         return events
 
-    def _sealed_controls(self, reader: Reader, chain: Chain | None) -> list[Event]:
+    def _sealed_controls(self, reader: Reader, chain: SealedChain | None) -> list[Event]:
         """Return the control events of the sealed segments, which never change."""
         if chain is None:
             return []
@@ -415,7 +415,7 @@ class LocalReader(LogReader):
         seq = 0 if self._end is None else self._end.mark.seq
         return seq if upto is None else min(upto, seq)
 
-    def _open(self) -> tuple[Reader, Tail, Chain | None]:
+    def _open(self) -> tuple[Reader, Tail, SealedChain | None]:
         """Return the open segment, its end, and the sealed segments before it."""
         reader = self._reader()
         if reader is None:

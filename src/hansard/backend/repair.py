@@ -18,18 +18,17 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.backend.contract import Finding, Known, Repaired
+from hansard.backend.contract import Finding, Known, RepairResult
 from hansard.backend.records import stream_of
 from hansard.errors import Damaged, HansardError, SessionNotFound
 from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED
 from hansard.log import checkpoint, disk, format, names, segment_scan
 from hansard.log.checkpoint import Checkpoint
-from hansard.log.comparison import compare
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Mark
 from hansard.log.handle import DELETED, SEALED
 from hansard.log.reader import Reader
-from hansard.log.sealed import Sealed, unpack
+from hansard.log.sealed_segment import SealedSegment, compare, unpack
 from hansard.log.segment import Raw, Segment, header, sealed_files
 from hansard.log.segment_scan import Remains
 from hansard.log.store_directory import StoreDirectory, deleted
@@ -55,7 +54,7 @@ def repair(
     known: Known,
     missing: bool,
     timeout: float,
-) -> Repaired:
+) -> RepairResult:
     """Repair a session; return what was done. Nothing is written if nothing is damaged."""
     root.check_writable()
     directory = root.open_session(session_id, name)
@@ -241,7 +240,7 @@ class _Look:
         try:
             segment: Segment
             if packed:
-                segment = sealed = Sealed(disk.duplicate(descriptor), path, site.session_id)
+                segment = sealed = SealedSegment(disk.duplicate(descriptor), path, site.session_id)
                 compare(sealed, stream_of)
                 self._compare(sealed, first)
                 found.begins = sealed.index.begins
@@ -298,7 +297,7 @@ class _Look:
         found.findings = found.findings or [reason]
         self._check_owner(remains, path)
 
-    def _compare(self, sealed: Sealed, first: int) -> None:
+    def _compare(self, sealed: SealedSegment, first: int) -> None:
         """Compare what an index says with what is known of the session."""
         if self._begin is not None and sealed.index.begins != (self._begin == first):
             raise sealed.damaged(0, "the index is wrong: `begins` is not what the log says")
@@ -318,8 +317,8 @@ def _not_found(site: _Site) -> HansardError:
 
 def _check(found: _Found, segment: Segment) -> tuple[str, ...]:
     """Check every byte of a segment; note its end, and return for which reasons it is shut."""
-    reader = Reader(segment, segment.marks() if isinstance(segment, Sealed) else None)
-    tail = segment.tail() if isinstance(segment, Sealed) else reader.tail()
+    reader = Reader(segment, segment.marks() if isinstance(segment, SealedSegment) else None)
+    tail = segment.tail() if isinstance(segment, SealedSegment) else reader.tail()
     for piece in reader.forwards(segment.start, tail.mark):
         segment_scan.committed(segment, piece.start, piece.data, piece.end)
     found.reader, found.end = reader, tail.mark
@@ -343,7 +342,7 @@ class _Repair:
         self._lost: list[tuple[int, int]] = []
         self._salvaged = 0
 
-    def run(self, timeout: float) -> Repaired:
+    def run(self, timeout: float) -> RepairResult:
         """Take the locks, look, and repair."""
         locks: list[Lock] = []
         try:
@@ -392,7 +391,7 @@ class _Repair:
 
     # -- what to do -----------------------------------------------------------------------------
 
-    def _repair(self, locks: list[Lock]) -> Repaired:
+    def _repair(self, locks: list[Lock]) -> RepairResult:
         look = _Look(self._site, self._known.untrue)
         active = look.active()
         sealed = look.sealed(active)
@@ -407,13 +406,13 @@ class _Repair:
             for a, b in missed
         ]
         if not damaged and not (missed and self._fill_missing):
-            return Repaired(missing=missing)
+            return RepairResult(missing=missing)
         begin = _first_to_replace([*sealed, active], damaged, before, start)
         if self._fill_missing and missed:
             begin = min(begin, missed[0][0])
         if not self._fill_missing and any(last >= begin for _, last in missed):
             # The new segment would give up the events of a file that may be restored.
-            return Repaired(missing=missing)
+            return RepairResult(missing=missing)
         for old in damaged:
             self._keep(old)
         if self._fill_missing:
@@ -428,7 +427,7 @@ class _Repair:
         locks.append(self._replace_lock())
         self._put_in_place(temporary, begin)
         remains = [old.remains for old in damaged if old.remains is not None]
-        return Repaired(
+        return RepairResult(
             self._findings,
             self._lost,
             self._kept,

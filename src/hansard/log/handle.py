@@ -13,12 +13,12 @@ from typing import Final
 
 from hansard.errors import LockTimeout, SessionNotFound
 from hansard.log import checkpoint, disk, names
-from hansard.log.chain import Chain
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.disk import Lock
 from hansard.log.marks import NOWHERE, UNMARKED
 from hansard.log.reader import Reader, Tail
-from hansard.log.sealed import Sealed
+from hansard.log.sealed_chain import SealedChain
+from hansard.log.sealed_segment import SealedSegment
 from hansard.log.segment import Raw, Segment, open_raw, open_segment
 from hansard.log.store_directory import StoreDirectory, deleted, is_past, sweep
 
@@ -95,7 +95,7 @@ class Handle:
         self.directory: disk.OwnedFd | None = None
         self.parent: int | None = None
         self.settled = 0
-        self._chain: Chain | None = None
+        self._chain: SealedChain | None = None
         self.on_reset()
         # Last: a thread that finds it current must find the rest so.
         self.generation = disk.generation
@@ -172,7 +172,7 @@ class Handle:
                     raise deleted(self.session_id)
             return reader, tail
 
-    def chain(self, reader: Reader) -> Chain | None:
+    def chain(self, reader: Reader) -> SealedChain | None:
         """Return the sealed segments before the active one; None if there are none."""
         previous = reader.segment.previous
         if previous is None:
@@ -180,7 +180,7 @@ class Handle:
         with self.mutex:
             chain = self._chain
             if chain is None or chain.upto != previous.seq:
-                chain = self._chain = Chain(
+                chain = self._chain = SealedChain(
                     self.session_id,
                     self.path,
                     previous.seq,
@@ -211,7 +211,7 @@ class Handle:
         if chain is not None and found.seq < chain.upto:
             # Sealed since, and not compressed yet: a compaction of it would have removed the checkpoint.
             segment = chain.part_with(found.seq + 1).reader.segment
-        previous = None if isinstance(segment, Sealed) else segment.previous
+        previous = None if isinstance(segment, SealedSegment) else segment.previous
         return previous is not None and (previous.seq, previous.crc) == (found.seq, found.previous)
 
     def drop_checkpoint(self) -> None:

@@ -88,7 +88,7 @@ def test_what_was_compacted_is_not_read_to_be_listed(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-76: an index is made from what compactions have saved; sealed segments are not decompressed."""
-    from hansard.log import sealed
+    from hansard.log.sealed_segment import SealedSegment
 
     root = tmp_path / "store"
     with hansard.open(root, durability="os", auto_compact=False) as store:
@@ -99,14 +99,14 @@ def test_what_was_compacted_is_not_read_to_be_listed(
             session.compact()
         expected = session.state()
     read: list[int] = []
-    real = sealed.Sealed._decompress
+    real = SealedSegment._decompress
 
-    def counted(self: sealed.Sealed, data: bytes, at: int, most: int) -> bytes:
+    def counted(self: SealedSegment, data: bytes, at: int, most: int) -> bytes:
         found = real(self, data, at, most)
         read.append(len(found))
         return found
 
-    monkeypatch.setattr(sealed.Sealed, "_decompress", counted)
+    monkeypatch.setattr(SealedSegment, "_decompress", counted)
     with hansard.open(root, durability="os") as store:
         [info] = store.sessions().items
         assert (info.title, info.seq, info.message_count) == ("cold", expected.seq, 4000)

@@ -11,8 +11,8 @@ import zstandard
 from hansard.log import disk, format
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Reader
-from hansard.log.sealed import Sealed
-from hansard.log.sealing import Sealer
+from hansard.log.sealed_segment import SealedSegment
+from hansard.log.sealed_writer import SealedWriter
 
 TIME = "2026-01-01T12:00:00.000000Z"
 
@@ -61,7 +61,7 @@ def seal(
     descriptor = disk.create_file(directory, path.name)
     os.close(directory)
     head, start = header(before, session_id)
-    sealer = Sealer(
+    sealer = SealedWriter(
         descriptor,
         head,
         start,
@@ -77,9 +77,9 @@ def seal(
     return path
 
 
-def opened(path: Path, session_id: str | None = "s") -> Sealed:
+def opened(path: Path, session_id: str | None = "s") -> SealedSegment:
     """Open a sealed segment."""
-    return Sealed(os.open(path, os.O_RDONLY), str(path), session_id)
+    return SealedSegment(os.open(path, os.O_RDONLY), str(path), session_id)
 
 
 def plain(records: list[Record], *, before: int = 0, session_id: str = "s") -> bytes:
@@ -106,12 +106,12 @@ def plain(records: list[Record], *, before: int = 0, session_id: str = "s") -> b
     return b"".join(lines)
 
 
-def reader_of(sealed: Sealed) -> Reader:
+def reader_of(sealed: SealedSegment) -> Reader:
     """Return a reader that knows where frames begin."""
     return Reader(sealed, sealed.marks())
 
 
-def read(sealed: Sealed) -> list[Line]:
+def read(sealed: SealedSegment) -> list[Line]:
     """Return all records."""
     pieces = reader_of(sealed).forwards(sealed.start, sealed.end)
     return [line for piece in pieces for line in piece.lines(format.decode_lines)]

@@ -9,8 +9,8 @@ import zstandard
 import hansard
 from hansard import Store
 from hansard.backend import compaction as backend_compaction
-from hansard.log.sealed import Index
-from hansard.log.sealing import Sealer
+from hansard.log.sealed_segment import SegmentIndex
+from hansard.log.sealed_writer import SealedWriter
 from hansard.maintenance.compact import PinnedSeqs, compaction_filter
 from tests.unit.disk_probe import Traffic
 
@@ -195,14 +195,14 @@ def test_whatever_fails_in_one_session_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """N-35: an error that is not hansard's own is reported for its session, and the others are compacted."""
-    real = Sealer.finish
+    real = SealedWriter.finish
 
-    def finish(sealer: Sealer) -> Index:
+    def finish(sealer: SealedWriter) -> SegmentIndex:
         if sealer._session_id == "b":
             raise error
         return real(sealer)
 
-    monkeypatch.setattr(Sealer, "finish", finish)
+    monkeypatch.setattr(SealedWriter, "finish", finish)
     with hansard.open(tmp_path / "store", auto_compact=False) as store:
         for name in "abc":
             store.session(name).add_message({"content": "x" * 100})

@@ -152,7 +152,7 @@ DURABILITY = (
     ),
     Mutant(
         "a compressed segment gets its name before it is synced",
-        "log/sealing.py",
+        "log/sealed_writer.py",
         "        disk.sync(self._descriptor)\n        return index\n",
         "        return index\n",
         (f"{_POWER_CUT}[sealing and joining]",),

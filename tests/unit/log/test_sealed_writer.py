@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from hansard.log.sealed import FRAME
+from hansard.log.sealed_segment import FRAME
 from tests.unit.log.sealed_files import Record, opened, plain, read, reader_of, seal
 
 

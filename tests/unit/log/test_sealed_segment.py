@@ -9,8 +9,8 @@ import pytest
 import zstandard
 
 import hansard
-from hansard.log import disk, format, sealed, sealing
-from hansard.log.sealed import FRAME, INDEX_END, PAGE, TABLE_END, Index
+from hansard.log import disk, format, sealed_segment, sealed_writer
+from hansard.log.sealed_segment import FRAME, INDEX_END, PAGE, TABLE_END, SegmentIndex
 from tests.unit.log.sealed_files import Record, opened, read, reader_of, seal
 
 
@@ -41,7 +41,7 @@ def test_reading_a_range_decompresses_the_frames_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-81, N-77: of twenty frames, a few lines in the middle or at the end take one or two."""
-    monkeypatch.setattr("hansard.log.sealing.FRAME", MEBIBYTE)
+    monkeypatch.setattr("hansard.log.sealed_writer.FRAME", MEBIBYTE)
     segment = opened(seal(tmp_path / "a", big(200, 100_000)))
     assert len(segment.index.frames) >= 19
     counted = Counted(monkeypatch)
@@ -66,11 +66,11 @@ def test_a_key_among_many_is_found_by_one_read(
     counted = Counted(monkeypatch)
     for n in range(0, 100_000, 997):
         counted.reads = counted.bytes = 0
-        assert n + 1 in segment.find_key(sealing.hash_of(f"key-{n}"))
+        assert n + 1 in segment.find_key(sealed_segment.hash_of(f"key-{n}"))
         assert counted.reads <= 2
-        assert counted.bytes <= 2 * PAGE * sealed.KEY.size
+        assert counted.bytes <= 2 * PAGE * sealed_segment.KEY.size
     for n in range(500):
-        assert segment.find_key(sealing.hash_of(f"other-{n}")) == []
+        assert segment.find_key(sealed_segment.hash_of(f"other-{n}")) == []
     assert segment.find_key(0) == []
     assert segment.find_key(2**64 - 1) == []
 
@@ -84,7 +84,7 @@ def test_keys_with_equal_hashes_are_all_found(
     def hash_of(key: str) -> int:
         return 5 if key.startswith("same") else 1000 + int(key) * (-1) ** int(key)
 
-    monkeypatch.setattr(sealing, "hash_of", hash_of)
+    monkeypatch.setattr(sealed_writer, "hash_of", hash_of)
     records = [Record(b"{}", f"same{n}") for n in range(equal)]
     records += [Record(b"{}", str(n)) for n in range(900)]
     segment = opened(seal(tmp_path / "a", records))
@@ -110,7 +110,7 @@ def reindexed(path: Path, **changes: object) -> Path:
     length = INDEX_END.unpack(data[end : end + INDEX_END.size])[0]
     index = msgspec.json.decode(data[end - length : end], type=dict[str, object])
     text = msgspec.json.encode(index | changes)
-    tail = INDEX_END.pack(len(text), format.crc32(text), sealed.OURS)
+    tail = INDEX_END.pack(len(text), format.crc32(text), sealed_segment.OURS)
     path.write_bytes(data[: end - length] + text + tail + table)
     return path
 
@@ -155,9 +155,9 @@ CONFINED = f"""
 import os, resource, sys
 import zstandard
 import hansard
-from hansard.log.sealed import Sealed
+from hansard.log.sealed_segment import SealedSegment
 from hansard.log.reader import Reader
-segment = Sealed(os.open(sys.argv[1], os.O_RDONLY), "log", "s")
+segment = SealedSegment(os.open(sys.argv[1], os.O_RDONLY), "log", "s")
 limit = 300 * {MEBIBYTE}
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 calls = {{
@@ -211,13 +211,13 @@ def test_a_frame_that_holds_too_much_is_refused(tmp_path: Path, says: bool, clai
 def test_an_index_that_is_longer_than_one_can_be_is_refused(tmp_path: Path) -> None:
     """N-74: an index of a gigabyte is refused before it is read."""
     path = tmp_path / "a"
-    table = sealed.seek_table([(1, 1)])
+    table = sealed_segment.seek_table([(1, 1)])
     with path.open("wb") as file:
         file.truncate(2 << 30)
         file.seek(0, 2)
-        file.write(INDEX_END.pack(1 << 30, 0, sealed.OURS) + table)
+        file.write(INDEX_END.pack(1 << 30, 0, sealed_segment.OURS) + table)
     script = (
-        CONFINED.replace("segment = Sealed", "make = lambda: Sealed")
+        CONFINED.replace("segment = SealedSegment", "make = lambda: SealedSegment")
         .replace(
             '"read": lambda: list(Reader(segment).forwards(segment.start, segment.end)),',
             '"read": make,',
@@ -235,6 +235,6 @@ def test_an_index_that_is_longer_than_one_can_be_is_refused(tmp_path: Path) -> N
 def test_the_index_is_small(tmp_path: Path) -> None:
     """F-83: what stands behind the frames of a small session is a few hundred bytes."""
     path = seal(tmp_path / "a", big(50, 1000))
-    index: Index = opened(path).index
+    index: SegmentIndex = opened(path).index
     assert path.stat().st_size - sum(frame.length for frame in index.frames) < 600
     assert FRAME == 4 * MEBIBYTE

@@ -13,7 +13,7 @@ import msgspec
 from hansard.log import disk, format
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Piece
-from hansard.log.sealed import (
+from hansard.log.sealed_segment import (
     FRAME,
     INDEX_END,
     INDEX_MAGIC,
@@ -24,8 +24,9 @@ from hansard.log.sealed import (
     SKIPPABLE,
     VERSION,
     Frame,
-    Index,
     Page,
+    SegmentIndex,
+    hash_of,
     seek_table,
 )
 
@@ -34,15 +35,7 @@ from hansard.log.sealed import (
 _STEP: Final = 2 * 1024 * 1024
 
 
-def hash_of(key: str) -> int:
-    """Return what a key is looked for by: 64 bits, spread evenly."""
-    # Here, because only sessions with keys need it and the import costs milliseconds.
-    import hashlib
-
-    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
-
-
-class Sealer:
+class SealedWriter:
     """A sealed segment in the making.
 
     Attributes:
@@ -202,7 +195,7 @@ class Sealer:
             self._end_frame(count if size else count - 1)
         self._end_frame(len(self._frame))
 
-    def finish(self) -> Index:
+    def finish(self) -> SegmentIndex:
         """Write the index and the seek table, and sync."""
         self._end_frames()
         self._keys.sort()
@@ -212,7 +205,7 @@ class Sealer:
             Page(KEY.unpack_from(keys, at)[0], format.crc32(keys[at : at + size]))
             for at in range(0, len(keys), size)
         ]
-        index = Index(
+        index = SegmentIndex(
             version=VERSION,
             session=self._session_id,
             created=self._created,

@@ -9,16 +9,16 @@ which zstd's own tools pass over, and the seek table of the zstd seekable format
 import struct
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from hansard.errors import Damaged, UnknownFormat
-from hansard.log import disk, format
-from hansard.log.format import Mark
-from hansard.log.reader import Tail
+from hansard.log import disk, format, segment_scan
+from hansard.log.format import Line, Mark
+from hansard.log.reader import Piece, Reader, Tail
 from hansard.log.segment import Segment
 from hansard.log.segment_scan import Finding
 
@@ -78,7 +78,7 @@ class Page(msgspec.Struct, array_like=True, frozen=True, gc=False):
     crc: int
 
 
-class Index(msgspec.Struct, frozen=True, omit_defaults=True):
+class SegmentIndex(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the index says of a sealed segment.
 
     Attributes:
@@ -119,10 +119,10 @@ class Index(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: list[str] = []
 
 
-decode_index = msgspec.json.Decoder(Index).decode
+decode_index = msgspec.json.Decoder(SegmentIndex).decode
 
 
-class Sealed(Segment):
+class SealedSegment(Segment):
     """An open sealed segment. Reads like any other.
 
     Attributes:
@@ -310,7 +310,7 @@ def seek_table(frames: list[tuple[int, int]]) -> bytes:
     return SKIPPABLE.pack(TABLE_MAGIC, len(table)) + table
 
 
-def _read_index(sealed: Sealed) -> tuple[Index, int]:
+def _read_index(sealed: SealedSegment) -> tuple[SegmentIndex, int]:
     """Find the index at the end of a sealed segment; return it and where its frame begins."""
     try:
         size = disk.size(sealed.descriptor)
@@ -342,7 +342,7 @@ def _read_index(sealed: Sealed) -> tuple[Index, int]:
     return index, json_at - KEY.size * index.keys - SKIPPABLE.size
 
 
-def _decode(sealed: Sealed, json_at: int, text: bytes, crc: int) -> Index:
+def _decode(sealed: SealedSegment, json_at: int, text: bytes, crc: int) -> SegmentIndex:
     """Ours, a version we know, intact: what the index says."""
     if format.crc32(text) != crc:
         raise sealed.damaged(json_at, "checksum mismatch in the index")
@@ -362,7 +362,7 @@ def _decode(sealed: Sealed, json_at: int, text: bytes, crc: int) -> Index:
     return index
 
 
-def _is_possible(index: Index) -> bool:
+def _is_possible(index: SegmentIndex) -> bool:
     """Say whether numbers of an index can be true: its checksum tells nothing of who made it.
 
     What is read, and how much memory that takes, is decided by them (N-74). A frame that is too large is
@@ -379,6 +379,103 @@ def _is_possible(index: Index) -> bool:
     )
 
 
+def hash_of(key: str) -> int:
+    """Return what a key is looked for by: 64 bits, spread evenly."""
+    # Here, because only sessions with keys need it and the import costs milliseconds.
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
+
+
+# -- the index compared with the lines -----------------------------------------------------------
+
+#: Returns the stream of which a record holds something that was streamed; None for most.
+StreamOf = Callable[[Line], str | None]
+
+
+class _Sum(NamedTuple):
+    """What the lines add up to."""
+
+    keys: list[tuple[int, int]]
+    streams: set[str]
+    last: Line | None
+    ctl: int
+
+
+def compare(sealed: SealedSegment, stream_of: StreamOf) -> None:
+    """Check every line of a sealed segment, and that the index says the same; raise if it does not."""
+    sealed.check()
+    _compare_header(sealed)
+    found = _add_up(sealed, stream_of)
+    index = sealed.index
+    last = found.last
+    _same(sealed, "last", index.last, index.before if last is None else last.seq)
+    _same(sealed, "time", index.time, "" if last is None else last.time)
+    _same(sealed, "ctl", index.ctl, found.ctl)
+    found.keys.sort()
+    _same(
+        sealed, "keys", [key for n in range(len(index.pages)) for key in sealed.page(n)], found.keys
+    )
+    _same(sealed, "pages", [page.first for page in index.pages], [k for k, _ in found.keys[::PAGE]])
+    _same(sealed, "parts", sorted(found.streams - set(index.parts)), [])
+
+
+def _same(sealed: SealedSegment, member: str, said: object, found: object) -> None:
+    if said != found:
+        raise sealed.damaged(0, f"the index is wrong: `{member}` is not what the lines say")
+
+
+def _compare_header(sealed: SealedSegment) -> None:
+    index = sealed.index
+    line = format.decode_line(sealed.read(0, index.header))
+    header = format.decode_header(line.data)
+    _same(sealed, "header", line.log, "header")
+    _same(sealed, "before", index.before, line.seq)
+    _same(sealed, "session", index.session, header.session)
+    _same(sealed, "created", index.created, header.created or line.time)
+    if header.previous is not None and index.begins:
+        raise sealed.damaged(0, "the index is wrong: the header says that the log begins before")
+
+
+def _add_up(sealed: SealedSegment, stream_of: StreamOf) -> _Sum:
+    keys: list[tuple[int, int]] = []
+    streams: set[str] = set()
+    last: Line | None = None
+    ctl = 0
+    frames = [Mark(frame.offset, frame.seq, frame.crc) for frame in reversed(sealed.index.frames)]
+    first = frames.pop()
+    _same(sealed, "frames", (first.offset, first.seq, first.crc), (0, sealed.index.before, 0))
+    for piece in Reader(sealed).forwards(sealed.start, sealed.end):
+        lengths = (len(raw) + 1 for raw in piece.data.split(b"\n"))
+        offsets = [*accumulate(lengths, initial=piece.start.offset)]
+        for place, raw in segment_scan.committed(sealed, piece.start, piece.data, piece.end):
+            line = format.decode_line(raw)
+            offset = offsets[place]
+            while frames and frames[-1].offset <= offset:
+                _compare_frame(sealed, frames.pop(), piece, last)
+            if line.key is not None:
+                keys.append((hash_of(line.key), line.seq))
+            if line.control:
+                ctl = offset
+            stream = stream_of(line)
+            if stream is not None:
+                streams.add(stream)
+            last = line
+        # Those that begin with notes, behind the last record.
+        while frames and frames[-1].offset < piece.end.offset:
+            _compare_frame(sealed, frames.pop(), piece, last)
+    _same(sealed, "frames", frames, [])
+    return _Sum(keys, streams, last, ctl)
+
+
+def _compare_frame(sealed: SealedSegment, frame: Mark, piece: Piece, last: Line | None) -> None:
+    """Compare where a frame begins with the piece in which it does. `last`: the record before it."""
+    before = piece.data[: frame.offset - piece.start.offset]
+    crc = format.checked_crc(before, piece.start.crc) if before else piece.start.crc
+    seq = sealed.index.before if last is None else last.seq
+    _same(sealed, "frames", (frame.seq, frame.crc), (seq, crc))
+
+
 # -- frame recovery ------------------------------------------------------------------------------
 
 #: Stands for a frame that cannot be decompressed: a line that proves nothing.
@@ -392,7 +489,7 @@ class Unpacked(NamedTuple):
     """What could be decompressed of a damaged segment."""
 
     #: None if it is damaged.
-    inventory: Index | None
+    inventory: SegmentIndex | None
     findings: list[Finding]
     #: Running checksums that are known at offsets of what was decompressed.
     known_at: dict[int, int]
@@ -406,7 +503,7 @@ def unpack(descriptor: int, path: str, target: int) -> Unpacked:
     """
     spool = _Spool(target)
     try:
-        sealed = Sealed(disk.duplicate(descriptor), path, None)
+        sealed = SealedSegment(disk.duplicate(descriptor), path, None)
     except Damaged as error:
         findings = [Finding(error.offset, 0, error.reason)]
         for offset, found in _frames_in_order(descriptor):
@@ -420,7 +517,7 @@ def unpack(descriptor: int, path: str, target: int) -> Unpacked:
     return _unpack_by_index(sealed, spool)
 
 
-def _unpack_by_index(sealed: Sealed, spool: "_Spool") -> Unpacked:
+def _unpack_by_index(sealed: SealedSegment, spool: "_Spool") -> Unpacked:
     index = sealed.index
     findings: list[Finding] = []
     known_at: dict[int, int] = {}

@@ -16,10 +16,9 @@ from typing import Final
 
 from hansard.errors import Damaged
 from hansard.log import disk, format, names, segment_scan
-from hansard.log.comparison import StreamOf, compare
 from hansard.log.format import Line, Mark
 from hansard.log.reader import Piece, Reader
-from hansard.log.sealed import Sealed
+from hansard.log.sealed_segment import SealedSegment, StreamOf, compare
 from hansard.log.segment import Segment, sealed_files
 
 #: So many sealed segments of a log stay open.
@@ -29,7 +28,7 @@ _OPEN: Final = 2
 _TRIES: Final = 5
 
 
-class Part:
+class SealedPart:
     """An open segment of a chain: how to read it, and where it ends."""
 
     __slots__ = ("end", "reader")
@@ -47,14 +46,14 @@ class Part:
     def begins(self) -> bool:
         """True if the log begins here."""
         segment = self.reader.segment
-        if isinstance(segment, Sealed):
+        if isinstance(segment, SealedSegment):
             return segment.index.begins
         return segment.previous is None
 
     def controls(self) -> list[Line]:
         """Return the control records."""
         segment = self.reader.segment
-        tail = segment.tail() if isinstance(segment, Sealed) else self.reader.tail()
+        tail = segment.tail() if isinstance(segment, SealedSegment) else self.reader.tail()
         return self.reader.controls(tail.ctl)
 
     def line_at(self, seq: int) -> Line | None:
@@ -67,7 +66,7 @@ class Part:
         return None
 
 
-class Chain:
+class SealedChain:
     """The sealed segments of a log, up to the one that is active.
 
     `open_directory` opens the session's directory, or raises `SessionNotFound` or `SessionDeleted`; whoever
@@ -100,13 +99,13 @@ class Chain:
         self._firsts: list[tuple[int, str]] = []
         #: Bytes of the files, as long as nobody has looked at the directory again.
         self._size: int | None = None
-        self._parts: OrderedDict[str, Part] = OrderedDict()
+        self._parts: OrderedDict[str, SealedPart] = OrderedDict()
         #: Guards what is open: the threads of a process share a chain.
         self._mutex = threading.RLock()
 
     # -- finding --------------------------------------------------------------------------------
 
-    def part_with(self, seq: int) -> Part:
+    def part_with(self, seq: int) -> SealedPart:
         """Return the segment that holds an event."""
         problem: Exception | None = None
         for attempt in range(_TRIES):
@@ -133,11 +132,11 @@ class Chain:
         disk.close(self.open_directory())
         return Damaged(self._path, 0, reason, "restore it from a backup")
 
-    def part_named(self, name: str) -> Part:
+    def part_named(self, name: str) -> SealedPart:
         """Return a segment by its name, which must be there."""
         return self._part(name)
 
-    def parts(self, after: int = 0) -> Iterator[tuple[Part, int]]:
+    def parts(self, after: int = 0) -> Iterator[tuple[SealedPart, int]]:
         """Yield the segments, in order, each with the seq behind which its events count."""
         seq = max(after, self._begin())
         while seq < self.upto:
@@ -176,9 +175,9 @@ class Chain:
             raise self._lost("the segments before the active one are missing")
         return self._firsts[0][0] - 1
 
-    def again(self) -> "Chain":
+    def again(self) -> "SealedChain":
         """Return the same, with nothing known and nothing open."""
-        return Chain(self._session_id, self._path, self.upto, self._open_directory)
+        return SealedChain(self._session_id, self._path, self.upto, self._open_directory)
 
     def open_directory(self) -> int:
         """Open the session's directory."""
@@ -201,7 +200,7 @@ class Chain:
         # Of one that is there compressed and not, the compressed one, which sorts behind.
         self._firsts = list(dict(found).items())
 
-    def _part(self, name: str) -> Part:
+    def _part(self, name: str) -> SealedPart:
         with self._mutex:
             part = self._parts.get(name)
             # One that has lost its name says the same as what has it now, unless it was damaged.
@@ -222,7 +221,7 @@ class Chain:
             part = self._sealed_part(descriptor, path)
         else:
             reader = Reader(Segment(descriptor, path, self._session_id))
-            part = Part(reader, reader.tail().mark)
+            part = SealedPart(reader, reader.tail().mark)
         if part.start.seq + 1 != names.sealed_first_seq(name):
             # Copied, or renamed: what it holds is not what is looked for under this name.
             raise part.reader.segment.damaged(0, f"begins with event {part.start.seq + 1}")
@@ -232,9 +231,9 @@ class Chain:
                 self._parts.popitem(last=False)
         return part
 
-    def _sealed_part(self, descriptor: int, path: str) -> Part:
-        sealed = Sealed(descriptor, path, self._session_id)
-        return Part(Reader(sealed, sealed.marks()), sealed.end)
+    def _sealed_part(self, descriptor: int, path: str) -> SealedPart:
+        sealed = SealedSegment(descriptor, path, self._session_id)
+        return SealedPart(Reader(sealed, sealed.marks()), sealed.end)
 
     def check_new(self, name: str, start: Mark, end: Mark) -> None:
         """Read a new sealed segment through; `Damaged` unless its lines lie between these two marks.
@@ -252,7 +251,7 @@ class Chain:
             disk.close(directory)
         part = self._sealed_part(descriptor, path)
         segment = part.reader.segment
-        assert isinstance(segment, Sealed)
+        assert isinstance(segment, SealedSegment)
         segment.check()
         if (part.start, part.end) != (start, end):
             raise segment.damaged(0, "it holds other lines than were written")
@@ -314,12 +313,12 @@ class Chain:
 
     def find_key(self, key: str) -> tuple[int, int] | None:
         """Return first seq and number of events of the append that has this key."""
-        from hansard.log.sealing import hash_of
+        from hansard.log.sealed_segment import hash_of
 
         wanted = hash_of(key)
         for part, _ in self.parts():
             segment = part.reader.segment
-            if isinstance(segment, Sealed):
+            if isinstance(segment, SealedSegment):
                 places = segment.find_key(wanted)
             else:
                 places = [seq for found, seq, _ in _keys_of(part) if found == key]
@@ -330,14 +329,14 @@ class Chain:
         return None
 
 
-def _keys_of(part: Part) -> Iterator[tuple[str, int, int]]:
+def _keys_of(part: SealedPart) -> Iterator[tuple[str, int, int]]:
     for piece in part.reader.forwards(part.start, part.end):
         for line in piece.lines(format.decode_lines):
             if line.key is not None:
                 yield line.key, line.seq, line.more + 1
 
 
-def check_chain(chain: Chain, active: Reader, stream_of: StreamOf) -> None:
+def check_chain(chain: SealedChain, active: Reader, stream_of: StreamOf) -> None:
     """Check every byte of the sealed segments, and that each goes on where the one before it ended."""
     seq = 0
     first: int | None = None
@@ -351,7 +350,7 @@ def check_chain(chain: Chain, active: Reader, stream_of: StreamOf) -> None:
             raise part.reader.segment.damaged(
                 0, f"begins behind event {part.start.seq}, and the one before ends at {after}"
             )
-        if isinstance(part.reader.segment, Sealed):
+        if isinstance(part.reader.segment, SealedSegment):
             compare(part.reader.segment, stream_of)
         else:
             for piece in part.reader.forwards(part.start, part.end):

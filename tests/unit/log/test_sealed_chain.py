@@ -9,8 +9,8 @@ import pytest
 import hansard
 from hansard.backend.records import stream_of
 from hansard.log import format, names
-from hansard.log.chain import Chain, check_chain
 from hansard.log.reader import Reader
+from hansard.log.sealed_chain import SealedChain, check_chain
 from hansard.log.segment import Segment
 from tests.unit.log.sealed_files import Record, plain, seal
 
@@ -38,12 +38,12 @@ def put(
     return path
 
 
-def chain_of(directory: Path) -> Chain:
+def chain_of(directory: Path) -> SealedChain:
     """Return the chain of the segments in a directory."""
-    return Chain("s", f"{directory}/log.jsonl", UPTO, lambda: os.open(directory, os.O_RDONLY))
+    return SealedChain("s", f"{directory}/log.jsonl", UPTO, lambda: os.open(directory, os.O_RDONLY))
 
 
-def seqs(chain: Chain, after: int = 0, upto: int = UPTO) -> list[int]:
+def seqs(chain: SealedChain, after: int = 0, upto: int = UPTO) -> list[int]:
     """Return the seqs of what is read forwards, each once, as a reader takes them."""
     return [
         line.seq
@@ -53,7 +53,7 @@ def seqs(chain: Chain, after: int = 0, upto: int = UPTO) -> list[int]:
     ]
 
 
-def seqs_back(chain: Chain, upto: int = UPTO, after: int = 0) -> list[int]:
+def seqs_back(chain: SealedChain, upto: int = UPTO, after: int = 0) -> list[int]:
     """Return the seqs of what is read backwards."""
     return [
         line.seq
