@@ -266,12 +266,13 @@ class Session(SessionReader):
             # If the message was finished, it is the message that goes, and its parts with it.
             event = next(filter(partial(redact.finishes, event), self.events(after=seq)), event)
         gone = [event]
-        if event.kind == SUMMARY_ADDED:
-            # `revert(keep_summary=True)` adds a summary again: all copies go.
+        if event.kind == SUMMARY_ADDED and not event.data.get("redacted"):
+            # `revert(keep_summary=True)` adds a summary again: all copies go that are not redacted yet.
+            mask = self._known(reader).redactions.mask
             gone += [
                 one
                 for one in reader.controls()
-                if one.kind == SUMMARY_ADDED and one.raw == event.raw and one.seq != seq
+                if one.kind == SUMMARY_ADDED and one.seq != seq and mask(one).raw == event.raw
             ]
         return self._append([redact.redaction(one, reason) for one in gone])[0]
 

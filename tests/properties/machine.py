@@ -152,15 +152,29 @@ class Conversations(Stepping):
             and fact.seq >= seq and not self.plain.gone(name).has(fact)
         ]  # fmt: skip
         taken = finished[0] if finished else seq
+        redaction = {"seq": taken, "reason": "r", **({"stream": stream} if stream else {})}
         self.do(
             name,
             lambda: self.handle(place, name).redact(seq, reason="r"),
-            (
-                "message.redacted",
-                {"seq": taken, "reason": "r", **({"stream": stream} if stream else {})},
-            ),
+            ("message.redacted", redaction),
+            *[
+                ("message.redacted", {"seq": copy, "reason": "r"})
+                for copy in self._copies_of(name, seq)
+            ],
             refuses=None if found else hansard.InvalidEvent,
         )
+
+    def _copies_of(self, name: str, seq: int) -> list[int]:
+        """Return where a summary that can be seen was added again."""
+        shown = [
+            (place, data)
+            for place, kind, data, _ in self.plain.shown(name)
+            if kind == "summary.added"
+        ]
+        said = next(
+            (data for place, data in shown if place == seq and "redacted" not in data), None
+        )
+        return [place for place, data in shown if data == said and place != seq]
 
     def _stream_of(self, name: str, seq: int) -> str | None:
         """Return the stream of a message or part, as far as it can be seen."""
