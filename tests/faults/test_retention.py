@@ -1,7 +1,6 @@
 """Claims about purge and prune beside others, and amid kills: N-17, N-28, N-39, N-51, N-87, F-36."""
 
 import itertools
-import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,7 +25,6 @@ from tests.faults.workers import (
     open_store,
     replaced,
     stay_in_mid_append,
-    take_out_the_lock,
 )
 
 DAY = timedelta(days=1)
@@ -75,107 +73,6 @@ def test_prune_does_not_wait_for_whoever_is_writing(tmp_path: Path) -> None:
         holder.go()
         assert holder.result() == 4
         assert listed(store) == {"busy"}
-
-
-def say_once_in_each(wire: Wire, path: str, sessions: list[str]) -> list[str]:
-    """Say something in each session, once told to; return those where it was acknowledged."""
-    done = []
-    with open_store(path, "os") as store:
-        wire.tell("ready")
-        wire.wait()
-        for session_id in sessions:
-            try:
-                store.session(session_id).add_message({"by": "a writer"})
-                done.append(session_id)
-            except SessionDeleted:
-                continue
-    return done
-
-
-def prune_once(wire: Wire, path: str, *, locked: bool = True, blind: bool = False) -> list[str]:
-    """Prune, once told to; `blind`: the mutation that does not mind what was appended meanwhile."""
-    if not locked:
-        take_out_the_lock()
-    with open_store(path, "os") as store:
-        if blind:
-            make_blind(store)
-        store.count()  # builds the index, so that the others do not finish meanwhile
-        wire.tell("ready")
-        wire.wait()
-        return store.prune(older_than=DAY).pruned
-
-
-def make_blind(store: hansard.Store) -> None:
-    """Let a store delete whatever is there, as if nobody could have appended since."""
-    backend = type(store._backend)
-    delete = backend.delete
-    backend.delete = lambda self, found, **_: delete(self, found)  # type: ignore[method-assign]
-
-
-def prune_beside_writers(
-    path: Path, rng: random.Random, *, blind: bool = False
-) -> tuple[set[str], set[str], hansard.Store]:
-    """Prune 150 old sessions while three processes write to them; return who was told what."""
-    sessions = [f"s{number}" for number in range(150)]
-    store = open_store(str(path), "os")
-    make_old(store, *sessions)
-    with Crew() as crew:
-        writers = [
-            crew.start(say_once_in_each, str(path), rng.sample(sessions, 50)) for _ in range(3)
-        ]
-        pruner = crew.start(prune_once, str(path), blind=blind)
-        everyone = [pruner, *writers]
-        for worker in everyone:
-            worker.hear()
-        for worker in everyone:
-            worker.go()
-        acknowledged = {found for worker in writers for found in worker.result()}
-        return acknowledged, set(pruner.result()), store
-
-
-def test_a_prune_without_the_lock_is_found_out(tmp_path: Path) -> None:
-    """N-17: with its lock taken out, a prune takes a session that is being written to."""
-    path = tmp_path / "store"
-    with open_store(str(path), "os") as store, Crew() as crew:
-        make_old(store, "busy")
-        crew.start(stay_in_mid_append, str(path), "busy").hear()
-        pruner = crew.start(prune_once, str(path), locked=False)
-        pruner.hear()
-        pruner.go()
-        assert pruner.result() == ["busy"]
-
-
-@pytest.mark.slow
-def test_nothing_that_was_just_said_is_pruned(tmp_path: Path, rng: random.Random) -> None:
-    """N-87, N-28: beside three writers, a session goes or takes an append, never both; nothing is lost."""
-    met = False
-    # Where one process has the processor for itself, they may not meet the first time.
-    for attempt in range(20):
-        if met and attempt > 1:
-            break
-        acknowledged, pruned, store = prune_beside_writers(tmp_path / str(attempt), rng)
-        with store:
-            assert not acknowledged & pruned
-            assert set(store.trash()) == pruned
-            assert listed(store) == {f"s{number}" for number in range(150)} - pruned
-            for session_id in pruned:
-                store.restore(session_id)
-                assert store.session(session_id).seq == 3
-            for session_id in acknowledged:
-                assert store.session(session_id).messages()[-1] == {"by": "a writer"}
-            assert recorded(store, "session.pruned") >= pruned
-            met = met or (bool(pruned) and bool(acknowledged))
-    assert met, "the writers and the pruner never met"
-
-
-def test_a_prune_that_does_not_look_again_is_found_out(tmp_path: Path, rng: random.Random) -> None:
-    """N-17: without the expected seq, the test above would notice."""
-    for attempt in range(60):
-        acknowledged, pruned, store = prune_beside_writers(tmp_path / str(attempt), rng, blind=True)
-        store.close()
-        if acknowledged & pruned:
-            return
-    pytest.fail("nobody noticed")
 
 
 # ------------------------------------------------------------------ beside other deeds

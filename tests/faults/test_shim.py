@@ -8,7 +8,6 @@ Here a sample, chosen by the run's seed, shows that nothing goes past the seam, 
 import errno
 import os
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,11 +24,11 @@ from hansard.log.writer import Writer
 from tools.crash import nursery, shim, workloads
 from tools.crash.rows import lost_syncs, short_writes, struck_calls, struck_recovery
 from tools.crash.shim import Fault
-from tools.crash.shimmed import Stage, Struck
-
-pytestmark = pytest.mark.slow
+from tools.crash.shimmed import Stage
 
 MINE = __name__
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -180,45 +179,3 @@ def test_the_shim_strikes_each_of_them(tmp_path: Path, at: int) -> None:
     assert report.fired == 1
     assert report.call in shim.MUTATING
     assert report.place.startswith("/")
-
-
-@pytest.mark.parametrize(
-    ("fault", "left"),
-    [
-        (Fault("before", 1, ("write",)), b""),
-        (Fault("after", 1, ("write",)), b"0123456789"),
-        (Fault("fail", 2, ("write",)), b"0123456789"),
-        (Fault("drop", 1, ("sync",), lost="nul"), bytes(12)),
-        (Fault("drop", 1, ("sync",), lost="cut"), b""),
-        (Fault("drop", 2, ("sync",), lost="cut"), b"ab23456789xy"),
-        (Fault("drop", 1, ("sync",), lost="later"), b"ab23456789xy"),
-        (Fault("short", 1, ("write",), keep="one"), b"ab"),
-        (Fault("short", 1, ("write",), keep="half", then=errno.ENOSPC), b"01234"),
-        (Fault("short", 1, ("write",), keep="most", then=errno.ENOSPC), b"012345678"),
-    ],
-    ids=str,
-)
-def test_what_the_shim_leaves(tmp_path: Path, fault: Fault, left: bytes) -> None:
-    """N-17, N-29: a kill, a refusal, a short write and a lost sync leave in the file what they say."""
-    done, report = armed(PROGRAM, fault, tmp_path)
-    assert report.fired >= 1
-    assert done.returncode == (
-        -9 if fault.act in {"before", "after"} else 1 - (fault.then == 0 and fault.act == "short")
-    )
-    found = tmp_path / "under" / "a"
-    if found.exists():
-        assert found.read_bytes() == left
-    if fault.lost == "later" and fault.act == "drop":
-        assert [(lost.begin, lost.end) for lost in report.lost] == [(0, 12)]
-
-
-def test_without_a_compiler_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-29: where the shim cannot be built, a case is skipped, and says why."""
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    shim.library.cache_clear()
-    try:
-        outcome = Struck("create", Fault("fail", 1)).run()
-    finally:
-        shim.library.cache_clear()
-    assert outcome.ok
-    assert "compiler" in outcome.skipped
