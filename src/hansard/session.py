@@ -1,6 +1,5 @@
 """One conversation: what a caller holds.
 
-Above: user code, `store`.  Below: `event`, `state`, `upkeep`, `backend.contract`.
 The first room on an event's way: a message comes in as a dict here, becomes a draft (`event.codec`), and
 goes to the backend. A handle is cheap, safe to share between threads, and sees at once what others append.
 """

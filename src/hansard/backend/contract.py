@@ -1,6 +1,5 @@
 """What a store asks of the place where its sessions live.
 
-Above: `state`, `upkeep`, `store`, `session`.  Below: `event`, `errors`, `log.append_request`.
 A `Backend` holds sessions and internal logs, a `Log` is one of them, a `Stage` is a session that is not there
 yet. All but a stage are safe to use from many threads, and so is what they point to from many processes.
 `tests/contract` tests each promise below on every backend.

@@ -1,7 +1,4 @@
-"""One session's files: events ↔ records.
-
-Above: `local`.  Below: `contract`, `event`, `log`.
-"""
+"""One session's files: events ↔ records."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

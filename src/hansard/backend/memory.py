@@ -1,6 +1,5 @@
 """Keep sessions in this process's memory: for tests, and for what may be lost.
 
-Above: `store`.  Below: `contract`.
 The contract in its simplest form: read this first to see what `local` must do with files.
 """
 

@@ -1,6 +1,5 @@
 """Take events and messages out of the records of a log.
 
-Above: `local`.  Below: `contract`, `event`, `log`.
 A piece of a log is decoded as far as a caller asks: into events, into messages, or into the messages'
 own bytes. Each way has a struct that names just the members it needs; the decoder passes over the rest.
 """

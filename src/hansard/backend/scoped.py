@@ -1,6 +1,5 @@
 """A part of a backend: the sessions whose ids begin alike, and no others.
 
-Above: `store`.  Below: `contract`.
 For many tenants in one store. Whoever holds the part can name no session outside of it: not to list, read,
 search, fork or write. What a session inside was forked from is read with it, wherever that is.
 """

@@ -1,6 +1,5 @@
 """Bound the descriptors that all stores of a process keep open together.
 
-Above: `backend.local`.  Below: `disk`.
 Sessions and stores keep files open to use them again, and can close them at any time. They share one
 budget, half of what the process may open, so that the application has the rest; the least recently
 used close first. If the system refuses one more all the same, everything that is idle is closed, and

@@ -1,6 +1,5 @@
 """Hold a session's open files, and what is known of the end of its log.
 
-Above: `writer`, `backend.local`.  Below: `root`, `segment`, `reader`, `lock`.
 One handle serves all threads of a process. It opens what is needed when it is needed: a reader
 opens one file and creates none; a writer adds the lock file. It can let go of its files at any
 time (after a fork, when many sessions are open, when the session was deleted) and find them again.

@@ -1,6 +1,5 @@
 """Read a segment: its end, a range forwards, the last records backwards, a seq, its control records.
 
-Above: `writer`, `backend.local`.  Below: `borders`, `segment`, `format`.
 Takes no lock and writes nothing (F-41). Everything starts and ends at a *mark*, a place between two
 appends, and what lies between two marks is checked with one CRC before a line of it is
 decoded (F-43). The slow, line-by-line walk that finds the damaged byte is in `segment_scan`.

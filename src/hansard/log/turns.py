@@ -1,6 +1,5 @@
 """Let threads that ask at the same time share one piece of work.
 
-Above: `writer`.  Below: nothing of the store but `errors`.
 The first to come *leads*: it takes all orders that wait, does the work for them, and wakes those
 who asked. Those who come meanwhile queue; when the leader is done, the first of them leads. A single
 thread pays for no hand-over, and there is no thread of our own to keep alive, stop, or restart

@@ -1,6 +1,5 @@
 """Append records to a session's active segment.
 
-Above: `backend.local`.  Below: `turns`, `write_batch`, `handle`, `disk`.
 A record is durable when `sync` has returned, and not before: docs/format.md, F-31.
 
 Threads that append at the same time share one write and one sync (`turns`): whoever leads writes

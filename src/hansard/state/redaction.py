@@ -1,6 +1,5 @@
 """Know what was taken out of a session, and what stands there instead.
 
-Above: `path`, `views`, `lineage`, `session`.  Below: `event`.
 A redaction holds for all times: what was taken out yesterday is gone from the view of the day before too,
 since its bytes will go. Whoever hands out events or messages asks here first.
 """

@@ -1,6 +1,5 @@
 """One session in PostgreSQL.
 
-Above: `backend`.  Below: `append`, `reads`, `compaction`, `watch`.
 It keeps nothing: what it says is what the server says now.
 """
 

@@ -1,7 +1,4 @@
-"""Read events of a session, in pieces of bounded size.
-
-Above: `log`, `compaction`, `staging`.  Below: `statements`, `connections`, `event`.
-"""
+"""Read events of a session, in pieces of bounded size."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
