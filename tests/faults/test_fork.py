@@ -412,13 +412,13 @@ def test_a_child_forked_in_the_middle_of_an_import_does_not_hang(
 def fork_in_a_call_of_sqlite(wire: Wire, path: str) -> None:
     """Fork while a thread is in the middle of a call of SQLite."""
     # Not at the top: another test needs a process that has not imported it.
-    from hansard.index.sqlite_storage import SqliteStorage
+    from hansard.index.sqlite_storage import Storage
 
     with open_store(path, "os") as store:
         append(store, "parent")
         assert store.count() == 1
         held = Held("hold_all")
-        connection = SqliteStorage(None, memory=True)._connection
+        connection = Storage(None, memory=True)._connection
         connection.create_function("stay", 0, held.stay)
         thread = threading.Thread(target=lambda: connection.execute("SELECT stay()").fetchall())
         thread.start()

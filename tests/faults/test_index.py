@@ -315,7 +315,7 @@ def test_an_index_damaged_under_an_open_store_is_made_anew(
 
 def small_databases(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no file of an index grow beyond so many pages: the same error as on a full disk."""
-    real = sqlite_storage.SqliteStorage._connect
+    real = sqlite_storage.Storage._connect
 
     def connect(path: str) -> sqlite3.Connection:
         connection = real(path)
@@ -323,7 +323,7 @@ def small_databases(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
             connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
-    monkeypatch.setattr(sqlite_storage.SqliteStorage, "_connect", staticmethod(connect))
+    monkeypatch.setattr(sqlite_storage.Storage, "_connect", staticmethod(connect))
 
 
 @pytest.mark.parametrize("pages", [1, 20, 40])

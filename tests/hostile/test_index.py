@@ -15,7 +15,7 @@ import pytest
 
 import hansard
 from hansard.backend.place import LocalIndexFile
-from hansard.index.sqlite_storage import APPLICATION, VERSION, SqliteStorage
+from hansard.index.sqlite_storage import APPLICATION, VERSION, Storage
 from tests.hostile.forge_files import PATIENCE, with_a_good_session
 from tests.unit.disk_probe import index_of
 
@@ -198,14 +198,14 @@ def test_the_index_never_has_a_journal(store: Path, monkeypatch: pytest.MonkeyPa
     """F-156: the database is in WAL mode before SQLite opens it for the first time."""
     index_of(store).unlink()
     modes: list[str] = []
-    connect = SqliteStorage._connect
+    connect = Storage._connect
 
     def look(path: str) -> sqlite3.Connection:
         connection = connect(path)
         modes.append(connection.execute("PRAGMA journal_mode").fetchone()[0])
         return connection
 
-    monkeypatch.setattr(SqliteStorage, "_connect", staticmethod(look))
+    monkeypatch.setattr(Storage, "_connect", staticmethod(look))
     assert listed(store) == ["good"]
     assert {*modes} == {"wal"}
 

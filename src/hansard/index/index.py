@@ -30,7 +30,6 @@ from hansard.index.sqlite_storage import (
     RESIDUE,
     VERSION,
     Connection,
-    SqliteStorage,
     Storage,
     Unusable,
     has_our_tables,
@@ -118,7 +117,7 @@ class Index:
         if not self._mutex.acquire(timeout=timeout):
             return False
         storage = self._storage
-        if isinstance(storage, SqliteStorage) and storage.file is not None:
+        if storage is not None and storage.file is not None:
             if storage.is_changing():
                 # Only if this very thread forks in the middle of a question.
                 self._mutex.release()
@@ -334,7 +333,7 @@ class Index:
             from hansard.index.postgres_storage import PostgresStorage
 
             return PostgresStorage(home)
-        return SqliteStorage(None if _inherited else home, memory=self._memory)
+        return Storage(None if _inherited else home, memory=self._memory)
 
     def _do_without(self) -> None:
         """Continue with a private database."""

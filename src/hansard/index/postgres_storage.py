@@ -67,9 +67,10 @@ class PostgresStorage(Storage):
     """The index that a server keeps."""
 
     served = True
-    private = False
 
     def __init__(self, tables: IndexTables) -> None:
+        self.file = None
+        self.private = False
         self._tables = tables
         self.full_text = PostgresFullText(tables)
 
@@ -99,6 +100,12 @@ class PostgresStorage(Storage):
         with self._tables.look():
             yield
 
+    def check(self) -> None:
+        pass
+
+    def in_place(self) -> bool:
+        return True
+
     def is_changing(self) -> bool:
         return self._tables.changing()
 
@@ -114,6 +121,13 @@ class PostgresStorage(Storage):
 
     def close(self) -> None:
         self._tables.close()
+
+    def abandon(self) -> None:
+        pass  # the connection knows whose it is
+
+    def one(self, statement: str, *values: Any) -> Any:
+        rows = self.all(statement, *values)
+        return rows[0] if rows else None
 
 
 # -- words --------------------------------------------------------------------------------------
@@ -238,6 +252,9 @@ class PostgresFullText(FullText):
 
     def __init__(self, tables: IndexTables) -> None:
         self._tables = tables
+
+    def prepare(self) -> None:
+        pass  # the table was created with the others
 
     def exists(self) -> bool:
         return bool(self._tables.run("SELECT 1 FROM index_log LIMIT 1"))

@@ -13,9 +13,7 @@ import sqlite3
 import struct
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, Final, NamedTuple, Self
 from weakref import WeakSet
@@ -171,135 +169,6 @@ class Row(NamedTuple):
     role: str
 
 
-class FullText(ABC):
-    """The texts of an index, and which of them match."""
-
-    @abstractmethod
-    def exists(self) -> bool:
-        """Return whether there are texts."""
-
-    def prepare(self) -> None:  # noqa: B027 - only SQLite creates the table late
-        """Create the table of texts, unless it exists."""
-
-    @abstractmethod
-    def add(self, rows: Sequence[tuple[int, str]]) -> None:
-        """Add texts, by their numbers."""
-
-    @abstractmethod
-    def remove(self, texts: Sequence[int]) -> None:
-        """Remove texts."""
-
-    @abstractmethod
-    def drop(self) -> None:
-        """Remove all texts."""
-
-    @abstractmethod
-    def rows(
-        self,
-        expression: str,
-        conditions: str,
-        values: Sequence[Any],
-        shown: Sequence[tuple[int, int]],
-        limit: int,
-    ) -> list[Row]:
-        """Return the texts that match, the newest first.
-
-        `conditions`: on `k` (`index_log`), `d` (`index_text`), `w` (see `shown`) and `{said}`, with their
-        values. `shown`: logs that others show, each up to a seq.
-        """
-
-    @abstractmethod
-    def matches(self, expression: str, text: int) -> bool:
-        """Return whether a text matches."""
-
-    @abstractmethod
-    def marked(self, expression: str, text: int) -> str:
-        """Return a text with marks around each word that was found."""
-
-    @abstractmethod
-    def snippet(self, expression: str, text: int) -> str:
-        """Return the words around what was found in a text, with marks."""
-
-
-class Storage(ABC):
-    """The tables of an index. For one thread at a time: the caller ensures that.
-
-    Attributes:
-        served: a server keeps them together with the sessions, so nothing else changes these.
-        private: they are this process's own.
-        full_text: the texts.
-    """
-
-    served: bool
-    private: bool
-    full_text: FullText
-
-    @abstractmethod
-    def all(self, statement: str, *values: Any) -> list[Any]:
-        """Return all rows of an answer."""
-
-    def one(self, statement: str, *values: Any) -> Any:
-        """Return the first row of an answer; None if there is none."""
-        rows = self.all(statement, *values)
-        return rows[0] if rows else None
-
-    @abstractmethod
-    def do(self, statement: str, *values: Any) -> None:
-        """Change something."""
-
-    @abstractmethod
-    def do_all(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Change something for each of many rows."""
-
-    @abstractmethod
-    def changing(self) -> AbstractContextManager[None]:
-        """Change several things or none; no other process changes anything concurrently."""
-
-    @abstractmethod
-    def reading(self) -> AbstractContextManager[None]:
-        """Ask several things of one moment."""
-
-    @abstractmethod
-    def is_changing(self) -> bool:
-        """Return whether a transaction is open."""
-
-    def check(self) -> None:  # noqa: B027 - a server's tables stay where they are
-        """Open the file again if it is not the one that other processes find: a user may have deleted it."""
-
-    def in_place(self) -> bool:
-        """Return whether the file is the one that other processes find."""
-        return True
-
-    @abstractmethod
-    def replace(self) -> None:
-        """Start again with empty tables."""
-
-    @abstractmethod
-    def truncate(self) -> bool:
-        """Leave no byte of what was removed; return False if another process, or its role, prevents it."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection."""
-
-    def abandon(self) -> None:  # noqa: B027 - as above
-        """Keep the connection as it is: it is that of the process from which this one was forked."""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return a value that is stored about the index itself."""
-        row = self.one("SELECT value FROM index_meta WHERE key = ?", key)
-        return default if row is None else msgspec.json.decode(row[0])
-
-    def put(self, key: str, value: Any) -> None:
-        """Store a value about the index itself."""
-        self.do(
-            "INSERT INTO index_meta (key, value) VALUES (?, ?) "
-            "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            key,
-            msgspec.json.encode(value).decode(),
-        )
-
-
 # -- connections --------------------------------------------------------------------------------
 
 
@@ -400,14 +269,19 @@ class Unusable(Exception):
     """The shared index cannot be used; the caller uses a private one."""
 
 
-class SqliteStorage(Storage):
-    """An open index.
+class Storage:
+    """The tables of an index. For one thread at a time: the caller ensures that.
 
     Attributes:
-        file: where it is; None if the database is private.
+        file: where they are; None if the database is private, or a server's.
+        private: they are this process's own.
+        full_text: the texts.
     """
 
+    #: Whether a server keeps them together with the sessions, so that nothing else changes these.
     served = False
+
+    full_text: "FullText"
 
     def __init__(self, file: IndexFile | None, *, memory: bool = False) -> None:
         self.file = file
@@ -415,7 +289,7 @@ class SqliteStorage(Storage):
         self._memory = memory
         self._identity: str | None = None
         self._connection = self._open()
-        self.full_text = SqliteFullText(self)
+        self.full_text = FullText(self)
 
     def _open(self) -> sqlite3.Connection:
         if self.file is None:
@@ -494,45 +368,55 @@ class SqliteStorage(Storage):
             raise Unusable(f"{self.file.path}: {error}") from error
 
     def check(self) -> None:
+        """Open the file again if it is not the one that other processes find: a user may have deleted it."""
         if not self.in_place():
             _close(self._connection)
             self._connection = self._open()
 
     def in_place(self) -> bool:
+        """Return whether the file is the one that other processes find."""
         try:
             return self.file is None or self.file.identity() == self._identity
         except OSError:
             return False  # whether it can be used shows when it is opened again
 
     def replace(self) -> None:
+        """Start again with empty tables."""
         _close(self._connection)
         if self.file is not None and self.in_place():
             self._discard()
         self._connection = self._open()
 
     def close(self) -> None:
+        """Close the connection."""
         _close(self._connection)
 
     def abandon(self) -> None:
+        """Keep the connection as it is: it is that of the process from which this one was forked."""
         # To close it, even by garbage collection, would undo what the parent is doing.
         _ABANDONED.append(self._connection)
 
     # -- statements -----------------------------------------------------------------------------
 
     def all(self, statement: str, *values: Any) -> list[Any]:
+        """Return all rows of an answer."""
         return self._connection.execute(statement, values).fetchall()
 
     def one(self, statement: str, *values: Any) -> Any:
+        """Return the first row of an answer; None if there is none."""
         return self._connection.execute(statement, values).fetchone()
 
     def do(self, statement: str, *values: Any) -> None:
+        """Change something."""
         self._connection.execute(statement, values)
 
     def do_all(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Change something for each of many rows."""
         self._connection.executemany(statement, rows)
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
+        """Change several things or none; no other process changes anything concurrently."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -543,6 +427,7 @@ class SqliteStorage(Storage):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
+        """Ask several things of one moment."""
         self._connection.execute("BEGIN")
         try:
             yield
@@ -550,12 +435,27 @@ class SqliteStorage(Storage):
             _roll_back(self._connection)
 
     def is_changing(self) -> bool:
+        """Return whether a transaction is open."""
         return self._connection.in_transaction
 
     def truncate(self) -> bool:
         """Write everything into the file itself, and empty the write-ahead log."""
         row = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not row[0]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value that is stored about the index itself."""
+        row = self.one("SELECT value FROM index_meta WHERE key = ?", key)
+        return default if row is None else msgspec.json.decode(row[0])
+
+    def put(self, key: str, value: Any) -> None:
+        """Store a value about the index itself."""
+        self.do(
+            "INSERT INTO index_meta (key, value) VALUES (?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            key,
+            msgspec.json.encode(value).decode(),
+        )
 
 
 #: Connections of a parent process, which must not be closed in its child.
@@ -683,17 +583,19 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 # -- texts --------------------------------------------------------------------------------------
 
 
-class SqliteFullText(FullText):
-    """Texts in a table of FTS5."""
+class FullText:
+    """The texts of an index, in a table of FTS5, and which of them match."""
 
-    def __init__(self, storage: SqliteStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def exists(self) -> bool:
+        """Return whether there are texts."""
         ask = "SELECT 1 FROM sqlite_master WHERE name = 'index_words'"
         return self._storage.one(ask) is not None
 
     def prepare(self) -> None:
+        """Create the table of texts, unless it exists."""
         if self.exists():
             return
         with self._storage.changing():
@@ -710,12 +612,15 @@ class SqliteFullText(FullText):
             )
 
     def add(self, rows: Sequence[tuple[int, str]]) -> None:
+        """Add texts, by their numbers."""
         self._storage.do_all("INSERT INTO index_words (rowid, body) VALUES (?,?)", rows)
 
     def remove(self, texts: Sequence[int]) -> None:
+        """Remove texts."""
         self._storage.do_all("DELETE FROM index_words WHERE rowid = ?", [(one,) for one in texts])
 
     def drop(self) -> None:
+        """Remove all texts."""
         self._storage.do("DROP TABLE index_words")
 
     def rows(
@@ -726,6 +631,11 @@ class SqliteFullText(FullText):
         shown: Sequence[tuple[int, int]],
         limit: int,
     ) -> list[Row]:
+        """Return the texts that match, the newest first.
+
+        `conditions`: on `k` (`index_log`), `d` (`index_text`), `w` (see `shown`) and `{said}`, with their
+        values. `shown`: logs that others show, each up to a seq.
+        """
         storage = self._storage
         storage.do("CREATE TEMP TABLE IF NOT EXISTS shown (log INTEGER PRIMARY KEY, upto INTEGER)")
         storage.do("DELETE FROM shown")
@@ -743,12 +653,15 @@ class SqliteFullText(FullText):
         return [Row(*row) for row in rows]
 
     def matches(self, expression: str, text: int) -> bool:
+        """Return whether a text matches."""
         return self._ask("1", expression, text) is not None
 
     def marked(self, expression: str, text: int) -> str:
+        """Return a text with marks around each word that was found."""
         return str(self._ask("highlight(index_words, 0, ?, ?)", expression, text, OPEN, CLOSE))
 
     def snippet(self, expression: str, text: int) -> str:
+        """Return the words around what was found in a text, with marks."""
         what = "snippet(index_words, 0, ?, ?, '…', ?)"
         return str(self._ask(what, expression, text, OPEN, CLOSE, SNIPPET))
 

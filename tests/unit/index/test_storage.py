@@ -11,7 +11,7 @@ import pytest
 import hansard
 from hansard.index import sqlite_storage, text_index
 from hansard.index.index import of
-from hansard.index.sqlite_storage import SqliteStorage
+from hansard.index.sqlite_storage import Storage
 from tests.unit.disk_probe import index_of
 from tools.crash.erasure import leaks
 
@@ -95,9 +95,9 @@ def test_an_erasure_that_fails_leaves_all_or_nothing(
     """Texts and positions go in one transaction: stopped anywhere, every message is still found."""
     path = tmp_path / "store"
     fill(path)
-    real = SqliteStorage.do
+    real = Storage.do
 
-    def failing(self: SqliteStorage, statement: str, *values: Any) -> None:
+    def failing(self: Storage, statement: str, *values: Any) -> None:
         if at in statement and not values:
             raise KeyboardInterrupt
         real(self, statement, *values)
@@ -105,7 +105,7 @@ def test_an_erasure_that_fails_leaves_all_or_nothing(
     with hansard.open(path) as store:
         store.session("b").redact(1)
         with monkeypatch.context() as patch:
-            patch.setattr(SqliteStorage, "do", failing)
+            patch.setattr(Storage, "do", failing)
             with pytest.raises(KeyboardInterrupt):
                 store.compact()
         assert {(hit.session, hit.seq) for hit in store.search("lion")} == {("a", 1), ("a", 2)}
@@ -124,7 +124,7 @@ def test_erased_bytes_are_overwritten_and_the_log_of_the_database_is_empty(tmp_p
         store.compact()
         for index in (of(store._backend), of(store._backend)._aside):
             storage = None if index is None else index._storage
-            if isinstance(storage, SqliteStorage):
+            if isinstance(storage, Storage):
                 assert storage.one("PRAGMA secure_delete") == (1,)
         database = index_of(path)
         # One page: the note that nothing is left to erase.
