@@ -205,9 +205,9 @@ class Damaged(HansardError):
     """
 
     def __init__(self, path: str, offset: int, reason: str, hint: str = "") -> None:
-        super().__init__(
-            f"{path}: record at byte {offset}: {reason}" + (f"; {hint}" if hint else "")
-        )
+        # Of a missing file, or its header, only the file is named.
+        where = f"{path} at byte {offset}" if offset else path
+        super().__init__(f"{where}: {reason}" + (f"; {hint}" if hint else ""))
         self.path = path
         self.offset = offset
         self.reason = reason

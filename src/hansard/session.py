@@ -465,7 +465,7 @@ class Session(SessionReader):
         last = last_seq(reader)
         if type(seq) is not int or not 0 <= seq <= last:
             raise InvalidEvent(
-                f"cannot {action} {seq!r}: session {self.id!r} has the seqs 0 to {last}"
+                f"cannot {action} seq {seq!r}: last seq of session {self.id!r} is {last}"
             )
 
     def _append(
@@ -478,7 +478,7 @@ class Session(SessionReader):
         if key is not None:
             check_key(key)
         if expected_seq is not None and (type(expected_seq) is not int or expected_seq < 0):
-            raise InvalidEvent(f"expected_seq must be a seq, 0 or more, not {expected_seq!r}")
+            raise InvalidEvent(f"expected_seq must be a seq >= 0, got {expected_seq!r}")
         if not drafts:
             return []
         if len(drafts) > 1:

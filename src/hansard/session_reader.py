@@ -185,7 +185,7 @@ class SessionReader:
         """
         for name, value in (("turns", turns), ("messages", messages), ("tokens", tokens)):
             if value is not None:
-                check_seq(name, value)
+                check_seq(name, value, "a non-negative count")
         limits = windows.Limits(turns, messages, tokens, counter)
         reader, ranges = self._view(None, "model")
         # The end of the view is enough, unless a limit reaches further back: then more of it.
@@ -433,15 +433,15 @@ def _first_user(
     return next((message for _, message in tail if windows.is_user(message)), None)
 
 
-def check_seq(name: str, value: object) -> None:
-    """Raise if an argument is no seq, or no count."""
+def check_seq(name: str, value: object, rule: str = "a seq >= 0") -> None:
+    """Raise unless an argument is a seq, or a count."""
     if type(value) is not int or value < 0:
-        raise ValueError(f"{name} must be a seq, 0 or more, not {value!r}")
+        raise ValueError(f"{name} must be {rule}, got {value!r}")
 
 
 def _check_range(last: int | None, after: int, view: str) -> None:
     check_seq("after", after)
     if last is not None:
-        check_seq("last", last)
+        check_seq("last", last, "a non-negative count")
     if view not in VIEWS:
-        raise ValueError(f"view must be one of {', '.join(VIEWS)}, not {view!r}")
+        raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")

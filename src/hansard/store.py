@@ -120,12 +120,12 @@ def open(
             database can hold several stores. Also as an option of the URL, `?schema=…`.
     """
     if durability not in {"sync", "os"}:
-        raise ValueError(f"durability must be 'sync' or 'os', not {durability!r}")
+        raise ValueError(f"durability must be 'sync' or 'os', got {durability!r}")
     if not lock_timeout >= 0:
-        raise ValueError(f"lock_timeout must be a number of seconds, not {lock_timeout!r}")
+        raise ValueError(f"lock_timeout must be seconds >= 0, got {lock_timeout!r}")
     where = os.fsdecode(path)
     if not where or "\0" in where:
-        raise ValueError(f"the path of a store must be a text without NUL, not {where!r}")
+        raise ValueError(f"path must be a non-empty string without NUL, got {where!r}")
     if where == "memory:" and schema is None:
         from hansard.backend.memory import MemoryBackend
 
@@ -141,7 +141,7 @@ def open(
             search_index=search_index,
         )
     if schema is not None:
-        raise ValueError(f"schema is for a database, and {where!r} is none; leave it out")
+        raise ValueError(f"schema is only for postgresql:// URLs, got {where!r}")
     from hansard.backend.local import LocalBackend
 
     backend = LocalBackend(
@@ -210,7 +210,7 @@ def migrate(path: str, *, schema: str | None = None) -> list[int]:
     """
     if not _is_database(path):
         if schema is not None:
-            raise ValueError(f"schema is for a database, and {path!r} is none; leave it out")
+            raise ValueError(f"schema is only for postgresql:// URLs, got {path!r}")
         open(path, create=False, read_only=True).close()
         return []
     place = _place_of(path, schema)
@@ -385,7 +385,7 @@ class Store:
                 changed: the first time, all. Not by a scoped store: the numbers count sessions outside of it.
         """
         if limit is not None and limit < 1:
-            raise ValueError(f"limit must be 1 or more, not {limit!r}")
+            raise ValueError(f"limit must be >= 1, got {limit!r}")
         from hansard.index import index, listing
 
         listing.check_order(order)
@@ -471,7 +471,7 @@ class Store:
                 Not by a scoped store.
         """
         if limit < 1:
-            raise ValueError(f"limit must be 1 or more, not {limit!r}")
+            raise ValueError(f"limit must be >= 1, got {limit!r}")
         from hansard.clock import stamp
         from hansard.index import index, search
 
@@ -582,9 +582,7 @@ class Store:
         `tenant-10` begins alike. Closing it closes only it.
         """
         if not prefix:
-            raise InvalidSessionId(
-                "an empty prefix would hide nothing; give one such as 'tenant-a/'"
-            )
+            raise InvalidSessionId("prefix must not be empty; pass one such as 'tenant-a/'")
         if not prefix.startswith(self._backend.prefix):
             raise InvalidSessionId(
                 f"prefix {prefix!r:.60} is outside of this store, which sees only the ids that begin "
@@ -617,7 +615,7 @@ class Store:
                 out; without it, the error is raised.
         """
         if commit_every < 1:
-            raise ValueError(f"commit_every must be 1 or more, not {commit_every!r}")
+            raise ValueError(f"commit_every must be >= 1, got {commit_every!r}")
         from hansard.follow import Cursor, Follower
 
         opened = None if cursor is None else Cursor(self._backend, cursor)

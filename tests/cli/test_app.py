@@ -152,7 +152,7 @@ def test_a_store_of_a_newer_version_is_refused(words: tuple[str, ...], store: Pa
     assert (done.code, done.out) == (1, "")
     (line,) = done.err.splitlines()
     assert "version 999" in line
-    assert "newer hansard" in line
+    assert "Upgrade hansard" in line
     assert marker.read_text() == '{"hansard":"store","version":999}'
 
 
@@ -178,7 +178,7 @@ def test_a_damaged_log_is_one_line(words: tuple[str, ...], store: Path) -> None:
     done = hansard(*words, store=store)
     assert done.code == 1
     (line,) = done.err.splitlines()
-    assert "log.jsonl: record at byte" in line
+    assert "log.jsonl at byte" in line
     assert "verify" in line
 
 

@@ -110,7 +110,7 @@ def test_a_store_of_a_newer_version(tmp_path: Path) -> None:
     ):
         line = complaint(name, done)
         assert "version 999" in line, name
-        assert "newer hansard" in line, name
+        assert "Upgrade hansard" in line, name
         after = {p: p.read_bytes() for p in (path / "store").rglob("*") if p.is_file()}
         assert after == before[path], name
 

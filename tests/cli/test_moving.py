@@ -100,7 +100,7 @@ def test_export_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
     samples.damage(store)
     done = hansard("export", "agent/1", "-o", tmp_path / "out.jsonl", store=store)
     assert done.code == 1
-    assert "checksum" in done.err or "damage" in done.err.lower() or "record at byte" in done.err
+    assert "checksum" in done.err or "damage" in done.err.lower() or " at byte " in done.err
     assert len(done.err.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 

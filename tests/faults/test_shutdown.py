@@ -288,7 +288,7 @@ def test_a_signal_handler_of_a_thread_that_queues_is_told_so(
         disturber.join(PATIENCE)
         assert not leader.is_alive()
         assert [type(outcome) for outcome in did] == [Reentered]
-        assert "set a flag" in str(did[0])
+        assert "Set a flag" in str(did[0])
         assert "log.jsonl" in str(did[0])
         assert [message["by"] for message in session.messages()] == ["begin", "leader", "program"]
 

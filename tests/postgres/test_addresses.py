@@ -75,7 +75,7 @@ def test_a_url_that_contradicts_itself_is_refused() -> None:
         with pytest.raises(ValueError, match=r"connections|patience"):
             hansard.open(f"postgresql://h/db?{bad}")
     for path in ("memory:", "somewhere"):
-        with pytest.raises(ValueError, match="schema is for a database"):
+        with pytest.raises(ValueError, match="schema is only for"):
             hansard.open(path, schema="a")
 
 

@@ -138,5 +138,5 @@ def test_migrating_what_is_not_there_makes_nothing(url: str, tmp_path: Path) -> 
         hansard.migrate(str(tmp_path / "none"))
     hansard.open(tmp_path / "files").close()
     assert hansard.migrate(str(tmp_path / "files")) == []
-    with pytest.raises(ValueError, match="schema is for a database"):
+    with pytest.raises(ValueError, match="schema is only for"):
         hansard.migrate(str(tmp_path / "files"), schema="s")

@@ -145,12 +145,12 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
     closed = hansard.open(path / "closed")
     closed.close()
     return {
-        "InvalidSessionId": (lambda: store.session(""), "empty", "new_id"),
-        "InvalidEvent": (lambda: session.add_message({"n": {1}}), "message['n']", "turn it into"),
+        "InvalidSessionId": (lambda: store.session(""), "empty", "store.session()"),
+        "InvalidEvent": (lambda: session.add_message({"n": {1}}), "message['n']", "convert it"),
         "SecretRefused": (
             lambda: session.set_metadata(password="correct horse"),  # noqa: S106 - none of ours
             "metadata['password']",
-            "store only its name",
+            "Store a name",
         ),
         "StoreNotFound": (
             lambda: hansard.open(path / "nowhere", create=False),
@@ -167,7 +167,7 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
             "linked/log.jsonl",
             "nothing was",
         ),
-        "ReadOnly": (lambda: reader.session("a/b").add_message({}), str(path), "open it again"),
+        "ReadOnly": (lambda: reader.session("a/b").add_message({}), str(path), "reopen"),
         "Closed": (lambda: closed.session("x").messages(), str(path / "closed"), "open it again"),
         "SessionNotFound": (lambda: store.delete("nobody"), "'nobody'", "in this store"),
         "SessionExists": (lambda: store.create("a/b"), "'a/b'", "seq 1"),
@@ -188,7 +188,7 @@ def _provoked(path: Path) -> dict[str, tuple[Callable[[], object], str, str]]:
             "'a/b' is at seq 1",
             "decide again",
         ),
-        "Reentered": (lambda: _reenter(session), "log.jsonl", "set a flag"),
+        "Reentered": (lambda: _reenter(session), "log.jsonl", "Set a flag"),
         "Damaged": (lambda: reader.session("broken").messages(), "broken/log.jsonl", "`verify`"),
         "BackendUnavailable": (
             lambda: hansard.open("postgresql://user:password@127.0.0.1:1/db"),

@@ -73,7 +73,7 @@ def test_the_sessions_are_the_same(store: Store) -> None:
     assert fresh.id.startswith("a/")
     assert fresh.messages() == scoped.session("a/0").messages()
     assert [info.id for info in scoped.scoped("a/1").sessions().items] == ["a/1"]
-    with pytest.raises(InvalidSessionId, match="empty prefix"):
+    with pytest.raises(InvalidSessionId, match="prefix must not be empty"):
         store.scoped("")
 
 

@@ -443,9 +443,7 @@ class Stage(ABC):
 
 def key_used(session_id: str, key: str) -> InvalidEvent:
     """Return the error for a key that a stage has twice."""
-    return InvalidEvent(
-        f"session {session_id!r}: key {key!r:.60} stands on two appends, and may on one"
-    )
+    return InvalidEvent(f"session {session_id!r}: idempotency key {key!r:.60} is used twice")
 
 
 def nothing_staged(session_id: str) -> InvalidEvent:

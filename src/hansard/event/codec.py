@@ -197,8 +197,7 @@ def _explain(data: object, what: str) -> None:
             waiting.extend((f"{place}[{index}]", item) for index, item in enumerate(value))
         else:
             raise InvalidEvent(
-                f"{place}: a {type(value).__name__} is not JSON and would not come back equal; "
-                "turn it into text, numbers, lists and dicts first"
+                f"{place}: {type(value).__name__} is not JSON; convert it to str, number, list or dict"
             )
 
 

@@ -831,8 +831,7 @@ def refuse(data: dict[str, Any], what: str) -> None:
     if found is not None:
         place, kind = found
         raise SecretRefused(
-            f"{place}: looks like a credential ({kind}); nothing was stored. Give the client its credential "
-            "from the environment or a secret manager, and store only its name, such as "
+            f"{place}: looks like a credential ({kind}); nothing was stored. Store a name: "
             "'env:OPENAI_API_KEY'",
             place=place,
         )

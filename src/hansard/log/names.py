@@ -61,7 +61,7 @@ def check_id(session_id: object) -> None:
         )
     if not session_id:
         raise InvalidSessionId(
-            "session id is empty; give at least one character, or take one from new_id()"
+            "session id is empty; pass a string, or call store.session() for a generated id"
         )
     if len(session_id) > MAX_ID_CHARACTERS:
         raise InvalidSessionId(
@@ -299,7 +299,9 @@ def check_cursor(name: object) -> None:
     try:
         check_id(name)
     except InvalidSessionId as error:
-        raise InvalidSessionId(str(error).replace("session id", "cursor name", 1)) from None
+        raise InvalidSessionId(
+            str(error).partition("; pass")[0].replace("session id", "cursor name", 1)
+        ) from None
 
 
 def temporary(base: str) -> str:

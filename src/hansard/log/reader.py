@@ -308,7 +308,7 @@ class Reader:
             line = self._line_at(offset)
             found.append(line)
             if not line.control or line.ctl >= offset:
-                raise self.segment.damaged(offset, "the chain of control records leads astray")
+                raise self.segment.damaged(offset, "invalid control-event offset")
             offset = line.ctl
         found.reverse()
         return found

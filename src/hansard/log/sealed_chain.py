@@ -130,7 +130,7 @@ class SealedChain:
     def _lost(self, reason: str) -> Damaged:
         """Return the error for missing segments; raise if the session was deleted, and they are no damage."""
         disk.close(self.open_directory())
-        return Damaged(self._path, 0, reason, "restore it from a backup")
+        return Damaged(self._path, 0, reason, "restore them, or run `hansard repair --missing`")
 
     def part_named(self, name: str) -> SealedPart:
         """Return a segment by its name, which must be there."""
@@ -172,7 +172,7 @@ class SealedChain:
         if not self._firsts:
             self._list()
         if not self._firsts:
-            raise self._lost("the segments before the active one are missing")
+            raise self._lost("sealed segments are missing")
         return self._firsts[0][0] - 1
 
     def again(self) -> "SealedChain":

@@ -358,7 +358,7 @@ def _decode(sealed: SealedSegment, json_at: int, text: bytes, crc: int) -> Segme
     if index.keys < 0 or len(index.pages) != -(-index.keys // PAGE):
         raise sealed.damaged(json_at, "the index does not fit its keys")
     if not _is_possible(index):
-        raise sealed.damaged(json_at, "the index says what cannot be")
+        raise sealed.damaged(json_at, "segment index values out of range")
     return index
 
 

@@ -71,8 +71,7 @@ class StoreDirectory:
 
     def _open(self, *, create: bool) -> None:
         missing = StoreNotFound(
-            f"{self.path}: no hansard store here; "
-            "check the path, or let `open` create one (create=True, read_only=False)"
+            f"{self.path}: no hansard store here; check the path, or pass create=True"
         )
         parts = self._parts = {}
         try:
@@ -103,8 +102,7 @@ class StoreDirectory:
         owner, user = disk.status(self._descriptor).owner, disk.user()
         if not self.read_only and user != 0 and owner not in {user, 0}:
             raise UnsafePath(
-                f"{self.path}: the directory of another user ({owner}; this is {user}), who could read what "
-                "is written there; give a directory of your own, or open it with read_only=True"
+                f"{self.path} belongs to uid {owner}; use your own directory or read_only=True"
             )
 
     def _make(self) -> None:
@@ -121,8 +119,8 @@ class StoreDirectory:
             derived = names.is_temporary(name) or names.is_index_database(name)
             if name not in ours and not derived:
                 raise UnsafePath(
-                    f"{self.path}: a directory with other files in it ({name!r} …) and no store; "
-                    "give an empty or a new directory"
+                    f"{self.path} is not a hansard store and not empty (it contains {name!r}); "
+                    "use an empty directory"
                 )
         disk.make_directory(self._descriptor, names.SESSIONS)
         disk.make_directory(self._descriptor, names.TRASH)
@@ -171,8 +169,8 @@ class StoreDirectory:
             raise UnknownFormat(f"{path}: not the marker of a hansard store; nothing was changed")
         if marker.version != format.VERSION:
             raise UnknownFormat(
-                f"{path}: format version {marker.version}, and this hansard knows "
-                f"{format.VERSION}; use a newer hansard: nothing was changed"
+                f"{path}: unsupported store version {marker.version} (supported: {format.VERSION}); "
+                "nothing was changed. Upgrade hansard"
             )
 
     def _open_part(self, name: str) -> int | None:
@@ -239,9 +237,7 @@ class StoreDirectory:
     def check_writable(self) -> None:
         """Raise if the store was opened to be read only."""
         if self.read_only:
-            raise ReadOnly(
-                f"{self.path}: opened with read_only=True; open it again without to write"
-            )
+            raise ReadOnly(f"{self.path}: store is read-only; reopen without read_only=True")
 
     # -- session directories --------------------------------------------------------------------
 
@@ -601,6 +597,5 @@ def sweep(directory: int) -> list[str]:
 def deleted(session_id: str) -> SessionDeleted:
     """Return the error for a session that is in the trash."""
     return SessionDeleted(
-        f"session {session_id!r} was deleted and is in the trash; "
-        "`store.restore(id)` brings it back"
+        f"session {session_id!r} is in the trash; restore it with store.restore(id)"
     )

@@ -157,9 +157,8 @@ class Turns(Generic[Asked]):
             or self._held()
         ):
             raise Reentered(
-                f"{self._where}: this thread is in the middle of a call on the same session, which a signal "
-                "handler or a finaliser has interrupted; nothing was appended: set a flag there, and "
-                "append where the program goes on"
+                f"{self._where}: cannot append from a signal handler or finalizer during a call on this "
+                "session; nothing was appended. Set a flag and append later"
             )
 
     def _leave(self, place: _Place[Asked]) -> None:

@@ -653,8 +653,8 @@ class Writer:
         unknown = ", ".join(reason for reason in reasons if reason != FAILED)
         if unknown:
             return UnknownFormat(
-                f"{self._handle.path}: shut for a reason that this hansard does not know ({unknown}); "
-                "use a newer one: nothing was appended"
+                f"{self._handle.path}: appends blocked for unknown reason {unknown}; nothing was appended. "
+                "Upgrade hansard"
             )
         cause = OSError(errno.EIO, "an earlier sync failed")
         return SyncFailed(

@@ -65,8 +65,8 @@ def drop_history(
         raise SessionNotFound(f"no session {own.session_id!r} in this store, so no history to drop")
     if type(before) is not int or not 0 <= before <= head.seq + 1:
         raise InvalidEvent(
-            f"cannot drop the history before {before!r}: session {own.session_id!r} has the seqs "
-            f"1 to {head.seq}"
+            f"cannot drop the history before seq {before!r}: last seq of session {own.session_id!r} is "
+            f"{head.seq}"
         )
     whole = lineage.with_ancestors(backend, reader)
     known = lineage.redactions_of(whole)

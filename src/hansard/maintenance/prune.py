@@ -63,11 +63,13 @@ def prune(
     """Move the sessions in which nothing has happened for so long into the trash."""
     seconds = _check_age(older_than)
     if type(keep_last) is not int or keep_last < 0:
-        raise ValueError(f"keep_last must be a number of sessions, 0 or more, not {keep_last!r}")
+        raise ValueError(f"keep_last must be a non-negative count, got {keep_last!r}")
     if filters.workspace is not None and all_workspaces:
-        raise ValueError("give one workspace, or all_workspaces=True, not both")
+        raise ValueError("workspace and all_workspaces exclude each other")
     if not dry_run and backend.read_only:
-        raise ReadOnly(f"{backend.where}: opened read-only; only a dry run works here")
+        raise ReadOnly(
+            f"{backend.where}: store is read-only; pass dry_run=True, or reopen without read_only=True"
+        )
     plan = _Plan(backend, filters, all_workspaces=all_workspaces)
     plan.keep_young(_cutoff(seconds))
     plan.keep_newest(keep_last)
@@ -90,8 +92,7 @@ def _check_age(older_than: object) -> float:
     seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise ValueError(
-            f"older_than must be a timedelta, or seconds, of more than 0, not {older_than!r}: "
-            "an age of 0 would take everything"
+            f"older_than must be a timedelta or seconds, greater than 0, got {older_than!r}"
         )
     return float(seconds)
 

@@ -134,7 +134,7 @@ FOLDS += [
         (None, "must be a str, not NoneType; convert it"),
         (b"s1", "must be a str, not bytes; convert it"),
         (42, "must be a str, not int; convert it"),
-        ("", "is empty; give at least one character"),
+        ("", "is empty; pass a string"),
         ("a" * 1025, "has 1025 characters; use at most 1024"),
         (GRIN * 1025, "has 1025 characters; use at most 1024"),
         ("a\0b", "has a NUL at index 1; remove it"),

@@ -228,12 +228,12 @@ def test_a_control_chain_that_leads_astray_is_damage(tmp_path: Path, directory: 
     first = len(log.data)
     log.message({"n": 1}).message({"n": 2}, f',"ctl":{first}')
     found = read(tmp_path, directory, log.data)
-    with pytest.raises(hansard.Damaged, match="leads astray"):
+    with pytest.raises(hansard.Damaged, match="invalid control-event offset"):
         found.controls(found.tail().ctl)
     log = HandwrittenLog()
     log.record({}, extra=f',"control":true,"ctl":{len(log.data)}')
     found = read(tmp_path, directory, log.data)
-    with pytest.raises(hansard.Damaged, match="leads astray"):
+    with pytest.raises(hansard.Damaged, match="invalid control-event offset"):
         found.controls(found.tail().ctl)
 
 
