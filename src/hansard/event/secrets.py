@@ -215,7 +215,8 @@ _PLACEHOLDER: Final = r"""(?ix)
     | (?:os\.environ|process\.env|import\.meta\.env|Deno\.env)\b.{0,200}
     | your[-_ ][\w -]{1,60} | placeholder | [\w-]{0,40}not[-_ ]set
     | [^\n]{0,200}?(?:%[sr]|\{\d?\})[^\n]*            # a template
-    | https?://[^\s@?&=]* | :[a-z]{2,12}:[^\n]*          # a link, a role of reStructuredText
+    | https?://(?:[^\s@?&=]|\[redacted:\ [^\[\]]{0,60}\])*  # a link
+    | :[a-z]{2,12}:[^\n]*                             # a role of reStructuredText
     | \w{2,6}-?(?:\.{3}|…)
     | redacted | removed | hidden | masked | none | null | nil | undefined | unset | n/?a | not\ set
     | true | false | yes | no | required | optional | str | string | text | bool | boolean | int | integer
