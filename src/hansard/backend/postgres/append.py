@@ -1,5 +1,10 @@
 """Append to a session with one statement.
 
+The first part of the statement advances the session's row by the number of events, or creates it. The row
+stays locked until the commit, so commits come in the order of seqs, and a reader of `seq > n` misses no
+event. The second part inserts the events at the seqs that the first part returned. If a condition does not
+hold, the first part returns nothing, and nothing is inserted.
+
 Threads that append to one session at the same time share a statement (`log.turns`): the first one leads,
 and those that come while it waits for the server go together in the next statement. Appends with an
 `expected_seq`, or for a new session, go alone.
@@ -9,21 +14,20 @@ append whose connection was lost can be sent again: if the first try was committ
 refuses the second, and the events of the first are returned.
 """
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 
 from hansard.backend.contract import INTERNAL, AppendRequest
-from hansard.backend.postgres import statements
 from hansard.backend.postgres.connection import Connections, PreparedQuery, Value, prepared_query
 from hansard.backend.postgres.errors import ConnectionLost
-from hansard.backend.postgres.reads import Reads, Standing
-from hansard.backend.postgres.statements import Shape
+from hansard.backend.postgres.read import RowReader, SessionRow
+from hansard.backend.postgres.schema import hash_number, session_number
 from hansard.errors import BackendUnavailable, SessionDeleted
 from hansard.event.envelope import Event
 from hansard.log import disk, format
@@ -41,16 +45,114 @@ _DEFAULTS: Final = (None, False, 0, None, None)
 _TRIES: Final = 20
 
 
-def session_number(session_id: str) -> str:
-    """Return the session's key in the tables: 128 bits of a hash of its id.
+#: The time as `log.format` writes it, taken while the row is locked: times ascend with seqs.
+_CLOCK: Final = """to_char({clock} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')::varchar"""
+_NOW: Final = _CLOCK.format(clock="now()")
+LATER: Final = _CLOCK.format(clock="clock_timestamp()")
 
-    An id may have 4,096 bytes; an index entry is limited to 2,700.
-    """
-    return _number(b"session\0" + session_id.encode())
+_CREATE: Final = """
+INSERT INTO {schema}.sessions AS s (session, internal, id, before, last_seq, bytes, created, updated)
+VALUES (%(session)s::uuid, {internal}, %(id)b, {before}, {before} + {count}, %(bytes)s::bigint,
+        {first}, {last})
+ON CONFLICT (session)"""
+
+_ADVANCE: Final = """
+SET last_seq = s.last_seq + {count}, bytes = s.bytes + %(bytes)s::bigint, marked = true,
+    updated = {later}
+WHERE s.deleted_at IS NULL"""
+
+_UPDATE: Final = f"""
+UPDATE {{schema}}.sessions AS s{_ADVANCE} AND s.session = %(session)s::uuid"""
+
+_EXPECTED: Final = " AND s.last_seq = %(expected)s::bigint"
+
+#: For keys of callers, which may have been used before.
+_UNKNOWN: Final = """
+AND NOT EXISTS (SELECT FROM {schema}.events AS k
+                WHERE k.session = %(session)s::uuid AND k.append_id = ANY(%(keys)b::varchar[]::uuid[]))"""
+
+_UNKNOWN_ONE: Final = _UNKNOWN.replace("ANY(%(keys)b::varchar[]::uuid[])", "%(append_id)s::uuid")
+
+#: Executed without a cursor: values are bytes, and those marked `b` are sent in binary.
+_ONE: Final = """
+INSERT INTO {schema}.events
+    (session, seq, append_id, append_count, control, stamp, kind, key, data)
+SELECT %(session)s::uuid, s.last_seq, %(append_id)s::uuid, 1, {control}, s.updated, %(kind)b::varchar,
+       {key}, %(data)b::text
+FROM s"""
+
+_MANY: Final = """
+INSERT INTO {schema}.events
+    (session, seq, append_id, append_count, control, stamp, kind, key, data)
+SELECT %(session)s::uuid, s.last_seq - {count} + e.place, e.append_id::uuid, e.append_count, e.control,
+       coalesce(e.stamp, s.updated), e.kind, e.key, e.data
+FROM s, unnest(%(append_ids)b::varchar[], %(append_counts)b::integer[], %(controls)b::boolean[],
+               %(stamps)b::varchar[], %(kinds)b::varchar[], %(keys_given)b::varchar[], %(datas)b::text[])
+     WITH ORDINALITY AS e (append_id, append_count, control, stamp, kind, key, data, place)"""
+
+#: For this statement only, which is its own transaction.
+_LIGHT: Final = ", set_config('synchronous_commit', 'off', true)"
+
+_KNOWN: Final = """
+SELECT replace(append_id::varchar, '-', ''), seq, append_count FROM {schema}.events
+WHERE session = %(session)s::uuid AND append_id = ANY(%(keys)b::varchar[]::uuid[])"""
 
 
-def _number(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()[:32]
+class _Shape(NamedTuple):
+    """The form of an append's statement: what an append does not need is neither sent nor checked."""
+
+    #: One event.
+    one: bool = False
+    #: A control event.
+    control: bool = False
+    #: The events have their own times.
+    timed: bool = False
+    #: The session is known to exist.
+    exists: bool = False
+    #: The session must be at a seq.
+    expected: bool = False
+    #: The session must not exist.
+    new: bool = False
+    #: A new session starts after a seq.
+    placed: bool = False
+    #: Some appends have keys of callers.
+    keyed: bool = False
+    #: It is an internal log.
+    internal: bool = False
+    #: The append need not be durable when it returns.
+    light: bool = False
+
+
+@lru_cache
+def _statement(shape: _Shape) -> str:
+    """Return the statement of an append."""
+    unknown = _UNKNOWN_ONE if shape.one else _UNKNOWN
+    conditions = (_EXPECTED if shape.expected else "") + (unknown if shape.keyed else "")
+    if shape.exists:
+        session = _UPDATE + conditions
+    elif shape.new:
+        session = f"{_CREATE} DO NOTHING"
+    else:
+        session = f"{_CREATE} DO UPDATE{_ADVANCE}{conditions}"
+    events = _ONE if shape.one else _MANY
+    light = _LIGHT if shape.light else ""
+    text = (
+        f"WITH s AS ({session}\nRETURNING s.last_seq, s.updated),\ne AS ({events})\n"
+        f"SELECT last_seq, updated{light} FROM s"
+    )
+    parts = {
+        "count": "1" if shape.one else "%(count)s::bigint",
+        "before": "%(before)s::bigint" if shape.placed else "0",
+        "first": "%(first)b::varchar" if shape.timed else _NOW,
+        "last": "%(last)b::varchar" if shape.timed else _NOW,
+        "later": "%(last)b::varchar" if shape.timed else LATER,
+        "internal": "true" if shape.internal else "false",
+        "control": "true" if shape.control else "false",
+        "key": "%(key)b::varchar" if shape.keyed else "NULL",
+    }
+    for name, part in parts.items():
+        text = text.replace(f"{{{name}}}", part)
+    return text
 
 
 class _AppendIds:
@@ -88,7 +190,7 @@ class PendingInsert:
         new = request.events
         self.size = len(new[0].data) if len(new) == 1 else sum(len(one.data) for one in new)
         key = request.key
-        self.id = _append_ids.next() if key is None else _number(b"key\0" + key.encode())
+        self.id = _append_ids.next() if key is None else hash_number(b"key\0" + key.encode())
         #: The stored events; an append of no events is done already.
         self.events: list[Event] | None = None if new else []
         self.error: Exception | None = None
@@ -125,12 +227,10 @@ class Writer:
         "_light",
         "_number",
         "_plain",
-        "_reads",
-        "_schema",
+        "_rows",
         "_tell",
         "_turns",
         "internal",
-        "pid",
         "session",
         "session_id",
         "shown_id",
@@ -139,8 +239,7 @@ class Writer:
     def __init__(
         self,
         connections: Connections,
-        reads: Reads,
-        schema: str,
+        rows: RowReader,
         session_id: str,
         *,
         light: bool,
@@ -148,8 +247,6 @@ class Writer:
     ) -> None:
         """`light`: appends need not be durable. `tell`: called when the session has grown."""
         self.session_id = session_id
-        #: A forked child must not wait for the threads of its parent.
-        self.pid = os.getpid()
         self.internal = session_id.startswith(INTERNAL)
         #: The same, without a NUL, which no text can hold there.
         self.shown_id = session_id.removeprefix(INTERNAL)
@@ -158,14 +255,18 @@ class Writer:
         #: The statement for one event with default options.
         self._plain: PreparedQuery | None = None
         self._connections = connections
-        self._reads = reads
-        self._schema = schema
+        self._rows = rows
         self._light = light
         #: The session existed at the last append. If it was purged since, the next append finds nothing.
         self._exists = False
         self._tell = tell
+        self.after_fork()
+        disk.reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Start again in a forked child: it must not wait for the threads of its parent."""
         self._turns: Turns[list[PendingInsert]] = Turns(
-            self._lead, where=f"{connections.url.where}: session {session_id!r}"
+            self._lead, where=f"{self._connections.url.where}: session {self.session_id!r}"
         )
 
     def append(self, appends: list[PendingInsert]) -> None:
@@ -236,16 +337,16 @@ class Writer:
             seq, updated = result.get_value(0, 0), result.get_value(0, 1)
             assert seq is not None and updated is not None  # noqa: PT018 - the columns are NOT NULL
             return int(seq), updated.decode()
-        query, params = self._several(group, stamps)
-        rows = self._connections.attempt(query, params, deadline=deadline)
+        text, params = self._several(group, stamps)
+        rows = self._connections.attempt(text, params, deadline=deadline)
         return (rows[0][0], rows[0][1]) if rows else None
 
-    def _shape(self, group: list[PendingInsert], *, timed: bool, one: bool = False) -> Shape:
+    def _shape(self, group: list[PendingInsert], *, timed: bool, one: bool = False) -> _Shape:
         """Return the form of the statement that a group needs."""
         alone = group[0].request
         new = alone.new_only or alone.expected_seq == 0
         expected = bool(alone.expected_seq)
-        return Shape(
+        return _Shape(
             one=one,
             control=one and group[0].request.events[0].control,
             timed=timed,
@@ -286,11 +387,11 @@ class Writer:
 
     def _query_for(self, append: PendingInsert, stamp: str | None) -> PreparedQuery:
         shape = self._shape([append], timed=stamp is not None, one=True)
-        return prepared_query(statements.append(self._schema, shape))
+        return prepared_query(self._connections.query(_statement(shape)))
 
     def _several(
         self, group: list[PendingInsert], stamps: list[str | None]
-    ) -> tuple[bytes, dict[str, Any]]:
+    ) -> tuple[str, dict[str, Any]]:
         """Return the statement for several events, and its parameters."""
         alone = group[0].request
         new = [one for append in group for one in append.request.events]
@@ -313,36 +414,37 @@ class Writer:
             params["first"], params["last"] = stamps[0], stamps[-1]
         if shape.keyed:
             params["keys"] = [append.id for append in group if append.request.key is not None]
-        return statements.append(self._schema, shape), params
+        return _statement(shape), params
 
     def _resolve(self, group: list[PendingInsert], *, uncertain: bool) -> list[PendingInsert]:
         """Find out why nothing was appended, set that outcome, and return the appends to try again."""
-        standing = self._reads.standing(self.session)
-        self._exists = standing is not None
+        row = self._rows.session(self.session)
+        self._exists = row is not None
         known = self._known(group)
         left = []
         for append in group:
             found = known.get(append.id)
-            deleted = standing is not None and standing.deleted
+            deleted = row is not None and row.deleted
             if found is not None and (not deleted or uncertain):
-                append.events = self._reads.events(self.session, *found)
+                first, count = found
+                events = self._rows.events(self.session, first - 1, count)
+                append.events = [event for event in events if event.seq < first + count]
             else:
-                append.error = self._refusal(append.request, standing)
+                append.error = self._refusal(append.request, row)
                 if append.error is None:
                     left.append(append)
         return left
 
     def _known(self, group: list[PendingInsert]) -> dict[str, tuple[int, int]]:
         """Return, by id, the first seq and the number of events of appends that are stored."""
-        query = statements.statement(self._schema, statements.KNOWN)
         params = {"session": self.session, "keys": [append.id for append in group]}
-        return {found: (seq, count) for found, seq, count in self._connections.run(query, params)}
+        return {found: (seq, count) for found, seq, count in self._connections.run(_KNOWN, params)}
 
-    def _refusal(self, request: AppendRequest, standing: Standing | None) -> Exception | None:
+    def _refusal(self, request: AppendRequest, row: SessionRow | None) -> Exception | None:
         """Return why an append is refused; None if it is not."""
-        if standing is not None and standing.deleted:
+        if row is not None and row.deleted:
             return deleted(self.session_id)
-        seq = 0 if standing is None else standing.head.seq
+        seq = 0 if row is None else row.head.seq
         return request.refusal(self.session_id, seq, exists=seq > 0)
 
 

@@ -1,10 +1,6 @@
-"""A store in PostgreSQL.
-
-Above: `store`.  Below: everything else in this package.
-"""
+"""A store in PostgreSQL: a schema of tables."""
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
@@ -13,7 +9,7 @@ from weakref import WeakSet, WeakValueDictionary, finalize
 
 from psycopg.types.numeric import Int8
 
-from hansard.backend.condition import StoreStatus
+from hansard.backend.condition import DatabaseServer, StoreStatus
 from hansard.backend.contract import (
     INTERNAL,
     Backend,
@@ -25,24 +21,24 @@ from hansard.backend.contract import (
     Stage,
     Watch,
 )
-from hansard.backend.postgres import condition, index_tables, schema, statements
-from hansard.backend.postgres.ahead import Ahead
-from hansard.backend.postgres.append import Writer, deleted, session_number
+from hansard.backend.postgres import index_tables, schema
+from hansard.backend.postgres.append import Writer, deleted
 from hansard.backend.postgres.connection import AdvisoryLock, Connections, lock_number
 from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.marks import Marks
 from hansard.backend.postgres.notify import Notifier
-from hansard.backend.postgres.reads import Reads
+from hansard.backend.postgres.read import Prefetch, RowReader
+from hansard.backend.postgres.schema import session_number
 from hansard.backend.postgres.sizes import Sizes
 from hansard.backend.postgres.stage import PostgresStage
 from hansard.backend.postgres.tables import PostgresTables
 from hansard.backend.postgres.url import StoreUrl
 from hansard.errors import Closed, HansardError, LockTimeout, ReadOnly, SessionNotFound
-from hansard.log import names
+from hansard.log import disk, names
 from hansard.log.append_request import seq_conflict
 
-#: So many sessions are asked for at a time.
+#: Maximum sessions per statement.
 _PAGE: Final = 5000
 
 _IDS: Final = """
@@ -75,7 +71,7 @@ _REMOVE: Final = tuple(
     f"DELETE FROM {{schema}}.{table} WHERE session = %(session)s::uuid"  # noqa: S608 - names of ours
     for table in ("events", "checkpoints", "sessions")
 )
-#: Its mark goes with its row, so whoever lists sessions is told in another way.
+#: Its mark goes with its row, so the index is told here.
 _PURGE: Final = (
     """
 INSERT INTO {schema}.index_pending (pass, id)
@@ -87,17 +83,31 @@ _PROBE: Final = """
 INSERT INTO {schema}.sessions (session, id, before, last_seq, bytes, created, updated)
 VALUES (gen_random_uuid(), 'probe', 0, 0, 0, '', '')"""
 _DROP: Final = "DELETE FROM {schema}.sessions WHERE session = %(session)s::uuid RETURNING id"
-_HOLDER: Final = b"""
+_HOLDER: Final = """
 SELECT a.pid, a.application_name, coalesce(host(a.client_addr), 'the same machine')
 FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND ((l.classid::bigint << 32) | l.objid::bigint) = %(number)s
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+#: The settings of the server, not of this connection, which turns `synchronous_commit` on.
+_SETTINGS: Final = """
+SELECT name, CASE name WHEN 'synchronous_commit' THEN reset_val ELSE setting END
+FROM pg_catalog.pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit',
+    'synchronous_standby_names', 'server_version', 'server_version_num')"""
+
+_SCHEMA: Final = """
+SELECT pg_is_in_recovery(), coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint,
+       (SELECT max(version) FROM {schema}.migrations)
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %(schema)s AND c.relkind = 'r'"""
+
+_STANDBYS: Final = """
+SELECT application_name, sync_state FROM pg_catalog.pg_stat_replication WHERE sync_state IS NOT NULL"""
 _NO_SESSION: Final = "00000000-0000-0000-0000-000000000000"
 
 
 class PostgresHold(Hold):
-    """A lock of the server's, which ends with the process that took it."""
+    """An advisory lock of the server, which ends with the process that took it."""
 
     __slots__ = ("__weakref__", "_pid", "_release")
 
@@ -117,24 +127,16 @@ class PostgresHold(Hold):
 
 
 def _tell_nobody(session: str) -> None:
-    """Hear that an internal log has grown, for which no one waits."""
+    """Ignore that an internal log has grown: no reader waits for it."""
 
 
 class PostgresBackend(Backend):
-    """A schema of tables.
-
-    Attributes:
-        schema: its name, as it stands in statements.
-        connections: how the server is reached.
-        reads: what is read of sessions.
-        notifier: who waits for what.
-    """
+    """A store in PostgreSQL."""
 
     __slots__ = (
         "__weakref__",
         "_holds",
         "_mutex",
-        "_pid",
         "_sizes",
         "_stages",
         "_writers",
@@ -143,8 +145,7 @@ class PostgresBackend(Backend):
         "finder",
         "notifier",
         "read_only",
-        "reads",
-        "schema",
+        "rows",
         "where",
     )
 
@@ -161,24 +162,19 @@ class PostgresBackend(Backend):
         self.read_only = read_only
         self.durability = durability
         self.finder = None
-        self.schema = schema.quoted(url.schema)
         self.connections = Connections(url, read_only=read_only, lock_timeout=lock_timeout)
         try:
             schema.prepare(self.connections, create=create and not read_only)
         except BaseException:
             self.connections.close()
             raise
-        self.reads = Reads(self.connections, self.schema)
+        self.rows = RowReader(self.connections)
         self.notifier = Notifier(self.connections, f"hansard_{session_number(url.schema)}")
         self._holds: WeakSet[PostgresHold] = WeakSet()
         self._stages: WeakSet[PostgresStage] = WeakSet()
-        self._begin()
-
-    def _begin(self) -> None:
-        self._pid = os.getpid()
-        self._mutex = threading.Lock()
-        self._sizes = Sizes(self.connections, self.schema)
-        #: One for each session that somebody in this process appends to.
+        self._sizes = Sizes(self.connections)
+        self._mutex = disk.ForkLock()
+        #: One for each session that this process appends to.
         self._writers: WeakValueDictionary[str, Writer] = WeakValueDictionary()
 
     # -- sessions -------------------------------------------------------------------------------
@@ -189,7 +185,7 @@ class PostgresBackend(Backend):
 
     def ahead(self, session_ids: Sequence[str]) -> Backend:
         reader = copy(self)
-        reader.reads = Ahead(self.connections, self.schema, session_ids)
+        reader.rows = Prefetch(self.connections, session_ids)
         return reader
 
     def ancestor(self, session_id: str) -> Log:
@@ -209,14 +205,14 @@ class PostgresBackend(Backend):
 
     def _drop(self, params: dict[str, object]) -> bool:
         with self.connections.transaction() as connection:
-            # Its row first: it is locked, so that no append comes between.
-            row = connection.execute(self._query(_DROP), params).fetchone()
-            connection.execute(self._query(_REMOVE[0]), params)
+            # Its row first: that locks out appends.
+            row = connection.execute(self.connections.query(_DROP), params).fetchone()
+            connection.execute(self.connections.query(_REMOVE[0]), params)
         return row is not None
 
     def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
         self.check_writable()
-        words = ("exclusive", self.schema, name)
+        words = ("exclusive", self.connections.url.schema, name)
         lock = AdvisoryLock(self.connections, *words)
         if not lock.acquire(timeout):
             raise self._held(name, lock_number(*words))
@@ -239,17 +235,13 @@ class PostgresBackend(Backend):
         return stage
 
     def writer(self, session_id: str) -> Writer:
-        """Return who appends to a session, for all threads of this process."""
-        if self._pid != os.getpid():
-            # Whoever was appending when the process forked is still at it, and in the parent.
-            self._begin()
-        with self._mutex:
+        """Return the writer of a session, which all threads of this process share."""
+        with self._mutex.lock:
             found = self._writers.get(session_id)
             if found is None:
                 found = self._writers[session_id] = Writer(
                     self.connections,
-                    self.reads,
-                    self.schema,
+                    self.rows,
                     session_id,
                     light=self.durability == "os",
                     tell=_tell_nobody if session_id.startswith(INTERNAL) else self.notifier.tell,
@@ -290,7 +282,7 @@ class PostgresBackend(Backend):
         return Marks(self)
 
     def index_storage(self) -> IndexTables:
-        return PostgresTables(self.connections, self.schema)
+        return PostgresTables(self.connections, self.connections.schema)
 
     # -- the trash ------------------------------------------------------------------------------
 
@@ -312,29 +304,28 @@ class PostgresBackend(Backend):
                 raise
 
         if not self.connections.retry(attempt):
-            standing = self.reads.standing(session)
-            if standing is None:
+            row = self.rows.session(session)
+            if row is None:
                 raise SessionNotFound(f"no session {session_id!r} in this store")
-            if standing.deleted:
+            if row.deleted:
                 if any(uncertain):
-                    return  # by the try of which nothing was heard
+                    return  # an earlier try deleted it, and its answer was lost
                 raise deleted(session_id)
-            if expected_seq is not None and standing.head.seq != expected_seq:
-                raise seq_conflict(session_id, expected_seq, standing.head.seq)
+            if expected_seq is not None and row.head.seq != expected_seq:
+                raise seq_conflict(session_id, expected_seq, row.head.seq)
             raise LockTimeout(f"{self.where}: session {session_id!r} changed while it was deleted")
         self.notifier.tell(session)
 
     def _in_time(
         self, text: str, params: dict[str, object], timeout: float | None
     ) -> list[tuple[object, ...]]:
-        """Run a statement that waits for another's lock no longer than this."""
-        query = statements.statement(self.schema, text)
+        """Execute a statement once; it waits for a lock for `timeout` seconds at most."""
         if timeout is None:
-            return self.connections.attempt(query, params)
+            return self.connections.attempt(text, params)
         with self.connections.using() as connection, connection.transaction():
             wait = f"{max(1, round(timeout * 1000))}ms"
             connection.execute("SELECT set_config('lock_timeout', %s, true)", (wait,))
-            return connection.execute(query, params).fetchall()
+            return connection.execute(self.connections.query(text), params).fetchall()
 
     def restore(self, session_id: str) -> None:
         names.check_id(session_id)
@@ -355,17 +346,17 @@ class PostgresBackend(Backend):
     def _purge(self, session: str) -> bool:
         params = {"session": session}
         with self.connections.transaction() as connection:
-            # Its row first: of a purge and a return from the trash, the second finds what the first did.
-            if connection.execute(self._query(_BURY), params).fetchone() is None:
+            # Lock its row first: of a concurrent purge and restore, the second finds what the first did.
+            if connection.execute(self.connections.query(_BURY), params).fetchone() is None:
                 return False
             for text in _PURGE:
-                connection.execute(self._query(text), params)
+                connection.execute(self.connections.query(text), params)
         return True
 
     def _not_in_trash(self, session_id: str) -> SessionNotFound:
         return SessionNotFound(f"no session {session_id!r} in the trash")
 
-    # -- beside sessions ------------------------------------------------------------------------
+    # -- the store ------------------------------------------------------------------------------
 
     def health(self) -> Health:
         self.connections.retry(self._probe)
@@ -374,13 +365,26 @@ class PostgresBackend(Backend):
     def _probe(self) -> None:
         with self.connections.using() as connection:
             if self.read_only:
-                connection.execute(self._query(_SIZES + " LIMIT 1"))
+                connection.execute(self.connections.query(_SIZES + " LIMIT 1"))
             else:
                 with connection.transaction(force_rollback=True):
-                    connection.execute(self._query(_PROBE))
+                    connection.execute(self.connections.query(_PROBE))
 
     def condition(self) -> StoreStatus:
-        return condition.look(self.connections)
+        settings: dict[str, str] = dict(self.connections.run(_SETTINGS))
+        schema = self.connections.url.schema
+        ((standby, size, version),) = self.connections.run(_SCHEMA, {"schema": schema})
+        server = DatabaseServer(
+            version=settings.pop("server_version"),
+            number=int(settings.pop("server_version_num")),
+            tables=version or 0,
+            schema=schema,
+            bytes=size,
+            standby=standby,
+            followers=dict(self.connections.run(_STANDBYS)),
+            **settings,
+        )
+        return StoreStatus(version=server.tables, server=server)
 
     def close(self) -> None:
         if self.finder is not None:
@@ -393,19 +397,16 @@ class PostgresBackend(Backend):
             stage.discard()
 
     def check_open(self) -> None:
-        """Raise if the store was closed."""
+        """Raise `Closed` if the store was closed."""
         self.connections.check_open()
 
     def check_writable(self) -> None:
-        """Raise if nothing may be written."""
+        """Raise `ReadOnly` if the store is read-only."""
         self.check_open()
         if self.read_only:
             raise ReadOnly(
-                f"{self.where}: the store was opened read-only; open it without read_only"
+                f"{self.where}: the store is read-only; reopen it without read_only=True"
             )
 
     def _run(self, text: str, params: dict[str, object] | None = None) -> list[tuple[object, ...]]:
-        return self.connections.run(self._query(text), params)
-
-    def _query(self, text: str) -> bytes:
-        return statements.statement(self.schema, text)
+        return self.connections.run(text, params)

@@ -15,11 +15,10 @@ import psycopg
 from psycopg.types.numeric import Int8
 
 from hansard.backend.contract import CompactionFilter, CompactionResult
-from hansard.backend.postgres import statements
 from hansard.backend.postgres.append import deleted
 from hansard.backend.postgres.connection import AdvisoryLock, Connection
 from hansard.backend.postgres.errors import ConnectionLost
-from hansard.backend.postgres.reads import Row, Standing, event_of
+from hansard.backend.postgres.read import COLUMNS, EventRow, SessionRow
 from hansard.errors import HansardError, LockTimeout, SessionNotFound
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
@@ -42,14 +41,14 @@ SELECT {columns} FROM {schema}.events
 WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s
   AND (kind = 'message.part' OR seq = ANY(%(seqs)b::bigint[]) OR seq < %(bound)s
        OR (%(streams)s AND kind = 'message.added' AND position('"stream":' in data) > 0))
-ORDER BY seq LIMIT %(rows)s"""
+ORDER BY seq LIMIT %(rows)s""".replace("{columns}", COLUMNS)
 
 #: Stream parts, and the messages that complete them.
 _ENDS: Final = """
 SELECT {columns} FROM {schema}.events
 WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s
   AND (kind = 'message.part' OR (kind = 'message.added' AND position('"stream":' in data) > 0))
-ORDER BY seq LIMIT %(rows)s"""
+ORDER BY seq LIMIT %(rows)s""".replace("{columns}", COLUMNS)
 
 _WRITE: Final = """
 UPDATE {schema}.events AS e SET data = n.data
@@ -107,13 +106,13 @@ class Compaction:
         backend: "PostgresBackend",
         session_id: str,
         session: str,
-        standing: Standing,
+        row: SessionRow,
         filter: CompactionFilter,
     ) -> None:
         self._backend = backend
         self._session_id = session_id
         self._session = session
-        self._standing = standing
+        self._row = row
         self._filter = filter
         #: Finished streams: the seq at which each ended.
         self._ended: dict[str, int] = {}
@@ -131,7 +130,7 @@ class Compaction:
             if changes:
                 self._write(changes, progress)
                 self._vacuum()
-            if state is not None and self._standing.size > _CHECKPOINT:
+            if state is not None and self._row.size > _CHECKPOINT:
                 self._save(state)
         return self._result(changes)
 
@@ -142,7 +141,7 @@ class Compaction:
     def _result(self, changes: list[_Change]) -> CompactionResult:
         if not changes:
             return CompactionResult(0, 0, 0, 0)
-        size = self._standing.size
+        size = self._row.size
         saved = sum(change.saved for change in changes)
         return CompactionResult(size, size - saved, 1, len(changes))
 
@@ -150,7 +149,9 @@ class Compaction:
     def _exclusive(self, *, wait: bool) -> Iterator[None]:
         """Keep other compactors of the session away."""
         connections = self._backend.connections
-        lock = AdvisoryLock(connections, "compact", self._backend.schema, self._session)
+        lock = AdvisoryLock(
+            connections, "compact", self._backend.connections.url.schema, self._session
+        )
         timeout = connections.lock_timeout if wait else 0.0
         if not lock.acquire(timeout):
             raise LockTimeout(
@@ -200,7 +201,7 @@ class Compaction:
                 if added is not None and added.stream is not None:
                     self._ended[added.stream] = row.seq
 
-    def _rewritten(self, row: Row) -> bytes | None:
+    def _rewritten(self, row: EventRow) -> bytes | None:
         """Return the new data of an event; None if they stay."""
         if row.kind == MESSAGE_PART and row.seq >= self._filter.before:
             part = kinds.read(MESSAGE_PART, row.data)
@@ -213,25 +214,22 @@ class Compaction:
                 if part.over or not part.text:
                     return None  # it marks the end of the stream, or was emptied before
                 return msgspec.json.encode(_decode_empty(row.data))
-        event = event_of(row)
+        event = row.event()
         masked = self._filter.mask(event)
         return None if masked is event else masked.raw
 
-    def _rows(self, text: str, params: dict[str, object]) -> Iterator[Row]:
+    def _rows(self, text: str, params: dict[str, object]) -> Iterator[EventRow]:
         """Yield the rows that a query selects, at most `_ROWS` per statement."""
-        query = statements.statement(self._backend.schema, text)
-        after = self._standing.before
+        after = self._row.before
         given = {
             **params,
             "session": self._session,
-            "upto": Int8(self._standing.head.seq),
+            "upto": Int8(self._row.head.seq),
             "rows": Int8(_ROWS),
         }
         while True:
-            rows = self._backend.connections.run(
-                query, {**given, "after": Int8(after)}, binary=True
-            )
-            yield from (Row._make(row) for row in rows)
+            rows = self._backend.connections.run(text, {**given, "after": Int8(after)}, binary=True)
+            yield from (EventRow._make(row) for row in rows)
             if len(rows) < _ROWS:
                 return
             after = rows[-1][0]
@@ -258,10 +256,10 @@ class Compaction:
                 datas=[change.data.decode() for change in changes],
             )
             saved = sum(change.saved for change in changes)
-            self._execute(connection, _SHRINK, saved=Int8(saved), life=self._standing.life)
+            self._execute(connection, _SHRINK, saved=Int8(saved), life=self._row.life)
 
     def _lock(self, connection: Connection) -> None:
-        found = self._execute(connection, _LOCK, life=self._standing.life)
+        found = self._execute(connection, _LOCK, life=self._row.life)
         row = found.fetchone()
         if row is None:
             raise SessionNotFound(f"session {self._session_id!r} was purged during the compaction")
@@ -269,16 +267,15 @@ class Compaction:
             raise deleted(self._session_id)
 
     def _save(self, state: Callable[[int], bytes]) -> None:
-        seq = self._standing.head.seq
+        seq = self._row.head.seq
         saved = state(seq)
-        query = statements.statement(self._backend.schema, _SAVE)
         params = {
             "session": self._session,
-            "life": self._standing.life,
+            "life": self._row.life,
             "seq": Int8(seq),
             "state": saved,
         }
-        self._backend.connections.run(query, params)
+        self._backend.connections.run(_SAVE, params)
 
     def _vacuum(self) -> None:
         """Ask the server to free the space of the old rows."""
@@ -288,28 +285,26 @@ class Compaction:
         ):
             connection.execute("SET statement_timeout = 0")
             try:
-                connection.execute(
-                    statements.statement(self._backend.schema, _VACUUM), prepare=False
-                )
+                query = self._backend.connections.query(_VACUUM)
+                connection.execute(query, prepare=False)
             finally:
                 connection.execute("RESET statement_timeout")
 
     def _execute(
         self, connection: Connection, text: str, **params: object
     ) -> "psycopg.Cursor[tuple[object, ...]]":
-        query = statements.statement(self._backend.schema, text)
+        query = self._backend.connections.query(text)
         return connection.execute(query, {"session": self._session, **params})
 
 
 def checkpoint(
-    backend: "PostgresBackend", session: str, standing: Standing
+    backend: "PostgresBackend", session: str, row: SessionRow
 ) -> tuple[int, bytes] | None:
     """Return the state that the last compaction saved, with its seq; None if there is none."""
-    query = statements.statement(backend.schema, _LOAD)
-    rows = backend.connections.run(query, {"session": session, "life": standing.life}, binary=True)
+    rows = backend.connections.run(_LOAD, {"session": session, "life": row.life}, binary=True)
     return (rows[0][0], rows[0][1]) if rows else None
 
 
 def drop_checkpoint(backend: "PostgresBackend", session: str) -> None:
     """Delete the saved state."""
-    backend.connections.run(statements.statement(backend.schema, _DROP), {"session": session})
+    backend.connections.run(_DROP, {"session": session})

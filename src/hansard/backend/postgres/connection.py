@@ -164,6 +164,9 @@ class Connections:
 
     def __init__(self, url: StoreUrl, *, read_only: bool, lock_timeout: float) -> None:
         self.url = url
+        #: The schema, quoted for use in a statement; `url` accepts no name with a quote.
+        self.schema = f'"{url.schema}"'
+        self._queries: dict[str, bytes] = {}
         self.read_only = read_only
         #: Seconds to wait for a lock of another writer.
         self.lock_timeout = lock_timeout
@@ -194,23 +197,30 @@ class Connections:
 
     # -- statements -----------------------------------------------------------------------------
 
+    def query(self, text: str) -> bytes:
+        """Return a statement with the store's schema in the place of `{schema}`."""
+        found = self._queries.get(text)
+        if found is None:
+            found = self._queries[text] = text.replace("{schema}", self.schema).encode()
+        return found
+
     def run(
-        self, query: bytes, params: Params | None = None, *, binary: bool = False
+        self, text: str, params: Params | None = None, *, binary: bool = False
     ) -> list[TupleRow]:
-        """Execute a query, retrying it if the connection is lost, and return its rows."""
-        return self.retry(lambda: self.attempt(query, params, binary=binary))
+        """Execute a statement, retrying it if the connection is lost, and return its rows."""
+        return self.retry(lambda: self.attempt(text, params, binary=binary))
 
     def attempt(
         self,
-        query: bytes,
+        text: str,
         params: Params | None = None,
         *,
         binary: bool = False,
         deadline: float | None = None,
     ) -> list[TupleRow]:
-        """Execute a query once; raise `ConnectionLost` if it may be retried."""
+        """Execute a statement once; raise `ConnectionLost` if it may be retried."""
         with self.using(deadline) as connection:
-            return connection.fetch(query, params, binary=binary)
+            return connection.fetch(self.query(text), params, binary=binary)
 
     def attempt_prepared(
         self, query: PreparedQuery, values: Sequence[Value], deadline: float

@@ -1,9 +1,5 @@
-"""One session in PostgreSQL.
+"""One session in PostgreSQL. Nothing is cached: every call asks the server."""
 
-It keeps nothing: what it says is what the server says now.
-"""
-
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -23,9 +19,10 @@ from hansard.backend.contract import (
     LogReader,
     attempt,
 )
-from hansard.backend.postgres import compact, statements
-from hansard.backend.postgres.append import PendingInsert, Writer, deleted, session_number
-from hansard.backend.postgres.reads import Purged, Standing
+from hansard.backend.postgres import compact
+from hansard.backend.postgres.append import LATER, PendingInsert, Writer, deleted
+from hansard.backend.postgres.read import Purged, SessionRow
+from hansard.backend.postgres.schema import session_number
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec
 from hansard.event.envelope import Event, NewEvent
@@ -34,20 +31,23 @@ from hansard.log.append_request import seq_conflict
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
 
-#: So many findings are listed for one session.
+#: Maximum findings listed per session.
 _MAX_FINDINGS: Final = 1000
 
-#: A row that says what it said is a row written: its commit takes all before it to the disk.
+#: Events per statement of `salvage`.
+_SALVAGED: Final = 200
+
+#: Writes a row without changing it: its commit makes all earlier commits durable.
 _SYNC: Final = """
 UPDATE {schema}.sessions SET last_seq = last_seq WHERE session = %(session)s::uuid"""
 
-#: Another life: a reader of the events before must not take them for missing.
+#: With another life: a reader must not report the earlier events as missing.
 _CONTINUE: Final = """
 UPDATE {schema}.sessions
 SET before = last_seq, last_seq = last_seq + %(count)s::bigint, bytes = %(bytes)s::bigint,
     life = gen_random_uuid(), updated = {later}
 WHERE session = %(session)s::uuid AND last_seq = %(expected)s::bigint AND internal
-RETURNING updated""".replace("{later}", statements.LATER)
+RETURNING updated""".replace("{later}", LATER)
 _CLEAR: Final = """
 DELETE FROM {schema}.events
 WHERE session = %(session)s::uuid AND seq <= %(expected)s::bigint"""
@@ -64,7 +64,7 @@ SELECT 1 FROM {schema}.sessions WHERE session = %(session)s::uuid FOR NO KEY UPD
 
 
 class PostgresLog(InternalLog):
-    """A session as rows. `buried`: only to read, and also from the trash."""
+    """A session as rows. `buried`: for reading only, also from the trash."""
 
     __slots__ = ("__weakref__", "_backend", "_buried", "_session", "_writer", "session_id")
 
@@ -91,7 +91,7 @@ class PostgresLog(InternalLog):
         appends = [PendingInsert(request) for request in requests]
         wanted = [append for append in appends if append.events is None]
         if wanted:
-            if self._writer is None or self._writer.pid != os.getpid():
+            if self._writer is None:
                 self._writer = self._backend.writer(self.session_id)
             self._writer.append(wanted)
         return appends
@@ -108,73 +108,72 @@ class PostgresLog(InternalLog):
             "datas": [one.data.decode() for one in events],
         }
         if not self._backend.connections.retry(lambda: self._replace(params)):
-            standing = self._standing()
-            if standing is None:
+            row = self._row()
+            if row is None:
                 raise SessionNotFound(f"no log {self.session_id!r} in this store")
-            raise seq_conflict(self.session_id, expected_seq, standing.head.seq)
+            raise seq_conflict(self.session_id, expected_seq, row.head.seq)
 
     def _replace(self, params: dict[str, object]) -> bool:
-        schema = self._backend.schema
         connections = self._backend.connections
         with connections.using() as connection, connection.transaction():
-            found = connection.execute(statements.statement(schema, _CONTINUE), params).fetchone()
+            found = connection.execute(connections.query(_CONTINUE), params).fetchone()
             if found is not None:
-                connection.execute(statements.statement(schema, _CLEAR), params)
+                connection.execute(connections.query(_CLEAR), params)
                 filled = {**params, "stamp": found[0]}
-                connection.execute(statements.statement(schema, _FILL), filled)
+                connection.execute(connections.query(_FILL), filled)
         return found is not None
 
     def sync(self) -> None:
-        self._standing()
+        self._row()
         if not self._backend.read_only:
             self._run(_SYNC)
 
     # -- reading --------------------------------------------------------------------------------
 
     def reader(self) -> LogReader:
-        return PostgresReader(self._backend, self.session_id, self._session, self._standing())
+        return PostgresReader(self._backend, self.session_id, self._session, self._row())
 
     def wait(self, after: int, timeout: float) -> bool:
         return self._backend.notifier.wait(self._session, lambda: self._is_behind(after), timeout)
 
     def _is_behind(self, after: int) -> bool:
-        standing = self._standing()
-        return standing is not None and standing.head.seq > after
+        row = self._row()
+        return row is not None and row.head.seq > after
 
     def is_busy(self) -> bool:
-        if self._standing() is None or self._backend.read_only:
+        if self._row() is None or self._backend.read_only:
             return False
         return not self._run(_FREE)
 
-    # -- looking after it -----------------------------------------------------------------------
+    # -- maintenance ----------------------------------------------------------------------------
 
     def salvage(self) -> Iterator[Event | Finding]:
-        standing = self._standing()
-        if standing is None:
+        row = self._row()
+        if row is None:
             return
-        after = standing.before
+        after = row.before
         while True:
-            rows = self._backend.reads.survivors(self._session, after)
-            for event in rows:
+            events = self._backend.rows.events(self._session, after, _SALVAGED)
+            for event in events:
                 if event.seq != after + 1:
                     yield self._missing(after + 1, event.seq - 1)
                 after = event.seq
                 reason = _unreadable(event)
                 yield self._finding(f"event {event.seq} {reason}") if reason else event
-            if not rows:
+            if not events:
                 break
-        if after < standing.head.seq:
-            yield self._missing(after + 1, standing.head.seq)
-        elif after > standing.head.seq:
-            # What was appended meanwhile: the row is read before the events.
-            again = self._standing()
-            if again is not None and after > again.head.seq:
+        if after < row.head.seq:
+            yield self._missing(after + 1, row.head.seq)
+        elif after > row.head.seq:
+            # Appended since the row was read, or damage.
+            row = self._row()
+            if row is not None and after > row.head.seq:
                 yield self._finding(
-                    f"the session's row says {again.head.seq} and there are events up to {after}"
+                    f"the session's row ends at seq {row.head.seq}, but there are events up to {after}"
                 )
 
     def verify(self) -> list[Finding]:
-        if self._standing() is None:
+        if self._row() is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         findings: list[Finding] = []
         for found in self.salvage():
@@ -183,7 +182,7 @@ class PostgresLog(InternalLog):
                     codec.check_keys(found.raw, f"event {found.seq}")
                     continue
                 except InvalidEvent as error:
-                    found = self._finding(f"{error}; {DUPLICATE}")  # noqa: PLW2901 - what it is
+                    found = self._finding(f"{error}; {DUPLICATE}")  # noqa: PLW2901 - replaced by its finding
             findings.append(found)
             if len(findings) >= _MAX_FINDINGS:
                 break
@@ -210,26 +209,21 @@ class PostgresLog(InternalLog):
         del level
         if not dry_run:
             self._backend.check_writable()
-        standing = self._standing()
-        if standing is None:
+        row = self._row()
+        if row is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
-        found = compact.Compaction(self._backend, self.session_id, self._session, standing, filter)
-        return found.plan() if dry_run else found.run(progress, state, wait=wait)
+        compaction = compact.Compaction(self._backend, self.session_id, self._session, row, filter)
+        return compaction.plan() if dry_run else compaction.run(progress, state, wait=wait)
 
     def _run(self, text: str) -> list[tuple[object, ...]]:
-        query = statements.statement(self._backend.schema, text)
-        return self._backend.connections.run(query, {"session": self._session})
+        return self._backend.connections.run(text, {"session": self._session})
 
-    def _standing(self) -> Standing | None:
-        """Return the session's row; raises if it is in the trash, and not to be read there."""
-        standing = self._backend.reads.standing(self._session)
-        if standing is not None:
-            self._check(deleted=standing.deleted)
-        return standing
-
-    def _check(self, *, deleted: bool) -> None:
-        if deleted and not self._buried:
-            raise _deleted(self.session_id)
+    def _row(self) -> SessionRow | None:
+        """Return the session's row; raise `SessionDeleted` if it is in the trash, unless `buried`."""
+        row = self._backend.rows.session(self._session)
+        if row is not None and row.deleted and not self._buried:
+            raise deleted(self.session_id)
+        return row
 
     def _missing(self, first: int, last: int) -> Finding:
         what = f"event {first} is" if first == last else f"events {first} to {last} are"
@@ -240,52 +234,48 @@ class PostgresLog(InternalLog):
         return Finding("damage", where, 0, 0, reason)
 
 
-_deleted = deleted
-
-
 class PostgresReader(LogReader):
-    """A session as its row said at one moment: no later event is read."""
+    """A session at the moment at which its row was read: it yields no later event."""
 
-    __slots__ = ("_backend", "_session", "_standing", "session_id")
+    __slots__ = ("_backend", "_row", "_session", "session_id")
 
     def __init__(
-        self, backend: "PostgresBackend", session_id: str, session: str, standing: Standing | None
+        self, backend: "PostgresBackend", session_id: str, session: str, row: SessionRow | None
     ) -> None:
         self.session_id = session_id
         self._backend = backend
         self._session = session
-        self._standing = standing
+        self._row = row
 
     def head(self) -> Head | None:
-        return None if self._standing is None else self._standing.head
+        return None if self._row is None else self._row.head
 
     def first(self) -> Event | None:
-        if self._standing is not None and self._standing.first is None:
-            raise self._backend.reads.damaged(self._session, "its first event is missing")
-        return None if self._standing is None else self._standing.first
+        if self._row is not None and self._row.first is None:
+            raise self._backend.rows.damaged(self._session, "its first event is missing")
+        return None if self._row is None else self._row.first
 
     def checkpoint(self) -> tuple[int, bytes] | None:
-        standing = self._standing
-        if standing is None or not self._backend.reads.may_have_checkpoint(self._session):
+        if self._row is None or not self._backend.rows.may_have_checkpoint(self._session):
             return None
-        return compact.checkpoint(self._backend, self._session, standing)
+        return compact.checkpoint(self._backend, self._session, self._row)
 
     def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
-        if self._standing is None:
+        if self._row is None:
             return []
-        begin, end = self._bounds(self._standing, after, upto)
+        begin, end = self._bounds(self._row, after, upto)
         with self._not_purged():
-            return self._backend.reads.controls(self._session, self._standing.life, begin, end)
+            return self._backend.rows.controls(self._session, self._row.life, begin, end)
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Chunk]:
-        yield from self._chunks(self._backend.reads.forwards, after, upto)
+        yield from self._chunks(self._backend.rows.forward, after, upto)
 
     def read_back(self, upto: int | None = None, after: int = 0) -> Iterator[Chunk]:
-        yield from self._chunks(self._backend.reads.backwards, after, upto)
+        yield from self._chunks(self._backend.rows.backward, after, upto)
 
     def size(self, *, unpacked: bool = False) -> int:
-        del unpacked  # what the server compresses it does not tell
-        return 0 if self._standing is None else self._standing.size
+        del unpacked  # the server does not tell how much it compresses
+        return 0 if self._row is None else self._row.size
 
     def _chunks(
         self,
@@ -293,15 +283,15 @@ class PostgresReader(LogReader):
         after: int,
         upto: int | None,
     ) -> Iterator[Chunk]:
-        if self._standing is not None:
-            begin, end = self._bounds(self._standing, after, upto)
+        if self._row is not None:
+            begin, end = self._bounds(self._row, after, upto)
             with self._not_purged():
-                yield from read(self._session, self._standing.life, begin, end)
+                yield from read(self._session, self._row.life, begin, end)
 
-    def _bounds(self, standing: Standing, after: int, upto: int | None) -> tuple[int, int]:
-        """Return between which seqs a reading lies."""
-        seq = standing.head.seq
-        return max(after, standing.before), seq if upto is None else min(max(upto, 0), seq)
+    def _bounds(self, row: SessionRow, after: int, upto: int | None) -> tuple[int, int]:
+        """Return the seqs between which to read."""
+        seq = row.head.seq
+        return max(after, row.before), seq if upto is None else min(max(upto, 0), seq)
 
     @contextmanager
     def _not_purged(self) -> Iterator[None]:
@@ -314,9 +304,9 @@ class PostgresReader(LogReader):
 
 
 def _unreadable(event: Event) -> str:
-    """Return what is wrong with an event's data; empty if nothing is."""
+    """Return what is wrong with an event's data; empty if they are valid."""
     try:
         msgspec.json.decode(event.raw, type=dict)
     except msgspec.MsgspecError as error:
-        return f"cannot be read: {error}"
+        return f"is not readable: {error}"
     return ""

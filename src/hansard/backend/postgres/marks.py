@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from hansard.backend.contract import Changed, Watch
-from hansard.backend.postgres import statements
 from hansard.backend.postgres.connection import Connection
 from hansard.backend.postgres.errors import ConnectionLost
 from hansard.errors import HansardError, LockTimeout
@@ -73,7 +72,7 @@ class Marks(Watch):
     def _take_by(self, connection: Connection) -> None:
         query = "SELECT set_config('lock_timeout', %s, true)"
         connection.execute(query, (f"{_PATIENCE}ms",))
-        connection.execute(statements.statement(self._backend.schema, _TAKE))
+        connection.execute(self._backend.connections.query(_TAKE))
 
     def ids(self) -> Iterable[str]:
         return self._ids()
@@ -93,5 +92,4 @@ class Marks(Watch):
                 return  # they are looked at once more
 
     def _run(self, text: str, params: dict[str, object] | None = None) -> list[tuple[object, ...]]:
-        query = statements.statement(self._backend.schema, text)
-        return self._backend.connections.run(query, params)
+        return self._backend.connections.run(text, params)

@@ -26,7 +26,7 @@ _CHECK_ALONE: Final = 0.1
 #: Seconds after which an idle thread checks whether it is still needed.
 _IDLE: Final = 0.5
 
-_NOTIFY: Final = b"""
+_NOTIFY: Final = """
 SELECT pg_notify(%(channel)s, session), set_config('synchronous_commit', 'off', true)
 FROM unnest(%(sessions)s::varchar[]) AS session"""
 

@@ -6,6 +6,7 @@ an advisory lock: of several processes that open a new store, one creates it.
 docs/decisions/0018-postgres.md explains the columns.
 """
 
+import hashlib
 from typing import Final
 
 import psycopg
@@ -69,11 +70,24 @@ _LOCK_TIMEOUT: Final = 60.0
 
 _STATE: Final = """
 SELECT to_regclass(%(table)s) IS NOT NULL, current_setting('server_encoding')"""
+_VERSION: Final = "SELECT coalesce(max(version), 0) FROM {schema}.migrations"
+_CREATE_MIGRATIONS: Final = """
+CREATE TABLE IF NOT EXISTS {schema}.migrations (
+    version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"""
+_APPLIED: Final = "INSERT INTO {schema}.migrations (version) VALUES (%(version)s)"
 
 
-def quoted(name: str) -> str:
-    """Return a schema's name for use in a statement; `url` accepts no name with a quote."""
-    return f'"{name}"'
+def session_number(session_id: str) -> str:
+    """Return a session's key in the tables: 128 bits of a hash of its id.
+
+    An id may have 4,096 bytes; an index entry is limited to 2,700.
+    """
+    return hash_number(b"session\0" + session_id.encode())
+
+
+def hash_number(text: bytes) -> str:
+    """Return 128 bits of a hash, as hexadecimal digits."""
+    return hashlib.sha256(text).hexdigest()[:32]
 
 
 def prepare(connections: Connections, *, create: bool) -> None:
@@ -84,13 +98,13 @@ def prepare(connections: Connections, *, create: bool) -> None:
 def _prepare(connections: Connections, *, create: bool) -> None:
     url = connections.url
     with connections.using() as connection:
-        version = _version(connection, url)
+        version = _version(connections, connection)
         if version is None:
             if not create:
                 raise StoreNotFound(
                     f"{url.where}: no store there; pass create=True, or the right schema"
                 )
-            _migrate(connection, url)
+            _migrate(connections, connection)
         elif version < VERSION:
             raise UnknownFormat(
                 f"{url.where}: store version {version} is older than version {VERSION} of this hansard; "
@@ -112,11 +126,11 @@ def migrate_store(url: StoreUrl) -> list[int]:
 def _migrate_existing(connections: Connections) -> list[int]:
     url = connections.url
     with connections.using() as connection:
-        version = _version(connection, url)
+        version = _version(connections, connection)
         if version is None:
             raise StoreNotFound(f"{url.where}: no store there; pass the right schema")
         _check_supported(url, version)
-        return _migrate(connection, url)
+        return _migrate(connections, connection)
 
 
 def _check_supported(url: StoreUrl, version: int) -> None:
@@ -126,53 +140,49 @@ def _check_supported(url: StoreUrl, version: int) -> None:
         )
 
 
-def _version(connection: Connection, url: StoreUrl) -> int | None:
+def _version(connections: Connections, connection: Connection) -> int | None:
     """Return the version of a store's tables; None if there are none."""
-    schema = quoted(url.schema)
-    ((exists, encoding),) = connection.fetch(_STATE.encode(), {"table": f"{schema}.migrations"})
+    table = f"{connections.schema}.migrations"
+    ((exists, encoding),) = connection.fetch(_STATE.encode(), {"table": table})
     if encoding != "UTF8":
         raise BackendUnavailable(
-            f"{url.where}: the database has the encoding {encoding}, which cannot store every text; create "
-            "one with `CREATE DATABASE … ENCODING 'UTF8'`"
+            f"{connections.url.where}: the database has the encoding {encoding}, which cannot store every "
+            "text; create one with `CREATE DATABASE … ENCODING 'UTF8'`"
         )
     if not exists:
         return None
-    query = f"SELECT coalesce(max(version), 0) FROM {schema}.migrations"  # noqa: S608 - a checked name
-    ((version,),) = connection.fetch(query.encode())
+    ((version,),) = connection.fetch(connections.query(_VERSION))
     return int(version)
 
 
-def _migrate(connection: Connection, url: StoreUrl) -> list[int]:
+def _migrate(connections: Connections, connection: Connection) -> list[int]:
     """Create the tables or migrate them; return the versions that were applied."""
     try:
         with connection.transaction():
-            return _apply_migrations(connection, url)
+            return _apply_migrations(connections, connection)
     except psycopg.errors.InsufficientPrivilege as error:
+        url = connections.url
         raise BackendUnavailable(
             f"{url.where}: cannot create the tables: {describe(url, error)}; open the store once with a role "
             "that may. docs/guides/postgres.md lists the grants"
         ) from None
 
 
-def _apply_migrations(connection: Connection, url: StoreUrl) -> list[int]:
-    schema = quoted(url.schema)
+def _apply_migrations(connections: Connections, connection: Connection) -> list[int]:
+    schema = connections.url.schema
     connection.execute("SELECT set_config('statement_timeout', '0', true)")
-    number = Int8(lock_number("migrate", url.schema))
+    number = Int8(lock_number("migrate", schema))
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
     # Not `to_regnamespace`, which may be cached from before the lock. Not `IF NOT EXISTS` either: it needs
     # the privilege to create a schema even if the schema exists.
     query = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
-    if connection.execute(query, (url.schema,)).fetchone() is None:
-        connection.execute(f"CREATE SCHEMA {schema}".encode())
-    connection.execute(
-        f"CREATE TABLE IF NOT EXISTS {schema}.migrations ("
-        "version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())".encode()
-    )
-    current = _version(connection, url) or 0
+    if connection.execute(query, (schema,)).fetchone() is None:
+        connection.execute(connections.query("CREATE SCHEMA {schema}"))
+    connection.execute(connections.query(_CREATE_MIGRATIONS))
+    current = _version(connections, connection) or 0
     applied = []
     for version, script in enumerate(MIGRATIONS[current:], current + 1):
-        connection.execute(script.replace("{schema}", schema).encode())
-        insert = f"INSERT INTO {schema}.migrations (version) VALUES (%s)"  # noqa: S608 - a checked name
-        connection.execute(insert.encode(), (version,))
+        connection.execute(connections.query(script))
+        connection.execute(connections.query(_APPLIED), {"version": version})
         applied.append(version)
     return applied

@@ -13,7 +13,6 @@ import threading
 import time
 from typing import Final
 
-from hansard.backend.postgres import statements
 from hansard.backend.postgres.connection import Connections
 from hansard.log import disk
 
@@ -32,11 +31,10 @@ _EVERY: Final = _ALL.replace("{condition}", "")
 class Sizes:
     """The last seq of each session that is not deleted."""
 
-    __slots__ = ("__weakref__", "_connections", "_due", "_known", "_mutex", "_schema", "_seqs")
+    __slots__ = ("__weakref__", "_connections", "_due", "_known", "_mutex", "_seqs")
 
-    def __init__(self, connections: Connections, schema: str) -> None:
+    def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._schema = schema
         #: Held while the server is asked: an older answer must not come after a newer one.
         self._seqs: dict[str, int] = {}
         self._known = ""
@@ -54,12 +52,11 @@ class Sizes:
         with self._mutex:
             now = time.monotonic()
             if not self._known or now >= self._due:
-                rows = self._connections.run(statements.statement(self._schema, _EVERY))
+                rows = self._connections.run(_EVERY)
                 self._seqs = {}
                 self._due = now + _ALL_AGAIN
             else:
-                query = statements.statement(self._schema, _CHANGED)
-                rows = self._connections.run(query, {"known": self._known})
+                rows = self._connections.run(_CHANGED, {"known": self._known})
             for _, session_id, seq, deleted in rows:
                 if deleted:
                     self._seqs.pop(session_id, None)

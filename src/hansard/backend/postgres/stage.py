@@ -13,10 +13,10 @@ from uuid import UUID, uuid4
 from psycopg.types.numeric import Int8
 
 from hansard.backend.contract import AppendRequest, Stage, key_used, nothing_staged
-from hansard.backend.postgres import statements
-from hansard.backend.postgres.append import PendingInsert, deleted, session_number
+from hansard.backend.postgres.append import PendingInsert, deleted
 from hansard.backend.postgres.connection import Connection, DedicatedConnection
 from hansard.backend.postgres.errors import ConnectionLost
+from hansard.backend.postgres.schema import session_number
 from hansard.errors import BackendUnavailable, SessionExists
 from hansard.event.envelope import NewEvent
 from hansard.log import format
@@ -120,7 +120,7 @@ class PostgresStage(Stage):
             self._publish(life)
         except ConnectionLost as lost:
             # The commit may have succeeded: then the session exists, with this life.
-            row = self._backend.reads.standing(self._session)
+            row = self._backend.rows.session(self._session)
             if lost.certain or row is None or row.life != life:
                 raise self._lost(lost) from None
         self.discard()
@@ -137,16 +137,15 @@ class PostgresStage(Stage):
             "created": self._created,
             "updated": self._updated,
         }
-        schema = self._backend.schema
+        query = self._backend.connections.query
         with self._using() as connection, connection.transaction():
             connection.execute("SELECT set_config('statement_timeout', '0', true)")
-            query = statements.statement(schema, _PUBLISH_SESSION)
-            if connection.execute(query, params).fetchone() is None:
+            if connection.execute(query(_PUBLISH_SESSION), params).fetchone() is None:
                 raise self._refused()
-            connection.execute(statements.statement(schema, _PUBLISH_EVENTS))
+            connection.execute(query(_PUBLISH_EVENTS))
 
     def _refused(self) -> Exception:
-        row = self._backend.reads.standing(self._session)
+        row = self._backend.rows.session(self._session)
         if row is not None and row.deleted:
             return deleted(self.session_id)
         at = "" if row is None else f", at seq {row.head.seq}"
@@ -170,7 +169,7 @@ class PostgresStage(Stage):
         opened = self._connection.opened
         with self._connection.using() as connection:
             if opened == 0:
-                connection.execute(statements.statement(self._backend.schema, _CREATE))
+                connection.execute(self._backend.connections.query(_CREATE))
             elif opened != self._connection.opened:
                 # After a loss, or in a forked child: the table with the earlier events is missing.
                 raise self._lost()

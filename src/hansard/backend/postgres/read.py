@@ -1,0 +1,394 @@
+"""Read rows of sessions and events, in pieces of bounded size.
+
+Each piece is one statement: no reader holds a connection, a transaction or a lock while its caller works.
+A session's `life` changes when it is purged and created again: a reader never continues in another session
+of the same id.
+
+`Prefetch` reads many sessions in few round trips.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+from psycopg.types.numeric import Int8
+
+from hansard.backend.contract import Chunk, Head, StreamPart
+from hansard.backend.postgres.connection import Connections
+from hansard.backend.postgres.schema import session_number
+from hansard.errors import Damaged
+from hansard.event.envelope import Event
+from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
+
+#: Maximum rows and bytes of a piece, unless one event is larger.
+_MAX_ROWS: Final = 2000
+_MAX_BYTES: Final = 2 * 1024 * 1024
+
+#: The same for the first piece from the end, which grows from piece to piece: most callers want few events.
+_LAST_ROWS: Final = 100
+_LAST_BYTES: Final = 128 * 1024
+_GROWTH: Final = 4
+
+#: Sessions that `Prefetch` reads at a time, and the events and bytes of one and of all.
+_SESSIONS: Final = 200
+_SESSION_EVENTS: Final = 1000
+_SESSION_BYTES: Final = 512 * 1024
+_ALL_EVENTS: Final = 4000
+_ALL_BYTES: Final = 4 * 1024 * 1024
+
+#: The columns of an event, in the order of `EventRow`.
+COLUMNS: Final = "seq, stamp, kind, key, append_count, data"
+
+#: A session's row with its first event, whose data are needed only if the session is a fork.
+_SESSION_COLUMNS: Final = """
+       s.last_seq, s.created, s.updated, s.bytes, s.deleted_at IS NOT NULL, s.before, s.life, s.rewritten,
+       e.seq, e.stamp, e.kind, CASE e.kind WHEN 'session.forked' THEN e.data ELSE '{}' END, e.key
+FROM {schema}.sessions AS s
+LEFT JOIN {schema}.events AS e ON e.session = s.session AND e.seq = s.before + 1"""
+
+_SESSION: Final = f"SELECT{_SESSION_COLUMNS} WHERE s.session = %(session)s::uuid"
+
+_SESSIONS_AHEAD: Final = f"""
+SELECT s.session::varchar, EXISTS (SELECT FROM {{schema}}.checkpoints AS c WHERE c.session = s.session),
+       {_SESSION_COLUMNS} WHERE s.session = ANY(%(sessions)b::varchar[]::uuid[])"""  # noqa: S608 - no input
+
+_EVENTS_AHEAD: Final = """
+SELECT w.place, e.control, e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
+FROM unnest(%(sessions)b::varchar[]::uuid[], %(seqs)b::bigint[]) WITH ORDINALITY AS w (session, seq, place)
+JOIN {schema}.events AS e ON e.session = w.session AND e.seq <= w.seq
+ORDER BY w.place, e.seq"""
+
+_RANGE: Final = """
+SELECT seq, stamp, kind, key, append_count, data
+FROM (SELECT *, sum(octet_length(data)) OVER (ORDER BY seq {order} ROWS UNBOUNDED PRECEDING)
+                - octet_length(data) AS bytes_before
+      FROM (SELECT * FROM {schema}.events
+            WHERE session = %(session)s::uuid AND seq > %(after)s AND seq <= %(upto)s
+              AND (SELECT life FROM {schema}.sessions WHERE session = %(session)s::uuid) = %(life)s
+            ORDER BY seq {order} LIMIT %(rows)s) AS e) AS e
+WHERE bytes_before < %(bytes)s
+ORDER BY seq {order}"""
+_FORWARD: Final = _RANGE.replace("{order}", "ASC")
+_BACKWARD: Final = _RANGE.replace("{order}", "DESC")
+
+_CONTROLS: Final = """
+SELECT e.seq, e.stamp, e.kind, e.key, e.append_count, e.data
+FROM {schema}.sessions AS s
+LEFT JOIN {schema}.events AS e
+    ON e.session = s.session AND e.control AND e.seq > %(after)s AND e.seq <= %(upto)s
+WHERE s.session = %(session)s::uuid AND s.life = %(life)s
+ORDER BY e.seq"""
+
+_EVENTS: Final = f"""
+SELECT {COLUMNS} FROM {{schema}}.events
+WHERE session = %(session)s::uuid AND seq > %(after)s ORDER BY seq LIMIT %(rows)s"""  # noqa: S608 - no input
+
+
+class EventRow(NamedTuple):
+    """An event as it is stored."""
+
+    seq: int
+    stamp: str
+    kind: str
+    key: str | None
+    #: The number of events of the append; None except on its first event.
+    append_count: int | None
+    data: bytes
+
+    def event(self) -> Event:
+        """Return the event."""
+        return Event(self.seq, self.stamp, self.kind, self.data, self.key)
+
+
+#: The same as a plain tuple: naming the fields takes a tenth of the time of reading.
+_PlainRow = tuple[Any, ...]
+
+
+class SessionRow(NamedTuple):
+    """A session's row."""
+
+    head: Head
+    deleted: bool
+    #: The seq before its first event.
+    before: int
+    #: Changes when the session is purged and created again.
+    life: UUID
+    rewritten: int
+    #: The bytes of its events.
+    size: int
+    #: The first event, with its data if the session is a fork; None if its row is missing.
+    first: Event | None
+
+
+def _session_row(row: Sequence[Any]) -> SessionRow:
+    seq, created, updated, size, deleted, before, life, rewritten, *first = row
+    event = None if first[0] is None else Event(*first)
+    return SessionRow(Head(seq, created, updated), deleted, before, life, rewritten, size, event)
+
+
+class _Added(msgspec.Struct, gc=False):
+    message: Any = None
+
+
+class _RawAdded(msgspec.Struct, gc=False):
+    message: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_added = msgspec.json.Decoder(_Added).decode
+_raw_added = msgspec.json.Decoder(_RawAdded).decode
+
+
+class PostgresChunk(Chunk):
+    """Consecutive rows."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: list[_PlainRow]) -> None:
+        self._rows = rows
+
+    def events(self) -> list[Event]:
+        return [Event(row[0], row[1], row[2], row[5], row[3]) for row in self._rows]
+
+    def messages(self) -> list[tuple[int, dict[str, Any]]]:
+        return [(row[0], _added(row[5]).message) for row in self._rows if row[2] == MESSAGE_ADDED]
+
+    def messages_json(self) -> list[tuple[int, bytes]]:
+        return [
+            (row[0], bytes(_raw_added(row[5]).message))
+            for row in self._rows
+            if row[2] == MESSAGE_ADDED
+        ]
+
+    def span(self) -> tuple[int, int]:
+        return self._rows[0][0] - 1, self._rows[-1][0]
+
+    def keyed(self) -> dict[int, int]:
+        return {
+            row[0]: row[4]
+            for row in self._rows
+            if row[3] is not None and row[4] is not None and row[4] > 1
+        }
+
+    def streamed(self) -> list[StreamPart]:
+        # Most chunks have none.
+        rows = [
+            row
+            for row in self._rows
+            if row[2] == MESSAGE_PART or (row[2] == MESSAGE_ADDED and b'"stream":' in row[5])
+        ]
+        if len(rows) == len(self._rows):
+            return super().streamed()
+        return PostgresChunk(rows).streamed() if rows else []
+
+
+class RowReader:
+    """Reads rows of a store."""
+
+    __slots__ = ("_connections",)
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def session(self, session: str) -> SessionRow | None:
+        """Return a session's row, also from the trash; None if there is none."""
+        rows = self._connections.run(_SESSION, {"session": session}, binary=True)
+        return _session_row(rows[0]) if rows else None
+
+    def may_have_checkpoint(self, session: str) -> bool:
+        """Return whether the session may have a saved state."""
+        del session
+        return True
+
+    def controls(self, session: str, life: UUID, after: int, upto: int) -> list[Event]:
+        """Return the control events with after < seq <= upto; raise `Purged` if the session is another."""
+        params = {"session": session, "life": life, "after": Int8(after), "upto": Int8(upto)}
+        rows = self._connections.run(_CONTROLS, params, binary=True)
+        if not rows:
+            raise Purged
+        return [EventRow._make(row).event() for row in rows if row[0] is not None]
+
+    def events(self, session: str, after: int, count: int) -> list[Event]:
+        """Return the next events after a seq, even if some between them are missing."""
+        params = {"session": session, "after": Int8(after), "rows": Int8(count)}
+        rows = self._connections.run(_EVENTS, params, binary=True)
+        return [EventRow._make(row).event() for row in rows]
+
+    def forward(self, session: str, life: UUID, after: int, upto: int) -> Iterator[PostgresChunk]:
+        """Yield the events with after < seq <= upto; raise `Damaged` if one is missing."""
+        while after < upto:
+            rows = self._piece(_FORWARD, session, life, after, upto, _MAX_ROWS, _MAX_BYTES)
+            if not rows or rows[0][0] != after + 1 or rows[-1][0] != after + len(rows):
+                raise self._missing(session, life, after + 1)
+            yield PostgresChunk(rows)
+            after = rows[-1][0]
+
+    def backward(self, session: str, life: UUID, after: int, upto: int) -> Iterator[PostgresChunk]:
+        """Yield the same from the last chunk to the first."""
+        most, size = _LAST_ROWS, _LAST_BYTES
+        while after < upto:
+            rows = self._piece(_BACKWARD, session, life, after, upto, most, size)
+            rows.reverse()
+            if not rows or rows[-1][0] != upto or rows[0][0] != upto - len(rows) + 1:
+                raise self._missing(session, life, upto)
+            yield PostgresChunk(rows)
+            upto = rows[0][0] - 1
+            most, size = min(most * _GROWTH, _MAX_ROWS), min(size * _GROWTH, _MAX_BYTES)
+
+    def _piece(
+        self,
+        text: str,
+        session: str,
+        life: UUID,
+        after: int,
+        upto: int,
+        rows: int,
+        size: int,
+    ) -> list[_PlainRow]:
+        params = {
+            "session": session,
+            "life": life,
+            "after": Int8(after),
+            "upto": Int8(upto),
+            "rows": Int8(rows),
+            "bytes": Int8(size),
+        }
+        return self._connections.run(text, params, binary=True)
+
+    def _missing(self, session: str, life: UUID, seq: int) -> Exception:
+        """Return why events are missing."""
+        row = self.session(session)
+        if row is None or row.life != life:
+            return Purged()
+        return self.damaged(session, f"event {seq} or one near it is missing")
+
+    def damaged(self, session: str, reason: str) -> Damaged:
+        """Return the error for rows that are missing."""
+        return Damaged(
+            f"{self._connections.url.where} (session {session})",
+            0,
+            reason,
+            "another program deleted rows: restore them from a backup of the database",
+        )
+
+
+class Purged(Exception):
+    """The session was purged while it was read."""
+
+
+class _Fetched:
+    """A session that was read ahead: its row and all of its events."""
+
+    __slots__ = ("checkpointed", "controls", "row", "rows")
+
+    def __init__(self, row: SessionRow, *, checkpointed: bool) -> None:
+        self.row = row
+        self.checkpointed = checkpointed
+        self.rows: list[_PlainRow] = []
+        #: Indexes of the control events among the rows.
+        self.controls: list[int] = []
+
+    def is_complete(self) -> bool:
+        first, last = self.row.before + 1, self.row.head.seq
+        rows = self.rows
+        return len(rows) == last - first + 1 > 0 and (rows[0][0], rows[-1][0]) == (first, last)
+
+    def chunk(self, after: int, upto: int) -> PostgresChunk:
+        before = self.row.before
+        return PostgresChunk(self.rows[after - before : upto - before])
+
+
+class Prefetch(RowReader):
+    """Reads the sessions of a list ahead, for a caller that is going to read all of them in order.
+
+    To read a session takes several round trips, each longer than the work. Here, the first request for a
+    session of the list reads it and those after it, up to a limit: their rows in one statement, all their
+    events in a second. Later requests are answered from memory. Large sessions are read as usual.
+
+    An answer may be older than the request, but not older than the list. It is for a caller, such as the
+    index, that learns later what has changed.
+    """
+
+    __slots__ = ("_fetched", "_order", "_places")
+
+    def __init__(self, connections: Connections, ids: Iterable[str]) -> None:
+        super().__init__(connections)
+        self._order = [session_number(session_id) for session_id in ids]
+        #: Indexes of the sessions that were not requested yet.
+        self._places = {session: place for place, session in enumerate(self._order)}
+        self._fetched: dict[str, _Fetched] = {}
+
+    def session(self, session: str) -> SessionRow | None:
+        found = self._find(session)
+        return super().session(session) if found is None else found.row
+
+    def controls(self, session: str, life: UUID, after: int, upto: int) -> list[Event]:
+        found = self._find(session)
+        if found is None:
+            return super().controls(session, life, after, upto)
+        rows = [found.rows[place] for place in found.controls]
+        return [EventRow._make(row).event() for row in rows if after < row[0] <= upto]
+
+    def may_have_checkpoint(self, session: str) -> bool:
+        found = self._find(session)
+        return found is None or found.checkpointed
+
+    def forward(self, session: str, life: UUID, after: int, upto: int) -> Iterator[PostgresChunk]:
+        found = self._find(session)
+        if found is None:
+            yield from super().forward(session, life, after, upto)
+        elif after < upto:
+            yield found.chunk(after, upto)
+
+    def backward(self, session: str, life: UUID, after: int, upto: int) -> Iterator[PostgresChunk]:
+        found = self._find(session)
+        if found is None:
+            yield from super().backward(session, life, after, upto)
+        elif after < upto:
+            yield found.chunk(after, upto)
+
+    def _find(self, session: str) -> _Fetched | None:
+        """Return a session that was read ahead, or is now; None if it is not in the list or too large."""
+        place = self._places.get(session)
+        if place is not None:
+            self._fetch(place)
+        return self._fetched.get(session)
+
+    def _fetch(self, place: int) -> None:
+        """Replace what was fetched by the session at an index of the list and those after it."""
+        self._fetched = {}
+        wanted = self._order[place : place + _SESSIONS]
+        rows = {
+            row[0].replace("-", ""): row
+            for row in self._connections.run(_SESSIONS_AHEAD, {"sessions": wanted}, binary=True)
+        }
+        found: dict[str, _Fetched] = {}
+        events = size = 0
+        for session in wanted:
+            if session in rows:
+                _, checkpointed, *columns = rows[session]
+                row = _session_row(columns)
+                count = row.head.seq - row.before
+                if count <= _SESSION_EVENTS and row.size <= _SESSION_BYTES:
+                    events += count
+                    size += row.size
+                    if events > _ALL_EVENTS or size > _ALL_BYTES:
+                        break
+                    found[session] = _Fetched(row, checkpointed=checkpointed)
+            # Try each once, even if it is missing, too large or changes. Another order may have tried it.
+            self._places.pop(session, None)
+        if found:
+            self._fetch_events(found)
+
+    def _fetch_events(self, found: dict[str, _Fetched]) -> None:
+        sessions = list(found.values())
+        params = {
+            "sessions": list(found),
+            "seqs": [Int8(session.row.head.seq) for session in sessions],
+        }
+        for place, control, *row in self._connections.run(_EVENTS_AHEAD, params, binary=True):
+            session = sessions[place - 1]
+            if control:
+                session.controls.append(len(session.rows))
+            session.rows.append(tuple(row))
+        self._fetched = {name: one for name, one in found.items() if one.is_complete()}
