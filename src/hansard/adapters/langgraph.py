@@ -246,7 +246,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
                 }
                 if mirrors and attempt < _ATTEMPTS:
                     assert channel is not None
-                    said = records.Said(
+                    said = records.MirroredMessages(
                         thread, channel, new[channel], self._written(thread, data, channel)
                     )
                 expected = thread.seq

@@ -1,8 +1,8 @@
 """What LangGraph holds, turned into what is stored of it, and back.
 
 `New` and `Held` are a channel's value on its way in and out; `Gathered` is a checkpoint on its way out.
-`Said` is what a checkpoint adds to the conversation that every framework can read. `copied` is a thread on
-its way into another one.
+`MirroredMessages` is what a checkpoint adds to the conversation that every framework can read. `copied` is a
+thread on its way into another one.
 
 LangGraph's serializer imports the module and calls the name that a stored value gives, whatever they are:
 `os.system`, for example. `Guarded` reads a value first without creating anything, and refuses it unless every
@@ -172,7 +172,7 @@ class Gathered:
 # -- the conversation ---------------------------------------------------------------------------
 
 
-class Said:
+class MirroredMessages:
     """What a checkpoint adds to the conversation, compared with what was mirrored before.
 
     Attributes:

@@ -72,12 +72,12 @@ class HansardRepository(SessionRepository):
     def __init__(self, store: StoreLike, *, prefix: str = "") -> None:
         self._store = settled(store)
         self._prefix = prefix
-        self._known: Recent[_Known] = Recent()
+        self._known: Recent[_SessionProjection] = Recent()
 
-    def _of(self, session_id: str) -> "_Known":
+    def _of(self, session_id: str) -> "_SessionProjection":
         """Return what is known of a session, up to date."""
         own = self._prefix + session_id
-        known = self._known.of(own, lambda name: _Known(opened(self._store), name))
+        known = self._known.of(own, lambda name: _SessionProjection(opened(self._store), name))
         known.refresh()
         return known
 
@@ -225,7 +225,7 @@ class _Stored(NamedTuple):
     message: bytes
 
 
-class _Known(Projection):
+class _SessionProjection(Projection):
     """What is known of one session, brought up to date by what is new in it."""
 
     def _begin(self) -> None:
