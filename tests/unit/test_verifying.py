@@ -355,6 +355,22 @@ def _newer_state(whole: bytes) -> bytes:
     return _whole(head, body[: head["controls"]], saved)
 
 
+def test_frames_in_memory_do_not_hide_damage(tmp_path: Path) -> None:
+    """N-34: verify reads the disk, also through a handle that has read the segment before."""
+    path = tmp_path / "s"
+    with hansard.open(path, durability="os", auto_compact=False) as store:
+        session = store.session("a")
+        session.add_messages([{"n": number} for number in range(200)])
+        session.compact()
+        assert len(session.messages()) == 200
+        (file,) = segments(path)
+        data = bytearray(file.read_bytes())
+        data[100] ^= 1
+        with file.open("r+b") as opened:
+            opened.write(data)
+        assert not session.verify().ok
+
+
 def test_a_copy_is_verified_alike(path: Path, tmp_path: Path) -> None:
     """N-34: a store that was copied is as whole as the one that it was copied from."""
     shutil.copytree(path, tmp_path / "copy")

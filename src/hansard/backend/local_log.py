@@ -195,7 +195,11 @@ class LocalLog(InternalLog):
             return self._plan(filter)
         self._writer.seal()
         with self.marked():
-            return self._compact(filter, level=level, progress=progress, state=state, wait=wait)
+            try:
+                return self._compact(filter, level=level, progress=progress, state=state, wait=wait)
+            finally:
+                # What it read to make a checkpoint must not stay in memory.
+                self._handle.forget_chain()
 
     def _compact(
         self,
@@ -355,6 +359,8 @@ class LocalLog(InternalLog):
             tail = self._handle.look_anew(reader)
             for piece in reader.forwards(reader.segment.start, tail.mark):
                 segment_scan.committed(reader.segment, piece.start, piece.data, piece.end)
+            # Files opened again: frames that are in memory tell nothing of the disk.
+            self._handle.forget_chain()
             chain = self._handle.chain(reader)
             if chain is not None:
                 check_chain(chain, reader, stream_of)

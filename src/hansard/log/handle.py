@@ -187,6 +187,11 @@ class Handle:
                 )
             return chain
 
+    def forget_chain(self) -> None:
+        """Close the sealed segments, with the frames of them that are in memory."""
+        with self.mutex:
+            self._chain = None
+
     def checkpoint(self, reader: Reader) -> Checkpoint | None:
         """Return what is known of the sealed segments without opening them."""
         found = self.look_at_checkpoint(reader)
