@@ -13,6 +13,7 @@ import hansard
 from hansard.log import disk, names
 from hansard.log.store_directory import sweep
 from tests.faults.workers import Crew, Wire, open_store, replaced
+from tests.unit.disk_probe import index_of
 
 #: The number of no process here, as that of a process in another PID namespace may be.
 ELSEWHERE = 2**22 + 1
@@ -169,3 +170,29 @@ def test_a_purge_that_was_ended_is_finished_by_the_next(path: Path) -> None:
         (path / "trash" / "a").rename(path / "trash" / names.temporary("purged"))
         store.purge("b")
     assert not list((path / "trash").iterdir())
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["before its name", "after its name"])
+def test_a_sweep_does_not_cost_a_store_its_index(
+    named: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-155: a sweep that takes the new database's temporary file leaves the store a shared index."""
+    real = disk.publish
+    swept: list[str] = []
+
+    def publish(directory: int, temporary: str, name: str) -> None:
+        if not swept:
+            if named:
+                os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+            swept.extend(_sweep(path))
+            if named:
+                raise FileNotFoundError(2, "No such file or directory")
+        real(directory, temporary, name)
+
+    with open_store(str(path), "os") as store:
+        monkeypatch.setattr(disk, "publish", publish)
+        assert store.sessions().items == []
+        assert len(swept) == 1
+        assert index_of(path).is_file()
+        # Only a shared index looks for change markers; no writer has created them.
+        assert (path / "marks").is_dir()

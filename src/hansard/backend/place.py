@@ -136,18 +136,20 @@ def _check_regular(found: disk.Status, name: str) -> None:
 
 def _create(directory: int, name: str, content: bytes) -> None:
     """Create a file with its content, unless another process was faster."""
-    temporary = names.temporary(names.INDEX)
-    descriptor = disk.create_file(directory, temporary)
-    try:
+    while not disk.present(directory, name):
+        temporary = names.temporary(names.INDEX)
+        descriptor = disk.create_file(directory, temporary)
         try:
-            disk.write_all(descriptor, content)
-        finally:
-            # Before it gets its name: closing a file that SQLite has open releases SQLite's locks on it.
-            disk.close(descriptor)
-        with suppress(FileExistsError):
+            try:
+                disk.write_all(descriptor, content)
+            finally:
+                # Before it gets its name: closing a file that SQLite has open releases SQLite's locks on it.
+                disk.close(descriptor)
             disk.publish(directory, temporary, name)
-            return
-    except BaseException:
-        disk.discard(directory, temporary)
-        raise
-    disk.discard(directory, temporary)
+        except FileExistsError:
+            disk.discard(directory, temporary)
+        except FileNotFoundError:
+            continue  # a sweep took the temporary, which is unlocked: before it had its name, or after
+        except BaseException:
+            disk.discard(directory, temporary)
+            raise
