@@ -17,7 +17,7 @@ import hansard
 from hansard.backend.local_log import LocalLog
 from hansard.errors import DiskFailed, SyncFailed
 from hansard.log import disk
-from hansard.log.turns import Turns
+from hansard.log.group_commit import GroupCommit
 from tests.faults.workers import PATIENCE, Crew, Wire, open_store, until
 
 
@@ -70,7 +70,7 @@ class Stay:
         self._go.set()
 
 
-def turns_of(session: hansard.Session) -> "Turns[object]":
+def turns_of(session: hansard.Session) -> "GroupCommit[object]":
     """Return where the threads that append to a session queue."""
     log = session._log
     assert isinstance(log, LocalLog)

@@ -16,7 +16,7 @@ import pytest
 
 import hansard
 from hansard.backend.watch import LocalWatch
-from hansard.log.turns import Turns
+from hansard.log.group_commit import GroupCommit
 from tools.crash import interrupts, memory
 from tools.crash.rows.interrupts import Interrupted, OutOfMemory, cases
 from tools.crash.struck import BY_NAME, Stage, Wrong, run
@@ -84,8 +84,8 @@ def test_a_point_is_where_a_function_begins_or_a_c_function_has_returned() -> No
         ("begin", "Writer._begin"),
         ("compact", "Writer._begin_next"),
         ("compact", "Writer._go_on"),
-        ("compact", "Handle._adopt"),
-        ("list", "Handle._open"),
+        ("compact", "SessionFiles._adopt"),
+        ("list", "SessionFiles._open"),
         ("restore", "StoreDirectory.open_session"),
     ],
 )
@@ -104,17 +104,17 @@ def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(
 ) -> None:
     """N-23: without the line that lets go of the lead after an interrupt, the check fails."""
 
-    def ask(self: Turns[object], order: object) -> None:
+    def ask(self: GroupCommit[object], order: object) -> None:
         if self._come(order):
             self._lead(order)
 
     def strike() -> interrupts.Interrupter:
-        interrupter = interrupts.Interrupter(1, within="Turns._lead")
+        interrupter = interrupts.Interrupter(1, within="GroupCommit._lead")
         run(stage, BY_NAME["batch"], interrupter, (KeyboardInterrupt,), interrupter.may_lose)
         return interrupter
 
     assert strike().fired
-    monkeypatch.setattr(Turns, "ask", ask)
+    monkeypatch.setattr(GroupCommit, "ask", ask)
     with pytest.raises(Wrong, match="cannot go on"):
         strike()
 

@@ -16,7 +16,7 @@ import pytest
 
 import hansard
 from hansard.errors import Closed, Reentered
-from hansard.log import disk, handle, turns, writer
+from hansard.log import disk, group_commit, session_files, writer
 from tests.faults.test_group_commit import Stay, queued
 from tests.faults.workers import PATIENCE, until
 
@@ -198,7 +198,7 @@ def on_signal(
 class Points:
     """Raises the signal at the nth place of our code where the interpreter looks for signals."""
 
-    FILES = (turns.__file__, writer.__file__, handle.__file__)
+    FILES = (group_commit.__file__, writer.__file__, session_files.__file__)
 
     def __init__(self, point: int) -> None:
         self._left = point

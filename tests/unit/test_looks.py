@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard import Session, Store
-from hansard.log.handle import Handle
+from hansard.log.session_files import SessionFiles
 
 USER = {"role": "user", "content": "hello"}
 
@@ -24,13 +24,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the sessions that were looked at, one entry for each look."""
     found: list[str] = []
-    real = Handle.refresh
+    real = SessionFiles.refresh
 
-    def counted(self: Handle, **options: bool) -> object:
+    def counted(self: SessionFiles, **options: bool) -> object:
         found.append(self.session_id)
         return real(self, **options)
 
-    monkeypatch.setattr(Handle, "refresh", counted)
+    monkeypatch.setattr(SessionFiles, "refresh", counted)
     return found
 
 

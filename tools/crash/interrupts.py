@@ -27,7 +27,7 @@ _CALL = dis.opmap["CALL"]
 class Interrupter:
     """Counts the points, and raises at one of them; `at` 0: only counts.
 
-    `within`: only the points in the function of this name count, such as `Turns.free`.
+    `within`: only the points in the function of this name count, such as `GroupCommit.free`.
     """
 
     def __init__(self, at: int, *, within: str = "") -> None:

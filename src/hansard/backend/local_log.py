@@ -31,10 +31,10 @@ from hansard.log import disk, format, names, segment_scan
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
 from hansard.log.descriptors import SESSION
-from hansard.log.handle import DELETED, FAILED, Handle
 from hansard.log.reader import Reader, Tail
 from hansard.log.sealed_chain import SealedChain, SealedPart, check_chain
 from hansard.log.sealed_segment import SealedSegment
+from hansard.log.session_files import DELETED, FAILED, SessionFiles
 from hansard.log.store_directory import StoreDirectory, deleted
 from hansard.log.write_batch import PendingAppend
 from hansard.log.writer import Writer
@@ -79,12 +79,12 @@ class LocalLog(InternalLog):
     ) -> None:
         self.session_id = session_id
         self._backend = backend
-        self._handle = Handle(root, session_id, name, buried=buried)
+        self._handle = SessionFiles(root, session_id, name, buried=buried)
         self._writer = Writer(
             self._handle, durability=backend.durability, lock_timeout=backend.lock_timeout
         )
         self._known = KnownRecords()
-        #: Which files these are from: see `Handle.renewed`.
+        #: Which files these are from: see `SessionFiles.renewed`.
         self._renewed = 0
 
     def append(self, request: AppendRequest) -> list[Event]:

@@ -18,9 +18,9 @@ from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
 from hansard.log import disk, format, segment_scan
 from hansard.log.format import Line
-from hansard.log.handle import FAILED, Handle
 from hansard.log.reader import Piece, Reader, Tail
 from hansard.log.sealed_chain import SealedChain
+from hansard.log.session_files import FAILED, SessionFiles
 from hansard.log.writer import last_time
 
 Answer = TypeVar("Answer")
@@ -232,7 +232,7 @@ class LocalReader(LogReader):
 
     def __init__(
         self,
-        handle: Handle,
+        handle: SessionFiles,
         look: Callable[[], Look | None],
         report: Callable[[Damaged], None],
     ) -> None:

@@ -26,11 +26,11 @@ from hansard.log import checkpoint, disk, format, names, segment_scan
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.disk import Lock
 from hansard.log.format import Line, Mark
-from hansard.log.handle import DELETED, SEALED
 from hansard.log.reader import Reader
 from hansard.log.sealed_segment import SealedSegment, compare, unpack
 from hansard.log.segment import Raw, Segment, header, sealed_files
 from hansard.log.segment_scan import Remains
+from hansard.log.session_files import DELETED, SEALED
 from hansard.log.store_directory import StoreDirectory, deleted
 from hansard.log.write_batch import SegmentWriter
 from hansard.log.writer import last_time

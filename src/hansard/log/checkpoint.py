@@ -4,7 +4,7 @@ Above: `backend.local`.  Below: `format`, `disk`.
 A checkpoint holds the control records up to a seq, and a state that whoever wrote it can make sense of. It
 is derived: missing, damaged, of another log or of a version that is not known, it is passed over, and the
 next compaction writes another. It is never believed over the log: it names the running checksum of the log
-at its seq, and `handle` compares that with the header of the segment that begins there (F-109).
+at its seq, and `session_files` compares that with the header of the segment that begins there (F-109).
 """
 
 from typing import Final

@@ -2,7 +2,7 @@
 
 A record is durable when `sync` has returned, and not before: docs/format.md, F-31.
 
-Threads that append at the same time share one write and one sync (`turns`): whoever leads writes
+Threads that append at the same time share one write and one sync (`group_commit`): the leader writes
 the records of all who wait under the lock, frees the lock, syncs, and leaves the outcome with each.
 Processes overlap their syncs, because the lock is never held during one (F-38).
 """
@@ -27,12 +27,12 @@ from hansard.log import disk, format, names
 from hansard.log.append_request import AppendRequest, AppendResult, seq_conflict
 from hansard.log.disk import Lock
 from hansard.log.format import Mark
-from hansard.log.handle import DELETED, FAILED, SEALED, Handle
+from hansard.log.group_commit import GroupCommit
 from hansard.log.keys import Keys
 from hansard.log.reader import Reader, Tail
 from hansard.log.segment import Segment, create_segment, header, next_header, replace_segment
+from hansard.log.session_files import DELETED, FAILED, SEALED, SessionFiles
 from hansard.log.store_directory import deleted, sweep
-from hansard.log.turns import Turns
 from hansard.log.write_batch import PendingAppend, Touched, WriteBatch
 
 Durability = Literal["sync", "os"]
@@ -55,7 +55,9 @@ class Writer:
         "_wait",
     )
 
-    def __init__(self, handle: Handle, *, durability: Durability, lock_timeout: float) -> None:
+    def __init__(
+        self, handle: SessionFiles, *, durability: Durability, lock_timeout: float
+    ) -> None:
         self._handle = handle
         self._syncs = durability == "sync"
         self._wait = lock_timeout
@@ -64,7 +66,7 @@ class Writer:
 
     def _reset(self) -> None:
         #: Whoever leads is the only one of this process who takes the OS lock.
-        self._turns: Turns[list[PendingAppend]] = Turns(
+        self._turns: GroupCommit[list[PendingAppend]] = GroupCommit(
             self._work, where=self._handle.path, held=self._handle.is_held
         )
         self._keys = Keys()

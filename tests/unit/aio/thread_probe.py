@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hansard.log.disk import Lock
-from hansard.log.handle import Handle
-from hansard.log.turns import Turns
+from hansard.log.group_commit import GroupCommit
+from hansard.log.session_files import SessionFiles
 from tests.crashlab import faults
 from tests.crashlab.faults import Call
 
@@ -20,9 +20,9 @@ PATIENCE = 60.0
 
 # Besides the disk: where a thread may wait for another one, or for another process.
 WAITING: tuple[tuple[type, str], ...] = (
-    (Turns, "claim"),
-    (Turns, "_come"),
-    (Handle, "refresh"),
+    (GroupCommit, "claim"),
+    (GroupCommit, "_come"),
+    (SessionFiles, "refresh"),
     (Lock, "acquire"),
 )
 

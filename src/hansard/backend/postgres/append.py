@@ -5,8 +5,8 @@ stays locked until the commit, so commits come in the order of seqs, and a reade
 event. The second part inserts the events at the seqs that the first part returned. If a condition does not
 hold, the first part returns nothing, and nothing is inserted.
 
-Threads that append to one session at the same time share a statement (`log.turns`): the first one leads,
-and those that come while it waits for the server go together in the next statement. Appends with an
+Threads that append to one session at the same time share a statement (`log.group_commit`): the first one
+leads, and those that come while it waits for the server go together in the next statement. Appends with an
 `expected_seq`, or for a new session, go alone.
 
 Every append has an id that is unique in its session: derived from the caller's key, or generated. So an
@@ -32,7 +32,7 @@ from hansard.errors import BackendUnavailable, SessionDeleted
 from hansard.event.envelope import Event
 from hansard.log import disk, format
 from hansard.log.append_request import Entry
-from hansard.log.turns import Turns
+from hansard.log.group_commit import GroupCommit
 
 #: Maximum events and bytes that share one statement.
 _MAX_EVENTS: Final = 1000
@@ -265,7 +265,7 @@ class Writer:
 
     def after_fork(self) -> None:
         """Start again in a forked child: it must not wait for the threads of its parent."""
-        self._turns: Turns[list[PendingInsert]] = Turns(
+        self._turns: GroupCommit[list[PendingInsert]] = GroupCommit(
             self._lead, where=f"{self._connections.url.where}: session {self.session_id!r}"
         )
 

@@ -44,7 +44,7 @@ class _Place(Generic[Asked]):
         self.wake.acquire()
 
 
-class Turns(Generic[Asked]):
+class GroupCommit(Generic[Asked]):
     """A queue of orders, and who works on them."""
 
     __slots__ = ("_gate", "_held", "_leader", "_queue", "_waiting", "_where", "_work")

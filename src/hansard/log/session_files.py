@@ -26,7 +26,7 @@ DELETED: Final = "deleted"
 SEALED: Final = "sealed"
 
 
-class Handle:
+class SessionFiles:
     """A session's files. `mutex` guards all fields; nobody sleeps or syncs while holding it.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Claims about `hansard.log.turns`: who works for whom, and that nobody is left waiting."""
+"""Claims about `hansard.log.group_commit`: who works for whom, and that nobody is left waiting."""
 
 import itertools
 import random
@@ -10,8 +10,8 @@ from types import FrameType
 
 import pytest
 
-from hansard.log import turns
-from hansard.log.turns import Turns
+from hansard.log import group_commit
+from hansard.log.group_commit import GroupCommit
 
 PATIENCE = 60.0
 
@@ -82,7 +82,7 @@ class Asking(threading.Thread):
 
     def _interrupt(self, frame: FrameType, event: str, _: object) -> None:
         # The interpreter looks for signals where a function begins and where a call of C returns.
-        if frame.f_code.co_filename != turns.__file__ or event not in {"call", "c_return"}:
+        if frame.f_code.co_filename != group_commit.__file__ or event not in {"call", "c_return"}:
             return
         self._left -= 1
         if self._left == 0:
@@ -96,11 +96,11 @@ class Asking(threading.Thread):
 
 
 class Queue:
-    """Turns with a leader who stays at work, so that others queue behind it."""
+    """GroupCommit with a leader who stays at work, so that others queue behind it."""
 
     def __init__(self, *, interrupted_at: int = 0) -> None:
         self.work = Work()
-        self.turns: Turns[str] = Turns(self.work)
+        self.turns: GroupCommit[str] = GroupCommit(self.work)
         self.work.stay()
         self.threads: list[Asking] = []
         leader = self.ask("leader", interrupted_at=interrupted_at)
@@ -157,7 +157,7 @@ class Queue:
 def test_whoever_claims_the_lead_keeps_others_waiting_until_it_is_free() -> None:
     """F-38: a claim is refused while somebody leads; when it is freed, the first in the queue leads."""
     work = Work()
-    queue: Turns[str] = Turns(work)
+    queue: GroupCommit[str] = GroupCommit(work)
     assert queue.claim()
     assert not queue.claim()
     asking = Asking(lambda: queue.ask("a"))
@@ -173,7 +173,7 @@ def test_whoever_claims_the_lead_keeps_others_waiting_until_it_is_free() -> None
 def test_many_threads_get_each_order_done_once(rng: random.Random) -> None:
     """N-16: 8 threads that ask 300 times each, and are alone now and then, get each order done once."""
     work = Work()
-    queue: Turns[str] = Turns(work)
+    queue: GroupCommit[str] = GroupCommit(work)
     seeds = [rng.random() for _ in range(8)]
 
     def ask_often(name: int) -> None:
