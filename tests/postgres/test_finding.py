@@ -11,6 +11,7 @@ import pytest
 
 import hansard
 from hansard import Store
+from hansard.backend.postgres.tables import PostgresTables
 from hansard.index import listing, postgres_storage
 from hansard.index.index import of
 from hansard.index.postgres_storage import PostgresStorage
@@ -390,10 +391,12 @@ def test_the_index_finds_its_tables_whatever_the_search_path_is(url: str, store:
     assert index._aside is not None
     for part in (index, index._aside):
         assert isinstance(part._storage, PostgresStorage)
-        connection = part._storage._tables._own()  # type: ignore[attr-defined]
-        connection.execute("CREATE TEMP TABLE index_session (id varchar)")
-        connection.execute("CREATE TEMP TABLE index_words (id varchar)")
-        connection.execute("SET search_path = public")
+        tables = part._storage._tables
+        assert isinstance(tables, PostgresTables)
+        with tables._connection.using() as connection:
+            connection.execute("CREATE TEMP TABLE index_session (id varchar)")
+            connection.execute("CREATE TEMP TABLE index_words (id varchar)")
+            connection.execute("SET search_path = public")
     store.session("b").add_message({"role": "user", "content": "zebra"})
     assert store.count() == len(store.search("zebra")) == 2
     assert connection.execute("SHOW search_path").fetchone() == ("public",)

@@ -282,7 +282,7 @@ class PostgresBackend(Backend):
         return Marks(self)
 
     def index_storage(self) -> IndexTables:
-        return PostgresTables(self.connections, self.connections.schema)
+        return PostgresTables(self.connections)
 
     # -- the trash ------------------------------------------------------------------------------
 
