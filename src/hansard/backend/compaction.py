@@ -1,10 +1,9 @@
-"""Rewrite the sealed segments of a log: compressed, joined, and without what is to be forgotten.
+"""Rewrite the sealed segments of a log: compressed, joined, and without what is to be erased.
 
-Above: `local`.  Below: `contract`, `records`, `log`.
-Writers and readers go on meanwhile: the session's lock is held only while the active segment is sealed. A
-new segment is written beside the old ones, synced, and given the name of the first one it stands for; then
-the others go. Whoever dies in between leaves files that say the same twice, and the next compaction takes
-them away: the state before, or the state after.
+Writers and readers continue concurrently: the session's lock is held only while the active segment is sealed.
+A new segment is written next to the old ones, synced, and renamed to the first one that it replaces; then the
+others are removed. A crash leaves the state before or the state after, and files that say the same twice; the
+next compaction removes those.
 """
 
 import errno

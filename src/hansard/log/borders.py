@@ -1,9 +1,8 @@
 """Find where appends begin and end, in bytes cut out of a segment anywhere.
 
-Above: `reader`.  Below: `format`.
 Pure functions on bytes. A batch may be much longer than what is read at once, and one that a crash left
-unfinished looks like any other until its end is seen; so who looks for a place between two appends may have
-to look at many lines. What is here looks at few.
+unfinished looks like any other until its end is seen. A search for a place between two appends could take
+many lines; these functions look at few.
 """
 
 import msgspec

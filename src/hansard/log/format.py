@@ -1,8 +1,7 @@
 """Frame and parse the lines of a segment.
 
-Above: `segment`, `reader`, `writer`.  Below: nothing of the store.
-Pure functions on bytes; docs/format.md is the specification, and the numbers F-n are its sentences.
-A record and a note are framed by functions that stand side by side, and parsed by one decoder.
+Pure functions on bytes. docs/format.md is the specification, and the numbers F-n are its sentences. Records
+and notes are framed by functions of the same shape, and parsed by one decoder.
 """
 
 import time as clock

@@ -1,8 +1,7 @@
-"""Remember which append a key belongs to, so that a retry adds nothing (F-18).
+"""Remember which append an idempotency key belongs to, so that a retry adds nothing (F-18).
 
-Above: `writer`.  Below: `reader`.
-Learned from the log when the first key is asked for, and from then on by reading only what is new. For
-use by whoever leads, under the session's lock.
+Read from the log when the first key is needed, and from then on only from what is new. For the leader, under
+the session's lock.
 """
 
 import msgspec

@@ -1,9 +1,8 @@
 """Find and read the sealed segments of a log: everything before the active one.
 
-Above: `handle`, `backend.local`.  Below: `sealed`, `segment`, `reader`.
-A sealed segment is found by its name, which tells its first seq, and opened when something in it is
-wanted. Compaction may put another one in its place at any moment, or join it with its neighbours: whatever
-then lies under a name has the same events, so who finds a name gone looks at the directory again and goes on.
+A sealed segment is found by its name, which tells its first seq, and opened when something in it is needed.
+Compaction may replace it, or join it with its neighbors, at any moment. The file that then covers a seq has
+the same events: a reader that finds a name missing lists the directory again and continues.
 """
 
 import contextlib

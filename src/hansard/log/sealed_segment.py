@@ -1,9 +1,9 @@
-"""Read a sealed segment: the lines of a segment in zstd, in frames that can be read one by one.
+"""Read a compressed segment: the lines of a segment in zstd, in frames that can be read one by one.
 
-Above: `chain`, `backend.local`.  Below: `format`, `disk`, zstandard.  Its inverse is `sealing`.
-To whoever reads lines it looks like any other segment: it has the same offsets, marks and checksums as the
-lines had before they were compressed, and `reader` works on it unchanged. Behind the frames stand an index,
-which zstd's own tools pass over, and the seek table of the zstd seekable format, which they know.
+It has the offsets, marks and checksums that the lines had before they were compressed, so `reader` works on
+it unchanged. After the frames come an index, which zstd's own tools ignore, and the seek table of the zstd
+seekable format, which they know. `compare` checks the index against the lines; `unpack` recovers what is left
+of a damaged file.
 """
 
 import struct

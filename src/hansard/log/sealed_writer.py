@@ -1,8 +1,7 @@
-"""Write a sealed segment. The inverse of `sealed`, in the opposite order.
+"""Write a compressed segment: the inverse of `sealed_segment`.
 
-Above: `backend.compaction`.  Below: `sealed` (the shape), `format`, `disk`, zstandard.
-Lines come in, framed anew so that their checksums run from the first to the last; out goes one file, whole
-and synced, for the caller to give a name to. Nothing here takes a lock.
+Records come in, and are framed so that their checksums run from the first to the last. The result is one
+complete, synced file with a temporary name, which the caller renames. Nothing here takes a lock.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,7 @@
-"""Open, check and create the file that holds a session's records.
+"""Open, check and create the files that hold a session's records.
 
-Above: `reader`, `writer`, `backend.local`.  Below: `format`, `disk`.
-A segment appears under its name whole, with header and first records, or not at all (F-25); what is
-found under the name is asked three questions in the order of trust: ours? a version we know? intact?
+A segment appears under its name complete, with header and first records, or not at all (F-25). A file with
+such a name is checked in the order of trust: is it this session's, of a known version, and intact?
 """
 
 import errno

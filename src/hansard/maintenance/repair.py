@@ -1,7 +1,7 @@
-"""Mend a damaged session: save what is whole, keep the rest, and say what was done.
+"""Repair a damaged session: keep what is valid and a copy of the damaged files, and report.
 
-Never done by itself: whoever calls this has seen `verify`, and perhaps looked for a backup. What the
-session's own files cannot tell any more, its forks may: up to which seq there were events, and when it began.
+Only on request: the caller has seen `verify`, and perhaps looked for a backup. What the session's own files
+cannot tell any more, its forks may: up to which seq there were events, and when it began.
 """
 
 from contextlib import suppress
