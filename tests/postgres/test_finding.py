@@ -11,7 +11,7 @@ import pytest
 
 import hansard
 from hansard import Store
-from hansard.backend.postgres.tables import PostgresTables
+from hansard.backend.postgres.index_tables import PostgresTables
 from hansard.index import listing, postgres_storage
 from hansard.index.index import of
 from hansard.index.postgres_storage import PostgresStorage

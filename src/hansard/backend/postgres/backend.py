@@ -21,10 +21,11 @@ from hansard.backend.contract import (
     Stage,
     Watch,
 )
-from hansard.backend.postgres import index_tables, schema
+from hansard.backend.postgres import schema
 from hansard.backend.postgres.append import Writer, deleted
 from hansard.backend.postgres.connection import AdvisoryLock, Connections, lock_number
 from hansard.backend.postgres.errors import ConnectionLost
+from hansard.backend.postgres.index_tables import PURGE, PostgresTables
 from hansard.backend.postgres.log import PostgresLog
 from hansard.backend.postgres.marks import Marks
 from hansard.backend.postgres.notify import Notifier
@@ -32,7 +33,6 @@ from hansard.backend.postgres.read import Prefetch, RowReader
 from hansard.backend.postgres.schema import session_number
 from hansard.backend.postgres.sizes import Sizes
 from hansard.backend.postgres.stage import PostgresStage
-from hansard.backend.postgres.tables import PostgresTables
 from hansard.backend.postgres.url import StoreUrl
 from hansard.errors import Closed, HansardError, LockTimeout, ReadOnly, SessionNotFound
 from hansard.log import disk, names
@@ -76,7 +76,7 @@ _PURGE: Final = (
     """
 INSERT INTO {schema}.index_pending (pass, id)
 SELECT gen_random_uuid(), id FROM {schema}.sessions WHERE session = %(session)s::uuid""",
-    *index_tables.PURGE,
+    *PURGE,
     *_REMOVE,
 )
 _PROBE: Final = """

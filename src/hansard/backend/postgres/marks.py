@@ -1,11 +1,8 @@
-"""Know which sessions have changed since somebody last looked.
+"""Tell the index which sessions have changed since its last refresh.
 
-Above: `backend`.  Below: `connections`, `statements`, `contract`.
-Whoever appends to a session, deletes it or writes it anew marks its row, which he is writing anyway; a row
-that is marked already is not written otherwise than without marks. A pass takes all marks away at once and
-notes in the table `index_pending` whose they were, in one statement: from then on each change sets a mark
-again. What was noted is removed when the pass has kept what it read, so that whoever dies in between has
-lost nothing.
+An append, a deletion or a compaction marks the session's row, which it writes anyway. A refresh clears all
+marks and records their sessions in the table `index_pending`, in one statement: later changes set new marks.
+The records are deleted when the refresh is committed, so a refresh that dies loses nothing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,10 +17,10 @@ from hansard.errors import HansardError, LockTimeout
 if TYPE_CHECKING:
     from hansard.backend.postgres.backend import PostgresBackend
 
-#: What a pass leaves with the index; an index that is made anew has none of it.
+#: Stored with the index by a refresh; a rebuilt index does not have it.
 _KNOWN: Final = "marks"
 
-#: For so long, in milliseconds, a pass waits for somebody who is writing; then that mark stays.
+#: Milliseconds that a refresh waits for a writer; after that, the mark stays.
 _PATIENCE: Final = 1000
 
 _QUIET: Final = """
@@ -41,13 +38,13 @@ _DONE: Final = "DELETE FROM {schema}.index_pending WHERE pass = ANY(%(passes)s)"
 
 
 class Marks(Watch):
-    """Tells which sessions were marked."""
+    """Reports marked sessions."""
 
     __slots__ = ("_backend", "_passes")
 
     def __init__(self, backend: "PostgresBackend") -> None:
         self._backend = backend
-        #: What was noted before this pass, or by it.
+        #: The refreshes whose records this one reads.
         self._passes: list[UUID] = []
 
     def quiet(self, known: str) -> bool:
@@ -58,7 +55,7 @@ class Marks(Watch):
         try:
             self._backend.connections.retry(self._take)
         except LockTimeout:
-            # Somebody holds on to a session. What can be read of it is read, and its mark stays.
+            # A writer holds a session. Read what is committed, and leave its mark.
             left = {str(row[0]) for row in self._run(_MARKED)}
         rows = self._run(_PENDING)
         self._passes = list({row[0] for row in rows})  # type: ignore[misc]
@@ -89,7 +86,7 @@ class Marks(Watch):
             try:
                 self._run(_DONE, {"passes": passes})
             except (HansardError, ConnectionLost):
-                return  # they are looked at once more
+                return  # these sessions are read again
 
     def _run(self, text: str, params: dict[str, object] | None = None) -> list[tuple[object, ...]]:
         return self._backend.connections.run(text, params)
