@@ -90,7 +90,7 @@ _LATER = {
     "Diagnostic": "maintenance.doctor",
     "DiskFailed": "errors",
     "Divergence": "state.compare",
-    "DropReport": "maintenance.dropping",
+    "DropReport": "maintenance.redact",
     "Event": "event.envelope",
     "Finding": "backend.contract",
     "Followed": "follow",
@@ -111,7 +111,7 @@ _LATER = {
     "ReadOnly": "errors",
     "Record": "backend.contract",
     "Reentered": "errors",
-    "RepairReport": "maintenance.repair",
+    "RepairReport": "maintenance.verify",
     "Said": "state.compare",
     "ScrubReport": "maintenance.redact",
     "SecretRefused": "errors",
@@ -169,11 +169,9 @@ if TYPE_CHECKING:
     from hansard.index.entry import DayStats, Hit, Page, SessionInfo, StoreStats
     from hansard.maintenance.compact import CompactReport
     from hansard.maintenance.doctor import Diagnosis, Diagnostic
-    from hansard.maintenance.dropping import DropReport
     from hansard.maintenance.prune import PruneReport
-    from hansard.maintenance.redact import ScrubReport
-    from hansard.maintenance.repair import RepairReport
-    from hansard.maintenance.verify import SessionReport, StoreReport
+    from hansard.maintenance.redact import DropReport, ScrubReport
+    from hansard.maintenance.verify import RepairReport, SessionReport, StoreReport
     from hansard.message.tool_calls import Problem
     from hansard.session import Session
     from hansard.state.compare import (

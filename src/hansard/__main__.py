@@ -1,7 +1,4 @@
-"""`python -m hansard` is the command `hansard`.
-
-Above: the shell.  Below: `cli`.
-"""
+"""`python -m hansard` is the command `hansard`."""
 
 import sys
 

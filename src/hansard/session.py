@@ -39,8 +39,7 @@ from hansard.state.view import View
 from hansard.stream import Stream
 
 if TYPE_CHECKING:
-    from hansard.maintenance.dropping import DropReport
-    from hansard.maintenance.redact import ScrubReport
+    from hansard.maintenance.redact import DropReport, ScrubReport
     from hansard.state.compare import Comparison, Side
     from hansard.transfer.export_file import Format
 
@@ -310,7 +309,7 @@ class Session(SessionReader):
             reason: kept in the log with the event that says so.
             dry_run: do nothing, and report what would be dropped.
         """
-        from hansard.maintenance.dropping import drop_history
+        from hansard.maintenance.redact import drop_history
 
         return drop_history(self._backend, self._log, before, reason=reason, dry_run=dry_run)
 

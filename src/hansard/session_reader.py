@@ -37,8 +37,7 @@ from hansard.state.view import (
 
 if TYPE_CHECKING:
     from hansard.maintenance.compact import CompactReport
-    from hansard.maintenance.repair import RepairReport
-    from hansard.maintenance.verify import SessionReport
+    from hansard.maintenance.verify import RepairReport, SessionReport
     from hansard.message.tool_calls import Problem
 
 #: A place in a session: a seq, the label of a snapshot, or a time with its zone.
@@ -383,7 +382,7 @@ class SessionReader:
         Args:
             missing: a sealed segment that is not there at all is lost: let its events be, too.
         """
-        from hansard.maintenance.repair import repair_session
+        from hansard.maintenance.verify import repair_session
 
         return repair_session(self._backend, self.id, missing=missing)
 

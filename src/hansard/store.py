@@ -1,7 +1,4 @@
-"""A store of sessions: open one, find sessions in it, look after it.
-
-Above: user code.  Below: `session`, `upkeep`, `backend`.
-"""
+"""A store of sessions: open one, find sessions in it, look after it."""
 
 import os
 import sys

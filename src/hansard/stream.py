@@ -1,6 +1,5 @@
 """A message while it is being said.
 
-Above: `session`, user code.  Below: `event`, `backend.contract`.
 Each part is an event, handed to the operating system and not synced: it survives a killed process, and costs
 microseconds. The whole message, when it is there, is one more event, as durable as any; from then on the
 parts say nothing.

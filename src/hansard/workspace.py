@@ -1,6 +1,5 @@
 """Know a workspace: the folder that a session was held in, also after it was moved or renamed.
 
-Above: `store`, `session`, `upkeep`.  Below: `log.disk`.
 A session says in its metadata where it belongs: `workspace`, a path, and, if the folder is in a git
 repository, `workspace_id`. The id is random and lies in a small file inside the git directory, so it goes
 where the repository goes, and no clone or commit carries it elsewhere. Where both sides have an id, the

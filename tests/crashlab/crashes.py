@@ -1,7 +1,5 @@
 """Rebuild every state in which a power cut may leave a store, from what the store asked of the disk.
 
-Above: your tests.  Below: `faults`, which lets the calls be watched.
-
 A recording writes down each call that changes something. After each of them the power may go, and then:
 
 - of a file, what was synced is there; what was written since is there, or not, or in part, or as NUL bytes,

@@ -1,6 +1,5 @@
 """Make the disk fail on purpose: one call at a time, in every way that disks fail.
 
-Above: tests, ours and yours.  Below: `hansard.log.disk`, whose functions are replaced for a while.
 A store that has never met a full disk is a store of which nobody knows what it does then. So:
 
     for at in itertools.count(1):

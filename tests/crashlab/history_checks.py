@@ -1,6 +1,5 @@
 """Find what is wrong with a history.
 
-Above: `histories`.  Below: `history_values`.
 Two facts carry all of it. What is in a session at the end is the one order in which everything happened to
 it: every answer must fit that order. And the clock that all workers share says which answers were given
 before which questions were asked: the order must respect that too.

@@ -1,7 +1,4 @@
-"""What a history is made of: what was asked and answered, what was left, and what is wrong with it.
-
-Above: `histories`, `history_worker`, `history_checks`.  Below: nothing of the store.
-"""
+"""What a history is made of: what was asked and answered, what was left, and what is wrong with it."""
 
 import hashlib
 import json

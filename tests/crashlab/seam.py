@@ -1,6 +1,5 @@
 """Stand between the store and the disk: write down what is called, and let some calls be struck.
 
-Above: `faults`.  Below: `hansard.log.disk`, whose functions are replaced for a while.
 The whole store calls the disk as `disk.write(…)`, so replacing the module's functions reaches all of it.
 """
 

@@ -1,6 +1,6 @@
 """How many histories a machine is driven through, and how long each is.
 
-Beside: the tests of each machine, which say their share.  Above: row 13 of `tools/crash/campaign`.
+The tests of each machine, and row 13 of `tools/crash/campaign`, run them.
 """
 
 import os

@@ -218,7 +218,7 @@ def test_a_fingerprint_of_what_is_still_there_is_found(path: Path) -> None:
         first, last = segments(path)[0], Parts(segments(path)[0]).index["last"]
         assert damage(path) == []
         Parts(first).put(_set(fingerprint=filter.fingerprint(1, last)))
-    assert "event 5 is said to have been taken out" in damage(path)[0]
+    assert "event 5 is marked as erased" in damage(path)[0]
     with hansard.open(path, auto_compact=False) as store:
         assert store.session("a").repair().ok
         store.compact()
@@ -344,7 +344,7 @@ def test_a_checkpoint_that_is_passed_over_is_noted(path: Path, checkpoint: Path)
             report = store.session("a").verify()
             assert report.ok
             assert [finding.where for finding in report.findings] == [str(checkpoint)]
-            assert "passed over" in report.findings[0].reason
+            assert "readers ignore it" in report.findings[0].reason
         assert shown(path) == right
 
 

@@ -44,7 +44,6 @@ _NEEDED: Final = (
     "hansard.transfer.export_file",
     "hansard.transfer.staged_import",
     "hansard.maintenance.trash",
-    "hansard.maintenance.repair",
     "hansard.maintenance.verify",
     "tools.crash.checker",
     "tools.crash.full_disks",

@@ -1,7 +1,4 @@
-"""What a look at the files of a store has found: plain values, without a judgment.
-
-Above: `examination`, `contract`, `upkeep.examination`, `index`.  Below: nothing.
-"""
+"""What a look at the files of a store has found: plain values, without a judgment."""
 
 from typing import Literal
 

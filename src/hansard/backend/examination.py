@@ -1,6 +1,5 @@
 """Look at every file of a store, and at the place where it is: who holds locks, what is left over or odd.
 
-Above: `local`.  Below: `condition`, `log`.
 Nothing is opened for writing and no lock is waited for, so a store can be examined while others write to it.
 A file that is created or removed concurrently is not reported.
 """

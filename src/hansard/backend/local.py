@@ -1,6 +1,5 @@
 """Keep sessions as files below a directory.
 
-Above: `store`.  Below: `contract`, `event`, `log`.
 Translates between the two vocabularies beneath it: events, which mean something, and records,
 which are bytes in a segment. What a file holds and in which order is in docs/format.md.
 """

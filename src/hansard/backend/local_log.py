@@ -404,7 +404,7 @@ class LocalLog(InternalLog):
         """Compare the checkpoint's control records with the log's; its state is for others to compare."""
         found = self._handle.look_at_checkpoint(reader)
         if isinstance(found, str):
-            hint = "it is passed over, and the next compaction writes another"
+            hint = "readers ignore it, and the next compaction replaces it"
             note = Finding("note", self.checkpoint_file(), 0, 0, f"this checkpoint {found}: {hint}")
             return [note] if found else []
         said = format.decode_lines(found.controls)

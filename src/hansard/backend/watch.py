@@ -1,6 +1,5 @@
 """Tell from the marks which sessions have changed: for whoever keeps an index of a directory of sessions.
 
-Above: `local`.  Below: `contract`, `log`.
 The other half of `log.marks`. A pass begins the next epoch, reads the marks of those before it, and has the
 lock of each marked session for a moment: a writer that saw the old epoch has written when that is over. The
 files of the marks go when what was read is kept, and not before.

@@ -1,7 +1,4 @@
-"""What is asked of a log, and what became of it: a request to append, and its result.
-
-Above: `writer`, `backend.contract`.  Below: `errors`.
-"""
+"""What is asked of a log, and what became of it: a request to append, and its result."""
 
 from collections.abc import Sequence
 from typing import Protocol

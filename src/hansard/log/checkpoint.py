@@ -1,6 +1,5 @@
 """Keep what the sealed segments add up to in one small file, so that nobody has to open them all.
 
-Above: `backend.local`.  Below: `format`, `disk`.
 A checkpoint holds the control records up to a seq, and a state that whoever wrote it can make sense of. It
 is derived: missing, damaged, of another log or of a version that is not known, it is passed over, and the
 next compaction writes another. It is never believed over the log: it names the running checksum of the log

@@ -2,7 +2,7 @@
 
 Functions take a directory's descriptor and a bare name. No path component below the store's directory is
 looked up twice, and no symbolic link is followed (docs/format.md, F-4). They raise plain `OSError`;
-`reporting` and `explain` turn one into the error that a caller sees. Tests inject faults by replacing the
+`explain` turns one into the error that a caller sees. Tests inject faults by replacing the
 functions of this module (`tests/crashlab/faults.py`). So other modules call them as `disk.write(...)`, and
 never bind them to a name.
 
@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Final, NamedTuple, Protocol
 from weakref import WeakSet
 
@@ -769,33 +768,6 @@ class Lock(OwnedFd):
 
 
 # -- errors -------------------------------------------------------------------------------------
-
-
-class reporting:  # noqa: N801 - used as `with disk.reporting(...)`, like a function
-    """Raise an `OSError` of the block as the error that a caller sees; see `explain`.
-
-    A class and not a generator: entering it allocates one object. Do not return a descriptor from the block,
-    because an interrupt at its end would lose it.
-    """
-
-    __slots__ = ("_hint", "_operation", "_path")
-
-    def __init__(self, operation: str, path: str, hint: str = "") -> None:
-        self._operation = operation
-        self._path = path
-        self._hint = hint
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, OSError) and not isinstance(error, HansardError):
-            raise explain(error, self._operation, self._path, self._hint) from error
 
 
 def explain(error: OSError, operation: str, path: str, hint: str = "") -> HansardError:

@@ -1,6 +1,6 @@
 """Leave a mark for each session that is about to change, so that an index need not look at all of them.
 
-Above: `root`, `handle`, `backend.watch`.  Below: `disk`, `names`.  docs/format.md, F-128 to F-134.
+The rules are docs/format.md, F-128 to F-134.
 Time is cut into epochs. The number of the current one stands in a file that everybody has mapped into memory,
 so that to look at it costs nothing. The first time in an epoch that a session is to be changed, its name is
 appended to the file of that epoch. Whoever keeps an index begins the next epoch, reads the names of those

@@ -1,6 +1,5 @@
 """Map session ids to directory names and back; know every file name in a store.
 
-Above: `backend.local`, and whoever needs an id.  Below: `errors`.
 The map is part of format version 1 and never changes, because a changed map would
 move sessions on disk: docs/format.md, F-5 to F-11.
 

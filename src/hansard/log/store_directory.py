@@ -1,7 +1,4 @@
-"""Open or make a store's directory, and find, move and list the session directories in it.
-
-Above: `handle`, `backend.local`.  Below: `disk`, `names`.
-"""
+"""Open or make a store's directory, and find, move and list the session directories in it."""
 
 import contextlib
 import errno

@@ -1,8 +1,12 @@
-"""Remove secrets from what is stored, permanently.
+"""Hide stored content permanently: redact events, scrub secrets, drop the beginning of a history.
 
-Messages are stored unchanged, so this never happens automatically. It appends redactions, each with the data
-that replace the original: views, events and exports show those from then on, and compaction removes the
-bytes. It cannot be undone.
+Each appends control events. Views, events and exports show the result at once, compaction erases the bytes,
+and nothing undoes it. Messages are stored unchanged, so secrets are never removed automatically.
+
+Dropping a history removes the content of all events before a seq. Seqs, idempotency keys, snapshot names,
+forks and the session's state keep their meaning (docs/decisions/0013-dropping-history.md). The bound moves
+back to where it separates no tool call from its result and splits no streamed message. A stream that is not
+finished is dropped completely; if its message is added later, views show that.
 """
 
 import re
@@ -12,16 +16,23 @@ from typing import Any, Final
 
 import msgspec
 
-from hansard.errors import InvalidEvent
+from hansard.backend.contract import AppendRequest, Backend, Log, LogReader
+from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec, kinds, secrets
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import (
     APPLICATION,
     CONTROL,
+    HISTORY_DROPPED,
     MESSAGE_ADDED,
     MESSAGE_PART,
     MESSAGE_REDACTED,
+    is_said,
 )
+from hansard.maintenance.trash import check_unused
+from hansard.message import tool_calls
+from hansard.state import lineage
+from hansard.state.redaction import Redactions
 
 _MARK: Final = "[redacted]"
 
@@ -35,13 +46,13 @@ _ESCAPES: Final = {
     "\\": r"\\{1,64}|",
 }
 
-#: Members of hansard's own kinds by which events, sessions and files kept aside are found. Nobody has said
-#: them, and a fork whose parent has another name is one that has lost it.
+#: Members of hansard's own kinds that refer to events, sessions and files. They are not content, and a fork
+#: would lose its parent with its name.
 _LINKS: Final = frozenset({"created", "kept", "parent", "stream", "streams"})
 
 
 def redaction(event: Event, reason: str, instead: dict[str, Any] | None = None) -> NewEvent:
-    """Return the event that takes another one out, and with it what was streamed of it."""
+    """Return the event that redacts another one, together with its stream parts."""
     data: dict[str, Any] = {"seq": event.seq, "reason": reason}
     stream = event.data.get("stream")
     if event.kind in {MESSAGE_ADDED, MESSAGE_PART} and isinstance(stream, str):
@@ -52,18 +63,18 @@ def redaction(event: Event, reason: str, instead: dict[str, Any] | None = None) 
 
 
 def finishes(part: Event, event: Event) -> bool:
-    """Say whether an event adds the whole message of which another is a part."""
+    """Return whether an event adds the complete message of a stream part."""
     return event.kind == MESSAGE_ADDED and event.data.get("stream") == part.data.get("stream", "")
 
 
 class ScrubReport(msgspec.Struct, frozen=True):
-    """What `scrub` removed. It shows none of it.
+    """What `scrub` removed, without the removed text.
 
     Attributes:
         session: the session's id.
         events: the redactions that were appended; empty if nothing was found.
-        credentials: how many credentials were found by their name or shape.
-        places: for each text that was given, in order, in how many places it was found. 0: it was not found.
+        credentials: number of credentials that were found by their name or shape.
+        places: for each given text, in order, the number of places where it was found.
     """
 
     session: str
@@ -189,3 +200,161 @@ def _spellings(text: str) -> str:
         pieces.append(f"(?:{short}{re.escape(character)}|{unicode})")
     # A backslash before it belongs to it, if an escape can begin so: what is left stays JSON.
     return (r"\\{0,64}" if text[0] in "bfnrtu" else "") + "".join(pieces)
+
+
+# -- dropping the beginning of a history --------------------------------------------------------
+
+
+class DropReport(msgspec.Struct, frozen=True):
+    """What `drop_history` removed, or would remove.
+
+    Attributes:
+        session: the session's id.
+        before: the content of all events before this seq is removed. It may be lower than the requested seq,
+            so that no tool call loses its result and no streamed message is split.
+        events: number of events whose data this call removed.
+        messages: number of messages among them.
+        bytes: bytes of data, before compression, that the next compaction erases. Events that a fork inherits
+            belong to its parent and do not count.
+        seq: the seq of the control event; 0 if there was nothing to drop, or with `dry_run`.
+        dry_run: nothing was dropped; the numbers are what would be dropped.
+    """
+
+    session: str
+    before: int
+    events: int = 0
+    messages: int = 0
+    bytes: int = 0
+    seq: int = 0
+    dry_run: bool = False
+
+
+def drop_history(
+    backend: Backend, own: Log, before: int, *, reason: str, dry_run: bool
+) -> DropReport:
+    """Append the event that drops the content before a seq; return what it removes.
+
+    Args:
+        backend: where forks of the session may be.
+        own: the session itself.
+        before: the first seq to keep.
+        reason: stored with the event.
+        dry_run: append nothing.
+    """
+    reader = own.reader()
+    head, first = reader.head(), reader.first()
+    if head is None or first is None:
+        raise SessionNotFound(f"no session {own.session_id!r} in this store, so no history to drop")
+    if type(before) is not int or not 0 <= before <= head.seq + 1:
+        raise InvalidEvent(
+            f"cannot drop the history before seq {before!r}: last seq of session {own.session_id!r} is "
+            f"{head.seq}"
+        )
+    whole = lineage.with_ancestors(backend, reader)
+    known = lineage.redactions_of(whole)
+    cuts = _Cuts(known)
+    # Events that were dropped earlier have no data.
+    for chunk in whole.read(after=max(known.before - 1, 0), upto=head.seq):
+        for event in chunk.events():
+            cuts.add(event)
+    bound = cuts.last_legal(before)
+    events, messages, size, lowest = _count(whole, known, bound, first.seq)
+    report = DropReport(own.session_id, bound, events, messages, size, dry_run=dry_run)
+    if not events:
+        return report
+    # A fork that begins before the first removed event loses nothing.
+    refusal = f"the history of session {own.session_id!r} cannot be dropped"
+    check_unused(backend, own.session_id, head.created, refusal, since=lowest)
+    if dry_run:
+        return report
+    facts = {
+        "before": bound,
+        "reason": reason,
+        "streams": cuts.unfinished(bound),
+        "events": events,
+        "messages": messages,
+    }
+    raw = codec.encode({name: value for name, value in facts.items() if value})
+    if kinds.read(HISTORY_DROPPED, raw) is None:
+        raise InvalidEvent(f"reason must be a string, got {type(reason).__name__}")
+    (event,) = own.append(
+        AppendRequest([NewEvent(HISTORY_DROPPED, raw, HISTORY_DROPPED in CONTROL)])
+    )
+    # With any durability: a power cut must not undo a drop that was reported.
+    own.sync()
+    return msgspec.structs.replace(report, seq=event.seq)
+
+
+def _count(
+    whole: LogReader, known: Redactions, bound: int, first: int
+) -> tuple[int, int, int, int]:
+    """Return the number of events, messages and own bytes that a bound removes, and the lowest seq."""
+    after = known._replace(before=bound)
+    events = messages = size = lowest = 0
+    for chunk in whole.read(after=max(known.before - 1, 0), upto=bound - 1) if bound else ():
+        for event in chunk.events():
+            shown = known.mask(event)
+            if not is_said(event.kind) or after.mask(event).raw == shown.raw:
+                continue
+            lowest = lowest or event.seq
+            events += 1
+            messages += event.kind == MESSAGE_ADDED
+            size += len(shown.raw) if event.seq >= first else 0
+    return events, messages, size, lowest
+
+
+class _Cuts:
+    """The ranges of seqs that a bound must not split, collected in one pass over the events."""
+
+    __slots__ = ("_known", "_spans", "_streams", "_waiting")
+
+    def __init__(self, known: Redactions) -> None:
+        self._known = known
+        #: First and last seq of events that belong together: a bound is before both or after both.
+        self._spans: list[tuple[int, int]] = []
+        #: By stream, its first and last seq, and whether it has ended.
+        self._streams: dict[str, tuple[int, int, bool]] = {}
+        #: The seqs of tool calls without a result so far, by call id.
+        self._waiting: dict[str, int] = {}
+
+    def add(self, event: Event) -> None:
+        """Add the next event."""
+        if event.kind == MESSAGE_PART:
+            part = kinds.read(MESSAGE_PART, event.raw)
+            if part is not None and part.stream not in self._known.streams:
+                self._add_to_stream(part.stream, event.seq, over=part.over)
+        elif event.kind == MESSAGE_ADDED:
+            added = kinds.read(MESSAGE_ADDED, self._known.mask(event).raw)
+            if added is None:
+                return
+            if added.stream is not None and added.stream not in self._known.streams:
+                self._add_to_stream(added.stream, event.seq, over=True)
+            answered = tool_calls.results(added.message)
+            for call_id in answered:
+                if call_id in self._waiting:
+                    self._spans.append((self._waiting.pop(call_id), event.seq))
+            for call_id in tool_calls.calls(added.message):
+                if call_id not in answered:
+                    self._waiting[call_id] = event.seq
+
+    def _add_to_stream(self, stream: str, seq: int, *, over: bool) -> None:
+        first, _, was_over = self._streams.get(stream, (seq, seq, False))
+        self._streams[stream] = (first, seq, over or was_over)
+
+    def last_legal(self, bound: int) -> int:
+        """Return the highest seq, at most the given bound, that splits nothing."""
+        spans = self._spans + [(first, last) for first, last, _ in self._streams.values()]
+        # In descending order: a bound that moves back to the start of one range may be inside ranges that
+        # begin earlier, and never inside ranges that begin later.
+        for first, last in sorted(spans, reverse=True):
+            if first < bound <= last:
+                bound = first
+        return bound
+
+    def unfinished(self, bound: int) -> list[str]:
+        """Return the streams that begin before a bound and have not ended."""
+        return [
+            stream
+            for stream, (first, _, over) in self._streams.items()
+            if first < bound and not over
+        ]

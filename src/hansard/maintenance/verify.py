@@ -1,15 +1,22 @@
-"""Look at everything that is stored, and report."""
+"""Verify stored sessions, and repair damaged ones.
+
+Repair is never automatic: the caller has seen the report of `verify`, and may have a backup. It keeps the
+valid records and the damaged bytes, and reports what was lost. Forks of a damaged session may still know its
+last seq and when it began.
+"""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from hansard.backend.contract import WRONG_CHECKPOINT, Backend, Finding, Log, LogReader
+from hansard.backend.contract import WRONG_CHECKPOINT, Backend, Finding, Known, Log, LogReader
 from hansard.errors import (
     Damaged,
     DiskFailed,
+    ReadOnly,
     SessionDeleted,
     SessionNotFound,
     UnknownFormat,
@@ -19,6 +26,7 @@ from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_PART
 from hansard.maintenance.compact import compaction_filter, controls_of
 from hansard.state import fold, lineage, redaction
+from hansard.state.fork_graph import forks
 
 
 class SessionReport(msgspec.Struct, frozen=True):
@@ -26,8 +34,8 @@ class SessionReport(msgspec.Struct, frozen=True):
 
     Attributes:
         session: the session's id.
-        seq: its last event, as far as it can be read.
-        findings: damage, and notes on what is normal after a crash.
+        seq: its last seq; 0 if the log cannot be read.
+        findings: damage, and notes about what is normal after a crash.
     """
 
     session: str
@@ -36,7 +44,7 @@ class SessionReport(msgspec.Struct, frozen=True):
 
     @property
     def damage(self) -> list[Finding]:
-        """Those of the findings that are damage."""
+        """The findings that are damage."""
         return [finding for finding in self.findings if finding.severity == "damage"]
 
     @property
@@ -46,7 +54,11 @@ class SessionReport(msgspec.Struct, frozen=True):
 
 
 class StoreReport(msgspec.Struct, frozen=True):
-    """What `verify` found in a store, session by session."""
+    """What `verify` found in a store.
+
+    Attributes:
+        sessions: one report per session, sorted by id, and one per internal log with findings.
+    """
 
     sessions: list[SessionReport]
 
@@ -57,14 +69,14 @@ class StoreReport(msgspec.Struct, frozen=True):
 
     @property
     def findings(self) -> list[Finding]:
-        """What was found, in all sessions."""
+        """The findings of all sessions."""
         return [finding for session in self.sessions for finding in session.findings]
 
 
 def verify_session(
     backend: Backend, session_id: str, sound: set[str] | None = None
 ) -> SessionReport:
-    """Check all of a session, and what it was forked from. `sound`: see `lineage.check`."""
+    """Check a session and its ancestors. `sound`: see `lineage.check`."""
     log = backend.log(session_id)
     findings = log.verify()
     try:
@@ -83,12 +95,12 @@ def verify_session(
                 *_compare_taken_out(log),
             ]
     except Damaged:
-        pass  # which is among the findings
+        pass  # already one of the findings
     return SessionReport(session_id, seq, findings)
 
 
 def _compare_checkpoint(log: LogReader, where: str) -> Iterator[Finding]:
-    """Compare the state that the last compaction saved with what the events add up to."""
+    """Compare the state in the checkpoint with the state of the events."""
     found = log.checkpoint()
     if found is None:
         return
@@ -96,41 +108,41 @@ def _compare_checkpoint(log: LogReader, where: str) -> Iterator[Finding]:
     redactions = redaction.of(log.controls())
     state = fold.load(saved, redactions)
     if state is None:
-        reason = "something was taken out since, or another version wrote it"
-        hint = "it is passed over, and the next compaction writes another"
+        reason = "events were redacted after it, or another version wrote it"
+        hint = "readers ignore it, and the next compaction replaces it"
         yield Finding("note", where, 0, 0, f"this checkpoint is stale ({reason}): {hint}")
     elif state != fold.replay(log, upto=seq, redactions=redactions):
-        reason = "this checkpoint has another state than the log"
+        reason = "this checkpoint differs from the state of the log"
         yield Finding("damage", where, 0, 0, f"{reason}; {WRONG_CHECKPOINT}")
 
 
 def _compare_taken_out(log: Log) -> list[Finding]:
-    """See that what is said to have been taken out was: nobody looks for it there again."""
+    """Check that events marked as erased have no data: no compaction checks them again."""
     where = log.checkpoint_file().rpartition("/")[0]
-    reason = "is said to have been taken out, and is still there"
+    reason = "is marked as erased, but still has its data"
     return [Finding("damage", where, 0, 0, f"event {seq} {reason}") for seq in untrue(log)]
 
 
 def untrue(log: Log) -> list[int]:
-    """Return the seqs of events that are there although an index says that they were taken out."""
+    """Return the seqs of events with data that a segment index marks as erased."""
     filter = compaction_filter(partial(controls_of, log), set)
     found = []
     for event in log.taken_out(filter):
         if event.kind == MESSAGE_PART:
             part = kinds.read(MESSAGE_PART, event.raw)
             if part is None or not part.text:
-                continue  # superseded: whatever becomes of it, there is nothing left
+                continue  # an empty part holds nothing to erase
         if filter.mask(event).raw != event.raw:
             found.append(event.seq)
     return found
 
 
-#: What an internal log's name begins with in a report: no directory of a session has such a name.
+#: Prefix of an internal log's name in a report: no session's directory begins so.
 _INTERNAL: Final = "~"
 
 
 def verify_store(backend: Backend, session_ids: Iterable[str]) -> StoreReport:
-    """Check sessions one by one; one that cannot be read is a finding and stops no other."""
+    """Check sessions one by one; a session that cannot be read is a finding and does not stop the others."""
     reports = []
     sound: set[str] = set()
     for session_id in sorted(session_ids):
@@ -145,7 +157,7 @@ def verify_store(backend: Backend, session_ids: Iterable[str]) -> StoreReport:
 
 
 def _verify_internal(backend: Backend) -> Iterator[SessionReport]:
-    """Check the internal logs, which are not sessions: only those with findings are in the report."""
+    """Check the internal logs, which are not sessions; yield only reports with findings."""
     if backend.prefix:
         return  # a scoped store; they belong to the unscoped one
     try:
@@ -162,3 +174,88 @@ def _verify_internal(backend: Backend) -> Iterator[SessionReport]:
             findings = [Finding("damage", backend.where, 0, 0, str(error))]
         if findings:
             yield SessionReport(_INTERNAL + name, 0, findings)
+
+
+# -- repair -------------------------------------------------------------------------------------
+
+
+class RepairReport(msgspec.Struct, frozen=True):
+    """What a repair did.
+
+    Attributes:
+        session: the session's id.
+        findings: the damage that was repaired; empty if there was none.
+        salvaged: number of events recovered from the damaged files.
+        lost: ranges of lost seqs: first and last of each.
+        unchecked: seqs of events that look valid, but whose checksum depends on lost bytes and could not be
+            checked.
+        controls: number of lost events that are known to have been control events, which change views.
+        kept: the files, in the session's directory, that keep the damaged bytes.
+        left: the damage that remains; only a backup can repair it.
+    """
+
+    session: str
+    findings: list[Finding] = []
+    salvaged: int = 0
+    lost: list[tuple[int, int]] = []
+    unchecked: list[int] = []
+    controls: int = 0
+    kept: list[str] = []
+    left: list[Finding] = []
+
+    @property
+    def repaired(self) -> bool:
+        """True if damage was repaired."""
+        return bool(self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """True if no damage remains."""
+        return not self.left
+
+
+def repair_session(backend: Backend, session_id: str, *, missing: bool = False) -> RepairReport:
+    """Repair one session, if it is damaged. `missing`: accept the loss of missing segments."""
+    if backend.read_only:
+        raise ReadOnly(f"{backend.where}: opened with read_only=True; open it again to repair")
+    before = verify_session(backend, session_id)
+    if before.ok:
+        return RepairReport(session_id)
+    log = backend.log(session_id)
+    damage = before.damage
+    wrong = [finding for finding in damage if finding.where == log.checkpoint_file()]
+    if wrong:
+        # Derived from the log: its removal loses nothing.
+        log.drop_checkpoint()
+        if wrong == damage:
+            return RepairReport(session_id, wrong, left=_damage(backend, session_id))
+    known = _known(backend, session_id)
+    # Damaged segments are rewritten in any case.
+    with suppress(Damaged):
+        known = known._replace(untrue=frozenset(untrue(log)))
+    done = log.repair(known=known, missing=missing)
+    return RepairReport(
+        session_id,
+        list(done.findings),
+        done.salvaged,
+        list(done.lost),
+        list(done.unchecked),
+        done.controls,
+        list(done.kept),
+        _damage(backend, session_id),
+    )
+
+
+def _damage(backend: Backend, session_id: str) -> list[Finding]:
+    """Return the damage that a session has now."""
+    return verify_session(backend, session_id).damage
+
+
+def _known(backend: Backend, session_id: str) -> Known:
+    """Return what the readable forks of a session know about it."""
+    seq, created = 0, ""
+    for _, forked in forks(backend):
+        if forked is not None and forked.parent == session_id:
+            seq = max(seq, forked.seq)
+            created = created or forked.created
+    return Known(seq, created)

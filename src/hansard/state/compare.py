@@ -1,6 +1,5 @@
 """Compare two sessions, or two points of one: what they share, and what each has that the other has not.
 
-Above: `session`.  Below: `message.parse`, `state`, `backend.contract`.
 Messages are compared as JSON, whatever the order of their members. Tool calls are compared by what was asked
 and answered, and not by their ids, which are drawn anew in every run.
 """
