@@ -27,7 +27,7 @@ from google.genai import types
 import hansard
 from hansard.adapters.adk import HansardSessionService
 from hansard.message import origin
-from tests.adapters.processes import children, race
+from tests.adapters.processes import children
 from tests.crashlab import faults
 
 # The kit says of some of its own features that they are experimental, whoever uses them.
@@ -518,38 +518,6 @@ def test_the_runner_rewinds(store: hansard.Store) -> None:
     assert store.search("weather")
 
 
-def test_hansards_own_revert_and_fork(store: hansard.Store) -> None:
-    """N-49, N-50: a revert takes later events and their state out, and can be undone; a fork has them."""
-    service = HansardSessionService(store)
-
-    async def run() -> None:
-        session = await service.create_session(**WHO, session_id="s", state={"n": 0})
-        behind = store.session(BEHIND + "s")
-        for number in range(1, 41):
-            await service.append_event(session, said(f"{number}", changes={"n": number}))
-            if number == 20:
-                behind.snapshot("half")
-        whole = behind.seq
-        behind.fork(BEHIND + "t")
-        behind.revert("half")
-        for config in (None, GetSessionConfig(num_recent_events=3)):
-            half = await got(service, config=config)
-            assert half.state == {"n": 20}
-            assert texts(half)[-1] == "20"
-        with pytest.raises(StaleSessionError):
-            await service.append_event(session, said("41"))
-        behind.revert(whole)
-        assert texts(await got(service))[-1] == "40"
-        fork = await got(service, "t")
-        assert fork.state == {"n": 40}
-        await service.append_event(fork, said("of the fork", changes={"n": -1}))
-        assert (await got(service)).state == {"n": 40}
-        listed = (await service.list_sessions(app_name="shop")).sessions
-        assert {one.id: one.state["n"] for one in listed} == {"s": 40, "t": -1}
-
-    asyncio.run(run())
-
-
 KILLED = """
 import asyncio, os, signal, sys
 from tests.adapters.test_adk import WHO, HansardSessionService, runner_of, turn
@@ -565,33 +533,6 @@ async def run():
     runner = runner_of(service, look)
     await turn(runner, "hello")
     await turn(runner, "weather")
-
-asyncio.run(run())
-"""
-
-WRITER = """
-import asyncio, sys
-import hansard
-from hansard.adapters.adk import Event, HansardSessionService, StaleSessionError
-
-async def run():
-    who = {"app_name": "shop", "user_id": "u7", "session_id": "s"}
-    service = HansardSessionService(hansard.open(sys.argv[1], durability="os"))
-    refused = 0
-    print("ready", flush=True)
-    sys.stdin.readline()
-    for number in range(20):
-        while True:
-            session = await service.get_session(**who)
-            state = {f"app:{sys.argv[2]}": number, "count": session.state.get("count", 0) + 1}
-            event = Event(author="user", invocation_id="i", state=state,
-                          message=f"{sys.argv[2]}{number}")
-            try:
-                await service.append_event(session, event)
-                break
-            except StaleSessionError:
-                refused += 1
-    print(refused)
 
 asyncio.run(run())
 """
@@ -620,25 +561,6 @@ def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
         asyncio.run(run())
         hits = store.search("weather", prefix="adk/")
         assert {hit.session for hit in hits} == {BEHIND + "s"}
-
-
-@pytest.mark.slow
-def test_two_processes_lose_nothing(tmp_path: Path) -> None:
-    """N-16, N-22: two processes append to one conversation, reading again when refused: all is there once."""
-    path = tmp_path / "data"
-    with hansard.open(path, durability="os") as store:
-        asyncio.run(HansardSessionService(store).create_session(**WHO, session_id="s"))
-        race(WRITER, [str(path), "a"], [str(path), "b"])
-        found = asyncio.run(got(HansardSessionService(store)))
-        assert sorted(texts(found)) == sorted(
-            f"{who}{number}" for who in "ab" for number in range(20)
-        )
-        for who in "ab":
-            mine = [text for text in texts(found) if text.startswith(who)]
-            assert mine == [f"{who}{number}" for number in range(20)]
-        # Each counted on from what it had read: nobody counted on from what was no longer so.
-        assert found.state == {"app:a": 19, "app:b": 19, "count": 40}
-        assert store.verify().ok
 
 
 # -- read by others -----------------------------------------------------------------------------

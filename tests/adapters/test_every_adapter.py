@@ -1,11 +1,26 @@
 """What every adapter does: one row of a table each."""
 
+import asyncio
+import random
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import hansard
+from tests.adapters.processes import race
+from tests.adapters.table import ADAPTERS, TURNS
+from tests.unit.aio.thread_probe import watching
 from tools.crash.rows import erasure
+
+# The kit warns that some of its features are experimental.
+pytestmark = pytest.mark.filterwarnings("ignore:.*EXPERIMENTAL.*:UserWarning")
+
+#: Strands' calls are not awaited, and its agents read all messages, reverted ones too.
+AWAITED = [name for name in ADAPTERS if name != "strands"]
 
 #: What is imported from where, what of it is not installed, and what the error names.
 MISSING = {
@@ -52,3 +67,123 @@ def test_nothing_is_left_of_what_was_forgotten(adapter: str) -> None:
     for way in ways:
         outcome = erasure.Case("files", way, adapter, "inherited by a fork", 1).run()
         assert (outcome.ok, outcome.detail, outcome.skipped) == (True, "", "")
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize(
+    "form", [Path, hansard.open, lambda path: hansard.aio.over(hansard.open(path))]
+)
+def test_a_store_is_taken_in_every_form(name: str, form: Any, tmp_path: Path) -> None:
+    """A path, a store and an async store are taken alike, and conversations are kept apart."""
+    store = form(tmp_path / "data")
+
+    async def run() -> None:
+        one = ADAPTERS[name](store)
+        words = ("ann", "bob", "cy")
+
+        async def talk(word: str) -> None:
+            for number in range(3):
+                await one.say(word, f"{word} {number}")
+
+        await asyncio.gather(*map(talk, words))
+        for word in words:
+            assert await one.read(word) == [f"{word} {number}" for number in range(3)]
+
+    asyncio.run(run())
+    if isinstance(store, hansard.Store):
+        store.close()
+    elif isinstance(store, hansard.aio.Store):
+        asyncio.run(store.close())
+
+
+@pytest.mark.parametrize("name", AWAITED)
+def test_nothing_waits_on_the_event_loop(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-75: the thread of the loop makes no call of the disk, and none that may wait."""
+    one = ADAPTERS[name](tmp_path / "data")
+
+    async def use() -> None:
+        await one.say("s", "hello")
+        assert await one.read("s") == ["hello"]
+        assert one.change is not None
+        await one.change()
+
+    with watching(monkeypatch) as watch:
+        asyncio.run(use())
+    assert watch.seen
+    assert not watch.by("MainThread")
+
+
+@pytest.mark.parametrize("name", AWAITED)
+def test_a_cancelled_call_is_stored_once_or_not_at_all(
+    name: str, store: hansard.Store, rng: random.Random
+) -> None:
+    """A cancelled call stores all of its texts or none; what was acknowledged is stored."""
+    one = ADAPTERS[name](store)
+
+    async def cancel_some() -> tuple[set[int], list[str]]:
+        done = {0}
+        await one.say("s", "0", "0, too")
+        for number in range(1, 40):
+            task = asyncio.create_task(one.say("s", f"{number}", f"{number}, too"))
+            for _ in range(rng.randrange(4)):
+                await asyncio.sleep(0)
+            if number % 3:
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+                done.add(number)
+        return done, await one.read("s")
+
+    done, texts = asyncio.run(cancel_some())
+    numbers = [int(text) for text in texts[::2]]
+    assert texts[1::2] == [f"{number}, too" for number in numbers]
+    assert numbers == sorted(set(numbers))
+    assert done <= set(numbers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_two_processes_lose_nothing(name: str, tmp_path: Path) -> None:
+    """N-16, N-17, N-22: two processes talk in one session: each call is there once, and in order."""
+    path = str(tmp_path / "data")
+    race("from tests.adapters.table import run; run()", *[[name, path, word] for word in "ab"])
+    with hansard.open(path, durability="os") as store:
+        texts = asyncio.run(ADAPTERS[name](store).read("s"))
+        assert texts[1::2] == [f"{text}, too" for text in texts[::2]]
+        for word in "ab":
+            own = [text for text in texts[::2] if text.startswith(word)]
+            assert own == [f"{word} {number}" for number in range(TURNS)]
+        assert len(texts) == 4 * TURNS
+        assert store.verify().ok
+
+
+@pytest.mark.parametrize("name", AWAITED)
+def test_a_revert_a_fork_and_a_redaction_are_seen(name: str, store: hansard.Store) -> None:
+    """N-49, N-50: the framework sees a revert and its undoing; a fork is apart, a redaction is in both."""
+    one = ADAPTERS[name](store)
+    session = store.session(f"{one.prefix}s")
+
+    async def run() -> None:
+        await one.say("s", "0")
+        first = next(event for event in session.events() if event.kind == "message.added")
+        for number in range(1, 30):
+            await one.say("s", f"{number}")
+            if number == 10:
+                session.snapshot("here")
+        last = session.seq
+        session.fork(f"{one.prefix}t")
+        session.revert("here")
+        assert await one.read("s") == [f"{number}" for number in range(11)]
+        await one.say("s", "another way")
+        assert await one.read("s") == [*(f"{number}" for number in range(11)), "another way"]
+        session.revert(last)
+        for place in "st":
+            assert await one.read(place) == [f"{number}" for number in range(30)]
+        await one.say("t", "of the fork")
+        session.redact(first.seq)
+        assert await one.read("s") == [f"{number}" for number in range(1, 30)]
+        assert await one.read("t") == [*(f"{number}" for number in range(1, 30)), "of the fork"]
+
+    asyncio.run(run())

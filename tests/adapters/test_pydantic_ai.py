@@ -52,7 +52,6 @@ import hansard
 from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
 from hansard.message import openai_items, origin, pydantic_items
 from tests.adapters.processes import PATIENCE, children, race
-from tests.unit.aio.thread_probe import watching
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -256,21 +255,6 @@ def test_a_streamed_run_is_stored(store: hansard.Store) -> None:
     assert run(persistence.load("s")) == messages
     run(leave())
     assert texts(store.session("s")) == ["hello", "given 1 ", "look", "Let me see."]
-
-
-def test_no_call_waits_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-75: no call of the disk, and none that may wait, is made by the loop's own thread."""
-
-    async def use() -> None:
-        await agent_of(SessionPersistence(tmp_path / "data")).run("look", conversation_id="s")
-        steps = HansardStepStore(tmp_path / "data")
-        await agent_of(StepPersistence(store=steps)).run("look", conversation_id="s")
-        await steps.list_runs()
-
-    with watching(monkeypatch) as watch:
-        run(use())
-    assert watch.by("asyncio")
-    assert not watch.by("MainThread")
 
 
 def test_one_capability_serves_all_users(store: hansard.Store) -> None:

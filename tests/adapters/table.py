@@ -1,0 +1,192 @@
+"""Each adapter in a few lines: how to say texts in a conversation with one call, and how to read them."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import hansard
+
+#: How often a process says something.
+TURNS = 20
+
+
+class Adapter(NamedTuple):
+    """An adapter over a store."""
+
+    say: Callable[..., Coroutine[Any, Any, Any]]
+    read: Callable[[str], Coroutine[Any, Any, list[Any]]]
+    #: The other calls that change a conversation, "s".
+    change: Callable[[], Coroutine[Any, Any, Any]] | None = None
+    prefix: str = ""
+
+
+def adk(store: Any) -> Adapter:
+    """Say an event of Google's kit, which counts from the state; read again if another came first."""
+    from google.adk.errors import StaleSessionError
+    from google.adk.errors.already_exists_error import AlreadyExistsError
+    from google.adk.events.event import Event
+    from google.adk.events.event_actions import EventActions
+    from google.adk.sessions.base_session_service import GetSessionConfig
+    from google.genai import types
+
+    from hansard.adapters.adk import HansardSessionService
+
+    service = HansardSessionService(store)
+    who: Any = {"app_name": "a", "user_id": "u"}
+
+    async def say(name: str, *texts: str) -> None:
+        while True:
+            with suppress(StaleSessionError, AlreadyExistsError):
+                session = await service.get_session(**who, session_id=name)
+                session = session or await service.create_session(**who, session_id=name)
+                content = types.Content(role="user", parts=[types.Part(text=one) for one in texts])
+                actions = EventActions(state_delta={"n": session.state.get("n", 0) + 1})
+                event = Event(author="user", content=content, actions=actions)
+                await service.append_event(session, event)
+                return
+
+    async def read(name: str) -> list[Any]:
+        found: Any = await service.get_session(**who, session_id=name)
+        config = GetSessionConfig(num_recent_events=3)
+        recent: Any = await service.get_session(**who, session_id=name, config=config)
+        assert (recent.state, recent.events) == (found.state, found.events[-3:])
+        listed = (await service.list_sessions(**who)).sessions
+        assert found.state == {one.id: one.state for one in listed}[name]
+        assert found.state == found.events[-1].actions.state_delta
+        return [part.text for event in found.events for part in event.content.parts]
+
+    async def change() -> None:
+        await service.get_user_state(**who)
+        await service.delete_session(**who, session_id="s")
+
+    return Adapter(say, read, change, "adk/a/u/")
+
+
+def claude_agent(store: Any) -> Adapter:
+    """Say entries of a transcript of the Claude Agent SDK, which lists its first one."""
+    from hansard.adapters.claude_agent import HansardSessionStore
+
+    transcripts: Any = HansardSessionStore(store)
+
+    async def say(name: str, *texts: str) -> None:
+        said = [{"role": "user", "content": text} for text in texts]
+        entries = [{"type": "user", "uuid": one["content"], "message": one} for one in said]
+        await transcripts.append({"project_key": "p", "session_id": name}, entries)
+
+    async def read(name: str) -> list[Any]:
+        found = await transcripts.load({"project_key": "p", "session_id": name})
+        listed = await transcripts.list_session_summaries("p")
+        texts = [one["message"]["content"] for one in found if "message" in one]
+        assert {one["session_id"]: one["data"]["first_prompt"] for one in listed}[name] == texts[0]
+        return texts
+
+    async def change() -> None:
+        await transcripts.list_subkeys({"project_key": "p", "session_id": "s"})
+        await transcripts.delete({"project_key": "p", "session_id": "s"})
+
+    return Adapter(say, read, change, "claude/p/")
+
+
+def langchain(store: Any) -> Adapter:
+    """Say messages of LangChain."""
+    from langchain_core.messages import HumanMessage
+
+    from hansard.adapters.langchain import HansardChatMessageHistory as History
+
+    async def say(name: str, *texts: str) -> None:
+        await History(name, store).aadd_messages([HumanMessage(text) for text in texts])
+
+    async def read(name: str) -> list[Any]:
+        return [message.content for message in await History(name, store).aget_messages()]
+
+    return Adapter(say, read, lambda: History("s", store).aclear())
+
+
+def openai_agents(store: Any) -> Adapter:
+    """Say items of the OpenAI Agents SDK."""
+    from hansard.adapters.openai_agents import HansardSession
+
+    async def say(name: str, *texts: str) -> None:
+        items: Any = [{"role": "user", "content": text} for text in texts]
+        await HansardSession(name, store).add_items(items)
+
+    async def read(name: str) -> list[Any]:
+        return [dict(item)["content"] for item in await HansardSession(name, store).get_items()]
+
+    async def change() -> None:
+        await HansardSession("s", store).pop_item()
+        await HansardSession("s", store).clear_session()
+
+    return Adapter(say, read, change)
+
+
+def pydantic_ai(store: Any) -> Adapter:
+    """Say a prompt of several parts to an agent of Pydantic AI."""
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import ModelResponse, TextPart, UserPromptPart
+    from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai_harness.step_persistence import StepPersistence
+
+    from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
+
+    persistence = SessionPersistence(store)
+    model = FunctionModel(lambda *_: ModelResponse([TextPart("yes")]))
+    agent: Any = Agent(model, capabilities=[persistence])
+
+    async def say(name: str, *texts: str) -> None:
+        await agent.run(texts, conversation_id=name)
+
+    async def read(name: str) -> list[Any]:
+        parts = [part for message in await persistence.load(name) for part in message.parts]
+        return [text for part in parts if isinstance(part, UserPromptPart) for text in part.content]
+
+    async def change() -> None:
+        steps = HansardStepStore(store)
+        await Agent(model, capabilities=[StepPersistence(store=steps)]).run("hello")
+        assert await steps.list_runs()
+
+    return Adapter(say, read, change)
+
+
+def strands(store: Any) -> Adapter:
+    """Say a message of several blocks in Strands, with the number that a new agent would give it."""
+    from strands.types.session import SessionMessage
+
+    from hansard.adapters.strands import HansardRepository
+
+    repository = HansardRepository(store)
+
+    async def say(name: str, *texts: str) -> None:
+        message: Any = {"role": "user", "content": [{"text": text} for text in texts]}
+        repository.create_message(name, "a", SessionMessage(message, 0))
+
+    async def read(name: str) -> list[Any]:
+        found = repository.list_messages(name, "a")
+        assert [one.message_id for one in found] == list(range(len(found)))
+        return [block["text"] for one in found for block in one.to_message()["content"]]
+
+    return Adapter(say, read)
+
+
+ADAPTERS = {
+    make.__name__: make
+    for make in (adk, claude_agent, langchain, openai_agents, pydantic_ai, strands)
+}
+
+
+def run() -> None:
+    """Say texts in a process, as soon as a line is read."""
+    adapter, path, word = sys.argv[1:]
+
+    async def talk() -> None:
+        async with hansard.aio.open(path, durability="os") as store:
+            one = ADAPTERS[adapter](store)
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
+            sys.stdin.readline()
+            for number in range(TURNS):
+                await one.say("s", f"{word} {number}", f"{word} {number}, too")
+
+    asyncio.run(talk())
