@@ -149,6 +149,14 @@ def read(folder: str, worker: str = "") -> Iterator[Operation]:
             yield asked
 
 
+def _end(process: _Process) -> int | None:
+    """Wait for a process, close its pipes, and return its exit code."""
+    process.join()
+    code = process.exitcode
+    process.close()
+    return code
+
+
 class _Workers:
     """The workers of one history, and which of them die."""
 
@@ -194,7 +202,7 @@ class _Workers:
         finally:
             for process, _ in self._living.values():
                 process.kill()
-                process.join()
+                _end(process)
             shutil.rmtree(self._errors, ignore_errors=True)
         return noticed
 
@@ -244,11 +252,12 @@ class _Workers:
                 continue
             del self._living[name]
             self._ended += self._size(name)
-            if process.exitcode:
+            code = _end(process)
+            if code:
                 said = ""
                 with suppress(FileNotFoundError), open(os.path.join(self._errors, name)) as file:
                     said = file.read()
-                detail = f"worker {name} ended with {process.exitcode}:\n{said}"
+                detail = f"worker {name} ended with {code}:\n{said}"
                 noticed.append(Violation("failed", "", detail))
         return noticed
 
@@ -260,7 +269,7 @@ class _Workers:
     def _replace(self, name: str, how: str) -> None:
         """Let another worker do what a killed one has left undone."""
         process, orders = self._living.pop(name)
-        process.join()
+        _end(process)
         self.kills[how] += 1
         self._ended += self._size(name)
         done = list(read(orders.folder, name))
