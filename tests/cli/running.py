@@ -68,6 +68,19 @@ def hansard(
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+def python(program: str, store: Path | str | None = None) -> Done:
+    """Run a program that calls the command itself; it must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(store),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
 def start(*words: str | Path, store: Path | str | None = None) -> subprocess.Popen[bytes]:
     """Start the command with its output in pipes, and let it run."""
     return subprocess.Popen(

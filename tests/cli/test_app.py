@@ -1,10 +1,6 @@
 """What all commands have in common: start-up, help, errors, pipes, completion, colours."""
 
 import json
-import os
-import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -16,7 +12,7 @@ from hansard.cli.app import COMMANDS, load
 from hansard.cli.command import Command
 from tests.cli import samples
 from tests.cli.conftest import OpenTerminal
-from tests.cli.running import ENTRY, PATIENCE, environment, hansard
+from tests.cli.running import hansard, python
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,15 +31,7 @@ def test_the_version_is_answered_before_anything_is_imported() -> None:
         "from hansard.cli.__main__ import main; main()\n"
         "print(json.dumps(sorted(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    loaded = json.loads(done.stdout.splitlines()[1])
+    loaded = json.loads(python(program).out.splitlines()[1])
     assert [name for name in loaded if name.startswith("hansard")] == [
         "hansard",
         "hansard.cli",
@@ -59,15 +47,8 @@ def test_a_command_loads_no_other_and_no_rich(store: Path) -> None:
         "from hansard.cli.__main__ import main; main()\n"
         "print([n for n in sys.modules if n.startswith(('hansard.cli.commands.', 'rich'))])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment(store),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    assert done.stdout.splitlines()[-1] == "['hansard.cli.commands.edit']"
+    loaded = python(program, store).out.splitlines()[-1]
+    assert loaded == "['hansard.cli.commands.edit']"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -119,125 +100,6 @@ def test_wrong_words_are_named_in_one_line(words: tuple[str, ...], said: str) ->
     assert "--help`" in line
 
 
-@pytest.mark.parametrize("words", [("replay", "x"), ("verify",), ("compact", "--all"), ("rm", "x")])
-def test_no_store_is_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
-    """N-31: where there is no store, a command says so, says what to do, and makes none."""
-    done = hansard(*words, cwd=tmp_path)
-    assert (done.code, done.out) == (1, "")
-    (line,) = done.err.splitlines()
-    assert "no hansard store here" in line
-    assert "-s PATH" in line
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("words", [("replay", "x"), ("add", "x", "hello"), ("demo",)])
-def test_a_file_where_a_store_should_be(words: tuple[str, ...], tmp_path: Path) -> None:
-    """A file that stands in the store's place is named, and is what it was afterwards."""
-    file = tmp_path / "file"
-    file.write_text("mine")
-    done = hansard("-s", file, *words)
-    assert done.code in {1, 2}
-    assert done.out == ""
-    (line,) = done.err.splitlines()
-    assert str(file) in line
-    assert file.read_text() == "mine"
-
-
-@pytest.mark.parametrize("words", [("replay", "agent/1"), ("add", "x", "hello"), ("verify",)])
-def test_a_store_of_a_newer_version_is_refused(words: tuple[str, ...], store: Path) -> None:
-    """N-44: a store that says a newer version is refused in one line, and left as it is."""
-    marker = store / "hansard.json"
-    marker.write_text('{"hansard":"store","version":999}')
-    done = hansard(*words, store=store)
-    assert (done.code, done.out) == (1, "")
-    (line,) = done.err.splitlines()
-    assert "version 999" in line
-    assert "Upgrade hansard" in line
-    assert marker.read_text() == '{"hansard":"store","version":999}'
-
-
-@pytest.mark.parametrize(
-    "words",
-    [("replay",), ("show",), ("tail",), ("compact",), ("verify",), ("fork",), ("rm",), ("dump",)],
-)
-def test_an_unknown_id_gets_a_suggestion(words: tuple[str, ...], store: Path) -> None:
-    """A mistyped id exits with 1, names the session that may have been meant, and makes none."""
-    done = hansard(*words, "agnt/1", store=store)
-    assert (done.code, done.out) == (1, "")
-    (line,) = done.err.splitlines()
-    assert "no session 'agnt/1' in this store; did you mean 'agent/1'?" in line
-    assert len(list((store / "sessions").iterdir())) == 2
-
-
-@pytest.mark.parametrize(
-    "words", [("replay", "agent/1"), ("show", "agent/1"), ("replay", "agent/1-b")]
-)
-def test_a_damaged_log_is_one_line(words: tuple[str, ...], store: Path) -> None:
-    """N-34: a damaged log ends a command with exit 1, file and offset, and what to do next."""
-    samples.damage(store)
-    done = hansard(*words, store=store)
-    assert done.code == 1
-    (line,) = done.err.splitlines()
-    assert "log.jsonl at byte" in line
-    assert "verify" in line
-
-
-@pytest.mark.parametrize("words", [("add", "agent/1", "hello"), ("compact", "agent/1")])
-def test_a_full_disk_is_one_line_and_a_good_store(words: tuple[str, ...], store: Path) -> None:
-    """N-29: a file that may not grow any more ends a command with exit 1 in one line; the store is whole."""
-    log = store / "sessions" / "agent+1" / "log.jsonl"
-    # Any file may have as many bytes as the log has now, and no more.
-    program = (
-        "import resource, signal, sys\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({log.stat().st_size}, resource.RLIM_INFINITY))\n"
-        f"sys.argv = ['hansard', *{words!r}]\n"
-        "from hansard.cli.__main__ import main; sys.exit(main())"
-    )
-    with library.open(store, read_only=True) as before:
-        messages = before.session("agent/1").messages()
-    done = subprocess.run(
-        # -B: compiled modules would be cut short, too, and break whoever comes next.
-        [sys.executable, "-B", "-c", program],
-        env=environment(store),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    (line,) = done.stderr.splitlines()
-    assert "File too large" in line
-    with library.open(store, read_only=True) as after:
-        assert after.session("agent/1").messages() == messages
-        assert after.verify().ok
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-@pytest.mark.parametrize("words", [("replay", "agent/1"), ("add", "agent/1", "hello")])
-def test_no_permission_is_one_line(words: tuple[str, ...], store: Path) -> None:
-    """N-32: a store of somebody else's is not taken for an absent one: exit 1, one line, the path."""
-    program = (
-        f"import os, sys; sys.argv = ['hansard', '-s', {str(store)!r}, *{words!r}]\n"
-        "import hansard.cli.app, hansard.cli.commands.replay, hansard.cli.commands.add\n"
-        "import hansard.store, hansard.backend.local, hansard.cli.app, difflib, traceback\n"
-        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "from hansard.cli.__main__ import main; sys.exit(main())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert str(store.parent.parent.parent) in line or str(store) in line
-    assert "ermission denied" in line
-
-
 def test_debug_shows_the_trace(tmp_path: Path) -> None:
     """`--debug`, before or behind the command's name, shows the trace above the line."""
     for words in (("--debug", "verify"), ("verify", "--debug")):
@@ -255,43 +117,6 @@ def test_the_store_is_named_by_option_variable_or_place(store: Path, tmp_path: P
     (tmp_path / "here").mkdir()
     store.rename(tmp_path / "here" / ".hansard")
     assert hansard("snapshot", "agent/1", cwd=tmp_path / "here").code == 0
-
-
-def test_a_pipe_that_closes_early_is_no_error(tmp_path: Path) -> None:
-    """`hansard replay … | head -1` exits with 0 on both sides, with nothing on stderr."""
-    with library.open(tmp_path / "s", durability="os") as store:
-        store.session("long").add_messages(
-            [{"role": "user", "content": f"{n} " + "x" * 200} for n in range(3000)]
-        )
-    for flag in ("--json", "--full"):
-        command = subprocess.Popen(
-            [*ENTRY, "replay", "long", flag],
-            env=environment(tmp_path / "s"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert command.stdout is not None
-        assert command.stderr is not None
-        assert command.stdout.readline()
-        command.stdout.close()
-        with command.stderr:
-            assert command.stderr.read() == b""
-        assert command.wait(PATIENCE) == 0
-
-
-def test_an_output_that_cannot_be_written_is_one_line(store: Path) -> None:
-    """N-89: a full device for the output ends in exit 1 and one line; a closed one is no error."""
-    call = f"{shlex.join(ENTRY)} replay agent/1"
-    done = subprocess.run(
-        ["bash", "-c", f"{call} > /dev/full; echo $?; {call} >&-; echo $?"],
-        env=environment(store),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.stdout.split() == ["1", "0"]
-    assert done.stderr == "hansard: the output: No space left on device\n"
 
 
 def test_a_terminal_that_knows_only_ascii(store: Path) -> None:

@@ -7,8 +7,10 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,9 @@ from tests.cli.running import Done
 
 #: It shows what hansard does in a folder of its own, takes long, and is tested in test_demo.
 LONG = "demo"
+
+#: Commands, each with the directory of its store.
+Asked = list[tuple[str, Path]]
 
 LOG = "store/sessions/agent+1/log.jsonl"
 
@@ -39,6 +44,13 @@ def quiet(name: str, done: Done) -> None:
     assert done.code == calls.EXAMPLES[name].code, (name, done)
 
 
+def answers(asked: Asked, *more: str, **how: Any) -> Iterator[tuple[str, Path, Done]]:
+    """Call each command and yield its name, its directory and what came of it."""
+    found = batch([calls.call(name, path, *more, **how) for name, path in asked])
+    for (name, path), done in zip(asked, found, strict=True):
+        yield name, path, done
+
+
 def test_there_is_an_example_of_every_command() -> None:
     """No command is left out of the claims of this module."""
     assert set(calls.EXAMPLES) == set(COMMANDS)
@@ -47,9 +59,7 @@ def test_there_is_an_example_of_every_command() -> None:
 def test_json_is_json(tmp_path: Path) -> None:
     """Every command takes --json and prints one document, or one value per line, and nothing else."""
     asked = calls.each(tmp_path, LONG)
-    for (name, _), done in zip(
-        asked, batch([calls.call(name, path, "--json") for name, path in asked]), strict=True
-    ):
+    for name, _, done in answers(asked, "--json"):
         quiet(name, done)
         values = [json.loads(line) for line in done.out.splitlines()]
         assert values, name
@@ -61,11 +71,10 @@ def test_no_store(tmp_path: Path) -> None:
     asked = [(n, p) for n, p in calls.each(tmp_path, LONG) if not calls.EXAMPLES[n].makes]
     for path in calls.folders(asked):
         shutil.rmtree(path / "store")
-    for (name, path), done in zip(
-        asked, batch([calls.call(name, path) for name, path in asked]), strict=True
-    ):
+    for name, path, done in answers(asked):
         line = complaint(name, done)
         assert f"{path / 'store'}: no hansard store here" in line, name
+        assert "-s PATH" in line or name == "copy", name
         assert not (path / "store").exists(), name
         assert not (path / "target").exists(), name
 
@@ -76,9 +85,9 @@ def test_a_file_where_a_store_should_be(tmp_path: Path) -> None:
     for path in calls.folders(asked):
         shutil.rmtree(path / "store")
         (path / "store").write_text("mine")
-    for (name, path), done in zip(
-        asked, batch([calls.call(name, path) for name, path in asked]), strict=True
-    ):
+    (demo,) = batch([{"words": ["-s", tmp_path / "first" / "store", "demo"]}])
+    assert str(tmp_path / "first" / "store") in complaint("demo", demo)
+    for name, path, done in answers(asked):
         assert str(path / "store") in complaint(name, done), name
         assert (path / "store").read_text() == "mine"
 
@@ -90,9 +99,7 @@ def test_a_folder_that_is_no_store(tmp_path: Path) -> None:
         shutil.rmtree(path / "store")
         (path / "store").mkdir()
         (path / "store" / "notes.txt").write_text("mine")
-    for (name, path), done in zip(
-        asked, batch([calls.call(name, path) for name, path in asked]), strict=True
-    ):
+    for name, path, done in answers(asked):
         assert str(path / "store") in complaint(name, done), name
         assert os.listdir(path / "store") == ["notes.txt"], name
 
@@ -105,9 +112,7 @@ def test_a_store_of_a_newer_version(tmp_path: Path) -> None:
     for path in calls.folders(asked):
         (path / "store" / "hansard.json").write_text(newer)
         before[path] = {p: p.read_bytes() for p in (path / "store").rglob("*") if p.is_file()}
-    for (name, path), done in zip(
-        asked, batch([calls.call(name, path) for name, path in asked]), strict=True
-    ):
+    for name, path, done in answers(asked):
         line = complaint(name, done)
         assert "version 999" in line, name
         assert "Upgrade hansard" in line, name
@@ -126,7 +131,9 @@ def test_an_unknown_id(tmp_path: Path) -> None:
         words[place] = right[:-1] + "x" if name == "restore" else right.replace("agent", "agnet")
         mistyped.append({"words": words, "right": right})
     for (name, path), done, wrong in zip(asked, batch(mistyped), mistyped, strict=True):
-        assert f"did you mean {wrong['right']!r}" in complaint(name, done), name
+        line = complaint(name, done)
+        assert f"did you mean {wrong['right']!r}" in line, name
+        assert "in this store; did" in line or name == "restore", name
         assert len(list((path / "store" / "sessions").iterdir())) <= 3, name
 
 
@@ -140,9 +147,9 @@ def test_a_damaged_log(tmp_path: Path) -> None:
     for path in calls.folders(asked):
         samples.damage(path / "store")
     damaged = (asked[0][1] / LOG).read_bytes()
-    for (name, path), done in zip(
-        asked, batch([calls.call(name, path) for name, path in asked]), strict=True
-    ):
+    (fork,) = batch([{"words": ["-s", asked[0][1] / "store", "replay", "agent/1-b"]}])
+    assert "log.jsonl at byte" in complaint("replay", fork)
+    for name, path, done in answers(asked):
         assert "Traceback" not in done.err, name
         assert "should not happen" not in done.err, (name, done)
         assert done.code in {0, 1}, (name, done)
@@ -152,7 +159,7 @@ def test_a_damaged_log(tmp_path: Path) -> None:
             done,
         )
         if name in {"replay", "show", "diff", "export", "fork", "compact"}:
-            assert "log.jsonl" in complaint(name, done), name
+            assert "log.jsonl at byte" in complaint(name, done), name
             assert "verify" in done.err, name
         if name in {"verify", "dump"}:
             assert done.code == 1, name
@@ -220,11 +227,7 @@ def test_no_permission(tmp_path: Path) -> None:
             folder.chmod(0o711)  # the way to the store is free; the store is not
     for path in calls.folders(asked):
         path.chmod(0o755)
-    for (name, path), done in zip(
-        asked,
-        batch([calls.call(name, path, nobody=True) for name, path in asked]),
-        strict=True,
-    ):
+    for name, path, done in answers(asked, nobody=True):
         line = complaint(name, done)
         assert "ermission denied" in line, name
         assert str(path) in line, name
@@ -255,31 +258,24 @@ def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
 def test_outputs_that_are_closed_or_full(tmp_path: Path) -> None:
     """N-89: an output that takes nothing ends every command in one line; one that is closed is no error."""
     asked = calls.each(tmp_path, LONG)
-    full = batch([calls.call(name, path, stdout="full") for name, path in asked])
-    for (name, _), done in zip(asked, full, strict=True):
+    for name, _, done in answers(asked, stdout="full"):
         assert complaint(name, done) == "hansard: the output: No space left on device", name
     again = [(n, p) for n, p in asked if not calls.EXAMPLES[n].writes]
-    for (name, _), done in zip(
-        again,
-        batch([calls.call(name, path, stdout="closed") for name, path in again]),
-        strict=True,
-    ):
+    for name, _, done in answers(again, stdout="closed"):
         quiet(name, done)
 
 
 def test_no_stdin(tmp_path: Path) -> None:
     """A command whose stdin is closed does what it does with one; who must ask says that nobody answers."""
     asked = calls.each(tmp_path, LONG)
-    for (name, _), done in zip(
-        asked,
-        batch([calls.call(name, path, stdin="closed") for name, path in asked]),
-        strict=True,
-    ):
+    for name, _, done in answers(asked, stdin="closed"):
         quiet(name, done)
     path = asked[0][1]
+    samples.damage(path / "store")
     questions = [
         ("redact", "agent/1", "3"),
         ("rm", "agent/1-b", "--purge"),
+        ("repair", "agent/1"),
     ]
     for words, done in zip(
         questions,

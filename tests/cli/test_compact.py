@@ -1,10 +1,6 @@
 """`hansard compact`: what is rewritten, before and after, beside writers, interrupted."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +8,7 @@ import pytest
 import hansard as library
 from tests.cli import samples
 from tests.cli.conftest import OpenTerminal
-from tests.cli.running import PATIENCE, hansard
+from tests.cli.running import hansard
 
 
 def grow(path: Path, names: list[str], *, messages: int = 200, seed: int = 1) -> None:
@@ -107,80 +103,3 @@ def test_a_progress_bar_on_a_terminal_and_nowhere_else(
     piped = hansard("compact", "b", store=tmp_path)
     assert piped.err == ""
     assert "compacting" not in piped.out
-
-
-@pytest.mark.slow
-def test_it_runs_beside_a_writer(tmp_path: Path) -> None:
-    """N-24: while another process appends, sessions are compacted; each event is there once, in order."""
-    grow(tmp_path, ["busy"], messages=500)
-    # It appends all the time, at a pace that a slow compaction can follow, and says on request that it has.
-    program = (
-        "import select, sys, hansard\n"
-        "with hansard.open(sys.argv[1], durability='os', auto_compact=False) as store:\n"
-        "    session, n, asked = store.session('busy'), 0, ''\n"
-        "    while asked != 'stop\\n':\n"
-        "        for _ in range(20):\n"
-        "            session.add_message({'n': n}); n += 1\n"
-        "        if asked: print(n, flush=True)\n"
-        "        ready = select.select([sys.stdin], [], [], 0.01)[0]\n"
-        "        asked = (sys.stdin.readline() or 'stop\\n') if ready else ''\n"
-        "    print(n, flush=True)\n"
-    )
-    writer = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
-        for _ in range(3):
-            writer.stdin.write("more\n")
-            writer.stdin.flush()
-            assert writer.stdout.readline()
-            done = hansard("compact", "busy", "--json", store=tmp_path)
-            assert (done.code, done.json["rewritten"]) == (0, 1)
-        out, _ = writer.communicate("stop\n", timeout=PATIENCE)
-    finally:
-        writer.kill()
-        writer.communicate()
-    with library.open(tmp_path, read_only=True) as store:
-        said = [m["n"] for m in store.session("busy").messages() if "n" in m]
-        assert said == list(range(int(out)))
-        assert store.verify().ok
-
-
-@pytest.mark.slow
-def test_an_interrupt_leaves_a_good_store(tmp_path: Path, terminal: OpenTerminal) -> None:
-    """N-39: Ctrl-C in the middle exits with 130; every event is there, and a second run finishes."""
-    names = [f"s{n}" for n in range(6)]
-    grow(tmp_path, names, messages=700)
-    before = everything(tmp_path)
-    shown = terminal("compact", *names, store=tmp_path, columns=100)
-    # Between the first byte that is done and the last there is time to press a key.
-    shown.wait_for(lambda text: "compacting" in text and "MiB" in text)
-    shown.type("\x03")
-    code = shown.wait()
-    assert code in {130, 0}  # 0 if it was faster than the key
-    assert b"Traceback" not in shown.raw
-    assert everything(tmp_path) == before
-    again = hansard("compact", "--all", "--json", store=tmp_path)
-    assert (again.code, again.json["failed"]) == (0, {})
-    assert everything(tmp_path) == before
-    with library.open(tmp_path, read_only=True) as store:
-        assert store.verify().ok
-
-
-@pytest.mark.slow
-def test_a_terminated_run_leaves_a_good_store(tmp_path: Path, terminal: OpenTerminal) -> None:
-    """N-39: a compaction that is killed leaves every event, and the next one finishes."""
-    grow(tmp_path, ["a"], messages=2_000)
-    before = everything(tmp_path)
-    shown = terminal("compact", "a", store=tmp_path, columns=100)
-    shown.wait_for("compacting")
-    os.kill(shown.pid, signal.SIGKILL)
-    assert shown.wait() in {-signal.SIGKILL, 0}
-    assert everything(tmp_path) == before
-    assert hansard("compact", "a", store=tmp_path).code == 0
-    assert everything(tmp_path) == before

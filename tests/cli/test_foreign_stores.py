@@ -1,11 +1,8 @@
 """A store that one may read but does not own: every command that only reads works, and writes nothing."""
 
-import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import hansard as library
-from tests.cli.running import PATIENCE, Done, environment
+from tests.cli.batch import batch
+from tests.cli.running import Done
 
-#: The owner of the store, and the user who reads it.
-OWNER, READER = 12_345, 65_534
+#: The user to whom the store belongs.
+OWNER = 12_345
 
 READING = (
     ("ls",),
@@ -77,40 +75,9 @@ def contents(path: Path) -> dict[Path, object]:
     }
 
 
-#: Runs commands as a user who owns nothing here. As root first, on a copy: what is imported by then need not
-#: be readable for that user, to whom this Python may be closed.
-CHILD = """
-import contextlib, difflib, io, json, os, shlex, sys
-from hansard.cli.app import run
-copy, store, uid, calls = json.loads(sys.argv[1])
-def call(words, store):
-    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2)]
-    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
-        code = run(["-s", store, *words])
-    return code, *(stream.buffer.getvalue().decode() for stream in streams)
-for words in calls:
-    call(words, copy)
-os.setgroups([])
-os.setresgid(uid, uid, uid)
-os.setresuid(uid, uid, uid)
-json.dump([call(words, store) for words in calls], sys.stdout)
-"""
-
-
 def as_reader(*calls: tuple[str, ...], store: Path) -> list[Done]:
-    """Make calls of the command as a user who owns nothing here."""
-    copy = store.parent / "copy"
-    shutil.copytree(store, copy)
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, json.dumps([str(copy), str(store), READER, calls])],
-        env=environment(),
-        cwd="/",
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    return [Done(*call) for call in json.loads(done.stdout)]
+    """Call the command as a user who owns nothing here."""
+    return batch([{"words": ["-s", store, *words], "nobody": True, "cwd": "/"} for words in calls])
 
 
 @pytest.mark.parametrize("indexed", [False, True])

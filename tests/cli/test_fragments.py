@@ -53,14 +53,6 @@ def test_verify_reports_discarded_fragments(torn: Path) -> None:
     assert {one["severity"] for one in found} == {"note"}
 
 
-def test_compaction_removes_discarded_fragments(torn: Path) -> None:
-    """F-99: a compressed segment holds records only, so nothing is left to report."""
-    with library.open(torn) as store:
-        store.session("s").compact()
-    document = hansard("verify", "--json", store=torn).json
-    assert (document["ok"], document["findings"]) == (True, [])
-
-
 def test_doctor_counts_discarded_fragments(torn: Path) -> None:
     """F-29, N-33: how many there are, in which log, and how many bytes, as a note."""
     size = sum(length for _, length in _places(torn))

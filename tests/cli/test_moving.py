@@ -1,18 +1,13 @@
 """Claims about `hansard export`, `import` and `copy`, through the real entry point."""
 
-import json
 import os
-import signal
 import stat
-import subprocess
 from pathlib import Path
-
-import pytest
 
 import hansard as library
 from tests.cli import samples
 from tests.cli.conftest import OpenTerminal
-from tests.cli.running import ENTRY, PATIENCE, environment, hansard, start
+from tests.cli.running import hansard
 
 
 def messages(store: Path, session_id: str = "agent/1") -> list[dict[str, object]]:
@@ -143,37 +138,6 @@ def test_import_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
     assert len(messages(target, "agent/1-b")) == 1
 
 
-def test_an_interrupted_import_leaves_nothing(store: Path, tmp_path: Path) -> None:
-    """N-84: Ctrl-C in the middle of a file: exit 130, no session, and nothing left in the store."""
-    out = hansard("export", "agent/1", store=store).out.encode()
-    process = subprocess.Popen(
-        [*ENTRY, "import", "-"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(tmp_path / "target"),
-    )
-    assert process.stdin is not None
-    assert process.stderr is not None
-    try:
-        process.stdin.write(out[: len(out) // 2])
-        process.stdin.flush()
-        # It is waiting for the rest once the store is there.
-        while not (tmp_path / "target" / "hansard.json").exists():
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
-        assert process.wait(PATIENCE) == 130
-    finally:
-        process.kill()
-        process.wait(PATIENCE)
-        process.stdin.close()
-        process.stderr.close()
-    assert b"interrupted" in said
-    with library.open(tmp_path / "target") as opened:
-        assert opened.sessions().items == []
-    assert not [path for path in (tmp_path / "target").iterdir() if path.name.startswith(".tmp")]
-
-
 # -- copy ---------------------------------------------------------------------------------------
 
 
@@ -213,30 +177,3 @@ def test_progress_is_shown_on_a_terminal(
     assert shown.wait() == 0
     assert "14 events copied and compared" in " ".join(shown.lines)
     assert b"copying" in shown.raw
-
-
-@pytest.mark.parametrize("command", ["export", "import", "copy"])
-def test_each_command_has_help_with_examples(command: str) -> None:
-    """`--help` says what it does, with examples, and what --json prints."""
-    done = hansard(command, "--help")
-    assert done.code == 0
-    assert "Examples:" in done.out
-    assert "With --json" in done.out
-
-
-def test_an_export_that_is_piped_to_head_is_no_error(tmp_path: Path) -> None:
-    """A pipe that is closed early is no error."""
-    with library.open(tmp_path / "store", durability="os") as opened:
-        opened.session("s").add_messages([{"role": "user", "content": "x" * 1000}] * 2000)
-    process = start("export", "s", store=tmp_path / "store")
-    assert process.stdout is not None
-    assert process.stderr is not None
-    try:
-        assert json.loads(process.stdout.readline())["hansard"] == "export"
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        assert process.wait(PATIENCE) == 0
-    finally:
-        process.kill()
-        process.wait(PATIENCE)
-        process.stderr.close()

@@ -41,14 +41,3 @@ def test_it_asks_and_takes_no_for_an_answer(store: Path, terminal: OpenTerminal)
     assert "1 lost" in again.text
     assert "kept as" in again.text
     assert hansard("verify", store=store).code == 0
-
-
-def test_it_repairs_nothing_where_nobody_can_answer(store: Path) -> None:
-    """In a pipe, without --yes, nothing is written, and the line says which option answers."""
-    samples.damage(store)
-    log = store / "sessions" / "agent+1" / "log.jsonl"
-    before = log.read_bytes()
-    done = hansard("repair", "agent/1", store=store)
-    assert done.code == 2
-    assert "--yes" in done.err
-    assert log.read_bytes() == before

@@ -3,8 +3,6 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 
 import hansard as library
 from tests.cli.conftest import OpenTerminal
-from tests.cli.running import PATIENCE, environment, hansard, start
+from tests.cli.running import PATIENCE, hansard, python, start
 
 
 def test_it_tells_what_happened_in_order(store: Path) -> None:
@@ -140,14 +138,6 @@ def test_diff_says_what_changed_between_two_points(store: Path) -> None:
     assert "  + user = u8" in told
 
 
-def test_diff_across_a_revert(store: Path) -> None:
-    """What a revert took from the model view is what `--diff` says was removed."""
-    with library.open(store) as opened:
-        opened.session("agent/1").revert(3)
-    found = hansard("replay", "agent/1", "--diff", "12", "13", "--json", store=store).json
-    assert (len(found["removed"]), found["added"], found["kept"]) == (3, [], 2)
-
-
 def test_a_fork_is_played_with_what_it_inherited(store: Path) -> None:
     """A fork's replay has its parent's events up to the fork, a line where it was forked, and its own."""
     done = hansard("replay", "agent/1-b", "--json", store=store)
@@ -171,15 +161,7 @@ def test_speed_pauses_as_it_was(store: Path) -> None:
             f"sys.argv = ['hansard', 'replay', 'agent/1', *{words!r}]\n"
             "from hansard.cli.__main__ import main; sys.exit(main())"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment(store),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=True,
-        )
-        return [float(line) for line in done.stderr.splitlines()]
+        return [float(line) for line in python(program, store).err.splitlines()]
 
     assert pauses() == []
     assert pauses("--speed", "4") == [gap / 4 for gap in gaps if gap]
