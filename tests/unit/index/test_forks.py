@@ -4,7 +4,6 @@ import random
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 import hansard
 from hansard import Store
@@ -17,28 +16,6 @@ MESSAGE = {"role": "user", "content": "hello"}
 def listed(store: Store) -> dict[str, hansard.SessionInfo]:
     """List a store, by id."""
     return {info.id: info for info in store.sessions().items}
-
-
-def test_children_are_counted_as_they_come_and_go(store: Store) -> None:
-    """A session says how many forks it has that are not deleted, whoever was listed or changed meanwhile."""
-    parent = store.session("p")
-    parent.add_message(MESSAGE)
-    assert listed(store)["p"].children == 0
-    for number in range(3):
-        parent.fork(f"c{number}")
-        assert listed(store)["p"].children == number + 1
-    store.session("c0").fork("g")
-    assert {name: info.children for name, info in listed(store).items()} == {
-        **dict.fromkeys(("c1", "c2", "g"), 0),
-        "p": 3,
-        "c0": 1,
-    }
-    assert [info.id for info in store.sessions(parent="p").items] == ["c0", "c1", "c2"]
-    assert store.count(parent="c0") == 1
-    store.delete("c1")
-    assert (listed(store)["p"].children, parent.children()) == (2, ["c0", "c2"])
-    store.restore("c1")
-    assert (listed(store)["p"].children, parent.children()) == (3, ["c0", "c1", "c2"])
 
 
 def test_another_session_of_the_parents_name_has_no_children(tmp_path: Path) -> None:
@@ -58,36 +35,6 @@ def test_another_session_of_the_parents_name_has_no_children(tmp_path: Path) -> 
         assert listed(store)["p"].children == 0
         assert store.session("p").children() == []
         assert "another session has taken its name" in listed(store)["c"].damaged
-
-
-def test_what_a_parent_takes_out_is_taken_out_of_its_forks_and_theirs(store: Store) -> None:
-    """A redaction reaches the titles and metadata of forks, and of forks of forks, in the next listing."""
-    parent = store.session("p")
-    parent.set_title("the secret plan")
-    parent.add_message(MESSAGE)
-    parent.fork("c").add_message(MESSAGE)
-    store.session("c").fork("g").add_message(MESSAGE)
-    assert {info.title for info in store.sessions(title="SECRET").items} == {"the secret plan"}
-    assert store.count(title="secret") == 3
-    parent.scrub("secret")
-    assert store.count(title="secret") == 0
-    assert store.sessions().items == reference_listing.everything(store)
-    assert "secret" not in repr(store.sessions().items)
-
-
-def test_a_fork_follows_its_parent_into_the_trash_and_back(store: Store) -> None:
-    """Deleting and restoring a parent changes nothing about its fork but where it can be found."""
-    parent = store.session("p")
-    parent.set_metadata(user="u7")
-    parent.add_message(MESSAGE)
-    parent.fork("c").fork("g")
-    before = listed(store)
-    store.delete("p")
-    assert listed(store) == {name: before[name] for name in "cg"}
-    assert store.count(where={"user": "u7"}) == 2
-    store.restore("p")
-    # Its log says that it was away, which takes a few bytes.
-    assert listed(store) == {**before, "p": replace(before["p"], bytes=listed(store)["p"].bytes)}
 
 
 @pytest.mark.parametrize("compacted", [False, True])

@@ -67,27 +67,6 @@ def test_texts_of_a_session_in_the_trash_leave_the_index_at_compact(tmp_path: Pa
         assert {(hit.session, hit.seq) for hit in store.search("lion")} == {("a", 1), ("a", 2)}
 
 
-def test_a_session_in_the_trash_is_not_read_again_when_it_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A restored session is found by the texts that were stored before it was deleted."""
-    fill(tmp_path / "store")
-    added: list[int] = []
-    real = text_index.TextRows._insert
-
-    def counted(self: Any, log: Any, seq: int, *rest: Any, **options: Any) -> None:
-        added.append(seq)
-        real(self, log, seq, *rest, **options)
-
-    monkeypatch.setattr(text_index.TextRows, "_insert", counted)
-    with hansard.open(tmp_path / "store") as store:
-        store.delete("b")
-        assert len(store.search("lion")) == 2
-        store.restore("b")
-        assert len(store.search("lion")) == 3
-        assert added == []
-
-
 @pytest.mark.parametrize("at", ["DROP TABLE", "index_text", "index_log", "index_unread"])
 def test_an_erasure_that_fails_leaves_all_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str

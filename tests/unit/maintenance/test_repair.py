@@ -125,24 +125,6 @@ def test_keys_outlive_a_repair(path: Path) -> None:
         assert session.seq == 4
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_what_is_whole_of_a_batch_is_kept(path: Path, place: int) -> None:
-    """F-27, F-113: of an append that has lost a member, the others stay, and it is a whole append again."""
-    texts = ["aaa", "bbb", "ccc"]
-    with hansard.open(path, durability="os") as store:
-        store.session("s").add_message(message("first"))
-        store.session("s").add_messages([message(text) for text in texts], key="k")
-        store.session("s").add_message(message("last"))
-    damage(path, "s", texts[place].encode(), b"xyz")
-    with hansard.open(path, durability="os") as store:
-        report = store.session("s").repair()
-        assert report.lost == [(place + 2, place + 2)]
-        left = [text for text in texts if text != texts[place]]
-        expected = [message(text) for text in ["first", *left, "last"]]
-        assert store.session("s").messages() == expected
-        assert store.session("s").verify().ok
-
-
 def test_a_torn_tail_stays_a_torn_tail(path: Path) -> None:
     """N-33, F-28: what nobody was told of is no event, and no lost one, also if there is damage before it."""
     with hansard.open(path, durability="os") as store:

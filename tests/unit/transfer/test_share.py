@@ -49,17 +49,30 @@ def fill(store: Store, key: str) -> Session:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_no_key_gets_out(key: str) -> None:
-    """N-67: a key in messages, tool arguments, labels, reasons, keys, ids, JSON in JSON is not shared."""
-    with hansard.open("memory:") as store:
+    """N-66, N-67: a key anywhere in a session is neither shared nor exported, in any format."""
+    with hansard.open("memory:") as store, hansard.open("memory:") as target:
         session = fill(store, key)
+        _, text = KEYS[key]
         out = written(session)
-        assert telltale(KEYS[key][1]) not in out
+        assert telltale(text) not in out
         assert out.count("[redacted: ") >= 10
         lines = [json.loads(line) for line in out.splitlines()]
         assert [line["seq"] for line in lines[1:]] == list(range(1, session.seq + 1))
         assert lines[2]["data"]["message"]["tool_calls"][0]["id"] == "c1"
         # It was there to be found.
-        assert telltale(KEYS[key][1]) in str(shared(session, redact=False))
+        assert telltale(text) in str(shared(session, redact=False))
+        with session.stream() as stream:
+            for at in range(0, len(text), 5):
+                stream.write(text[at : at + 5])
+        before = list(session.events())
+        for format in ("html", "markdown", "jsonl"):
+            data = b"".join(session.export(format))
+            assert telltale(text) not in data.decode()
+        assert list(session.events()) == before
+        report = target.import_session(data, id="s")
+        assert report.redacted
+        assert report.redactions > 0
+        assert json.loads(data.splitlines()[-1])["redactions"] == report.redactions
 
 
 def test_no_key_gets_out_of_old_metadata(store: Store) -> None:

@@ -21,7 +21,7 @@ from hansard.errors import (
     UnknownFormat,
 )
 from tests.unit.disk_probe import log_of, tree
-from tests.unit.event.keys import KEYS, telltale
+from tests.unit.event.keys import KEYS
 from tools.crash.erasure import leaks
 
 USER = {"role": "user", "content": "hi"}
@@ -187,28 +187,6 @@ def test_a_fork_of_nothing_yet_is_exported_alone(make: Callable[..., Store]) -> 
 # -- redaction ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_no_key_gets_out(key: str) -> None:
-    """N-66: an export has no credential in it, in no format, wherever the session has one, and in no part."""
-    from tests.unit.transfer.test_share import fill as fill_with
-
-    with hansard.open("memory:") as store, hansard.open("memory:") as target:
-        session = fill_with(store, key)
-        _, text = KEYS[key]
-        with session.stream() as stream:
-            for at in range(0, len(text), 5):
-                stream.write(text[at : at + 5])
-        before = list(session.events())
-        for format in ("html", "markdown", "jsonl"):
-            data = b"".join(session.export(format))
-            assert telltale(text) not in data.decode()
-        assert list(session.events()) == before
-        report = target.import_session(data, id="s")
-        assert report.redacted
-        assert report.redactions > 0
-        assert json.loads(data.splitlines()[-1])["redactions"] == report.redactions
-
-
 def test_two_keys_that_held_credentials_stay_two_appends(make: Callable[..., Store]) -> None:
     """N-56, N-57: keys that are redacted are left out, so that no two appends become one."""
     source, target = make(), make()
@@ -330,20 +308,6 @@ def test_what_was_redacted_is_not_copied(tmp_path: Path) -> None:
     )
     assert b"turn-1" in everything
     assert b"never mind" not in everything
-
-
-def test_a_copy_goes_on_after_a_redaction_and_a_compaction(make: Callable[..., Store]) -> None:
-    """N-84: what was copied before it was redacted, or emptied by a compaction, is still the same session."""
-    source, target = make(), make()
-    session = fill(source)
-    source.copy_to(target)
-    session.redact(2)
-    session.compact()
-    session.add_message(USER)
-    assert source.copy_to(target, ["a/1"]).failed == {}
-    alike(session, target.session("a/1"))
-    target.session("a/1").compact()
-    assert source.copy_to(target).failed == {}
 
 
 def test_what_is_another_session_is_left_alone(make: Callable[..., Store]) -> None:
