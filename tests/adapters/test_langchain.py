@@ -194,6 +194,3 @@ def test_other_frameworks_read_it_and_it_reads_them(store: hansard.Store) -> Non
     ]  # fmt: skip
     assert not [problem for problem in store.session("t").pairing() if problem.call_id == "c1"]
     assert origin.plain(store.session("t").messages()[2])["content"] == LONG
-
-
-BURST = 150

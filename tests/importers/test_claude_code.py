@@ -272,14 +272,6 @@ def test_a_transcript_that_grew_is_continued(home: Path) -> None:
     assert contents(session) == seen(made)
 
 
-def test_nothing_valid_is_an_error(home: Path) -> None:
-    """N-80: a source of nothing, of nulls or of empty objects is refused, and untouched."""
-    path = write_lines(home / "projects" / PROJECT / "x.jsonl", "null", "{}", "[]", '{"k": null}')
-    with pytest.raises(importers.NothingToImport) as caught:
-        import_new("claude-code", path)
-    assert len(caught.value.report.skipped) >= 4
-
-
 def grown(rng: random.Random) -> Transcript:
     """Return a transcript that goes back at random, runs tools side by side, and is compacted at times."""
     made = Transcript()

@@ -194,20 +194,6 @@ def test_damaged_lines_are_reported_and_the_others_come(tmp_path: Path, name: st
     assert len(native(store, name)) == 5
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{}\n", b"null\n", b'{"type": "event_msg", "payload": {}}\n', b"\x28\xb5\x2f\xfdno"],
-)
-def test_nothing_valid_is_an_error(tmp_path: Path, name: str, content: bytes) -> None:
-    """N-80: a file without a rollout in it is refused, and untouched."""
-    path = path_of(tmp_path, name)
-    path.parent.mkdir(parents=True)
-    path = path.with_name(path.name + ".zst") if content.startswith(b"\x28") else path
-    path.write_bytes(content)
-    with pytest.raises(importers.NothingToImport):
-        import_new("codex", path)
-
-
 def test_a_rollout_that_grew_is_continued(tmp_path: Path, name: str) -> None:
     """N-84, N-88: a second import changes nothing; what was added since is appended."""
     made = rollout(name)

@@ -22,6 +22,15 @@ def rows_of(path: Path) -> list[tuple[object, ...]]:
         return connection.execute("SELECT * FROM t ORDER BY a").fetchall()
 
 
+def made(path: Path, *statements: str) -> Path:
+    """Make a database with SQLite, and close it."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+    return path
+
+
 def integrity(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
     """Return what SQLite says of a copy, once it may look at all of it."""
     connection.set_authorizer(None)
@@ -240,9 +249,7 @@ def test_what_cannot_be_trusted_is_refused(
     tmp_path: Path, beside: str, content: bytes, why: str
 ) -> None:
     """N-31: bytes that are no database, and one whose program died while writing, are errors that say so."""
-    path = tmp_path / "x.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t (a)")
+    path = made(tmp_path / "x.db", "CREATE TABLE t (a)")
     (tmp_path / f"x.db{beside}").write_bytes(content)
     with untouched(tmp_path), pytest.raises(Unreadable, match=why):
         rows_of(path)
@@ -261,13 +268,9 @@ SCHEMAS = {
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_only_plain_tables_are_read(tmp_path: Path, name: str) -> None:
     """N-74: a view, a virtual table or a generated column in a table's place is not evaluated."""
-    path = tmp_path / "x.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(SCHEMAS[name])
-        connection.execute("CREATE TABLE u (a)")
-        if "TABLE t (" in SCHEMAS[name]:
-            connection.execute("INSERT INTO t (a) VALUES (40000000)")
-        connection.commit()
+    path = made(tmp_path / "x.db", SCHEMAS[name], "CREATE TABLE u (a)")
+    if "TABLE t (" in SCHEMAS[name]:
+        made(path, "INSERT INTO t (a) VALUES (40000000)")
     with database.opened(Files(tmp_path), path) as connection:
         found = connection.tables
     assert found["u"] == {"a"}
@@ -276,13 +279,8 @@ def test_only_plain_tables_are_read(tmp_path: Path, name: str) -> None:
 
 def test_a_view_is_refused_and_reported(tmp_path: Path) -> None:
     """N-74: the authorizer refuses any view that a query names, and the rest is read."""
-    path = tmp_path / "x.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(SCHEMAS["a view"])
-        connection.execute("CREATE TABLE u (a)")
-        connection.execute("CREATE VIEW v AS SELECT a FROM u")
-        connection.execute("INSERT INTO u VALUES (1)")
-        connection.commit()
+    views = (SCHEMAS["a view"], "CREATE VIEW v AS SELECT a FROM u")
+    path = made(tmp_path / "x.db", "CREATE TABLE u (a)", *views, "INSERT INTO u VALUES (1)")
     files = Files(tmp_path)
     with database.opened(files, path) as connection:
         for view in "tv":
@@ -305,9 +303,7 @@ def test_a_view_is_refused_and_reported(tmp_path: Path) -> None:
 )
 def test_nothing_but_reading_tables_is_allowed(tmp_path: Path, query: str) -> None:
     """N-11, N-74: functions, other files, writing and recursion are refused before they begin."""
-    path = tmp_path / "x.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t (a)")
+    path = made(tmp_path / "x.db", "CREATE TABLE t (a)")
     with (
         database.opened(Files(tmp_path), path) as connection,
         pytest.raises(sqlite3.Error),
@@ -317,11 +313,7 @@ def test_nothing_but_reading_tables_is_allowed(tmp_path: Path, query: str) -> No
 
 def test_a_log_that_claims_gigabytes_costs_nothing(tmp_path: Path) -> None:
     """N-74: a log of 568 bytes commits a database of 8 GB: nothing of that size is made, anywhere."""
-    path = tmp_path / "x.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA page_size=512")
-        connection.execute("CREATE TABLE t (a)")
-        connection.commit()
+    path = made(tmp_path / "x.db", "PRAGMA page_size=512", "CREATE TABLE t (a)")
     page = path.read_bytes()[:512]
     head = struct.pack(">8I", 0x377F0683, 3007000, 512, 0, 1, 2, 0, 0)[:24]
     sums = checksum(head, (0, 0))
@@ -394,11 +386,9 @@ def test_pages_that_are_listed_many_times_end(
 
 def test_a_journal_that_names_other_files_is_never_opened(tmp_path: Path) -> None:
     """N-11: a journal that names a file to be removed is refused, and that file stays."""
-    path = tmp_path / "x.db"
+    path = made(tmp_path / "x.db", "CREATE TABLE t (a)")
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t (a)")
     name = str(victim).encode()
     magic = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
     tail = name + struct.pack(">II", len(name), sum(name)) + magic

@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from agents import SQLiteSession
 from agents.extensions.memory import AdvancedSQLiteSession
 
@@ -160,12 +159,3 @@ def test_a_list_of_items_is_a_session(tmp_path: Path) -> None:
     store, report = import_new("openai-agents", path)
     assert items(store, "refund") == named
     assert len(problems(report)) == 2
-
-
-@pytest.mark.parametrize("content", ["{}", "[]", '{"k": null}', "null", "no JSON"])
-def test_nothing_valid_is_an_error(tmp_path: Path, content: str) -> None:
-    """N-80: a source with nothing in it is refused, and untouched."""
-    path = tmp_path / "x.json"
-    path.write_text(content)
-    with pytest.raises(importers.NothingToImport):
-        import_new("openai-agents", path)

@@ -205,12 +205,3 @@ def test_a_damaged_conversation_is_reported(tmp_path: Path) -> None:
     store, report = import_new("pydantic-ai", path)
     assert problems(report) == ["conversations.db:conversations:a"]
     assert [one.id for one in store.sessions().items] == ["b"]
-
-
-@pytest.mark.parametrize("content", ["{}", "[]", '{"k": null}', "null", '[{"role": "user"}]'])
-def test_nothing_valid_is_an_error(tmp_path: Path, content: str) -> None:
-    """N-80: a file with no message of Pydantic AI in it is refused, and untouched."""
-    path = tmp_path / "x.json"
-    path.write_text(content)
-    with pytest.raises(importers.NothingToImport):
-        import_new("pydantic-ai", path)

@@ -18,6 +18,7 @@ from tests.importers.sources import (
     KEY,
     chat,
     contents,
+    import_new,
     outcomes,
     problems,
     session_file,
@@ -194,6 +195,35 @@ def test_a_source_with_nothing_in_it_is_an_error(
         assert [problem.where for problem in caught.value.report.skipped] == [path.name]
     assert store.count() == 0
     assert contents(root) == before
+
+
+#: By the name of a file that an importer reads: its kind, and what is not a session in it.
+EMPTY = {
+    "project/x.jsonl": ("claude-code", ['null\n{}\n[]\n{"k": null}\n']),
+    "rollout-2026-01-02T03-04-05-0b0b0b0b-0b0b-0b0b-0b0b-0b0b0b0b0b0b.jsonl": (
+        "codex",
+        ["", "{}\n", "null\n", '{"type": "event_msg", "payload": {}}\n'],
+    ),
+    "rollout-2026-01-02T03-04-05-0b0b0b0b-0b0b-0b0b-0b0b-0b0b0b0b0b0b.jsonl.zst": (
+        "codex",
+        ["\x28\xb5\x2f\xfdno"],
+    ),
+    "items.json": ("openai-agents", ["{}", "[]", '{"k": null}', "null", "no JSON"]),
+    "messages.json": ("pydantic-ai", ["{}", "[]", '{"k": null}', "null", '[{"role": "user"}]']),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_file_without_a_session_is_an_error(tmp_path: Path, name: str) -> None:
+    """N-80: a file without anything valid is refused, each line of a transcript is reported, and it stays."""
+    kind, told = EMPTY[name]
+    path = tmp_path / "source" / name
+    path.parent.mkdir(parents=True)
+    for content in told:
+        path.write_bytes(content.encode("latin-1"))
+        with pytest.raises(importers.NothingToImport) as caught:
+            import_new(kind, path)
+        assert kind != "claude-code" or len(caught.value.report.skipped) >= 4
 
 
 @pytest.mark.parametrize("kind", sorted(importers.KINDS))
