@@ -1,4 +1,4 @@
-"""The record of what was said in session, for LLM agents: an append-only store of events.
+"""An event-sourced, append-only session store for LLM agents.
 
     import hansard
 
@@ -7,9 +7,9 @@
     session.add_message({"role": "user", "content": "hello"})
     session.messages()
 
-To read the source, follow one event through the house, opening files in this order: `session` →
-`event/codec` → `backend/local_log` → `log/writer` → `log/draft` → `log/disk` → `log/reader` →
-`state/replay` → `state/fold`. docs/architecture.md draws the rooms; docs/format.md is the law on disk.
+To read the source, follow one event from append to view: `session` → `event/codec` → `backend/local_log` →
+`log/writer` → `log/write_batch` → `log/disk` → `log/reader` → `session_reader` → `state/view` → `state/fold`.
+docs/architecture.md describes the layers; docs/format.md specifies the files.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -75,7 +75,7 @@ __all__ = [
     "open",
 ]
 
-#: Imported when they are asked for: imports cost milliseconds, and `hansard --version` needs none of them.
+#: Imported on first use: imports take milliseconds, and `hansard --version` needs none of them.
 _LATER = {
     "BackendUnavailable": "errors",
     "CallDifference": "state.compare",
@@ -190,7 +190,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Load `hansard.aio`, and what stands in `_LATER`, when it is asked for."""
+        """Import `hansard.aio`, and the names in `_LATER`, on first use."""
         import importlib
 
         if name in {"aio", "errors"}:
@@ -202,5 +202,5 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        """Name what is not loaded yet, too: the Tab key of a Python prompt asks this."""
+        """Include names that are not imported yet, for completion in a Python prompt."""
         return sorted({*globals(), *__all__})

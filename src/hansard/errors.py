@@ -1,29 +1,30 @@
 """Every error that hansard raises, in one tree.
 
     HansardError
-    ├── InvalidSessionId      the id can be no session's name           (before anything is touched)
-    ├── InvalidEvent          the event cannot be stored as it is
-    │   └── SecretRefused     … for it holds what looks like a credential
+    ├── InvalidSessionId      the session id is invalid                 (arguments)
+    ├── InvalidEvent          the event cannot be stored unchanged
+    │   └── SecretRefused     … because it contains what looks like a credential
     ├── StoreNotFound         there is no store at this path            (opening)
-    ├── UnknownFormat         a store or log of a version not known here
-    ├── UnsafePath            a link or a foreign file stands where the store's own should be
+    ├── UnknownFormat         unsupported version of a store or log
+    ├── UnsafePath            a link or an external file has the name of a store's file
     ├── ReadOnly              the store was opened read-only
     ├── Closed                the store was closed
     ├── SessionNotFound       no such session                           (finding)
     ├── SessionExists         `create` of a session that exists, or a copy over another one
     ├── SessionDeleted        the session is in the trash
-    ├── InUse                 others were forked from the session, and need its events
-    ├── InvalidExport         a file is no export, or not whole         (moving)
+    ├── InUse                 forks of the session need its events
+    ├── InvalidExport         a file is truncated or not an export      (moving)
     ├── NothingToImport       nothing of this kind is at the path
     ├── SeqConflict           `expected_seq` is not the session's seq   (appending)
     ├── LockTimeout           another writer held the lock for too long
-    ├── Reentered             this thread is in the middle of an append to the session
+    ├── Reentered             this thread is already appending to the session
     ├── DiskFailed            the operating system refused a call
-    │   └── SyncFailed        … and it was a sync: the session is shut until verified
+    │   └── SyncFailed        … a sync: the session is write-blocked until verified
     ├── Damaged               bytes of a log fail their checksum        (reading)
     └── BackendUnavailable    the backend's server cannot be reached
 
-An error says where, what, and what to do next. Its fields carry the same facts for programs.
+A message names the place, the reason, the state of the data and the next step. Programs find the same facts
+in the attributes.
 """
 
 import os
@@ -31,17 +32,17 @@ from typing import Any, Final
 
 
 class HansardError(Exception):
-    """Base of every error that hansard raises. Survives pickling, so pools can pass it on."""
+    """Base of every error that hansard raises. It can be pickled, so process pools can return it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = dict(self.__dict__)
         if isinstance(self, OSError) and self.errno is not None:
-            fields["errno"] = self.errno  # which an OSError does not keep in its __dict__
+            fields["errno"] = self.errno  # not in the __dict__ of an OSError
         return _rebuild, (type(self), self.args, fields)
 
 
 def _rebuild(kind: type[HansardError], args: tuple[Any, ...], fields: dict[str, Any]) -> Any:
-    """Undo `HansardError.__reduce__`, whatever the error's own constructor asks for."""
+    """Undo `HansardError.__reduce__` without a call of the error's constructor."""
     error = kind.__new__(kind)
     error.args = args
     for name, value in fields.items():
@@ -50,18 +51,18 @@ def _rebuild(kind: type[HansardError], args: tuple[Any, ...], fields: dict[str, 
 
 
 class InvalidSessionId(HansardError, ValueError):
-    """The id is empty, too long, or holds characters that no backend can keep."""
+    """The id is empty, too long, or contains characters that a backend cannot store."""
 
 
 class InvalidEvent(HansardError, ValueError):
-    """The event cannot be stored so that it comes back equal: nothing of it was written."""
+    """The event would not decode to an equal one; nothing was written."""
 
 
 class SecretRefused(InvalidEvent):
-    """Metadata or settings hold what looks like a credential: nothing of them was written.
+    """Metadata or usage contain what looks like a credential; nothing was written.
 
     Attributes:
-        place: where it stands, by its keys; never the value.
+        place: the keys that lead to it; never the value.
     """
 
     def __init__(self, message: str, *, place: str) -> None:
@@ -74,15 +75,15 @@ class StoreNotFound(HansardError, FileNotFoundError):
 
 
 class UnknownFormat(HansardError):
-    """The store or log says a format version that this version of hansard does not know."""
+    """The store or log has a format version that this version of hansard does not support."""
 
 
 class UnsafePath(HansardError):
-    """A symbolic link or a foreign file stands where one of the store's own files should be."""
+    """A symbolic link or an external file has the name of one of the store's files."""
 
 
 class ReadOnly(HansardError, PermissionError):
-    """The store was opened with `read_only=True`; this call would write."""
+    """The store was opened with `read_only=True`, and this call writes."""
 
 
 class Closed(HansardError, ValueError):
@@ -98,14 +99,14 @@ class SessionExists(HansardError):
 
 
 class SessionDeleted(HansardError, LookupError):
-    """The session was deleted and is in the trash; `store.restore(id)` brings it back."""
+    """The session is in the trash; `store.restore(id)` restores it."""
 
 
 class InUse(HansardError):
-    """Other sessions were forked from this one and need its events; nothing was removed.
+    """Forks of this session need its events; nothing was removed.
 
     Attributes:
-        children: the ids of those sessions.
+        children: the ids of the forks.
     """
 
     def __init__(self, message: str, *, children: list[str]) -> None:
@@ -114,10 +115,10 @@ class InUse(HansardError):
 
 
 class InvalidExport(HansardError, ValueError):
-    """What is to be imported is not what `export` writes, or not all of it: nothing was imported.
+    """The file is truncated, modified or not an export; nothing was imported.
 
     Attributes:
-        line: the line at which it was noticed, from 1.
+        line: the line of the defect, counted from 1.
     """
 
     def __init__(self, message: str, *, line: int) -> None:
@@ -126,10 +127,10 @@ class InvalidExport(HansardError, ValueError):
 
 
 class NothingToImport(HansardError, ValueError):
-    """There is nothing at the path that can be imported as this kind: nothing was changed.
+    """Nothing at the path can be imported as this kind; nothing was changed.
 
     Attributes:
-        report: what is wrong: a `hansard.importers.Report`.
+        report: the reasons, as a `hansard.importers.Report`.
     """
 
     def __init__(self, message: str, *, report: Any) -> None:
@@ -138,11 +139,11 @@ class NothingToImport(HansardError, ValueError):
 
 
 class SeqConflict(HansardError):
-    """The session is not at the seq that the caller expected; nothing was appended.
+    """The session's last seq is not the expected one; nothing was appended.
 
     Attributes:
-        expected: the seq that the caller gave.
-        actual: the seq at which the session stood when the lock was held.
+        expected: the seq that the caller passed.
+        actual: the session's last seq.
     """
 
     def __init__(self, message: str, *, expected: int, actual: int) -> None:
@@ -152,10 +153,10 @@ class SeqConflict(HansardError):
 
 
 class LockTimeout(HansardError, TimeoutError):
-    """Another writer held the session's lock for longer than this one was willing to wait.
+    """Another writer held the session's lock for longer than the timeout.
 
     Attributes:
-        holder: the process id of the holder, where the operating system tells it.
+        holder: the process id of the holder; None where the operating system does not report it.
     """
 
     def __init__(self, message: str, *, holder: int | None = None) -> None:
@@ -164,20 +165,20 @@ class LockTimeout(HansardError, TimeoutError):
 
 
 class Reentered(HansardError, RuntimeError):
-    """A signal handler or a finaliser appended to a session while its own thread was appending to it.
+    """A signal handler or finalizer appended to a session while its own thread was appending to it.
 
-    Nothing of it was appended: waiting for the thread's own work would be waiting for ever. Set a flag in
-    the handler, and append where the program goes on.
+    Nothing was appended: to wait for the own thread would be a deadlock. Set a flag in the handler, and
+    append later.
     """
 
 
 class DiskFailed(HansardError, OSError):
-    """The operating system refused a call; what was not acknowledged may or may not be there.
+    """The operating system refused a call; an append that was not acknowledged may or may not be stored.
 
     Attributes:
         path: the file or directory.
-        operation: what was being done: `write`, `open`, `rename` …
-        errno: the operating system's number for the cause.
+        operation: the failed operation, such as `write`, `open` or `rename`.
+        errno: the operating system's error number.
     """
 
     def __init__(self, operation: str, path: str, cause: OSError, hint: str = "") -> None:
@@ -189,23 +190,23 @@ class DiskFailed(HansardError, OSError):
 
 
 class SyncFailed(DiskFailed):
-    """A sync failed: the kernel may have dropped the bytes, so no retry can be believed.
+    """A sync failed: the kernel may have dropped the bytes, so a retry proves nothing.
 
-    The session is shut for every process until `verify` has found it whole.
+    The session is write-blocked for every process until `verify` finds no damage.
     """
 
 
 class Damaged(HansardError):
-    """Bytes inside a log fail their checksum; nothing was skipped and nothing overwritten.
+    """Bytes of a log fail their checksum; nothing was skipped or overwritten.
 
     Attributes:
         path: the file.
-        offset: the byte at which the first damaged record begins.
-        reason: what was expected there.
+        offset: the first byte of the damaged record; 0 if the whole file is missing or invalid.
+        reason: what is wrong there.
     """
 
     def __init__(self, path: str, offset: int, reason: str, hint: str = "") -> None:
-        # Of a missing file, or its header, only the file is named.
+        # For a missing file or an invalid header, the message names only the file.
         where = f"{path} at byte {offset}" if offset else path
         super().__init__(f"{where}: {reason}" + (f"; {hint}" if hint else ""))
         self.path = path
@@ -217,6 +218,6 @@ class BackendUnavailable(HansardError, ConnectionError):
     """The backend's server cannot be reached, or refused the connection."""
 
 
-#: What it means that a session cannot be read: it is damaged, or the system refuses it, now or for good.
+#: Errors of an unreadable session: it is damaged, or (`UNREADABLE`) the operating system refuses a call.
 DAMAGED: Final = (Damaged, UnknownFormat, UnsafePath)
 UNREADABLE: Final = (*DAMAGED, DiskFailed)

@@ -1,7 +1,7 @@
-"""One conversation: what a caller holds.
+"""The handle on one session: append, change views, fork, compare and export.
 
-The first room on an event's way: a message comes in as a dict here, becomes a draft (`event.codec`), and
-goes to the backend. A handle is cheap, safe to share between threads, and sees at once what others append.
+An append begins here: a message is a dict, `event.codec` encodes it as a `NewEvent`, and the backend's log
+stores it. A handle is cheap and safe to share between threads. It reads what other processes append at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from hansard.state.compare import Comparison, Side
     from hansard.transfer.export_file import Format
 
-#: The last characters of a fresh id are random; so many tell the streams of a session apart.
+#: Length of a stream's id, in characters: the random end of a generated id.
 _STREAM_ID = 12
 
 
 class Session(SessionReader):
     """A handle on one session of a store.
 
-    The session exists from its first event on; until then it reads as empty. Made by `store.session(id)`.
+    The session exists from its first event on; before that it reads as empty. Use `store.session(id)`.
 
     Attributes:
         id: the session's id.
@@ -58,7 +58,7 @@ class Session(SessionReader):
 
     __slots__ = ()
 
-    # -- saying something -----------------------------------------------------------------------
+    # -- appending ------------------------------------------------------------------------------
 
     def add_message(
         self, message: dict[str, Any], *, key: str | None = None, expected_seq: int | None = None
@@ -66,11 +66,11 @@ class Session(SessionReader):
         """Append one message and return its event.
 
         Args:
-            message: any JSON object. Stored as it is; what cannot come back equal is refused.
+            message: any JSON object. It is stored unchanged; a value that would not decode to an equal one
+                raises `InvalidEvent`.
             key: the idempotency key. A second append with the same key adds nothing and returns the event
                 of the first.
-            expected_seq: append only if the session's last seq is this (0: only if it is empty), or raise
-                `SeqConflict`.
+            expected_seq: raise `SeqConflict` unless the session's last seq is this; 0 for an empty session.
         """
         draft = _message(message)
         if key is None and expected_seq is None:
@@ -84,7 +84,7 @@ class Session(SessionReader):
         key: str | None = None,
         expected_seq: int | None = None,
     ) -> list[Event]:
-        """Append several messages, all or none, and return their events. Options as above."""
+        """Append several messages, all or none, and return their events. Options as for `add_message`."""
         drafts = [_message(message) for message in messages]
         return self._append(drafts, key=key, expected_seq=expected_seq)
 
@@ -96,7 +96,7 @@ class Session(SessionReader):
         key: str | None = None,
         expected_seq: int | None = None,
     ) -> Event:
-        """Append an event of the application's own, of a kind that begins with `x.`."""
+        """Append an application event, of a kind that begins with `x.`; options as for `add_message`."""
         return self._append([_own(kind, data)], key=key, expected_seq=expected_seq)[0]
 
     def append_all(
@@ -106,13 +106,13 @@ class Session(SessionReader):
         key: str | None = None,
         expected_seq: int | None = None,
     ) -> list[Event]:
-        """Append messages and the application's own events together, all or none, and return them.
+        """Append messages and application events together, all or none, and return their events.
 
         Args:
             events: kinds and data, in order: `("message.added", {"message": {...}})`, or `("x.todo", {...})`.
-            key: the idempotency key of the whole: a second append with it adds nothing, and returns the
+            key: the idempotency key of the batch: a second append with it adds nothing and returns the
                 events of the first.
-            expected_seq: append only if the session's last seq is this, or raise `SeqConflict`.
+            expected_seq: raise `SeqConflict` unless the session's last seq is this.
         """
         drafts = [
             _said(data) if kind == MESSAGE_ADDED else _own(kind, data) for kind, data in events
@@ -120,13 +120,13 @@ class Session(SessionReader):
         return self._append(drafts, key=key, expected_seq=expected_seq)
 
     def stream(self, /, *, role: str = "assistant", **fields: Any) -> Stream:
-        """Begin a message that is said bit by bit.
+        """Begin a message that is written in parts.
 
-        A killed process leaves what was written, and views show it, marked as partial.
+        If the process is killed, views show the parts that were written, marked as partial.
 
         Args:
-            role: whose message it is.
-            fields: whatever else the message has, but for its content.
+            role: the role of the message.
+            fields: other members of the message, except its content.
         """
         from hansard.log.names import new_id
 
@@ -134,38 +134,37 @@ class Session(SessionReader):
         return Stream(self._log, stream_id, {"role": role, **fields})
 
     def set_metadata(self, /, **changes: Any) -> Event | None:
-        """Merge keys into the metadata; None removes one, and dicts are merged in turn.
+        """Merge keys into the metadata; None removes a key, and nested dicts are merged.
 
-        Returns None, and appends nothing, if the metadata say so already. What looks like a credential is
-        refused with `SecretRefused`.
+        Returns None and appends nothing if the metadata would not change. Raises `SecretRefused` for what
+        looks like a credential.
         """
         return self.patch_metadata(changes)
 
     def patch_metadata(self, changes: dict[str, Any]) -> Event | None:
-        """Do as `set_metadata` does, for keys that are no Python names."""
+        """Merge keys into the metadata like `set_metadata`, for keys that are not Python identifiers."""
         return self._set_metadata(changes, automatic=False)
 
     def set_workspace(self, path: str | PathLike[str] = ".") -> Event | None:
-        """Say which folder the session belongs to, so that `store.latest(workspace=…)` finds it.
+        """Set the directory that the session belongs to, so that `store.latest(workspace=…)` finds it.
 
-        If the folder is in a git repository, a small file in its git directory lets it be known again after
-        it was moved or renamed.
+        In a git repository, this writes a small file into the git directory. It identifies the workspace
+        after the directory was moved or renamed.
         """
         from hansard.workspace import mark
 
         return self._set_metadata(mark(path).metadata(), automatic=False)
 
     def set_title(self, title: str, *, automatic: bool = False) -> Event | None:
-        """Give the session a title. It counts as no activity.
+        """Set the session's title. This is not activity.
 
         Args:
-            title: the title, kept as `title` among the metadata.
-            automatic: a program made it up. A title that a person gave is not overwritten by it, also if
-                the person was faster by a moment; and a credential that got into it is redacted, where a
-                person's title would be refused.
+            title: the title, stored as `title` in the metadata.
+            automatic: a program generated the title. It never overwrites a title that a person set, even
+                concurrently. A credential in it is redacted; in a person's title it raises `SecretRefused`.
         """
         if not isinstance(title, str):
-            raise InvalidEvent(f"a title must be text, not {type(title).__name__}")
+            raise InvalidEvent(f"title must be a string, got {type(title).__name__}")
         if automatic:
             from hansard.event import secrets
 
@@ -181,7 +180,7 @@ class Session(SessionReader):
         draft = NewEvent(METADATA_SET, raw, METADATA_SET in CONTROL)
         before = self._known(self._reader()).state
         after = fold.apply(before, Event(0, "", draft.kind, draft.data))
-        # The same title from a person as from a program is news: from now on it is the person's.
+        # A person sets the title that a program generated: from now on it is the person's.
         taken_over = after.named and not before.named
         if codec.equal(before.metadata, after.metadata) and not taken_over:
             return None
@@ -197,17 +196,17 @@ class Session(SessionReader):
         cost: float | None = None,
         **more: Any,
     ) -> Event:
-        """Record what one call of a model took; `more` is kept with it, such as cached tokens."""
+        """Record the usage of one model call; `more` is stored with it, such as cached tokens."""
         data = {"model": model, "input_tokens": input_tokens, "output_tokens": output_tokens}
         if cost is not None:
             more["cost"] = cost
         _refuse_secrets(more, "usage")
         return self._record(USAGE_RECORDED, {**data, **more})
 
-    # -- changing what is shown -----------------------------------------------------------------
+    # -- changing views -------------------------------------------------------------------------
 
     def snapshot(self, label: str) -> Event:
-        """Give the session's present seq a label, to come back to."""
+        """Name the session's current seq, to revert to or fork from later."""
         return self._record(SESSION_SNAPSHOTTED, {"label": label, "seq": self.seq})
 
     def revert(
@@ -218,17 +217,17 @@ class Session(SessionReader):
         expected_seq: int | None = None,
         keep_summary: bool = False,
     ) -> Event:
-        """Let the model view go back to a seq or a snapshot.
+        """Revert the model view to a seq or a snapshot.
 
-        Nothing is erased: the history view still shows all, and a revert to a later seq, such as the one
-        before this event, brings the later turns back. Metadata and usage are not reverted.
+        Nothing is erased: the history view still shows everything. A later revert to a higher seq, such as
+        the one before this event, shows the later messages again. Metadata and usage are not reverted.
 
         Args:
-            to: a seq, 0 for the beginning, or the label of a snapshot.
-            messages: what is said there instead, in the same append: all or none.
-            expected_seq: go back only if the session's last seq is this, or raise `SeqConflict`.
-            keep_summary: keep the summary that the model view begins with, even if it was added after `to`:
-                the same append adds it again.
+            to: a seq, 0 for the beginning, or the name of a snapshot.
+            messages: messages to append there, in the same batch.
+            expected_seq: raise `SeqConflict` unless the session's last seq is this.
+            keep_summary: keep the summary at the beginning of the model view, even if it was added after
+                `to`: the same batch adds it again.
         """
         reader = self._reader() if keep_summary or isinstance(to, str) else self._log.reader()
         if isinstance(to, str):
@@ -243,15 +242,14 @@ class Session(SessionReader):
         return self._append(drafts, expected_seq=expected_seq)[0]
 
     def summarize(self, *, upto: int, message: dict[str, Any]) -> Event:
-        """Let a message stand for all up to a seq in the model view; the history view still shows all."""
+        """Replace everything up to a seq by one message in the model view; the history view shows all."""
         self._check_place(self._log.reader(), "summarize up to", upto)
         return self._record(SUMMARY_ADDED, {"upto": upto, "message": message})
 
     def redact(self, seq: int, *, reason: str = "") -> Event:
-        """Remove the message at a seq from every view, for good, also from views of earlier times.
+        """Remove the message at a seq permanently from every view, including views of earlier times.
 
-        A redaction holds for the sessions that were forked from this one too. The bytes stay in the log until
-        it is compacted.
+        This also applies to forks of the session. Compaction erases the bytes.
         """
         reader = self._reader()
         self._check_place(reader, "redact", seq)
@@ -261,11 +259,11 @@ class Session(SessionReader):
         from hansard.maintenance import redact
 
         if event.kind == MESSAGE_PART:
-            # If the message was finished, it is the message that goes, and its parts with it.
+            # If the message was finished, redact the message, and its parts with it.
             event = next(filter(partial(redact.finishes, event), self.events(after=seq)), event)
         gone = [event]
         if event.kind == SUMMARY_ADDED and not event.data.get("redacted"):
-            # `revert(keep_summary=True)` adds a summary again: all copies go that are not redacted yet.
+            # `revert(keep_summary=True)` adds a summary again: redact all of its copies.
             mask = self._known(reader).redactions.mask
             gone += [
                 one
@@ -275,20 +273,20 @@ class Session(SessionReader):
         return self._append([redact.redaction(one, reason) for one in gone])[0]
 
     def scrub(self, *texts: str, reason: str = "scrubbed") -> "ScrubReport":
-        """Remove secrets from everything that is stored, permanently; return how many were found.
+        """Remove secrets from all stored events permanently; return how many were found.
 
-        What looks like a credential is replaced by a mark in messages, summaries, metadata and the
-        application's own events, in all views and at all times. **This cannot be undone**: compaction
-        removes the bytes. Everything else stays as it is.
+        What looks like a credential is replaced by `[redacted]` in messages, summaries, metadata and
+        application events, in all views, including those of earlier times. **This cannot be undone**:
+        compaction erases the bytes. Everything else stays unchanged.
 
         Args:
-            texts: further texts to remove. They are found in strings, also escaped in JSON inside a string,
-                as in a tool's arguments; a number that contains one is replaced as a whole. The report says
-                for each in how many places it was found; 0 means that it is stored nowhere in this form.
-            reason: kept with the redactions.
+            texts: more strings to remove. They are found in strings, even escaped in JSON inside a string, as
+                in a tool's arguments; a number that contains one is replaced. The report has the number of
+                places for each; 0 means that it is not stored in this form.
+            reason: stored with the redactions.
         """
         if not all(isinstance(text, str) and text for text in texts):  # type: ignore[redundant-expr]
-            raise InvalidEvent("texts to scrub must be strings that are not empty")
+            raise InvalidEvent("texts must be non-empty strings")
         from hansard.maintenance.redact import Scrubber, ScrubReport
 
         scrubber = Scrubber(texts)
@@ -296,29 +294,28 @@ class Session(SessionReader):
         return ScrubReport(self.id, events, scrubber.credentials, tuple(scrubber.places))
 
     def drop_history(self, before: int, *, reason: str = "", dry_run: bool = False) -> "DropReport":
-        """Take everything that was said before a seq out of every view, for good; return what that is.
+        """Remove the content before a seq permanently from every view; return what was removed.
 
-        Messages, summaries and the application's own events go; their seqs and keys stay, and so does what
-        adds up to the state: metadata, usage, labels. **This cannot be undone**: when the session is
-        compacted, the bytes go too. The bound may move back, so that no tool call is cut from its result.
-        `InUse` if a session was forked from this one and has some of it. A fork drops what it inherits for
-        itself only.
+        Messages, summaries and application events lose their data. Their seqs and idempotency keys stay, and
+        so does the state: metadata, usage, snapshot names. **This cannot be undone**: compaction erases the
+        bytes. The bound may move back, so that no tool call loses its result. Raises `InUse` if a fork of
+        this session shows some of it. A fork drops inherited events for itself only.
 
         Args:
-            before: the first seq that is to stay, at most one more than the last.
-            reason: kept in the log with the event that says so.
-            dry_run: do nothing, and report what would be dropped.
+            before: the first seq to keep, at most the last seq plus one.
+            reason: stored with the event.
+            dry_run: append nothing; report what would be dropped.
         """
         from hansard.maintenance.redact import drop_history
 
         return drop_history(self._backend, self._log, before, reason=reason, dry_run=dry_run)
 
     def clear(self) -> Event:
-        """Let the model view start anew; the history view still shows all."""
+        """Empty the model view; the history view still shows everything."""
         return self._record(SESSION_CLEARED, {})
 
     def archive(self) -> Event:
-        """Put the session out of the way; it can be read and appended to as before."""
+        """Mark the session as archived; it can still be read and appended to."""
         return self._record(SESSION_ARCHIVED, {})
 
     def unarchive(self) -> Event:
@@ -326,7 +323,7 @@ class Session(SessionReader):
         return self._record(SESSION_ARCHIVED, {"archived": False})
 
     def close(self) -> Event:
-        """Say that the conversation is over. A mark for people: it can be appended to as before."""
+        """Mark the session as closed. This is information only: it can still be appended to."""
         return self._record(SESSION_CLOSED, {})
 
     def reopen(self) -> Event:
@@ -334,15 +331,15 @@ class Session(SessionReader):
         return self._record(SESSION_CLOSED, {"closed": False})
 
     def fork(self, id: str | None = None, *, at: At | None = None) -> "Session":
-        """Begin another session where this one is, or was; nothing is copied.
+        """Create a session that continues from this one, or from an earlier point of it, without copying.
 
-        The child has all events up to there, under the same seqs, and goes on from them. What happens in
-        one of the two from now on does not reach the other, but for redactions of what the child inherited.
+        The child shows all events up to that point, under the same seqs. Later changes of one session do not
+        affect the other, except redactions of events that the child inherits.
 
         Args:
-            id: the child's id; a fresh one if it is not given. `SessionExists` if there is such a session,
-                `InvalidEvent` if this one comes from 10,000 forks of forks.
-            at: a seq, the label of a snapshot, or a time (a datetime with a time zone).
+            id: the child's id; default: a generated one. Raises `SessionExists` if it exists, and
+                `InvalidEvent` if this session has 10,000 ancestors.
+            at: a seq, the name of a snapshot, or a time (a datetime with a time zone); default: the end.
         """
         reader = self._log.reader() if at is None or isinstance(at, int) else self._reader()
         head = reader.head()
@@ -357,7 +354,7 @@ class Session(SessionReader):
 
             id = self._backend.prefix + new_id()
         child = Session(self._backend, id)
-        # First what the child stands on: after a power cut the parent must not have less than it.
+        # First the parent: after a power cut it must have all events that the child inherits.
         self._log.sync()
         depth = lineage.next_depth(reader)
         data = {"parent": self.id, "seq": seq, "created": head.created}
@@ -366,8 +363,8 @@ class Session(SessionReader):
         draft = NewEvent(SESSION_FORKED, codec.encode(data), SESSION_FORKED in CONTROL)
         child._log.append(AppendRequest([draft], new_only=True, before=seq))
         try:
-            # Whoever purges a session has looked for its children after it was deleted, so a child that came
-            # too late to be seen finds its parent deleted here.
+            # A purge looks for children after the session was deleted. So a child that was created too late
+            # to be seen finds its parent deleted here.
             gone = self._log.reader().head() is None
         except SessionDeleted:
             gone = True
@@ -380,19 +377,19 @@ class Session(SessionReader):
     def compare(
         self, other: "Session", *, at: At | None = None, other_at: At | None = None
     ) -> "Comparison":
-        """Say what this session and another share, and where they differ; the two may be one at two points.
+        """Compare this session with another one, or with itself at another point.
 
-        Compared are the model views, the tool calls in them, metadata, usage and snapshots. Of two sessions
-        of one store, the result also names the last event that they share by descent.
+        The comparison covers the model views, their tool calls, metadata, usage and snapshots. For two
+        sessions of one store, it also names the last event that both inherit.
 
         Args:
-            other: a session of this store, or of another.
-            at: take this one as it was at this seq, snapshot or time.
-            other_at: take the other one as it was then.
+            other: a session of this store or of another one.
+            at: compare this session as of this seq, snapshot or time; default: now.
+            other_at: compare the other session as of this seq, snapshot or time; default: now.
         """
         from hansard.state.compare import compare
 
-        return compare(self._side(at), other._side(other_at))  # noqa: SLF001 - a session's, too
+        return compare(self._side(at), other._side(other_at))  # noqa: SLF001 - the same class
 
     def _side(self, at: At | None) -> "Side":
         from hansard.state.compare import Side
@@ -406,11 +403,11 @@ class Session(SessionReader):
         redact: bool = True,
         hook: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield the session as JSON objects that can be given away, a head and then every event.
+        """Yield the session as JSON objects for others: a header, then every event.
 
         Args:
-            redact: replace what looks like a credential. What was redacted from the views is never in it.
-            hook: called with each object at last; returns what to yield instead, or None to leave it out.
+            redact: replace what looks like a credential. Redacted messages are never included.
+            hook: called with each object; returns the object to yield, or None to leave it out.
         """
         from hansard.transfer.share import share
 
@@ -426,19 +423,19 @@ class Session(SessionReader):
         parts: bool = False,
         own_only: bool = False,
     ) -> Iterator[bytes]:
-        """Yield the session as a file, piece by piece.
+        """Yield the session as the bytes of a file, in pieces.
 
         Args:
-            format: "jsonl", which `store.import_session` takes in again: a first line that says what it is,
-                one line for each event, and a last one with their number and a checksum. Or "markdown" or
-                "html", for people: a transcript; the page is one file that loads nothing.
-            redacted: replace what looks like a credential; the file says that it is so. What was redacted
-                from the views is in no export.
-            view: whose messages a transcript shows: "history", all that was said, or "model".
-            events: let a transcript say what else happened, too.
-            parts: have in "jsonl" what was streamed of messages that are there whole.
-            own_only: of a fork, only its own events in "jsonl". Otherwise what it inherits is in it, and it
-                can be imported where its parent is not.
+            format: "jsonl", which `store.import_session` reads: a header, one line per event, and a last line
+                with their number and a checksum. Or a transcript for people, as "markdown" or "html"; the
+                HTML page is one file that loads nothing else.
+            redacted: replace what looks like a credential; the file says so. Redacted messages are never
+                included.
+            view: the messages of a transcript: "history" for all, or "model".
+            events: include other events in a transcript.
+            parts: include the stream parts of finished messages in "jsonl".
+            own_only: include only a fork's own events in "jsonl". Otherwise inherited events are included,
+                and it can be imported without its parent.
         """
         from hansard.transfer.export_file import export
 
@@ -454,10 +451,10 @@ class Session(SessionReader):
         )
 
     def _record(self, kind: str, data: dict[str, Any]) -> Event:
-        """Append an event of hansard's own, whose data must have the shape of its kind."""
+        """Append an event of a built-in kind, after a check of its data."""
         raw = codec.encode(data)
         if read(kind, raw) is None:
-            raise InvalidEvent(f"{kind}: {data!r:.200} does not have the shape of such an event")
+            raise InvalidEvent(f"{kind}: invalid data: {data!r:.200}")
         return self._append([NewEvent(kind, raw, kind in CONTROL)])[0]
 
     def _check_place(self, reader: LogReader, action: str, seq: object) -> None:
@@ -499,7 +496,7 @@ def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Sessi
 
 
 def _with_workspace(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return metadata so that a workspace named in them is known again when its folder was moved."""
+    """Return metadata with the id of the workspace that they name, if it can have one."""
     if "workspace" not in metadata:
         return metadata
     from hansard.workspace import completed
@@ -515,16 +512,16 @@ def _message(message: dict[str, Any]) -> NewEvent:
 def _said(data: dict[str, Any]) -> NewEvent:
     if type(data) is not dict or data.keys() != {"message"}:
         raise InvalidEvent(
-            f"{MESSAGE_ADDED}: {data!r:.60}: must have the member 'message', and no other"
+            f"{MESSAGE_ADDED}: data must have the member 'message' and no other, got {data!r:.60}"
         )
     return _message(data["message"])
 
 
 def _own(kind: str, data: dict[str, Any]) -> NewEvent:
     if not check_kind(kind).startswith(APPLICATION) or kind == APPLICATION:
-        known = "has a method of its own" if kind in KINDS else "is not known"
+        known = "has a separate method" if kind in KINDS else "is unknown"
         raise InvalidEvent(
-            f"kind {kind!r} {known}; the application's own kinds begin with {APPLICATION!r}, "
+            f"kind {kind!r} {known}; kinds of application events begin with {APPLICATION!r}, "
             f"such as {APPLICATION + 'todo'!r}"
         )
     return NewEvent(kind, codec.encode(data), control=False)
@@ -532,7 +529,7 @@ def _own(kind: str, data: dict[str, Any]) -> NewEvent:
 
 def _refuse_secrets(data: dict[str, Any], what: str) -> None:
     if data:
-        # Here, because its patterns take milliseconds, and most sessions set no metadata.
+        # Imported here: compiling its patterns takes milliseconds, and most sessions set no metadata.
         from hansard.event import secrets
 
         secrets.refuse(data, what)

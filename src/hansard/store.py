@@ -1,4 +1,4 @@
-"""A store of sessions: open one, find sessions in it, look after it."""
+"""Open a store; create, find, move and maintain its sessions."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ from hansard.event.envelope import Event
 from hansard.index.entry import Hit, Page
 from hansard.session import Session, create
 
-# What only some programs call is imported where it is called: `import hansard` is on everybody's way.
+# Modules that only some programs need are imported where they are used, to keep `import hansard` fast.
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
@@ -37,17 +37,18 @@ if TYPE_CHECKING:
 
 
 def _import_before_fork() -> None:
-    """Import all that a call may import later, if another thread could be importing it right now.
+    """Import everything that a call may import later, if other threads run.
 
-    Python's lock on a module that is being imported stays locked in a child without the thread that has it.
+    A thread may be importing a module during the fork. The child inherits Python's lock on that module, but
+    not the thread that releases it.
     """
-    if len(sys._current_frames()) == 1:  # noqa: SLF001 - documented, and counts threads of any origin
+    if len(sys._current_frames()) == 1:  # noqa: SLF001 - documented, and counts all threads
         return
     import pkgutil
     from contextlib import suppress
     from importlib import import_module
 
-    # Those of PostgreSQL only if there are such stores: they take long, and may not be installed.
+    # PostgreSQL's modules only if they are in use: they load slowly and may not be installed.
     served = "hansard.backend.postgres.backend" in sys.modules
     packages = [f"hansard.{name}" for name in _PACKAGES]
     packages += ["hansard.backend.postgres"] if served else []
@@ -61,7 +62,7 @@ def _import_before_fork() -> None:
                 import_module(name)
 
 
-#: Where calls import from when they need it; a test compares these with what they import.
+#: What calls import late; a test compares this list with the imports in the source.
 _PACKAGES = ("backend", "event", "index", "log", "maintenance", "state", "transfer")
 _MODULES = (
     "binascii",
@@ -77,7 +78,7 @@ _MODULES = (
 
 def _before_fork() -> None:
     _import_before_fork()
-    # After that, and not by a separate hook: one that another thread registers now would not be called.
+    # After the imports, and not as a separate hook: a hook that is registered now would not be called.
     index = sys.modules.get("hansard.index.index")
     if index is not None:
         index.hold_before_fork()
@@ -97,24 +98,23 @@ def open(
     search_index: bool = True,
     schema: str | None = None,
 ) -> "Store":
-    """Open a store, making it if it is missing.
+    """Open a store; create it if it does not exist.
 
     Args:
-        path: a directory; `memory:` for a store that lives as long as this object; or the URL of a database,
-            `postgresql://…`, as libpq takes it, for a store that many machines share. Any other scheme is
-            refused: a directory with a colon in its name needs a slash before it, as in `./a:b`.
-        create: make the directory, or the tables, if they are not there; otherwise raise `StoreNotFound`.
-        read_only: write nothing at all; works on a read-only file system.
-        durability: "sync": an acknowledged append survives a power cut. "os": it survives a killed
-            process, and costs a hundredth.
-        lock_timeout: how many seconds to wait for another writer of the same session.
-        auto_compact: compact sessions that have grown by some megabytes, in a thread, after the append that
-            did it was acknowledged.
-        search_index: keep what `search` needs in the file of the index: a second copy of all that was said.
-            False, for what must not be written twice: every process that searches reads the logs into its
-            memory, and a copy that is there is removed.
-        schema: the schema of the database that the store's tables are in, "hansard" if none is given: one
-            database can hold several stores. Also as an option of the URL, `?schema=…`.
+        path: a directory; `memory:` for a store that is deleted with this object; or the URL of a database,
+            `postgresql://…` as libpq accepts it, for a store that several machines share. Any other scheme
+            raises `ValueError`: write a directory with a colon in its name as `./a:b`.
+        create: create the directory or the tables if they are missing; otherwise raise `StoreNotFound`.
+        read_only: write nothing; works on a read-only file system.
+        durability: with "sync", an acknowledged append survives a power cut. With "os", it survives a killed
+            process only, and takes about 20 µs instead of 0.3 ms.
+        lock_timeout: maximum seconds to wait for another writer of the same session.
+        auto_compact: compact sessions that have grown by some megabytes in a background thread, after the
+            append was acknowledged.
+        search_index: store a second copy of all messages in the index, for `search`. With False, every
+            process that searches reads the logs into memory, and an existing copy is deleted.
+        schema: the database schema of the store's tables; default "hansard". One database can hold several
+            stores. The URL option `?schema=…` does the same.
     """
     if durability not in {"sync", "os"}:
         raise ValueError(f"durability must be 'sync' or 'os', got {durability!r}")
@@ -182,11 +182,11 @@ def _open_database(url: str, *, schema: str | None, search_index: bool, **option
 
 
 def _place_of(url: str, schema: str | None) -> "StoreUrl":
-    """Return where a store in PostgreSQL is; raises if there is no driver."""
+    """Return the location of a store in PostgreSQL; raise if the driver is not installed."""
     from hansard.backend.postgres.errors import missing_extra
     from hansard.backend.postgres.url import parse_url
 
-    # First, so that a mistake in the URL is told whether or not there is a driver.
+    # First, so that an invalid URL is reported with and without the driver.
     place = parse_url(url, schema=schema)
     try:
         import psycopg  # noqa: F401 - an optional dependency, which may be missing or without its libpq
@@ -196,14 +196,14 @@ def _place_of(url: str, schema: str | None) -> "StoreUrl":
 
 
 def migrate(path: str, *, schema: str | None = None) -> list[int]:
-    """Bring the tables of a store in a database up to date; return the versions that were gone through.
+    """Upgrade the tables of a store in PostgreSQL; return the versions that were applied.
 
-    An older store is refused until this was done: once, when all programs that write to it are of this
-    version. A directory needs none of it.
+    `open` refuses an older store until you call this once, after all programs that write to it were
+    upgraded. A store in a directory needs no migration.
 
     Args:
         path: the URL of the database.
-        schema: the schema that the store's tables are in, as for `open`.
+        schema: the schema of the store's tables, as for `open`.
     """
     if not _is_database(path):
         if schema is not None:
@@ -217,13 +217,13 @@ def migrate(path: str, *, schema: str | None = None) -> list[int]:
 
 
 class Store:
-    """Holds sessions. Made by `hansard.open`; safe to share between threads and across a fork."""
+    """A store of sessions, opened by `hansard.open`. Safe to share between threads and across a fork."""
 
     __slots__ = ("_awaited", "_backend")
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        #: What `hansard.aio.over` made of it: one for all who ask, since each has threads of its own.
+        #: The store that `hansard.aio.over` returns: one for all callers, because each has its own threads.
         self._awaited: object = None
 
     def __repr__(self) -> str:
@@ -236,17 +236,17 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Let go of all files. What was acknowledged was safe before; nothing is left to write."""
-        # Its threads end with the last one that holds it.
+        """Close all files. Acknowledged appends are already stored; nothing is left to write."""
+        # Its threads end with its last reference.
         self._awaited = None
         self._backend.close()
 
     # -- sessions -------------------------------------------------------------------------------
 
     def session(self, id: str | None = None) -> Session:
-        """Return a handle on a session; it exists from its first event on.
+        """Return a handle on a session, which exists from its first event on.
 
-        Without an id, one that is fresh, unique and ordered by time.
+        Without an id, generate a unique one; generated ids sort by time.
         """
         if id is None:
             from hansard.log.names import new_id
@@ -261,12 +261,12 @@ class Store:
         metadata: dict[str, Any] | None = None,
         workspace: "Folder | None" = None,
     ) -> Session:
-        """Make a session that must not exist yet, or raise `SessionExists`.
+        """Create a session, or raise `SessionExists` if it exists.
 
         Args:
             id: the session's id.
-            metadata: what is known about it from the start.
-            workspace: the folder that it belongs to, by which `latest` finds it.
+            metadata: its initial metadata.
+            workspace: the directory that it belongs to, so that `latest` finds it.
         """
         given = {} if metadata is None else metadata
         if workspace is not None:
@@ -276,9 +276,9 @@ class Store:
         return create(self._backend, id, given)
 
     def exists(self, id: str) -> bool:
-        """Say whether a session has an event and is not deleted; one that cannot be read exists."""
+        """Return whether a session has an event and is not deleted; an unreadable session exists."""
         if self._backend.prefix and not id.startswith(self._backend.prefix):
-            return False  # what a scoped store cannot see is not there
+            return False  # outside of this scoped store
         try:
             return self._backend.log(id).reader().head() is not None
         except SessionDeleted:
@@ -287,13 +287,13 @@ class Store:
             return True
 
     def delete(self, id: str) -> None:
-        """Move a session to the trash. Handles on it raise `SessionDeleted` from now on."""
+        """Move a session to the trash. Later calls on its handles raise `SessionDeleted`."""
         from hansard.maintenance import trash
 
         trash.delete(self._backend, id)
 
     def restore(self, id: str) -> Session:
-        """Bring a deleted session back, with everything that was in it."""
+        """Restore a deleted session with all of its events."""
         from hansard.maintenance import trash
 
         trash.restore(self._backend, id)
@@ -304,10 +304,9 @@ class Store:
         return sorted(self._backend.trash())
 
     def purge(self, id: str) -> None:
-        """Remove a session from the trash for good.
+        """Delete a session in the trash permanently.
 
-        Raises `InUse` while other sessions that were forked from it exist, be it in the trash: they need
-        its events.
+        Raises `InUse` while forks of it exist, even in the trash: they need its events.
         """
         from hansard.maintenance import trash
 
@@ -321,18 +320,18 @@ class Store:
         archived: bool = False,
         skip_damaged: bool = False,
     ) -> Session | None:
-        """Return the session in which something happened last; None if there is none.
+        """Return the most recently active session; None if there is none.
 
-        By the times of its events. To give it a title or other metadata, to archive or to close it is not
-        something that happened in it. The first time reads every session; after that, what is new.
+        Activity is the time of the latest event. Setting a title or other metadata, archiving and closing
+        are not activity. The first call reads every session; later calls read what is new.
 
         Args:
-            workspace: only sessions that belong to this folder; also after it was moved or renamed, if it
-                is in a git repository.
-            prefix: only ids that begin so.
-            archived: consider sessions that were archived, too.
-            skip_damaged: pass over sessions that cannot be read. Otherwise one that may be the newest
-                raises `Damaged`: to go on with an older one is for the caller to decide.
+            workspace: only sessions of this directory. In a git repository they are found even after the
+                directory was moved or renamed.
+            prefix: only ids that begin with this.
+            archived: include archived sessions.
+            skip_damaged: ignore unreadable sessions. Otherwise, an unreadable session that may be the newest
+                raises `Damaged`, so that you decide whether to continue with an older one.
         """
         from hansard.index.latest import latest
 
@@ -359,27 +358,27 @@ class Store:
         cursor: str | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Page:
-        """List sessions, with what can be said about each without reading it.
+        """List sessions from the index, without reading each of them.
 
-        What was acknowledged before the call is in it. A session that cannot be read is listed too, and says
-        why. A session whose place in the order changes between two pages may be on both or on neither.
+        The list includes everything that was acknowledged before the call. An unreadable session is listed
+        with the reason. A session whose position changes between two pages may be on both or on neither.
 
         Args:
-            prefix: only ids that begin so.
-            where: only sessions whose metadata have these members; None: have no such member.
-            since: only those in which something happened at this time or later.
-            until: only those in which nothing happened at this time or later.
-            title: only those whose title has this text in it, whatever the case.
-            workspace: only those that belong to this folder.
-            parent: only those that were forked from this session.
-            archived: only those that were archived, or only those that were not.
-            damaged: only those that cannot be read, or only those that can.
-            order: `id`, `created`, `updated`, `title`, `message_count`, `bytes`, `tokens` or `cost`; with `-`
-                before it, the largest or latest first.
-            limit: at most so many; the page's `next` is the `cursor` for the rest.
-            cursor: go on after a page.
-            progress: called with the number of sessions that were looked at, and of how many, if some have
-                changed: the first time, all. Not by a scoped store: the numbers count sessions outside of it.
+            prefix: only ids that begin with this.
+            where: only sessions whose metadata have these values; None matches a missing key.
+            since: only sessions that were active at this time or later.
+            until: only sessions that were not active at this time or later.
+            title: only sessions whose title contains this string, ignoring case.
+            workspace: only sessions of this directory.
+            parent: only forks of this session.
+            archived: True for only archived sessions, False for only others.
+            damaged: True for only unreadable sessions, False for only readable ones.
+            order: `id`, `created`, `updated`, `title`, `message_count`, `bytes`, `tokens` or `cost`; with a
+                prefix `-` in descending order.
+            limit: maximum number of sessions; default: all.
+            cursor: the `next` of the previous page, to continue after it.
+            progress: called with the number of changed sessions that were read, and their total; the first
+                call reads all. A scoped store does not call it: the numbers include sessions outside of it.
         """
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be >= 1, got {limit!r}")
@@ -404,7 +403,7 @@ class Store:
     def _told(
         self, progress: Callable[[int, int], None] | None
     ) -> Callable[[int, int], None] | None:
-        """Return what to call; nothing in a scoped store, since all sessions of the whole are counted."""
+        """Return the callback; None in a scoped store, because the numbers count sessions outside of it."""
         return None if self._backend.prefix else progress
 
     def count(
@@ -420,7 +419,7 @@ class Store:
         archived: bool | None = None,
         damaged: bool | None = None,
     ) -> int:
-        """Return how many sessions there are. The arguments are those of `sessions`."""
+        """Return the number of sessions. The arguments are those of `sessions`."""
         from hansard.index import index
 
         filters = self._filters(
@@ -448,24 +447,23 @@ class Store:
         limit: int = 20,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Hit]:
-        """Find messages by their words, and sessions by their titles; the best first.
+        """Search messages and titles; return the best matches first.
 
-        Found is what the history view shows, and summaries; what was redacted, dropped or deleted is not.
-        What forks inherit is found once, in the session that said it. The first time reads every session;
-        after that, what is new.
+        The search covers the history view and summaries, but nothing redacted, dropped or deleted. A message
+        that forks inherit is found once, in the session that added it. The first call reads every session;
+        later calls read what is new.
 
         Args:
-            text: words, all of which must be there, whatever their case and accents. `"some words"` must
-                stand together; `refun*` is the beginning of a word; of `a OR b`, one must be there; `-a`
-                must not.
-            prefix: only sessions whose ids begin so.
-            session: only what this session shows, inherited messages included.
-            since: only what was said at this time or later.
-            until: only what was said before this time.
+            text: words that must all occur, ignoring case and accents. `"some words"` matches a phrase,
+                `refun*` the beginning of a word, `a OR b` either word, and `-a` excludes a word.
+            prefix: only sessions whose ids begin with this.
+            session: only this session, including inherited messages.
+            since: only messages of this time or later.
+            until: only messages before this time.
             role: only messages of this role.
-            limit: at most so many.
-            progress: called with the number of events that were read, and of how many, if there are new ones.
-                Not by a scoped store.
+            limit: maximum number of hits.
+            progress: called with the number of new events that were read, and their total. A scoped store
+                does not call it.
         """
         if limit < 1:
             raise ValueError(f"limit must be >= 1, got {limit!r}")
@@ -482,28 +480,28 @@ class Store:
             limit,
         )
         if session is not None:
-            # Which raises if it is deleted, or none of this store's.
+            # Raises if it is deleted, or outside of this scoped store.
             exists = self._backend.log(session).reader().head() is not None
             if not exists or not session.startswith(prefix):
                 return []
         hits = index.of(self._backend).search(query, progress=self._told(progress))
         if hits is None:
-            assert session is not None  # of many, one that cannot be read is passed over
-            # Which says why it cannot be read.
+            assert session is not None  # a search of all sessions skips unreadable ones
+            # Raises the reason.
             Session(self._backend, session).messages(view="history")
         return hits or []
 
     def stats(
         self, *, prefix: str = "", progress: Callable[[int, int], None] | None = None
     ) -> "StoreStats":
-        """Add up what is in the store: how much there is, how it grew, and what the models took.
+        """Return totals, growth and model usage of the store.
 
-        The first time reads every session once; after that, what is new.
+        The first call reads every session; later calls read what is new.
 
         Args:
-            prefix: only sessions whose ids begin so.
-            progress: called with the number of sessions that were looked at, and of how many, if some have
-                changed. Not by a scoped store.
+            prefix: only sessions whose ids begin with this.
+            progress: called with the number of changed sessions that were read, and their total. A scoped
+                store does not call it.
         """
         from hansard.index import index
 
@@ -520,7 +518,7 @@ class Store:
         from hansard.index.listing import SessionFilter
         from hansard.workspace import Match
 
-        # Of a part of a store, nothing outside of it, whatever is asked for.
+        # A scoped store never lists sessions outside of it.
         self._backend.check_open()
         match = None if workspace is None else Match(workspace)
         return SessionFilter(self._backend.prefix, where=where or {}, workspace=match, **others)
@@ -528,16 +526,16 @@ class Store:
     # -- moving sessions ------------------------------------------------------------------------
 
     def import_session(self, source: "Source", *, id: str | None = None) -> "ImportReport":
-        """Take in a session that `session.export()` wrote: all of it, or nothing.
+        """Import a session that `session.export()` wrote: all of it, or nothing.
 
-        Nobody sees anything before the whole file was read and found right, by its count and its checksum.
-        Times, kinds, keys and data are kept as they are. If the session is there already, with the same
-        events, nothing is done and the report says so; otherwise an existing session raises
-        `SessionExists`, and is left as it is. A file that is not whole, or no export, raises `InvalidExport`.
+        The session appears after the complete file was read, and its count and checksum were verified.
+        Times, kinds, idempotency keys and data do not change. If the session exists with the same events,
+        nothing is imported and the report says so; any other existing session raises `SessionExists` and
+        does not change. A truncated file, or one that is not an export, raises `InvalidExport`.
 
         Args:
-            source: a file that is open to read, or its content: bytes, text, or pieces of them.
-            id: the session's id here; the one it had, if it is not given.
+            source: a file that is open for reading, or its content as bytes, a string, or pieces of them.
+            id: the session's id in this store; default: its id in the export.
         """
         from hansard.transfer.staged_import import import_session
 
@@ -551,32 +549,32 @@ class Store:
         prefix: str = "",
         progress: Callable[[int, int], None] | None = None,
     ) -> "CopyReport":
-        """Copy sessions to another store, event for event, and report.
+        """Copy sessions to another store, event by event, and report.
 
-        What is in the target already is compared, and the copy goes on behind it: after an interruption,
-        or when the source has grown. Where the two differ, that session is left as it is and reported as
-        failed. Forks stay forks: what they were forked from is copied before them. A scoped
-        store copies a fork that inherits from outside of it with what it inherits, as a session that is not a
-        fork. What was redacted is not copied. The source is only read, and may be written to concurrently.
+        `copy_to` compares existing events in the target and appends the missing ones, so it continues after
+        an interruption, or when the source has grown. A session that differs does not change and is reported
+        as failed. Forks stay forks: their parents are copied first. A scoped store copies a fork of a session
+        outside of it together with the inherited events, as a session that is not a fork. Redacted data is
+        not copied. The source is only read; other processes may write to it concurrently.
 
         Args:
-            target: the store to copy to, of whatever kind.
-            ids: the sessions to copy; all of them, if not given.
-            prefix: only sessions whose ids begin so.
-            progress: called with the number of events that are done, and of how many.
+            target: the store to copy to, of any kind.
+            ids: the sessions to copy; default: all.
+            prefix: only sessions whose ids begin with this.
+            progress: called with the number of events that are done, and their total.
         """
         from hansard.transfer.copy import copy_sessions
 
         wanted = sorted(self._backend.ids()) if ids is None else ids
         chosen = (found for found in wanted if found.startswith(prefix))
-        there = target._backend  # noqa: SLF001 - a store's, too
+        there = target._backend  # noqa: SLF001 - the same class
         return copy_sessions(self._backend, there, chosen, progress=progress)
 
     def scoped(self, prefix: str) -> "Store":
-        """Return a store of the sessions whose ids begin with a prefix; it cannot see or touch others.
+        """Return a scoped store, which sees and changes only sessions whose ids begin with a prefix.
 
-        Ids are the same in both. End the prefix with a separator, as in `tenant-1/`: without it,
-        `tenant-10` begins alike. Closing it closes only it.
+        Ids are the same in both stores. End the prefix with a separator, as in `tenant-1/`: `tenant-1` also
+        matches `tenant-10`. Closing the scoped store does not close this one.
         """
         if not prefix:
             raise InvalidSessionId("prefix must not be empty; pass one such as 'tenant-a/'")
@@ -599,17 +597,19 @@ class Store:
         from_now: bool = False,
         on_damage: Callable[[str, HansardError], None] | None = None,
     ) -> "Follower":
-        """Yield the events of all sessions, those that are there and those to come, for ever.
+        """Yield the events of all sessions: first the stored ones, then new ones as they are appended.
+
+        The iterator does not end.
 
         Args:
-            prefix: only sessions whose ids begin so.
+            prefix: only sessions whose ids begin with this.
             session: only this session.
-            cursor: remember under this name how far the consumer got, and go on from there.
-            commit_every: remember it after so many events, and whenever there is nothing to hand out;
-                each time costs a sync, and so many events at the most come again after a crash.
-            from_now: leave out what is there already, unless the cursor knows the session.
-            on_damage: called with id and error for a session that cannot be read, which is then left
-                out; without it, the error is raised.
+            cursor: store the consumer's position under this name, and continue from there.
+            commit_every: store the position after this many events, and whenever no event is waiting. Each
+                commit costs a sync; after a crash, at most this many events are repeated.
+            from_now: skip stored events, except of sessions that the cursor knows.
+            on_damage: called with id and error of an unreadable session, which is then skipped; without it,
+                the error is raised.
         """
         if commit_every < 1:
             raise ValueError(f"commit_every must be >= 1, got {commit_every!r}")
@@ -626,18 +626,18 @@ class Store:
         )
 
     def cursors(self) -> list[str]:
-        """Return the names of the cursors that `follow` keeps."""
+        """Return the names of the stored consumer cursors."""
         from hansard.follow import cursors
 
         return cursors(self._backend)
 
     def drop_cursor(self, name: str) -> bool:
-        """Remove a cursor; return whether there was one. `LockTimeout` while a consumer has it open."""
+        """Delete a consumer cursor; return whether it existed. `LockTimeout` while a consumer has it open."""
         from hansard.follow import drop_cursor
 
         return drop_cursor(self._backend, name)
 
-    # -- looking after it -----------------------------------------------------------------------
+    # -- maintenance ----------------------------------------------------------------------------
 
     def compact(
         self,
@@ -646,12 +646,12 @@ class Store:
         progress: Callable[[int, int], None] | None = None,
         dry_run: bool = False,
     ) -> "CompactReport":
-        """Compact sessions: those that have something to compact are rewritten, the others left alone.
+        """Compact sessions: compress them and erase redacted data. Compacted sessions are not rewritten.
 
         Args:
-            prefix: only sessions whose ids begin so.
-            progress: called with the number of sessions that are done, and of how many.
-            dry_run: write nothing, and report what would be rewritten.
+            prefix: only sessions whose ids begin with this.
+            progress: called with the number of sessions that are done, and their total.
+            dry_run: write nothing; report what would be rewritten.
         """
         from hansard.index import residue
         from hansard.maintenance.compact import compact_store
@@ -663,7 +663,7 @@ class Store:
         return report
 
     def verify(self) -> "StoreReport":
-        """Check every byte of every session, and report."""
+        """Check every byte of every session, and report what was found."""
         from hansard.maintenance.verify import verify_store
 
         return verify_store(self._backend, self._backend.ids())
@@ -678,18 +678,18 @@ class Store:
         dry_run: bool = False,
         all_workspaces: bool = False,
     ) -> "PruneReport":
-        """Move sessions in which nothing has happened for long into the trash, and report.
+        """Move inactive sessions to the trash, and report.
 
-        Never touched: sessions whose metadata say `pinned`, those that somebody is writing to, those from
-        which sessions that stay were forked, and those that cannot be read.
+        It keeps sessions with `pinned` in their metadata, sessions that a process is writing to, parents of
+        sessions that stay, and unreadable sessions.
 
         Args:
-            older_than: for how long nothing has happened: a timedelta, or seconds; more than 0.
-            keep_last: keep so many of the newest of each workspace.
-            workspace: only sessions that belong to this folder. Without it, only those that belong to none.
-            prefix: only ids that begin so.
-            dry_run: only report what would be done.
-            all_workspaces: whatever workspace they belong to.
+            older_than: minimum time without activity: a timedelta, or seconds; greater than 0.
+            keep_last: number of newest sessions to keep per workspace.
+            workspace: only sessions of this directory; default: only sessions without a workspace.
+            prefix: only ids that begin with this.
+            dry_run: only report what would be moved.
+            all_workspaces: sessions of every workspace, and those without one.
         """
         from hansard.maintenance.prune import prune
 
@@ -703,19 +703,19 @@ class Store:
         )
 
     def audit(self) -> Iterator[Event]:
-        """Yield what was done to whole sessions: deleted, restored, purged, pruned.
+        """Yield the audit events: sessions that were deleted, restored, purged or pruned.
 
-        Each is recorded before it is done. If it was refused after all, a `session.kept` follows.
+        Each is recorded before it is done. If the operation is then refused, a `session.kept` follows.
         """
         from hansard.maintenance import trash
 
         return trash.audit(self._backend)
 
     def examine(self) -> "Diagnosis":
-        """Say how the store is: files, locks, leftovers, the place where it is, and what needs attention.
+        """Diagnose the store: its files, locks, leftovers and file system, and what needs attention.
 
-        Looks, and changes nothing. Damage inside of sessions is for `verify` to find. Of a part of a store,
-        the files of the whole are not looked at.
+        Changes nothing. `verify` checks the content of sessions. In a scoped store, the files of the
+        unscoped store are not checked.
         """
         from hansard.index.index import status
         from hansard.maintenance.doctor import examine
@@ -723,5 +723,5 @@ class Store:
         return examine(self._backend, status)
 
     def health(self) -> Health:
-        """Try that the store can be read and, unless read-only, written. Raises if it cannot."""
+        """Check that the store can be read and, unless it is read-only, written; raise if it cannot."""
         return self._backend.health()

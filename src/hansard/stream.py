@@ -1,8 +1,7 @@
-"""A message while it is being said.
+"""Write a message in parts while a model streams it.
 
-Each part is an event, handed to the operating system and not synced: it survives a killed process, and costs
-microseconds. The whole message, when it is there, is one more event, as durable as any; from then on the
-parts say nothing.
+Each part is an event that is written and not synced: it survives a killed process and takes microseconds.
+The finished message is one more event, as durable as any other, and replaces the parts in all views.
 """
 
 from types import TracebackType
@@ -16,15 +15,15 @@ from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 
 
 class Stream:
-    """A message that is being streamed. Made by `session.stream`; for one thread at a time.
+    """A message that is being streamed, from `session.stream`. For one thread at a time.
 
-    As a context manager it finishes the message at the end of the block. If the block is left by an error,
-    what was written stays, and views show it as partial.
+    As a context manager, it finishes the message at the end of the block. If the block raises, the parts
+    stay, and views show them as a partial message.
 
     Attributes:
-        id: what ties the parts and the message together.
-        text: what was written so far.
-        event: the event that added the whole message; None until then.
+        id: the stream's id, which the parts and the message share.
+        text: the text that was written so far.
+        event: the event of the finished message; None before `finish`.
     """
 
     __slots__ = ("_log", "_message", "_over", "_texts", "event", "id")
@@ -53,15 +52,15 @@ class Stream:
 
     @property
     def text(self) -> str:
-        """What was written so far."""
+        """The text that was written so far."""
         return "".join(self._texts)
 
     def write(self, text: str) -> None:
-        """Add to the message. What was written survives a killed process when this returns."""
+        """Append text to the message. When this returns, the text survives a killed process."""
         self._check_open()
         if not isinstance(text, str):
             raise InvalidEvent(
-                f"a stream takes text, not {type(text).__name__}; give the whole to `finish(message)`"
+                f"text must be a string, got {type(text).__name__}; pass other content to `finish(message)`"
             )
         if not text:
             return
@@ -72,12 +71,12 @@ class Stream:
         self._texts.append(text)
 
     def finish(self, message: dict[str, Any] | None = None) -> Event:
-        """Add the whole message: the text that was written, or a message that says it better."""
+        """Append the complete message: the given one, or one with the text that was written."""
         self._check_open()
         if message is None:
             message = {**self._message, "content": self.text}
         data = b'{"message":%b' % codec.encode(message, "message", wrapped=True)
-        # Nothing to supersede if nothing was written.
+        # Without parts there is nothing to replace.
         data += b',"stream":"%b"}' % self.id.encode() if self._texts else b"}"
         codec.check_size(data, "message")
         self.event = self._append(MESSAGE_ADDED, data, durable=True)
@@ -85,7 +84,7 @@ class Stream:
         return self.event
 
     def discard(self) -> None:
-        """Let go of the message: no view shows what was written of it."""
+        """Discard the message; views ignore its parts."""
         self._check_open()
         if self._texts:
             data = codec.encode({"stream": self.id, "over": True})
@@ -98,4 +97,4 @@ class Stream:
 
     def _check_open(self) -> None:
         if self._over:
-            raise InvalidEvent("this message was finished or discarded; begin another stream")
+            raise InvalidEvent("this stream was finished or discarded; begin another one")

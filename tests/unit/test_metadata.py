@@ -104,7 +104,7 @@ def test_a_person_s_title_stays(store: Store) -> None:
     assert session.title.startswith("About [redacted")
     with pytest.raises(hansard.SecretRefused):
         session.set_title(f"About {key}")
-    with pytest.raises(hansard.InvalidEvent, match="text"):
+    with pytest.raises(hansard.InvalidEvent, match="title must be a string"):
         session.set_title(7)  # type: ignore[arg-type]
 
 

@@ -75,7 +75,7 @@ def test_texts_can_be_named(store: Store) -> None:
     assert session.messages()[0]["content"] == "my dog is called [redacted], good [redacted]"
     assert "Rex" not in shown(session)
     assert session.seq > before
-    with pytest.raises(hansard.InvalidEvent, match="not empty"):
+    with pytest.raises(hansard.InvalidEvent, match="non-empty"):
         session.scrub("")
 
 

@@ -49,7 +49,7 @@ def test_what_is_over_is_over(session: Session) -> None:
         for call in (lambda: stream.write("b"), stream.finish, stream.discard):  # noqa: B023
             with pytest.raises(hansard.InvalidEvent, match="begin another"):
                 call()
-    with pytest.raises(hansard.InvalidEvent, match="text, not dict"):
+    with pytest.raises(hansard.InvalidEvent, match="must be a string, got dict"):
         session.stream().write({"a": 1})  # type: ignore[arg-type]
     with pytest.raises(hansard.InvalidEvent):
         session.stream(role="user", of={1, 2})
