@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import hansard
+from tests.unit.disk_probe import flip
 
 #: What would turn a terminal red, set its title, and wipe it.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202e"
@@ -36,7 +37,4 @@ def agent(path: Path) -> None:
 
 def damage(path: Path, name: str = "agent+1") -> None:
     """Flip a bit in the middle of a log."""
-    log = path / "sessions" / name / "log.jsonl"
-    data = bytearray(log.read_bytes())
-    data[len(data) // 2] ^= 1
-    log.write_bytes(data)
+    flip(path / "sessions" / name / "log.jsonl")

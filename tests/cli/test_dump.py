@@ -29,17 +29,6 @@ def test_every_line_of_a_log_with_its_place(store: Path) -> None:
     assert hansard("dump", "agent/1", "--problems", store=store) == (0, "", "")
 
 
-def test_sealed_segments_are_unpacked(store: Path) -> None:
-    """After a compaction, the records come from the sealed segment, with the offsets of the lines."""
-    assert hansard("compact", "agent/1", store=store).code == 0
-    records = hansard("dump", "agent/1", "--json", store=store).lines
-    assert {record["file"][-4:] for record in records} == {".zst", "sonl"}
-    sealed = [record for record in records if record["file"].endswith(".zst")]
-    ends = [record["offset"] + record["length"] for record in sealed]
-    assert [record["offset"] for record in sealed] == [0, *ends[:-1]]
-    assert sum('"kind":"message.added"' in record["text"] for record in sealed) == 5
-
-
 @pytest.mark.parametrize("place", ["middle", "header", "tail"])
 def test_what_is_wrong_is_shown_in_its_place(place: str, store: Path) -> None:
     """N-34: of a damaged log every line is shown, what is wrong is said beside it, and the exit code is 1."""

@@ -111,3 +111,11 @@ def index_of(store: Path) -> Path:
     except FileNotFoundError:
         return store / names.INDEX
     return store / names.index_database(status.st_ino, status.st_ctime_ns)
+
+
+def flip(path: Path) -> bytes:
+    """Flip a bit in the middle of a file and return the bytes that are there now."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    return bytes(data)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard import Store
 from tests.crashlab import faults
 
 MESSAGE = {"role": "user", "content": "hello"}
@@ -117,54 +116,3 @@ def test_what_was_compacted_is_not_read_to_be_listed(
         read.clear()
         assert store.stats().messages == 4000
         assert read == []
-
-
-def by_title(store: Store) -> None:
-    """Give a title by its own method."""
-    store.session("s").set_title("The Title")
-
-
-def by_metadata(store: Store) -> None:
-    """Give a title among the metadata."""
-    store.session("s").set_metadata(title="The Title")
-
-
-def by_patch(store: Store) -> None:
-    """Give a title with a patch, over an earlier one."""
-    store.session("s").set_title("another")
-    store.session("s").patch_metadata({"title": "The Title"})
-
-
-def by_creation(store: Store) -> None:
-    """Give a title from the start."""
-    store.create("s", metadata={"title": "The Title"})
-
-
-def by_program(store: Store) -> None:
-    """Give a title as a program does, which no person has given before."""
-    store.session("s").set_title("The Title", automatic=True)
-    store.session("s").add_message(MESSAGE)
-
-
-def by_fork(store: Store) -> None:
-    """Inherit a title."""
-    store.session("p").set_title("The Title")
-    store.session("p").fork("s")
-    store.session("p").set_title("of the parent")
-
-
-@pytest.mark.parametrize(
-    "give", [by_title, by_metadata, by_patch, by_creation, by_program, by_fork]
-)
-def test_a_title_is_listed_whichever_way_it_was_given(store: Store, give: object) -> None:
-    """N-53: there is one title, and the listing has it, finds it and sorts by it."""
-    store.session("z").set_title("unlike")
-    store.sessions()
-    assert callable(give)
-    give(store)
-    found = store.sessions(title="the title")
-    assert [(info.id, info.title) for info in found.items] == [("s", "The Title")]
-    assert found.items[0].title == store.session("s").title == found.items[0].metadata["title"]
-    assert store.sessions(order="title").items[0].id == "s"
-    store.session("s").set_metadata(title=None)
-    assert store.count(title="the title") == 0

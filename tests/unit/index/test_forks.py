@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard import Store
-from tests.unit.disk_probe import log_of
+from tests.unit.disk_probe import flip, log_of
 from tests.unit.index import reference_listing
 
 MESSAGE = {"role": "user", "content": "hello"}
@@ -55,9 +55,7 @@ def test_forks_of_a_damaged_session_are_flagged_and_whole_again_when_it_is_mende
             store.session("other").compact()
         before = listed(store)
         log = log_of(root, "p")
-        data = bytearray(log.read_bytes())
-        data[len(data) // 2] ^= 1
-        log.write_bytes(data)
+        flip(log)
         damaged = listed(store)
         assert {name for name, info in damaged.items() if info.damaged} == {"p", "c", "g"}
         assert damaged["other"] == before["other"]
@@ -92,9 +90,7 @@ def test_a_damaged_fork_is_still_listed_below_its_parent(tmp_path: Path) -> None
         fork = store.session("parent").fork("fork")
         fork.add_messages([{"n": number} for number in range(20)])
     path = log_of(root, "fork")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    flip(path)
     with hansard.open(root, durability="os") as store:
         found = {info.id: info for info in store.sessions().items}
     assert found["fork"].damaged

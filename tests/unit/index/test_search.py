@@ -15,7 +15,7 @@ import pytest
 import hansard
 from hansard import Store
 from hansard.index import sqlite_storage, text_index
-from tests.unit.disk_probe import index_of
+from tests.unit.disk_probe import flip, index_of
 from tools.crash.erasure import leaks
 
 
@@ -373,17 +373,10 @@ def test_a_damaged_session_hides_no_other(tmp_path: Path) -> None:
         for name in "abc":
             say(store, name, "zebra", "lion")
         (log,) = (tmp_path / "store" / "sessions" / "b").glob("log.jsonl")
-        flip(log, log.stat().st_size // 2)
+        flip(log)
         assert places(store, "zebra") == [("a", 1), ("c", 1)]
         with pytest.raises(hansard.Damaged):
             store.search("zebra", session="b")
-
-
-def flip(path: Path, offset: int) -> None:
-    """Change one byte of a file."""
-    raw = bytearray(path.read_bytes())
-    raw[offset] ^= 1
-    path.write_bytes(raw)
 
 
 def test_sqlite_without_fts5_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 import hansard
 from hansard import Store, Usage
 from hansard.index.entry import DayStats, StoreStats
-from tests.unit.disk_probe import index_of
+from tests.unit.disk_probe import flip, index_of
 from tests.unit.index import reference_listing
 from tests.unit.index.random_store import RandomStore
 
@@ -136,8 +136,6 @@ def test_a_session_that_cannot_be_read_is_counted_as_such(tmp_path: Path) -> Non
         for name in "abc":
             store.session(name).add_messages([{"n": 1}] * 5)
         log = root / "sessions" / "b" / "log.jsonl"
-        data = bytearray(log.read_bytes())
-        data[len(data) // 2] ^= 1
-        log.write_bytes(data)
+        flip(log)
         found = store.stats()
         assert (found.sessions, found.damaged, found.events) == (3, 1, 10)

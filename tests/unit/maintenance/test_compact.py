@@ -12,7 +12,7 @@ from hansard.backend import compaction as backend_compaction
 from hansard.log.sealed_segment import SegmentIndex
 from hansard.log.sealed_writer import SealedWriter
 from hansard.maintenance.compact import PinnedSeqs, compaction_filter
-from tests.unit.disk_probe import Traffic
+from tests.unit.disk_probe import Traffic, flip
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -81,9 +81,7 @@ def test_a_session_that_cannot_be_compacted_stops_no_other(tmp_path: Path) -> No
         for name in ("a", "b", "c"):
             _say(store, name, 5)
     log = tmp_path / "store" / "sessions" / "b" / "log.jsonl"
-    data = bytearray(log.read_bytes())
-    data[len(data) // 2] ^= 1
-    log.write_bytes(data)
+    data = flip(log)
     with hansard.open(tmp_path / "store") as store:
         done: list[tuple[int, int]] = []
         report = store.compact(progress=lambda *how_far: done.append(how_far))

@@ -20,7 +20,7 @@ from hansard.errors import (
     SessionNotFound,
     UnknownFormat,
 )
-from tests.unit.disk_probe import log_of, tree
+from tests.unit.disk_probe import flip, log_of, tree
 from tests.unit.event.keys import KEYS
 from tools.crash.erasure import leaks
 
@@ -539,9 +539,7 @@ def test_a_damaged_session_is_exported_up_to_the_damage_and_says_so(tmp_path: Pa
         for number in range(50):
             session.add_message({"role": "user", "content": f"message {number}"})
     log = log_of(tmp_path / "store", "s")
-    data = bytearray(log.read_bytes())
-    data[len(data) // 2] ^= 1
-    log.write_bytes(data)
+    flip(log)
     pieces: list[bytes] = []
     with hansard.open(tmp_path / "store", read_only=True) as store:
         with pytest.raises(Damaged):
