@@ -41,7 +41,7 @@ def test_damage_is_for_verify(store: Path) -> None:
     done = hansard("doctor", store=store)
     assert done.code == 1
     assert "problem  agent/1: " in done.out
-    assert "`hansard verify` says more" in done.out
+    assert "`hansard verify` shows details" in done.out
 
 
 def test_on_a_narrow_terminal(store: Path, terminal: OpenTerminal) -> None:

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
-from hansard.backend.condition import StoreStatus
+from hansard.backend.status import StoreStatus
 from hansard.errors import InvalidEvent
 from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
@@ -778,8 +778,8 @@ class Backend(ABC):
         del wait
         return nullcontext()
 
-    def condition(self) -> StoreStatus:
-        """Look at the files that it is made of, and at the place where they are. Changes nothing."""
+    def status(self) -> StoreStatus:
+        """Return the status of the files and of their file system. Changes nothing."""
         return StoreStatus()
 
     @abstractmethod

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Final
 from weakref import WeakSet, WeakValueDictionary
 
-from hansard.backend.condition import StoreStatus
 from hansard.backend.contract import (
     INTERNAL,
     Backend,
@@ -24,6 +23,7 @@ from hansard.backend.contract import (
 )
 from hansard.backend.local_log import LocalLog
 from hansard.backend.place import LocalIndexFile
+from hansard.backend.status import StoreStatus
 from hansard.backend.watch import LocalWatch, stamps
 from hansard.errors import (
     Closed,
@@ -367,10 +367,10 @@ class LocalBackend(Backend):
         self._root.sweep_trash()
         self._internal.sweep_trash()
 
-    def condition(self) -> StoreStatus:
+    def status(self) -> StoreStatus:
         self.check_open()
-        # Here, because a doctor is called for seldom.
-        from hansard.backend.examination import examine
+        # Imported here, because few programs call it.
+        from hansard.backend.file_report import examine
 
         return examine(self._root)
 

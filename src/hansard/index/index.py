@@ -17,8 +17,8 @@ from weakref import WeakSet
 
 import msgspec
 
-from hansard.backend.condition import IndexStatus
 from hansard.backend.contract import Backend, IndexFile, IndexTables
+from hansard.backend.status import IndexStatus
 from hansard.errors import BackendUnavailable, Closed
 from hansard.index import catalog, listing, search, stats, text_index
 from hansard.index.catalog import Description, Progress, SessionCatalog

@@ -1,6 +1,6 @@
-"""Report the state of a store, and what needs attention: a dozen checks, each yields diagnostics.
+"""Diagnose a store: run checks that each yield diagnostics.
 
-The checks change nothing. Whether every byte of the sessions is right, `verify` reports.
+The checks change nothing. `verify` checks the content of the sessions.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import asdict
 
 from hansard import clock
-from hansard.backend.condition import IndexStatus, StoreStatus
 from hansard.backend.contract import CURSOR, Backend
+from hansard.backend.status import IndexStatus, StoreStatus
 from hansard.errors import HansardError, SessionDeleted, SessionNotFound
 
 #: With less space, compaction may be unable to rewrite a segment.
@@ -26,15 +26,15 @@ _NAMED: Final = 20
 
 
 class Diagnostic(msgspec.Struct, frozen=True):
-    """Something that `doctor` reports.
+    """One diagnostic of `Store.examine` and `hansard doctor`.
 
     Attributes:
         severity: a "problem" needs attention; a "note" is information.
-        code: what it is about, for programs; it stays the same from version to version.
-        where: the file, directory or session; the first one, if there are several.
-        reason: what is the case.
-        advice: what to do; empty if nothing need be done.
-        count: how many there are.
+        code: the kind of the diagnostic, for programs; it does not change between versions.
+        where: the file, directory or session; the first one if there are several.
+        reason: what was found.
+        advice: what to do; empty if there is nothing to do.
+        count: number of files or sessions.
     """
 
     severity: Literal["problem", "note"]
@@ -46,20 +46,23 @@ class Diagnostic(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(StoreStatus, frozen=True, kw_only=True):
-    """The state of a store: its files and where they are, and what the checks report.
+    """The status of a store, and the diagnostics of all checks.
 
     Attributes:
-        where: the store.
-        version: the version of its format, or of the server's tables.
-        sessions, trash, cursors: how many there are.
-        durability: the durability of appends, as this process has opened the store.
-        home: where the store is.
-        locks: the locks that are held now.
+        where: the store's path or URL.
+        version: the version of its format, or of its tables in PostgreSQL.
+        sessions: number of sessions.
+        trash: number of sessions in the trash.
+        cursors: number of consumer cursors.
+        durability: the durability of appends in this process.
+        home: the file system of the store.
+        locks: the locks that processes hold now.
         leftovers: files that no event needs.
         oddities: files that are not as hansard creates them.
-        marks, index: what is derived from the sessions.
+        marks: the change markers.
+        index: the index.
         server: the server of a store in PostgreSQL; None for files.
-        remarks: what the checks report, problems first.
+        remarks: the diagnostics, problems first.
     """
 
     where: str
@@ -76,13 +79,13 @@ class Diagnosis(StoreStatus, frozen=True, kw_only=True):
 
 
 def examine(
-    backend: Backend, look_at_index: Callable[[Backend, IndexStatus], IndexStatus]
+    backend: Backend, index_status: Callable[[Backend, IndexStatus], IndexStatus]
 ) -> Diagnosis:
-    """Run all checks. `look_at_index` is a parameter, because the index is a layer above."""
-    condition = backend.condition()
+    """Run all checks. `index_status` completes the status of the index."""
+    status = backend.status()
     ids = sorted(backend.ids())
     found = Diagnosis(
-        **{**asdict(condition), "index": look_at_index(backend, condition.index)},
+        **{**asdict(status), "index": index_status(backend, status.index)},
         where=backend.where,
         sessions=len(ids),
         trash=sum(1 for _ in backend.trash()),
@@ -97,7 +100,7 @@ def examine(
 
 
 def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Diagnostic]:
-    """Check the end of each log: it can be read, appends are allowed, and its time has come."""
+    """Check the end of each log: it is readable, not write-blocked, and not in the future."""
     unreadable: dict[str, str] = {}
     failed: list[str] = []
     late: dict[str, str] = {}
@@ -109,14 +112,14 @@ def _check_sessions(backend: Backend, ids: list[str]) -> Iterator[Diagnostic]:
         except (SessionDeleted, SessionNotFound):
             continue  # deleted since it was listed
         except HansardError as error:
-            backend.check_open()  # of a closed store, sessions are not called unreadable
+            backend.check_open()  # in a closed store, no session is reported as unreadable
             unreadable[session_id] = str(error)
             continue
-        # The time now, and not that of the start: the event may be younger than that.
+        # The current time: the event may be newer than the start of this check.
         now = clock.stamp(clock.now())
         if head is not None and head.updated > now:
             late[session_id] = head.updated
-    advice = "`hansard verify` says more, and `hansard repair` saves what is valid"
+    advice = "`hansard verify` shows details, and `hansard repair` keeps what is valid"
     for session_id in [*unreadable][:_NAMED]:
         yield Diagnostic(
             "problem", "unreadable-session", session_id, unreadable[session_id], advice

@@ -9,7 +9,6 @@ from weakref import WeakSet, WeakValueDictionary, finalize
 
 from psycopg.types.numeric import Int8
 
-from hansard.backend.condition import DatabaseServer, StoreStatus
 from hansard.backend.contract import (
     INTERNAL,
     Backend,
@@ -34,6 +33,7 @@ from hansard.backend.postgres.schema import session_number
 from hansard.backend.postgres.sizes import Sizes
 from hansard.backend.postgres.stage import PostgresStage
 from hansard.backend.postgres.url import StoreUrl
+from hansard.backend.status import DatabaseServer, StoreStatus
 from hansard.errors import Closed, HansardError, LockTimeout, ReadOnly, SessionNotFound
 from hansard.log import disk, names
 from hansard.log.append_request import seq_conflict
@@ -370,7 +370,7 @@ class PostgresBackend(Backend):
                 with connection.transaction(force_rollback=True):
                     connection.execute(self.connections.query(_PROBE))
 
-    def condition(self) -> StoreStatus:
+    def status(self) -> StoreStatus:
         settings: dict[str, str] = dict(self.connections.run(_SETTINGS))
         schema = self.connections.url.schema
         ((standby, size, version),) = self.connections.run(_SCHEMA, {"schema": schema})

@@ -1,7 +1,7 @@
-"""Look at every file of a store, and at the place where it is: who holds locks, what is left over or odd.
+"""Report the files of a store and its file system: held locks, leftovers and unexpected files.
 
-Nothing is opened for writing and no lock is waited for, so a store can be examined while others write to it.
-A file that is created or removed concurrently is not reported.
+It opens nothing for writing and waits for no lock, so other processes can write concurrently. A file that is
+created or removed concurrently is not reported.
 """
 
 import re
@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from hansard.backend import place
-from hansard.backend.condition import (
+from hansard.backend.status import (
     HeldLock,
     Home,
     IndexStatus,
@@ -26,7 +26,7 @@ from hansard.log.reader import Reader
 from hansard.log.segment import open_segment
 from hansard.log.store_directory import StoreDirectory
 
-#: Maximum number of files named that are odd in one way.
+#: Maximum number of unexpected files named per kind.
 NAMED: Final = 20
 
 _LOOSE: Final = 0o077
@@ -34,23 +34,23 @@ _DAMAGED: Final = "damaged-"
 
 _MOUNTS: Final = "/proc/self/mountinfo"
 
-#: A space, a tab, a line feed or a backslash in a path, as the table of mounts has them.
+#: An escaped space, tab, line feed or backslash in a path of the mount table.
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
-#: Remote file systems, and those that are programs, which may not know locks and syncs.
+#: Remote file systems and those in user space, which may not implement locks and syncs.
 _NETWORK: Final = re.compile(
     r"nfs\d*|cifs|smb\w*|ncpfs|afs|9p|ceph|glusterfs|lustre|gpfs|beegfs|orangefs|pvfs2|coda|sshfs"
     r"|davfs\w*|drvfs|vboxsf|vmhgfs|prl_fs|virtiofs|fuse(\..+)?"
 )
-#: Of those that are programs, the ones that pass locks and syncs on to a local file system.
+#: File systems in user space that pass locks and syncs on to a local file system.
 _LOCAL_PROGRAMS: Final = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs"})
 
-#: Empty after a restart of the machine.
+#: File systems that a restart of the machine empties.
 _VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 
 
 def examine(root: StoreDirectory) -> StoreStatus:
-    """Look at a store; what cannot be read is reported as odd."""
+    """Return the status of a store; unreadable files are reported as unexpected."""
     found = _Examiner(root)
     return StoreStatus(
         version=format.VERSION,
@@ -66,8 +66,8 @@ def examine(root: StoreDirectory) -> StoreStatus:
 
 
 def _index(root: StoreDirectory) -> IndexStatus:
-    """Find the file of the index; it is not opened."""
-    with suppress(OSError):  # what has its name is not a file
+    """Return the status of the index's file, without opening it."""
+    with suppress(OSError):  # not a file
         name = place.database_name(root.descriptor)
         files = place.database_files(root.descriptor, name) if name else {}
         if "" in files:
@@ -75,14 +75,14 @@ def _index(root: StoreDirectory) -> IndexStatus:
                 there=True,
                 bytes=sum(one.size for one in files.values()),
                 path=f"{root.path}/{name}",
-                # A journal is not ours: SQLite must not read it.
+                # hansard never uses a journal: SQLite must not read one.
                 shared={place.WAL, place.SHM} == files.keys() - {""},
             )
     return IndexStatus()
 
 
 class FileSystem(NamedTuple):
-    """Where a directory is mounted, and what it is. Known on Linux only, as are the holders of locks."""
+    """The mount of a directory. Known on Linux only, as are the holders of locks."""
 
     kind: str
     mounted: str
@@ -90,27 +90,27 @@ class FileSystem(NamedTuple):
 
     @property
     def is_network(self) -> bool:
-        """Whether its locks and syncs cannot be trusted."""
+        """True if its locks and syncs cannot be trusted."""
         return self.kind not in _LOCAL_PROGRAMS and _NETWORK.fullmatch(self.kind) is not None
 
     @property
     def is_volatile(self) -> bool:
-        """Whether a restart of the machine empties it."""
+        """True if a restart of the machine empties it."""
         return self.kind in _VOLATILE
 
 
 def find_mount(table: str, path: str) -> FileSystem:
-    """Find the mount of a path without links, in the system's table; nothing is known without a table."""
+    """Return the mount of a resolved path, from the system's mount table; empty without a table."""
     found = FileSystem("", "", read_only=False)
     for line in table.splitlines():
-        # "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw": what is before " - " varies.
+        # "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw": fields before " - " vary.
         before, _, after = line.partition(" - ")
         words, kinds = before.split(" "), after.split(" ")
         if len(words) < 6 or not kinds[0]:  # noqa: PLR2004 - up to the options
             continue
         mounted = _OCTAL.sub(lambda match: chr(int(match[1], 8)), words[4])
         below = path == mounted or path.startswith(mounted.rstrip("/") + "/")
-        # The deepest one counts; of two at one place the later, which lies over the other.
+        # The longest mount point applies; of two equal ones the later, which covers the other.
         if below and len(mounted) >= len(found.mounted):
             found = FileSystem(kinds[0], mounted, "ro" in words[5].split(","))
     return found
@@ -132,7 +132,7 @@ def _home(root: StoreDirectory) -> Home:
 
 
 class _Examiner:
-    """Walks through a store, and collects what it finds."""
+    """Walks through the directories of a store and collects what it finds."""
 
     def __init__(self, root: StoreDirectory) -> None:
         self._now = time.time()
@@ -147,7 +147,7 @@ class _Examiner:
         self._look_into(root.descriptor, root.path)
 
     def _look_into(self, parent: int, path: str, *parts: str) -> None:
-        """Look at everything in a directory. `parts`: its path in the store."""
+        """Check everything in a directory. `parts`: its path in the store."""
         try:
             directory = disk.OwnedDirFd(disk.open_directory(parent, parts[-1] if parts else "."))
             for name in disk.names(directory):
@@ -201,8 +201,8 @@ class _Examiner:
                 pass
 
     def _look_for_fragments(self, directory: int, path: str, age: float) -> None:
-        """Note what crashes have left in an active log, and later appends have discarded."""
-        # `verify` reports what is wrong with the log.
+        """Record the discarded fragments of unfinished appends in an active log."""
+        # `verify` reports damage of the log.
         with suppress(Damaged, UnknownFormat, DiskFailed, UnsafePath):
             segment = open_segment(directory, path, None, writable=False)
             if segment is None:
@@ -236,7 +236,7 @@ class _Examiner:
 
 
 def _expected(*parts: str) -> str:
-    """Return what hansard creates at a path in a store: "file", "directory", or "" for nothing."""
+    """Return the type that hansard creates at a path: "file", "directory", or "" for nothing."""
     match parts:
         case [names.SESSIONS | names.TRASH | names.INTERNAL | names.MARKS]:
             return "directory"
@@ -258,7 +258,7 @@ def _expected(*parts: str) -> str:
 
 
 def _is_encoded(name: str) -> bool:
-    """Return whether a name is the file name of an id."""
+    """Return whether a name is the directory name of a session id."""
     try:
         names.decode(name)
     except ValueError:
@@ -267,11 +267,11 @@ def _is_encoded(name: str) -> bool:
 
 
 def _spelled(name: str) -> str:
-    """Return a name as text, also one whose bytes are not UTF-8."""
+    """Return a name as a string, even if its bytes are not UTF-8."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _is_stopped(pid: int) -> bool:
-    """Return whether a process is stopped, by Ctrl-Z or a debugger, and so releases nothing."""
+    """Return whether a process is stopped, by Ctrl-Z or a debugger."""
     _, _, rest = disk.told_by_system(f"/proc/{pid}/stat").rpartition(") ")
     return rest[:1] in {"T", "t"}
