@@ -49,9 +49,10 @@ def adk(store: Any) -> Adapter:
 
     async def read(name: str) -> list[Any]:
         found: Any = await service.get_session(**who, session_id=name)
-        config = GetSessionConfig(num_recent_events=3)
-        recent: Any = await service.get_session(**who, session_id=name, config=config)
-        assert (recent.state, recent.events) == (found.state, found.events[-3:])
+        for count in (3, 20):
+            config = GetSessionConfig(num_recent_events=count)
+            recent: Any = await service.get_session(**who, session_id=name, config=config)
+            assert (recent.state, recent.events) == (found.state, found.events[-count:])
         listed = (await service.list_sessions(**who)).sessions
         assert found.state == {one.id: one.state for one in listed}[name]
         assert found.state == found.events[-1].actions.state_delta
