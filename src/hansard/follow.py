@@ -344,7 +344,9 @@ def _size(events: list[NewEvent]) -> int:
 class Followed(NamedTuple):
     """An event and its session."""
 
+    #: The id of the session.
     session: str
+    #: The event.
     event: Event
 
 

@@ -70,24 +70,30 @@ class Head(NamedTuple):
 class Finding(NamedTuple):
     """Something that `verify` found."""
 
-    #: "damage" must be repaired; "note" is normal after a crash, and only said.
+    #: "damage" must be repaired; a "note" is normal after a crash.
     severity: str
+    #: The file or directory.
     where: str
+    #: Where it begins in the file, in bytes.
     offset: int
+    #: Its length in bytes; 0 if it has none.
     length: int
+    #: What is wrong, for people.
     reason: str
 
 
 class Record(NamedTuple):
-    """A line of a session's files, as it stands there."""
+    """A line of a session's files, unchanged."""
 
-    #: The file, by its name beside the others of the session.
+    #: The name of the file in the session's directory.
     file: str
-    #: Where the line begins, in bytes, and how many it takes; in a sealed segment, after unpacking.
+    #: Where the line begins, in bytes; in a sealed segment, after decompression.
     offset: int
+    #: The length of the line, in bytes.
     length: int
+    #: The bytes of the line.
     raw: bytes
-    #: What is wrong with it; empty if nothing is.
+    #: What is wrong with it; empty for a valid line.
     problem: str
 
 
@@ -169,11 +175,15 @@ class RepairResult(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What a probe of the backend found out; one that fails raises instead."""
+    """The result of a successful probe; a failed probe raises."""
 
+    #: The path or URL of the store.
     where: str
+    #: The durability of appends: "sync" or "os".
     durability: str
+    #: False if the store was opened read-only.
     writable: bool
+    #: Free space in bytes; None where it is unknown.
     free_bytes: int | None
 
 

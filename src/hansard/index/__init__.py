@@ -1,6 +1,6 @@
-"""WHERE TO FIND IT: listing and search.
+"""The index: listing, search and statistics.
 
-Everything here is derived from the logs and may be deleted at any time. `finder` takes the questions,
-`database` is the file, `catalogue` brings it up to date with what `description` says of each session,
-`listing` and `search` ask it.
+Everything here is derived from the logs and can be deleted at any time. `index` answers the calls of a store,
+`sqlite_storage` and `postgres_storage` hold the tables, `catalog` refreshes them from the logs, and
+`listing`, `search` and `stats` query them.
 """

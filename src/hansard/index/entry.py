@@ -53,7 +53,12 @@ class SessionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some sessions of a listing, and where it goes on: the `cursor` of the next call, or None."""
+    """A page of a listing.
+
+    Attributes:
+        items: the sessions of the page, in the requested order.
+        next: the `cursor` for the next page; None after the last one.
+    """
 
     items: list[SessionInfo]
     next: str | None

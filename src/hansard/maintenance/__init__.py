@@ -1,1 +1,1 @@
-"""Look after stored sessions: compact, verify, repair, redact, prune, delete, diagnose."""
+"""Maintain stored sessions: compact, verify, repair, redact, prune, delete and diagnose them."""

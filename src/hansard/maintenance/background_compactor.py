@@ -1,9 +1,9 @@
-"""Compact sessions that have grown, in a thread, so that no append waits for it.
+"""Compact grown sessions in a background thread, so that no append waits for it.
 
-The backend schedules a session after the append that made its active segment too long was acknowledged. One
-thread compacts scheduled sessions one by one, quickly rather than tightly; it starts with the first and ends
-when there are none. A failure leaves the log as it was and is logged, once per session; the session is
-scheduled again when it has grown further.
+The backend schedules a session when an append has made its active segment too long and was acknowledged. One
+thread compacts scheduled sessions one by one, at a fast zstd level. It starts with the first one and ends
+when none is left. A failure does not change the log and is logged once per session; the session is scheduled
+again when it has grown further.
 """
 
 import logging
@@ -22,26 +22,26 @@ _PATIENCE: Final = 2.0
 
 
 class _Stopped(Exception):
-    """Ends a compaction in the middle; nothing is lost."""
+    """Interrupts a compaction; nothing is lost."""
 
 
 class BackgroundCompactor:
     """Compacts the scheduled sessions of a backend."""
 
     def __init__(self, backend: Backend) -> None:
-        # A weak reference: a store that no one holds any more is closed.
+        # A weak reference: a store without references is closed.
         self._backend = ref(backend)
         self._stopped = False
-        #: The sessions whose failure was logged.
+        #: Sessions whose failure was logged.
         self._failed: set[str] = set()
         self.after_fork()
         disk.reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Have no thread: that of the parent stayed there."""
+        """Start without a thread: a forked child does not inherit it."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        #: In order; the first one is being compacted.
+        #: In order; the first one is compacted now.
         self._scheduled: dict[str, None] = {}
 
     def schedule(self, session_id: str) -> None:
@@ -58,7 +58,7 @@ class BackgroundCompactor:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Start nothing more, and interrupt the current compaction. Returns when the thread has ended."""
+        """Interrupt the current compaction and start no other; return when the thread has ended."""
         with self._changed:
             self._stopped = True
             self._scheduled.clear()
@@ -84,7 +84,7 @@ class BackgroundCompactor:
             if backend is not None:
                 self._compact(backend, session_id)
         except (_Stopped, Closed, LockTimeout, SessionDeleted, SessionNotFound):
-            pass  # another process compacts it, or it need not be compacted any more
+            pass  # another process compacts it, or it needs no compaction any more
         except Exception as error:  # noqa: BLE001 - one session's failure must not end the thread
             if session_id not in self._failed:
                 self._failed.add(session_id)
@@ -97,7 +97,7 @@ class BackgroundCompactor:
                 self._scheduled.pop(session_id, None)
 
     def _compact(self, backend: Backend, session_id: str) -> None:
-        # Imported here: most stores never have a session that has grown so much.
+        # Imported here: few stores have sessions that grow so much.
         from hansard.index import residue
         from hansard.maintenance import compact
 
@@ -114,7 +114,7 @@ class BackgroundCompactor:
 
 
 def _run(found: "ref[BackgroundCompactor]") -> None:
-    """Run the thread: it refers to the compactor only while it works."""
+    """Run the thread, which refers to the compactor only while it works."""
     while True:
         compactor = found()
         if compactor is None:

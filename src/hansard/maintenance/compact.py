@@ -35,7 +35,7 @@ from hansard.state import fold, lineage, redaction
 from hansard.state.fork_graph import origin_of
 from hansard.state.redaction import Redactions
 
-#: zstd levels: when called explicitly, and in the background.
+#: zstd levels, of explicit calls and of the background compactor.
 LEVEL: Final = 16
 QUICK: Final = 3
 
@@ -47,9 +47,10 @@ class CompactReport(msgspec.Struct, frozen=True):
 
     Attributes:
         sessions: number of sessions that were rewritten, at least in part.
-        before, after: bytes of their sealed segments on disk.
+        before: bytes of their sealed segments on disk before the compaction.
+        after: the same, afterwards.
         blanked: number of events whose data were erased.
-        failed: sessions that could not be compacted, each with the reason.
+        failed: the sessions that could not be compacted, each with the reason.
         dry_run: nothing was written; the numbers are what would be rewritten, and `after` is unknown.
     """
 
@@ -126,7 +127,7 @@ def _compact_all(
         except HansardError as error:
             failed[session_id] = str(error)
             continue
-        except Exception as error:  # noqa: BLE001 - such as zstd out of memory: it does not stop the others
+        except Exception as error:  # noqa: BLE001 - such as zstd out of memory; does not stop the others
             failed[session_id] = f"{type(error).__name__}: {error}"
             continue
         total = CompactReport(
@@ -252,7 +253,7 @@ def masked(redactions: Redactions, event: Event) -> Event:
 
 
 class _Fork(NamedTuple):
-    """A session that was forked from another, and the seqs to which it leads."""
+    """A fork, and the seqs to which it points."""
 
     parent: str
     at: int
@@ -260,10 +261,10 @@ class _Fork(NamedTuple):
 
 
 class PinnedSeqs:
-    """The seqs of each session to which others lead, as they are now, however long a compaction takes.
+    """The current seqs of each session to which forks, reverts and snapshots of other sessions point.
 
-    The first question reads every session of the store. Later ones read what is new: sessions that were
-    created, deleted or restored, and those that were forked from the session in question and have grown.
+    The first call of `of` reads every session of the store. Later calls read what is new: sessions that were
+    created, deleted or restored, and forks of the requested session that have grown.
     """
 
     __slots__ = ("_backend", "_children", "_forks", "_population", "_stamps")
@@ -277,8 +278,8 @@ class PinnedSeqs:
         self._stamps: dict[str, str] = {}
 
     def of(self, session_id: str) -> set[int]:
-        """Return the seqs of one session to which its forks, and theirs, lead."""
-        # Before the sessions are read: what changes later is found by the next question.
+        """Return the seqs of one session to which its forks, and their forks, point."""
+        # Before the sessions are read: the next call finds later changes.
         population = self._backend.population()
         if self._population != population:
             self._read_store()

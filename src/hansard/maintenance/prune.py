@@ -1,9 +1,9 @@
-"""Move sessions in which nothing has happened for long into the trash.
+"""Move inactive sessions to the trash.
 
-First a plan, then the deeds; a dry run is the plan alone. The index says what may go, and the log of each
-decides. What moves is not touched: a session goes only if it is at the seq at which it was looked at, and
-nobody waits for one that somebody is writing to. Children go before their parents, so a child that stays
-after all keeps those that it was forked from.
+`prune` first makes a plan, then carries it out; a dry run ends with the plan. The index proposes sessions,
+and the log of each decides. A session is moved only if its last seq has not changed since, and `prune` does
+not wait for a session that a process is writing to. Forks are moved before their parents, so a fork that
+stays keeps its ancestors.
 """
 
 from contextlib import suppress
@@ -33,17 +33,17 @@ from hansard.maintenance.trash import announce, refusals_recorded
 from hansard.state.fold import last_activity, latest_activity
 from hansard.state.fork_graph import ForkGraph
 
-#: The metadata that keep a session from being pruned.
+#: The metadata key that keeps a session from being pruned.
 PINNED: Final = "pinned"
 
 
 class PruneReport(msgspec.Struct, frozen=True):
-    """What `prune` has moved into the trash, or would move.
+    """What `prune` moved to the trash, or would move.
 
     Attributes:
-        pruned: the ids of the sessions that went, sorted.
-        kept: the ids of all others that were looked at, each with the reason why it stayed.
-        dry_run: True if nothing was done.
+        pruned: the ids of the moved sessions, sorted.
+        kept: the ids of all other sessions that were checked, each with the reason.
+        dry_run: nothing was moved; `pruned` is what would be moved.
     """
 
     pruned: list[str]
@@ -60,7 +60,7 @@ def prune(
     dry_run: bool = False,
     all_workspaces: bool = False,
 ) -> PruneReport:
-    """Move the sessions in which nothing has happened for so long into the trash."""
+    """Move the sessions without activity for `older_than` to the trash."""
     seconds = _check_age(older_than)
     if type(keep_last) is not int or keep_last < 0:
         raise ValueError(f"keep_last must be a non-negative count, got {keep_last!r}")
@@ -98,7 +98,7 @@ def _check_age(older_than: object) -> float:
 
 
 def _cutoff(seconds: float) -> str:
-    """Return the time before which nothing must have happened, as events have it."""
+    """Return the time of the oldest activity that keeps a session, as events store it."""
     try:
         return clock.stamp(clock.now() - timedelta(seconds=seconds))
     except OverflowError:
@@ -106,11 +106,11 @@ def _cutoff(seconds: float) -> str:
 
 
 class _Plan:
-    """Which sessions are to go, and why the others stay.
+    """The sessions to move, and why the others stay.
 
     Attributes:
-        doomed: those that are to go, with what was seen of them.
-        kept: those that stay, each with its reason.
+        doomed: the sessions to move, as they were when they were checked.
+        kept: the sessions that stay, each with the reason.
     """
 
     def __init__(self, backend: Backend, filters: SessionFilter, *, all_workspaces: bool) -> None:
@@ -120,7 +120,7 @@ class _Plan:
         self._match = filters.workspace
         self._anywhere = all_workspaces
         self._workspaces: dict[str, str] = {}
-        #: The live sessions that were forked from each.
+        #: The live forks of each session.
         self._children: dict[str, list[str]] = {}
         self._parents: dict[str, str] = {}
         known = index.of(backend).described()
@@ -131,7 +131,7 @@ class _Plan:
             self._note_parent(found)
 
     def _place(self, found: Description) -> None:
-        """Say what is to become of a session, but for its age."""
+        """Decide about a session, except by its age."""
         info, said = found.info, found.workspace
         self.doomed.pop(info.id, None)
         if info.damaged:
@@ -144,7 +144,7 @@ class _Plan:
             self.kept[info.id] = f"belongs to the workspace {said.path}"
         else:
             self.doomed[info.id] = info
-            # Of one workspace that was moved, the sessions have different paths and one id.
+            # The sessions of a moved workspace have different paths and one id.
             here = self._match is not None or said is None
             self._workspaces[info.id] = "" if here or said is None else said.key
             if info.metadata.get(PINNED):
@@ -158,11 +158,11 @@ class _Plan:
             self._parents[found.info.id] = parent.id
 
     def keep_young(self, cutoff: str) -> None:
-        """Keep those in which something has happened since, by any of their events."""
+        """Keep sessions with activity since the cutoff."""
         graph = ForkGraph(self._backend)
         for session_id, info in list(self.doomed.items()):
             if info.updated < cutoff and session_id not in self.kept:
-                # Only what would go: this reads all of it, so that nothing goes for what an index says.
+                # Only sessions that would be moved: this reads the log, because the index never decides.
                 try:
                     self._look_at(session_id, graph)
                 except (SessionDeleted, *UNREADABLE) as error:
@@ -172,7 +172,7 @@ class _Plan:
                 self.kept.setdefault(session_id, f"active since: {now.updated}")
 
     def _look_at(self, session_id: str, graph: ForkGraph) -> None:
-        """Say again what is to become of a session, by its log."""
+        """Decide about a session again, by its log."""
         found = describe(self._backend, session_id, graph=graph)
         if found is None:
             raise SessionDeleted(f"session {session_id!r} is gone")
@@ -181,7 +181,7 @@ class _Plan:
         self._place(found._replace(info=msgspec.structs.replace(found.info, updated=updated)))
 
     def keep_newest(self, count: int) -> None:
-        """Keep so many of each workspace."""
+        """Keep the newest `count` sessions of each workspace."""
         if not count:
             return
         left: dict[str, int] = {}
@@ -192,10 +192,10 @@ class _Plan:
                 self.kept.setdefault(session_id, f"one of the newest {count}")
 
     def _time_of(self, info: SessionInfo) -> tuple[str, str]:
-        """Return when something last happened in a session, and its id: none stays in another's stead."""
+        """Return the time of a session's last activity, by its log, and its id."""
         updated = info.updated
         if info.id in self.kept:
-            # Its log was not looked at before.
+            # Its log was not read before.
             with suppress(SessionDeleted, *UNREADABLE):
                 log = self._backend.log(info.id).reader()
                 head = log.head()
@@ -203,7 +203,7 @@ class _Plan:
         return updated, info.id
 
     def keep_busy(self) -> None:
-        """Keep those that somebody is writing to at this moment."""
+        """Keep sessions that a process is writing to now."""
         for session_id in self.doomed:
             if session_id not in self.kept:
                 try:
@@ -213,13 +213,13 @@ class _Plan:
                     self.kept[session_id] = f"cannot be looked at: {error}"
 
     def settle(self) -> list[str]:
-        """Keep the parents of those that stay; return what goes, children before their parents."""
+        """Keep the parents of sessions that stay; return the others, forks before their parents."""
         for session_id in [found for found in self.doomed if found in self.kept]:
             del self.doomed[session_id]
         live = [found for found in self.doomed if self._kept_children(found)]
         while live:
             self.keep(live.pop(), live)
-        # From the leaves on: whoever's children all go comes next.
+        # From the leaves: a session follows when all of its forks are in the order.
         waiting = {found: len(self._children.get(found, ())) for found in self.doomed}
         order = [found for found, count in waiting.items() if count == 0]
         for session_id in order:
@@ -237,7 +237,7 @@ class _Plan:
         return [found for found in self._children.get(session_id, ()) if found not in self.doomed]
 
     def keep(self, session_id: str, live: list[str]) -> None:
-        """Keep a session for its children's sake, and note its parent as one to be kept."""
+        """Keep a session because of its forks, and add its parent to those to keep."""
         if self.doomed.pop(session_id, None) is None:
             return
         child = self._kept_children(session_id)[0]
@@ -248,7 +248,7 @@ class _Plan:
             live.append(parent)
 
     def spare(self, session_id: str, reason: str) -> None:
-        """Keep a session that could not be deleted after all, and with it all that it was forked from."""
+        """Keep a session that could not be moved, and its ancestors."""
         self.doomed.pop(session_id, None)
         self.kept[session_id] = reason
         parent = self._parents.get(session_id)
@@ -258,10 +258,10 @@ class _Plan:
 
 
 def _prune_one(backend: Backend, plan: _Plan, session_id: str, facts: dict[str, Any]) -> None:
-    """Delete a session as planned, if it is still as it was when it was looked at."""
+    """Move a session to the trash, if it has not changed since it was checked."""
     info = plan.doomed.get(session_id)
     if info is None:
-        return  # a child of it was kept after all
+        return  # a fork of it was kept
     record = announce(
         backend, SESSION_PRUNED, session=session_id, seq=info.seq, updated=info.updated, **facts
     )

@@ -1,14 +1,11 @@
-"""Delete, restore and purge sessions, and keep a record of it.
+"""Delete, restore and purge sessions, and record it in the audit log.
 
-*Announced first.* Each deed is written to the audit log before it is done, as durably as an append. If that
-cannot be written, nothing is done and the error says so: no session ever goes without a trace, and no
-deed that was done looks undone. A deed that is refused after all is followed by a `session.kept`. A crash in
-between leaves an announcement and no deed, and the session itself, still there, shows it.
+Each operation is recorded before it is done, as durably as an append. If the record cannot be written,
+nothing is done and the error says so: no session disappears without a record. If the operation is then
+refused, a `session.kept` follows. After a crash in between, the record exists and the session is unchanged.
+docs/format.md, F-58 to F-67, specifies this.
 
-docs/format.md, F-58 to F-67, is the law for it.
-
-*What others need stays.* A session from which others were forked is not purged while they exist, be it in
-the trash.
+A session is not purged while forks of it exist, even in the trash.
 """
 
 import errno
@@ -35,18 +32,18 @@ from hansard.event.envelope import Event, NewEvent
 from hansard.event.kinds import SESSION_DELETED, SESSION_KEPT, SESSION_PURGED, SESSION_RESTORED
 from hansard.state.fork_graph import forks
 
-#: After these, nothing has been done.
+#: Errors after which nothing was done.
 _REFUSALS: Final = (SeqConflict, LockTimeout, SessionNotFound, SessionDeleted, ReadOnly)
 
-#: So many children are named when a session cannot go because of them.
+#: Maximum number of forks that an error names.
 _NAMED: Final = 5
 
 
-# -- what is done to a session ------------------------------------------------------------------
+# -- operations ---------------------------------------------------------------------------------
 
 
 def delete(backend: Backend, session_id: str) -> None:
-    """Move a session into the trash."""
+    """Move a session to the trash."""
     head = backend.log(session_id).reader().head()
     if head is None:
         raise SessionNotFound(f"no session {session_id!r} in this store")
@@ -56,7 +53,7 @@ def delete(backend: Backend, session_id: str) -> None:
 
 
 def restore(backend: Backend, session_id: str) -> None:
-    """Bring a session back from the trash."""
+    """Restore a session from the trash."""
     _check_deleted(backend, session_id)
     seq, _ = _last_known(backend, session_id)
     record = announce(backend, SESSION_RESTORED, session=session_id, seq=seq)
@@ -65,7 +62,7 @@ def restore(backend: Backend, session_id: str) -> None:
 
 
 def purge(backend: Backend, session_id: str) -> None:
-    """Remove a session from the trash for good, unless others were forked from it."""
+    """Delete a session in the trash permanently, unless it has forks."""
     _check_deleted(backend, session_id)
     seq, created = _last_known(backend, session_id)
     check_unused(backend, session_id, created, f"session {session_id!r} cannot be purged")
@@ -75,7 +72,7 @@ def purge(backend: Backend, session_id: str) -> None:
     except DiskFailed as error:
         if isinstance(error, SyncFailed) or error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
-        # A full disk must not keep anybody from making room: only here the record comes afterwards.
+        # On a full disk, purging must free space: only here is the record written afterwards.
         backend.purge(session_id)
         announce(backend, SESSION_PURGED, **facts)
         return
@@ -96,7 +93,7 @@ def _check_deleted(backend: Backend, session_id: str) -> None:
 
 
 def _last_known(backend: Backend, session_id: str) -> tuple[int, str]:
-    """Return the last seq of a session in the trash, and when it began; as far as it can be read."""
+    """Return the last seq of a session in the trash, and when it began; 0 and "" if it is unreadable."""
     try:
         head = backend.ancestor(session_id).reader().head()
     except DAMAGED:
@@ -107,14 +104,14 @@ def _last_known(backend: Backend, session_id: str) -> tuple[int, str]:
 def check_unused(
     backend: Backend, session_id: str, created: str, refusal: str, *, since: int = 0
 ) -> None:
-    """Raise if sessions were forked from this one, be they in the trash themselves.
+    """Raise if the session has forks, even in the trash.
 
     Args:
-        backend: where they may be.
-        session_id: the one that is to lose something.
-        created: when it began, if that is known.
-        refusal: how the error begins.
-        since: only a fork that has this seq from it counts.
+        backend: where the forks may be.
+        session_id: the session that is to lose events.
+        created: when it began; empty if unknown.
+        refusal: the beginning of the error.
+        since: only forks that inherit this seq count.
     """
     children, unknown = [], []
     for other, forked in forks(backend):
@@ -122,7 +119,7 @@ def check_unused(
             continue
         if forked is None:
             unknown.append(other)
-        # Of the same name may have been another session, whose children these are.
+        # An earlier session may have had the same id: its forks do not count.
         elif (
             forked.parent == session_id
             and forked.seq >= since
@@ -147,11 +144,11 @@ def check_unused(
     )
 
 
-# -- the record ---------------------------------------------------------------------------------
+# -- audit log ----------------------------------------------------------------------------------
 
 
 def audit(backend: Backend) -> Iterator[Event]:
-    """Yield what was done to whole sessions, in order; of a part of a store, only to those in it."""
+    """Yield the audit events in order; in a scoped store, only those of its sessions."""
     for chunk in backend.internal(AUDIT).reader().read():
         for event in chunk.events():
             if not backend.prefix or str(event.data.get("session")).startswith(backend.prefix):
@@ -159,7 +156,7 @@ def audit(backend: Backend) -> Iterator[Event]:
 
 
 def announce(backend: Backend, kind: str, **facts: Any) -> Event:
-    """Record what is about to be done. What is nothing, or 0, need not be said."""
+    """Record an operation before it is done. Empty facts are left out."""
     data = {name: value for name, value in facts.items() if value}
     new = NewEvent(kind, codec.encode(data), control=False)
     try:
@@ -175,11 +172,11 @@ def announce(backend: Backend, kind: str, **facts: Any) -> Event:
 
 @contextmanager
 def refusals_recorded(backend: Backend, record: Event) -> Iterator[None]:
-    """Let something be done that was announced; if it is refused, record that too."""
+    """Run an announced operation; if it is refused, record that too."""
     try:
         yield
     except _REFUSALS as error:
-        # The refusal is what the caller must hear of, also if this cannot be written.
+        # The caller gets the refusal, even if this cannot be written.
         with suppress(HansardError):
             session_id, reason = record.data["session"], type(error).__name__
             announce(backend, SESSION_KEPT, session=session_id, record=record.seq, reason=reason)

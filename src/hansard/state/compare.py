@@ -32,7 +32,12 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A message of a view, with the seq at which it was said."""
+    """A message of a view.
+
+    Attributes:
+        seq: the seq of the event that added it.
+        message: the message.
+    """
 
     seq: int
     message: dict[str, Any]
@@ -52,7 +57,14 @@ class Divergence(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A tool call of a view, and its result as text; None if it has none."""
+    """A tool call of a view.
+
+    Attributes:
+        seq: the seq of the message with the call.
+        name: the name of the tool.
+        arguments: the arguments, decoded if they are JSON.
+        result: the result as text; None if there is none.
+    """
 
     seq: int
     name: str
@@ -75,7 +87,12 @@ class CallDifference(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value in each of the two; `msgspec.UNSET` where it is not there."""
+    """A value that differs.
+
+    Attributes:
+        a: the value in the first session; `msgspec.UNSET` if it has none.
+        b: the value in the second session; `msgspec.UNSET` if it has none.
+    """
 
     a: Any = msgspec.UNSET
     b: Any = msgspec.UNSET
