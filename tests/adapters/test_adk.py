@@ -634,3 +634,35 @@ def test_a_closed_service_refuses_everything(tmp_path: Path) -> None:
             assert await other.get_session(app_name="a", user_id="u", session_id="s") is not None
 
         asyncio.run(scene())
+
+
+def test_hansards_own_revert_and_fork(store: hansard.Store) -> None:
+    """N-49, N-50: a revert takes later events and their state out, and can be undone; a fork has them."""
+    service = HansardSessionService(store)
+
+    async def run() -> None:
+        session = await service.create_session(**WHO, session_id="s", state={"n": 0})
+        behind = store.session(BEHIND + "s")
+        for number in range(1, 41):
+            await service.append_event(session, said(f"{number}", changes={"n": number}))
+            if number == 20:
+                behind.snapshot("half")
+        whole = behind.seq
+        behind.fork(BEHIND + "t")
+        behind.revert("half")
+        for config in (None, GetSessionConfig(num_recent_events=3)):
+            half = await got(service, config=config)
+            assert half.state == {"n": 20}
+            assert texts(half)[-1] == "20"
+        with pytest.raises(StaleSessionError):
+            await service.append_event(session, said("41"))
+        behind.revert(whole)
+        assert texts(await got(service))[-1] == "40"
+        fork = await got(service, "t")
+        assert fork.state == {"n": 40}
+        await service.append_event(fork, said("of the fork", changes={"n": -1}))
+        assert (await got(service)).state == {"n": 40}
+        listed = (await service.list_sessions(app_name="shop")).sessions
+        assert {one.id: one.state["n"] for one in listed} == {"s": 40, "t": -1}
+
+    asyncio.run(run())

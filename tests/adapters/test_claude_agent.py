@@ -19,7 +19,7 @@ import hansard
 from hansard.adapters import claude_agent
 from hansard.adapters.claude_agent import HansardSessionStore
 from hansard.message import origin
-from tests.adapters.processes import children
+from tests.adapters.processes import children, race
 from tests.crashlab import faults
 
 PROJECT = "p"
@@ -611,3 +611,49 @@ def test_without_asyncio_the_first_call_says_so(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="needs asyncio"):
             trio.run(made, call)
     assert not (tmp_path / "data").exists()
+
+
+WRITER = """
+import asyncio, json, sys
+import hansard
+from claude_agent_sdk._internal.transcript_mirror_batcher import TranscriptMirrorBatcher
+from hansard.adapters.claude_agent import HansardSessionStore
+
+async def run():
+    who = sys.argv[2]
+    store = HansardSessionStore(hansard.open(sys.argv[1], durability="os"))
+    failed = []
+    async def on_error(key, message):
+        failed.append(message)
+    batcher = TranscriptMirrorBatcher(store, "/projects", on_error)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for turn in range(12):
+        for number in range(200):
+            name = f"{who}-{turn}-{number}"
+            said = {"role": "user", "content": name}
+            batcher.enqueue("/projects/p/" + sys.argv[3] + ".jsonl",
+                            [{"type": "user", "uuid": name, "message": said}])
+        await batcher.flush()
+    print(json.dumps(failed))
+
+asyncio.run(run())
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_lose_nothing(tmp_path: Path) -> None:
+    """N-16: two processes mirror into one transcript: each entry is there once, in its writer's order."""
+    path = tmp_path / "data"
+    outs = race(WRITER, [str(path), "a", SESSION], [str(path), "b", SESSION])
+    assert outs == ["[]\n", "[]\n"]
+    with hansard.open(path, durability="os") as store:
+        ours = HansardSessionStore(store)
+        found = [dict(one)["uuid"] for one in asyncio.run(ours.load(KEY)) or ()]
+        for who in "ab":
+            mine = [name for name in found if str(name).startswith(who)]
+            assert mine == [f"{who}-{turn}-{number}" for turn in range(12) for number in range(200)]
+        assert len(found) == 2 * 12 * 200
+        (summary,) = asyncio.run(ours.list_session_summaries(PROJECT))
+        assert summary["data"]["first_prompt"] == found[0]
+        assert store.verify().ok
