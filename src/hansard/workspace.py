@@ -1,14 +1,13 @@
-"""Know a workspace: the folder that a session was held in, also after it was moved or renamed.
+"""Identify a workspace: the directory that a session belongs to, even after it was moved or renamed.
 
-A session says in its metadata where it belongs: `workspace`, a path, and, if the folder is in a git
-repository, `workspace_id`. The id is random and lies in a small file inside the git directory, so it goes
-where the repository goes, and no clone or commit carries it elsewhere. Where both sides have an id, the
-ids decide; otherwise the paths do. The file is written when a session is given its workspace, and never by
-looking for one.
+The metadata of a session contain the path, `workspace`, and in a git repository also `workspace_id`. The id
+is random and stored in a small file inside the git directory. So it moves with the repository, and no clone
+or commit copies it. If both sides have an id, the ids are compared, otherwise the paths. The file is written
+when a session gets its workspace, never by a lookup.
 
-A copy of a folder, git directory and all, has its original's file. It says for which path it was
-written, so a copy is told from a move: if the original is still there, the copy is a workspace of its own.
-The law for all this is docs/format.md, F-68 and F-69.
+A copy of a directory, including its git directory, contains the same file. The file also contains the path
+for which it was written: if the original still exists there, the copy is a separate workspace.
+docs/format.md, F-68 and F-69, specifies this.
 """
 
 import os
@@ -21,10 +20,10 @@ from hansard.event.envelope import Event
 from hansard.event.kinds import METADATA_SET, SESSION_CREATED
 from hansard.log import disk, names
 
-#: Where a folder may be given.
+#: A directory argument.
 Folder = str | os.PathLike[str]
 
-#: The metadata that say where a session belongs.
+#: The metadata keys of a session's workspace.
 PATH: Final = "workspace"
 ID: Final = "workspace_id"
 
@@ -32,7 +31,7 @@ ID: Final = "workspace_id"
 MARKER: Final = "hansard-workspace"
 
 _GIT: Final = ".git"
-#: What every git directory has.
+#: A file in every git directory.
 _HEAD: Final = "HEAD"
 _POINTER: Final = b"gitdir:"
 _LIMIT: Final = 64 * 1024
@@ -40,40 +39,40 @@ _ID_BYTES: Final = 16
 
 
 class Workspace(NamedTuple):
-    """A folder. `id` is None if it is in no git repository, or if no session was held there yet."""
+    """A directory. `id` is None outside of a git repository, and before the first session there."""
 
     path: str
     id: str | None = None
 
     @property
     def key(self) -> str:
-        """What sessions of one workspace have in common."""
+        """The value that all sessions of one workspace share."""
         return self.path if self.id is None else self.id
 
     def metadata(self) -> dict[str, Any]:
-        """Return what a session's metadata say about it; null takes an earlier id away."""
+        """Return the metadata of a session in this workspace; a null id removes an earlier one."""
         return {PATH: self.path, ID: self.id}
 
 
 class _Marker(msgspec.Struct):
-    """The file: a random id, and the repository's folder when it was written."""
+    """The file's content: a random id, and the path of the repository when it was written."""
 
     workspace: str
     path: str
 
 
 class _Repository(NamedTuple):
-    """The folder in which a git repository is checked out, and its git directory."""
+    """The directory of a git checkout, and its git directory."""
 
     folder: str
     git: str
 
 
-# -- folders ------------------------------------------------------------------------------------
+# -- directories --------------------------------------------------------------------------------
 
 
 def find(folder: Folder) -> Workspace:
-    """Return the workspace that a folder is. Writes nothing."""
+    """Return the workspace of a directory. Writes nothing."""
     path = _resolve(folder)
     repository = _repository_of(path)
     if repository is None:
@@ -83,9 +82,9 @@ def find(folder: Folder) -> Workspace:
 
 
 def mark(folder: Folder) -> Workspace:
-    """Return the workspace that a folder is, and see to it that its repository can be told from others.
+    """Return the workspace of a directory; give its git repository an id if it has none.
 
-    Where the git directory cannot be written, the path alone will have to do.
+    If the git directory cannot be written, the path alone identifies the workspace.
     """
     path = _resolve(folder)
     repository = _repository_of(path)
@@ -95,7 +94,7 @@ def mark(folder: Folder) -> Workspace:
     if marker is None:
         wanted = _Marker(os.urandom(_ID_BYTES).hex(), _text(repository.folder))
     else:
-        # Whoever writes at the same time writes the same.
+        # A concurrent writer writes the same.
         wanted = _Marker(_effective(marker, repository), _text(repository.folder))
     if marker != wanted and not _write(repository, wanted, anew=marker is not None):
         # Another process was faster, or it cannot be written.
@@ -106,26 +105,26 @@ def mark(folder: Folder) -> Workspace:
 
 
 def completed(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return metadata with the id of the workspace that they name by its path alone, if it can have one."""
+    """Return metadata with the id of the workspace whose path they contain, if it can have one."""
     path = metadata.get(PATH)
     if not isinstance(path, str) or ID in metadata or not os.path.isabs(path):
         return metadata
     try:
         found = mark(path).id
     except (ValueError, OSError):
-        return metadata  # no path, so no folder that could be moved
+        return metadata  # not a path
     return metadata if found is None else {**metadata, ID: found}
 
 
 def _resolve(folder: Folder) -> str:
     text = os.fsdecode(folder)
     if not text or "\0" in text:
-        raise ValueError(f"a workspace must be the path of a folder, not {folder!r:.100}")
+        raise ValueError(f"workspace must be the path of a directory, got {folder!r:.100}")
     return disk.real(os.path.expanduser(text))
 
 
 def _text(path: str) -> str:
-    """Return a path as JSON can hold it: bytes that are no UTF-8 are spelled out."""
+    """Return a path as a JSON string; bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -140,7 +139,7 @@ def _workspace(path: str, repository: _Repository, marker_id: str | None) -> Wor
 
 
 def _repository_of(path: str) -> _Repository | None:
-    """Return the nearest git repository that a folder is in."""
+    """Return the innermost git repository of a directory."""
     while True:
         git = _git_directory(path)
         if git is not None:
@@ -152,7 +151,7 @@ def _repository_of(path: str) -> _Repository | None:
 
 
 def _git_directory(folder: str) -> str | None:
-    """Return the git directory of a folder: `.git`, or what a file of this name points to."""
+    """Return the git directory of a directory: `.git`, or the target of a file of this name."""
     git = os.path.join(folder, _GIT)
     if _is_git(git):
         return git
@@ -168,7 +167,7 @@ def _git_directory(folder: str) -> str | None:
         disk.close(directory)
     if not text.startswith(_POINTER):
         return None
-    # A worktree, or a submodule: the path is relative to the folder, if it is not absolute.
+    # A worktree or a submodule: the path is absolute, or relative to the directory.
     target = os.fsdecode(text.removeprefix(_POINTER).strip(b" \t\r\n"))
     if not target or "\0" in target:
         return None
@@ -177,7 +176,7 @@ def _git_directory(folder: str) -> str | None:
 
 
 def _is_git(path: str) -> bool:
-    """Say whether a path is a git directory; nothing is ever written to what only claims to be one."""
+    """Return whether a path is a git directory; nothing is written to any other."""
     try:
         directory = disk.open_root(path)
     except OSError:
@@ -191,7 +190,7 @@ def _is_git(path: str) -> bool:
 
 
 def _read(repository: _Repository) -> _Marker | None:
-    """Return what the file says; None if there is none, or it is not ours."""
+    """Return the content of the file; None if it is missing or not written by hansard."""
     try:
         directory = disk.open_root(repository.git)
         try:
@@ -205,24 +204,24 @@ def _read(repository: _Repository) -> _Marker | None:
 
 
 def _effective(marker: _Marker, repository: _Repository) -> str:
-    """Return a repository's id: the file's, unless it came here as a copy of one that still has it."""
+    """Return a repository's id: the one in the file, unless this is a copy of an existing repository."""
     here = _text(repository.folder)
     if marker.path == here or not _holds(marker.path, marker):
         return marker.workspace
     import hashlib
 
-    # Not drawn at random: whoever asks, and whoever writes, now or later, finds the same.
+    # Not random: every process must compute the same id, before and after it is written.
     return hashlib.sha256(f"{marker.workspace}\0{here}".encode()).hexdigest()[: 2 * _ID_BYTES]
 
 
 def _holds(path: str, marker: _Marker) -> bool:
-    """Say whether the folder for which a file was written is there, with the same file."""
+    """Return whether the directory for which a file was written exists and has the same file."""
     git = _git_directory(path)
     return git is not None and _read(_Repository(path, git)) == marker
 
 
 def _write(repository: _Repository, marker: _Marker, *, anew: bool) -> bool:
-    """Write the file; `anew`: in the place of the one that is there. False if that could not be."""
+    """Write the file; with `anew`, replace the existing one. Return whether it was written."""
     temporary = names.temporary(MARKER)
     try:
         directory = disk.open_root(repository.git)
@@ -230,11 +229,11 @@ def _write(repository: _Repository, marker: _Marker, *, anew: bool) -> bool:
         return False
     try:
         if not anew and disk.present(directory, MARKER):
-            return False  # another's, or another's file
+            return False  # another process was faster, or the file is not ours
         descriptor = disk.create_file(directory, temporary)
         try:
             disk.write_all(descriptor, msgspec.json.encode(marker) + b"\n")
-            # Under its name it is whole, also after a power cut.
+            # The file under this name is complete, even after a power cut.
             disk.sync(descriptor)
             if anew:
                 disk.move(directory, temporary, directory, MARKER)
@@ -256,10 +255,10 @@ def _write(repository: _Repository, marker: _Marker, *, anew: bool) -> bool:
 
 
 def of(event: Event, before: Workspace | None) -> Workspace | None:
-    """Return where a session belongs after one more event; None if to no workspace.
+    """Return the workspace of a session after one more event; None if it has none.
 
-    An id counts only together with the path that it was given with: who sets another path by hand
-    means another workspace.
+    An id is valid only with the path that was set together with it: a new path without an id is another
+    workspace.
     """
     patch = patch_of(event)
     path, given = patch.get(PATH), patch.get(ID)
@@ -270,7 +269,7 @@ def of(event: Event, before: Workspace | None) -> Workspace | None:
 
 
 def patch_of(event: Event) -> Mapping[str, Any]:
-    """Return what an event changes in the metadata, as a merge-patch; nothing, for most events."""
+    """Return the metadata changes of an event, as a merge patch; empty for most events."""
     if event.kind not in {METADATA_SET, SESSION_CREATED}:
         return {}
     patch = event.data.get("metadata")
@@ -278,7 +277,7 @@ def patch_of(event: Event) -> Mapping[str, Any]:
 
 
 class Match:
-    """Says which sessions belong to one workspace. Looks at each recorded path once."""
+    """Decides which sessions belong to one workspace. Resolves each stored path once."""
 
     __slots__ = ("_paths", "_taken", "_wanted")
 
@@ -289,11 +288,11 @@ class Match:
 
     @property
     def path(self) -> str:
-        """The workspace's folder."""
+        """The workspace's directory."""
         return self._wanted.path
 
     def __call__(self, said: Workspace | None) -> bool:
-        """Say whether a session that says so belongs here."""
+        """Return whether a session with this workspace belongs to the wanted one."""
         if said is None:
             return False
         wanted = self._wanted
@@ -301,7 +300,7 @@ class Match:
             return self._real(said.path) == wanted.path
         if said.id != wanted.id:
             return False
-        # The same id at another place that still has it: that one is the original, and this a copy.
+        # If the stored path still has the same id, it is the original and the wanted one is a copy.
         return self._real(said.path) == wanted.path or not self._is_taken(said)
 
     def _real(self, path: str) -> str:
@@ -309,7 +308,7 @@ class Match:
             try:
                 self._paths[path] = _text(_resolve(path))
             except (ValueError, OSError):
-                self._paths[path] = path  # no path at all, so nobody's
+                self._paths[path] = path  # not a path
         return self._paths[path]
 
     def _is_taken(self, said: Workspace) -> bool:

@@ -190,7 +190,7 @@ def test_relative_paths_and_home_are_the_caller_s(
     assert latest(store, "~/project") == latest(store, "home/project") == "s"
     assert latest(store, ".") is None
     for bad in ("", "a\0b"):
-        with pytest.raises(ValueError, match="path of a folder"):
+        with pytest.raises(ValueError, match="path of a directory"):
             store.latest(workspace=bad)
 
 

@@ -1,8 +1,7 @@
-"""Find the session to go on with: the one in which something happened last.
+"""Find the most recently active session, by the times of its events.
 
-By the times of events, not of files. The index says where to look, and the logs decide. A session that
-cannot be read and may be the newest is an error: to go on with an older one in silence is how people lose a
-conversation without noticing.
+The index proposes sessions, and their logs decide. An unreadable session that may be the newest is an error:
+otherwise a user would continue an older conversation without noticing.
 """
 
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ def latest(backend: Backend, filters: SessionFilter, *, skip_damaged: bool = Fal
     try:
         best = search.best(index.of(backend))
     except (_Untrue, BackendUnavailable):
-        # Whatever is wrong with an index, the logs are there.
+        # The index is wrong or unavailable: build one from the logs.
         fresh = Index(backend.whole, shared=False)
         try:
             best = search.best(fresh, fresh=True)
@@ -41,11 +40,11 @@ def latest(backend: Backend, filters: SessionFilter, *, skip_damaged: bool = Fal
 
 
 class _Untrue(Exception):
-    """The index says something else than a log."""
+    """The index differs from a log."""
 
 
 class _Search:
-    """One search; remembers what could not be read on the way."""
+    """One search; collects the unreadable sessions."""
 
     def __init__(self, backend: Backend, filters: SessionFilter) -> None:
         self._backend = backend
@@ -55,12 +54,12 @@ class _Search:
         self._unreadable: dict[str, HansardError] = {}
 
     def best(self, index: Index, *, fresh: bool = False) -> tuple[str, str] | None:
-        """Return the newest session, behind its time; None if none is wanted.
+        """Return the time and id of the newest matching session; None if there is none.
 
-        `fresh`: the index was made from the logs just now.
+        `fresh`: the index was built from the logs just now.
         """
         damaged = self._filters._replace(workspace=None, archived=None, damaged=True)
-        # They may have been mended since, or be damaged where it does not matter here.
+        # They may have been repaired since, or be damaged where it does not matter here.
         doubtful = index.sessions(damaged, order="id", limit=None, cursor=None).items
         found = [self._place_of(info.id) for info in doubtful]
         for info in _newest(index, self._filters._replace(damaged=False)):
@@ -73,9 +72,9 @@ class _Search:
         return max((place for place in found if place is not None), default=None)
 
     def _place_of(self, session_id: str) -> tuple[str, str] | None:
-        """Return a session behind the time at which something last happened in it, by its log.
+        """Return the time of a session's last activity, by its log, and its id.
 
-        None if it is not wanted, or cannot be read.
+        None if it does not match, or is unreadable.
         """
         try:
             log = self._backend.log(session_id).reader()
@@ -96,7 +95,7 @@ class _Search:
             return None
 
     def report(self, best: str) -> None:
-        """Raise for a session that cannot be read and may be newer than the best that was found."""
+        """Raise for an unreadable session that may be newer than the best one."""
         for session_id, error in sorted(self._unreadable.items()):
             if self._may_be_newer(session_id, best):
                 place = (error.path, error.offset) if isinstance(error, Damaged) else None
@@ -111,7 +110,7 @@ class _Search:
                 ) from error
 
     def _may_be_newer(self, session_id: str, best: str) -> bool:
-        """Say whether a damaged session may be the one that is looked for, by what is whole of it."""
+        """Return whether a damaged session may be newer and match, by its valid records."""
         remains = _Remains()
         try:
             for found in _salvage(self._backend.whole, session_id):
@@ -119,7 +118,7 @@ class _Search:
         except SessionDeleted:
             return False
         except UNREADABLE:
-            return True  # nothing can be told
+            return True  # unknown
         said = _workspace(remains.controls)
         if self._match is not None and said is not None and not self._match(said):
             return False
@@ -130,7 +129,7 @@ class _Search:
 
 
 def _salvage(backend: Backend, session_id: str) -> Iterator[Event | Finding]:
-    """Yield what can still be read of a session and of what it inherits; damage there counts, too."""
+    """Yield the valid events and the damage of a session and of its inherited events."""
     own = backend.log(session_id)
     inherited: list[AncestorRange] = []
     with suppress(*UNREADABLE):
@@ -144,7 +143,7 @@ def _salvage(backend: Backend, session_id: str) -> Iterator[Event | Finding]:
 
 
 def _newest(index: Index, filters: SessionFilter) -> Iterator[SessionInfo]:
-    """Yield sessions, the newest first: nearly always, the first one will do."""
+    """Yield sessions, the newest first; mostly only the first one is used."""
     cursor = None
     limit = 4
     while True:
@@ -156,14 +155,14 @@ def _newest(index: Index, filters: SessionFilter) -> Iterator[SessionInfo]:
 
 
 def _controls(log: LogReader) -> list[Event]:
-    """Return the control events of a session, without what was taken out of them."""
+    """Return the control events of a session, without redacted data."""
     controls = log.controls()
     taken = lineage.redactions_of(log, controls)
     return [taken.mask(event) for event in controls] if taken else controls
 
 
 def _workspace(controls: list[Event]) -> Workspace | None:
-    """Return where a session with these control events belongs."""
+    """Return the workspace of a session with these control events."""
     found = None
     for event in controls:
         found = workspaces.of(event, found)
@@ -171,18 +170,18 @@ def _workspace(controls: list[Event]) -> Workspace | None:
 
 
 class _Remains:
-    """What is left of a damaged session, taken in from its beginning to its end."""
+    """The valid events and the damage of a session, added in order."""
 
     def __init__(self) -> None:
         self.controls: list[Event] = []
-        #: Nothing in what is whole, or in the damage before it, happened later than this.
+        #: No valid event, and no event lost before it, is later than this time.
         self.bound = ""
-        #: Whether damage comes last, so that what it took away may be newer than anything.
+        #: The log ends with damage, so lost events may be newer than any other.
         self.ends_damaged = True
         self._gap = False
 
     def add(self, found: Event | Finding) -> None:
-        """Take in what comes next."""
+        """Add the next event or damage."""
         if isinstance(found, Finding):
             self._gap = self.ends_damaged = True
             return
@@ -190,6 +189,6 @@ class _Remains:
         if found.kind in CONTROL:
             self.controls.append(found)
         if found.kind not in HOUSEKEEPING or self._gap:
-            # Behind damage any event is a bound for what stood there.
+            # After damage, any event is an upper bound for the times of lost events.
             self.bound = found.stamp
             self._gap = False

@@ -1,9 +1,8 @@
-"""Bound the descriptors that all stores of a process keep open together.
+"""Limit the descriptors that all stores of a process keep open.
 
-Sessions and stores keep files open to use them again, and can close them at any time. They share one
-budget, half of what the process may open, so that the application has the rest; the least recently
-used close first. If the system refuses one more all the same, everything that is idle is closed, and
-`disk` tries once more.
+Sessions and stores keep files open for reuse, and can close them at any time. They share one budget: half of
+what the process may open; the application has the rest. The least recently used files are closed first. If
+the system still refuses to open a file, all idle files are closed, and `disk` retries once.
 """
 
 import resource
@@ -15,31 +14,31 @@ from hansard.log import disk
 
 #: Descriptors of a session that is written to: its log, its lock and its directory.
 SESSION: Final = 3
-#: Of a store, besides its own directory: two directories, three for its marks, three for its index.
+#: Of a store, besides its root directory: two directories, three for its change markers, three for its index.
 STORE: Final = 8
 
-#: The budget, in descriptors: never less than this, nor more.
+#: The minimum and maximum of the budget, in descriptors.
 _FEWEST: Final = 2 * STORE
 _MOST: Final = 256 * SESSION
 
 
 class Holder(Protocol):
-    """What keeps files open.
+    """An object that keeps files open.
 
     Attributes:
-        descriptors: how many, at most.
+        descriptors: maximum number of its open files.
     """
 
     descriptors: int
 
     def let_go(self, *, wait: bool = True) -> None:
-        """Close what is not in use. Without `wait`, skip what a thread has locked: the caller may, too."""
+        """Close idle files. Without `wait`, skip locked ones: the calling thread may hold the lock."""
 
 
-#: Open stores: each keeps its own directory, by which it is found after it was renamed.
+#: Open stores: each keeps its root directory open, to find it after it was renamed.
 stores: "WeakSet[object]" = WeakSet()
 
-#: Guards the three below; held for a moment only. Re-entrant, for signal handlers.
+#: Guards the three variables below. Re-entrant, for signal handlers.
 _mutex = disk.ForkLock()
 _recent: "OrderedDict[ref[Holder], int]" = OrderedDict()
 _latest: "ref[Holder] | None" = None
@@ -47,19 +46,19 @@ _total = 0
 
 
 def budget() -> int:
-    """Return how many descriptors may stay open: half of the limit, less one for each store."""
+    """Return the budget: half of the process's limit, less one for each store."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     half = _MOST if soft == resource.RLIM_INFINITY else soft // 2
     return max(_FEWEST, min(_MOST, half - len(stores)))
 
 
 def total() -> int:
-    """Return how many descriptors may be open, by what their holders say."""
+    """Return the number of descriptors that the holders may have open."""
     return _total
 
 
 def use(holder: Holder) -> None:
-    """Note that a holder is about to open files; close those of the ones unused for longest."""
+    """Record that a holder opens files; close those of the least recently used holders."""
     global _latest, _total  # noqa: PLW0603 - one budget for the process is the point
     me = ref(holder)
     if me is _latest:
@@ -81,7 +80,7 @@ def use(holder: Holder) -> None:
 
 
 def relieve() -> None:
-    """Close everything that is idle."""
+    """Close all idle files."""
     global _latest, _total  # noqa: PLW0603 - as above
     with _mutex.lock:
         _latest = None

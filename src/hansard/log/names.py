@@ -1,4 +1,4 @@
-"""Map session ids to directory names and back; know every file name in a store.
+"""Map session ids to directory names and back; define every file name in a store.
 
 The map is part of format version 1 and never changes, because a changed map would
 move sessions on disk: docs/format.md, F-5 to F-11.
@@ -24,26 +24,26 @@ from hansard.errors import InvalidSessionId
 from hansard.log import disk
 
 # The store's own files. Session directories have `sessions/` to themselves, so no id,
-# whatever it looks like, can meet one of these (N-4).
+# can be equal to one of these (N-4).
 MARKER: Final = "hansard.json"  # says that this is a store, and its format version
 SESSIONS: Final = "sessions"  # one directory per session
 TRASH: Final = "trash"  # deleted sessions until purged
 INTERNAL: Final = "internal"  # logs of the store itself: the audit log, consumer cursors
-STAGED: Final = "staged"  # what a temporary is called that is to become a log
-MARKS: Final = "marks"  # derived: which sessions have changed since the index was last read
+STAGED: Final = "staged"  # part of the name of a temporary file that becomes a log
+MARKS: Final = "marks"  # derived: which sessions have changed since the last index refresh
 INDEX: Final = "index"  # derived: empty; its inode and time name the database (`index_database`)
 
 # The files of one session.
 LOG: Final = "log.jsonl"  # the active segment
-CHECKPOINT: Final = "checkpoint"  # derived: what the sealed segments add up to
+CHECKPOINT: Final = "checkpoint"  # derived: control events and state of the sealed segments
 HOLDER: Final = "holder"  # of an internal log: empty; a consumer holds the OS lock on it
 COMPACTION: Final = "compaction"  # empty; compactors take the OS lock on it
-LOCK: Final = "lock"  # empty for ever; the OS lock is taken on it
-EPOCH: Final = "epoch"  # beside the marks: three numbers that writers compare
+LOCK: Final = "lock"  # always empty; writers take the OS lock on it
+EPOCH: Final = "epoch"  # next to the change markers: three numbers that writers compare
 
 MAX_ID_CHARACTERS: Final = 1024
-MAX_NAME_BYTES: Final = 200  # leaves `temporary` room below the usual limit of 255
-_MAX_PREFIX: Final = 100  # of a hashed name: what is left readable
+MAX_NAME_BYTES: Final = 200  # a temporary name stays below the usual limit of 255
+_MAX_PREFIX: Final = 100  # readable characters of a hashed name
 _HASH_MARK: Final = "%~"  # no unit contains `~`, so no unhashed name contains this
 _SHOWN: Final = 40  # characters of a bad id or name that an error repeats
 
@@ -52,7 +52,7 @@ _SHOWN: Final = 40  # characters of a bad id or name that an error repeats
 
 
 def check_id(session_id: object) -> None:
-    """Raise `InvalidSessionId` unless every backend can keep this id (F-5)."""
+    """Raise `InvalidSessionId` unless every backend can store this id (F-5)."""
     if not isinstance(session_id, str):
         raise InvalidSessionId(
             f"session id must be a str, not {type(session_id).__name__}; "
@@ -83,15 +83,14 @@ def check_id(session_id: object) -> None:
 
 
 class _LastId:
-    """The last id that this process gave out, as a number: milliseconds, then 74 random bits."""
+    """The last id that this process generated, as a number: milliseconds, then 74 random bits."""
 
     def __init__(self) -> None:
         self.after_fork()
 
     def after_fork(self) -> None:
         """Start again: a child that continued from its parent's value would draw ids from the same range."""
-        # Re-entrant: a signal handler that asks for an id while its own thread is
-        # being given one must not hang.
+        # Re-entrant: a signal handler that generates an id while its own thread does must not hang.
         self.lock = threading.RLock()
         self.value = 0
 
@@ -101,15 +100,15 @@ disk.reset_after_fork(_last_id)
 
 
 def new_id() -> str:
-    """Return a fresh id: a version 7 UUID, later than all others from this process (N-10)."""
+    """Return a new id: a version 7 UUID, greater than all others from this process (N-10)."""
     drawn = int.from_bytes(os.urandom(10), "big")
     with _last_id.lock:
         now = time.time_ns() // 1_000_000
         if now > _last_id.value >> 74:
             value = now << 74 | drawn >> 6
         else:
-            # The same millisecond, or a clock that went back: a random step onwards. An
-            # overflow carries into the time, which then runs ahead by a millisecond.
+            # The same millisecond, or a clock that was set back: add a random step. An overflow
+            # carries into the time, which is then a millisecond ahead.
             value = _last_id.value + 1 + (drawn & 0xFFFF_FFFF)
         _last_id.value = value
     # RFC 9562: 48 bits of time, version 7, 12 bits, variant 0b10, 62 bits.
@@ -216,7 +215,7 @@ def decode(name: str) -> str | None:
 
 
 def is_hashed(name: str) -> bool:
-    """Tell whether this is a name from which the id cannot be read (F-11)."""
+    """Return whether the id cannot be decoded from this name (F-11)."""
     if _HASH_MARK not in name:
         return False
     try:
@@ -237,7 +236,7 @@ def _prefix(units: list[str]) -> str:
 
 
 def _sha256(raw: bytes) -> str:
-    # Here, because only long ids need it and the import costs milliseconds.
+    # Imported here: only long ids need it, and the import takes milliseconds.
     import hashlib
 
     return hashlib.sha256(raw).hexdigest()
@@ -256,7 +255,7 @@ def _check_hashed(name: str, prefix: str, digest: str) -> None:
 
 
 def _text(raw: bytes, name: str, *, whole: bool) -> str:
-    """Return what the bytes say; unless `whole`, the last character may be cut off."""
+    """Decode UTF-8; unless `whole`, the last character may be incomplete."""
     try:
         return codecs.utf_8_decode(raw, "strict", whole)[0]
     except UnicodeDecodeError:
@@ -294,7 +293,7 @@ def internal_name(directory: str) -> str | None:
 
 
 def check_cursor(name: object) -> None:
-    """Raise `InvalidSessionId` unless every backend can keep a cursor of this name (F-5)."""
+    """Raise `InvalidSessionId` unless every backend can store a cursor of this name (F-5)."""
     try:
         check_id(name)
     except InvalidSessionId as error:
@@ -304,12 +303,12 @@ def check_cursor(name: object) -> None:
 
 
 def temporary(base: str) -> str:
-    """Return a new name, never given before, for a file that will be renamed to `base`."""
+    """Return a unique name for a file that will be renamed to `base`."""
     return f".tmp-{base}-{os.getpid()}-{os.urandom(8).hex()}"
 
 
 def is_temporary(name: str) -> bool:
-    """Tell whether `temporary` made this name. No session's name is one (F-10)."""
+    """Return whether `temporary` generated this name. No session has such a name (F-10)."""
     return _TEMPORARY.fullmatch(name) is not None
 
 

@@ -1,10 +1,8 @@
-"""Make of a session what can be shown to others.
+"""Return a copy of a session that can be given to others, without redacted data and credentials.
 
-What is stored stays as it is; what is handed out is a copy, one JSON object for each event. Whoever shares a
-session counts on what is *not* in it, so this reads like a list of ways for a secret to get out: what was
-redacted in the log stays away whatever is asked for; a key is looked for in every text, also in the
-session's id, in the names of fields and in JSON inside of a text; and a text that came in parts is looked at
-as a whole, since a stream breaks off anywhere, also in the middle of a key.
+The copy has one JSON object per event; the stored session does not change. Redacted data is never included.
+Credentials are searched in every string, including the session's id, member names and JSON inside a string.
+The parts of a stream are searched as one text, because a stream may be cut in the middle of a credential.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,23 +21,23 @@ from hansard.state import redaction
 from hansard.state.lineage import redactions_of
 from hansard.state.redaction import Redactions
 
-#: The version of what `share` and `export` yield: a first object that says so, then one for each event.
+#: The version of what `share` and `export` yield: a header, then one object per event.
 VERSION: Final = 1
 
-#: What stands in the place of a message that was taken out, where nothing else tells so; and what an
-#: application's event is called whose kind held a credential.
+#: The kind of a redacted message whose redaction is not in the copy, and of an application event whose kind
+#: contained a credential.
 _REDACTED: Final = "x.redacted"
 
 Hook = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 
 class Shared(NamedTuple):
-    """An event as it may be given away."""
+    """An event of the copy."""
 
     event: Event
-    #: How many of the events behind it belong to the same append, if that has a key.
+    #: Number of later events of the same append, if the append has an idempotency key.
     more: int
-    #: How many credentials were taken out of it.
+    #: Number of credentials that were replaced in it.
     redacted: int
 
 
@@ -49,11 +47,10 @@ def share(
     """Yield a session as JSON objects: a header, then its events in order.
 
     Args:
-        log: the session, with what it inherits.
+        log: the session, with its inherited events.
         session_id: its id, for the header.
-        redact: put `[redacted: …]` in the place of what looks like a credential. What was taken out by
-            `session.redact` is blank in any case.
-        hook: is called last, with each object, and returns what is to be shared of it; None drops it.
+        redact: replace what looks like a credential by `[redacted: …]`. Redacted messages are always empty.
+        hook: called with each object; returns the object to yield, or None to leave it out.
     """
     upto = last_seq(log, session_id)
     objects = _objects(log, upto, header(session_id, redact=redact), redact=redact)
@@ -61,7 +58,7 @@ def share(
 
 
 def last_seq(log: LogReader, session_id: str) -> int:
-    """Return the seq up to which a session is given away, or raise if there is none."""
+    """Return the last seq of a session; raise if it does not exist."""
     head = log.head()
     if head is None:
         raise SessionNotFound(f"no session {session_id!r} to share")
@@ -69,7 +66,7 @@ def last_seq(log: LogReader, session_id: str) -> int:
 
 
 def header(session_id: str, *, redact: bool, **more: Any) -> dict[str, Any]:
-    """Return the object that comes first, and says what the others are."""
+    """Return the header, which describes the other objects."""
     first = {
         "hansard": "export",
         "version": VERSION,
@@ -78,7 +75,7 @@ def header(session_id: str, *, redact: bool, **more: Any) -> dict[str, Any]:
         "redacted": redact,
         **more,
     }
-    # Item by item: as a dict its own keys would be names, and "key" is none of a credential's.
+    # Value by value: the names of the header's members must not be taken for names of credentials.
     return {name: secrets.redact(value)[0] for name, value in first.items()} if redact else first
 
 
@@ -90,7 +87,7 @@ def _hooked(objects: Iterator[dict[str, Any]], hook: Hook) -> Iterator[dict[str,
         if not isinstance(changed, dict):
             kind = type(changed).__name__
             raise TypeError(
-                f"the hook must return the dict to share, or None to drop it, not {kind}"
+                f"the hook must return a dict, or None to leave the object out, not {kind}"
             )
         yield changed
 
@@ -114,18 +111,17 @@ def given_away(
     parts: bool = True,
     alone: bool = False,
 ) -> Iterator[Shared]:
-    """Yield the events with after < seq <= upto as they may be given away.
+    """Yield the events with after < seq <= upto, without redacted data.
 
     Args:
-        log: the session, with what it inherits.
+        log: the session, with its inherited events.
         upto: the last seq.
-        redact: without what looks like a credential.
+        redact: replace what looks like a credential.
         after: the seq before the first.
-        parts: also what was streamed of messages that are there whole; otherwise nothing is left of it but
-            its place, as after a compaction.
-        alone: so that the events can be a session by themselves.
+        parts: include the stream parts of finished messages; otherwise they are empty, as after a compaction.
+        alone: change the events so that they form a separate session.
     """
-    # After the seq was read: what has been taken out by now is away, whenever it was said.
+    # Read after the last seq: every redaction up to now applies.
     redactions = redactions_of(log)
     told = redaction.of(log.controls(upto))
     streams = _Streams(log, upto, redactions) if redact or not parts else None
@@ -150,9 +146,9 @@ def given_away(
 
 
 def _told(event: Event, found: Event, told: Redactions) -> Event:
-    """Return a masked event so that whoever reads only what is given away takes it for no message.
+    """Return a masked event so that a reader of the copy does not take it for a message.
 
-    What an ancestor took out after the fork is told by no event of the child's.
+    A redaction in an ancestor after the fork is not an event of the child.
     """
     if event.kind != MESSAGE_ADDED or event.data.get("message") or told.mask(found) is not found:
         return event
@@ -164,8 +160,8 @@ def _redacted(event: Event) -> tuple[Event, int]:
     data, count = secrets.redact(event.data)
     kind, in_kind = secrets.redact_text(event.kind)
     key, in_key = secrets.redact_text(event.key or "")
-    # Always encoded again: what stands in the stored bytes, and was not decoded, must not get out.
-    # Half a key is none: two that held a credential would seem to be the same append.
+    # Always encoded again: stored bytes that were not decoded must not be shared. A redacted idempotency key
+    # is left out: two different ones could become equal.
     changed = Event(
         event.seq,
         event.stamp,
@@ -177,17 +173,17 @@ def _redacted(event: Event) -> tuple[Event, int]:
 
 
 class _Streams:
-    """What was streamed: which messages are whole, and the texts that hold credentials, redacted as one.
+    """The streams: where finished messages end, and redacted texts of streams with credentials.
 
-    A first reading finds them; only those texts are kept, and of the others what is still open.
+    A first pass over the log finds them. It keeps only those texts, and the parts of unfinished streams.
     """
 
     __slots__ = ("_ended", "_texts")
 
     def __init__(self, log: LogReader, upto: int, redactions: Redactions) -> None:
-        #: What is left of a text, and how much was taken out, by its stream; empty once a part has it.
+        #: By stream, the redacted text and the number of credentials; empty after a part has returned it.
         self._texts: dict[str, tuple[str, int]] = {}
-        #: Where the messages that are over ended.
+        #: By stream, the seq at which it ended.
         self._ended: dict[str, int] = {}
         open_streams: dict[str, list[str]] = {}
         for chunk in log.read(upto=upto):
@@ -211,7 +207,7 @@ class _Streams:
     def shown(
         self, event: Event, *, redact: bool, drops: Callable[[int, int], bool] | None
     ) -> tuple[Event, int]:
-        """Return a part as it may be shown, and how many credentials were taken out with it."""
+        """Return a redacted part, and the number of credentials that were replaced in it."""
         data = event.data
         stream = data.get("stream")
         if not isinstance(stream, str):
@@ -222,7 +218,7 @@ class _Streams:
             emptied = msgspec.json.encode({"stream": stream})
             return msgspec.structs.replace(event, raw=emptied), 0
         if redact and stream in self._texts and "text" in data:
-            # All of a text that held credentials into the first of its parts, and nothing into the others.
+            # The first part gets the complete redacted text, the others become empty.
             data["text"], count = self._texts[stream]
             self._texts[stream] = ("", 0)
             return msgspec.structs.replace(event, raw=msgspec.json.encode(data)), count
