@@ -1,4 +1,4 @@
-"""Touch the operating system's files: the only module of the store that does.
+"""Call the operating system's file functions: the only module of the store that does.
 
 Functions take a directory's descriptor and a bare name. No path component below the store's directory is
 looked up twice, and no symbolic link is followed (docs/format.md, F-4). They raise plain `OSError`;
@@ -46,7 +46,7 @@ sync_directory = os.fsync
 generation = 0
 
 
-#: Held while a child replaces what it inherited, so that one of its threads does.
+#: Held while a forked child replaces inherited objects, so that only one of its threads does.
 fork_guard = threading.Lock()
 
 
@@ -70,7 +70,7 @@ relief: list[Callable[[], None]] = []
 
 
 def _open(path: str, flags: int, mode: int = 0o777, *, directory: int | None = None) -> int:
-    """Open a file; if there are too many open, close some and try once more."""
+    """Open a file; if too many are open, close idle ones and retry once."""
     try:
         return os.open(path, flags, mode, dir_fd=directory)
     except OSError as error:
@@ -220,11 +220,11 @@ def sync_parent(path: str) -> None:
 
 
 def sync_above(directory: int) -> None:
-    """Make the entry of an open directory durable, wherever it has been moved to meanwhile."""
+    """Make the entry of an open directory durable, even after it was moved."""
     try:
         above = _open_above("..", directory)
     except PermissionError:
-        return  # who may pass through a directory and not read it cannot sync it either
+        return  # a directory that this user must not read cannot be synced either
     _sync_and_close(above)
 
 
@@ -245,7 +245,7 @@ def absolute(path: str) -> str:
 
 
 def real(path: str) -> str:
-    """Return a path as `absolute` does, without any link in it; of what is missing, as it is."""
+    """Return an absolute path with all links resolved; missing components stay."""
     return os.path.realpath(path)
 
 
@@ -255,7 +255,7 @@ def open_directory(parent: int, name: str) -> int:
 
 
 def make_directory(parent: int, name: str) -> bool:
-    """Create a directory; say whether it is new."""
+    """Create a directory; return whether it is new."""
     try:
         os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
     except FileExistsError:
@@ -278,11 +278,11 @@ def open_file(directory: int, name: str, *, writable: bool = False, create: bool
 
 def open_to_change(directory: int, name: str) -> int:
     """Open a regular file to write anywhere in it, or create it; links, pipes and devices are refused."""
-    # Not to append: on Linux whatever is written to such a file goes to its end.
+    # Without O_APPEND: on Linux, it would send every write to the end of the file.
     flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | _CLOEXEC
     descriptor = _open(name, flags, FILE_MODE, directory=directory)
     status = os.fstat(descriptor)
-    # One with a second name may be anything of anybody's, and is not asked what it is before it is written.
+    # A file with a second name may belong to another program, and must not be written.
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         close(descriptor)
         raise OSError(errno.ELOOP, "not a regular file of ours", name)
@@ -290,21 +290,21 @@ def open_to_change(directory: int, name: str) -> int:
 
 
 def lengthen(descriptor: int, length: int) -> None:
-    """Make a file that is shorter as long as this, with zeros."""
+    """Extend a shorter file to this length, with zeros."""
     there = size(descriptor)
     if there < length:
         os.pwrite(descriptor, bytes(length - there), there)
 
 
 def map_numbers(descriptor: int, length: int) -> Sequence[int]:
-    """Map a file's first bytes, to be read as numbers of eight; unmapped when nobody has them any more."""
+    """Map the beginning of a file as 64-bit numbers; unmapped with the last reference."""
     import mmap
 
     return memoryview(mmap.mmap(descriptor, length, prot=mmap.PROT_READ)).cast("Q")
 
 
 def duplicate(descriptor: int) -> int:
-    """Return a second descriptor of an open file, for one who will close it."""
+    """Return a second descriptor of an open file; the caller closes it."""
     return os.dup(descriptor)
 
 
@@ -321,7 +321,7 @@ def create_file(directory: int, name: str) -> int:
             close(descriptor)
             discard(directory, name)
             raise
-        # Swept, before it was locked.
+        # Removed by a sweep before it was locked.
         close(descriptor)
 
 
@@ -335,7 +335,7 @@ def _lock(descriptor: int, how: int) -> None:
 
 
 def is_in_use(directory: int, name: str) -> bool:
-    """Return whether a process holds the lock of a file that `create_file` made."""
+    """Return whether a process holds the lock of a file that `create_file` created."""
     descriptor = open_file(directory, name)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -347,11 +347,11 @@ def is_in_use(directory: int, name: str) -> bool:
 
 
 def remove_unused(directory: int, name: str) -> None:
-    """Delete a file that `create_file` made, unless it is in use: then that is an error."""
+    """Delete a file that `create_file` created; raise if it is in use."""
     descriptor = open_file(directory, name, writable=True)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # By now it may have been renamed, and be of use. Only the holder of the lock takes its name away.
+        # It may have been renamed and be in use. Only the holder of the lock removes its name.
         if is_named(directory, name, descriptor):
             remove(directory, name)
     finally:
@@ -359,7 +359,7 @@ def remove_unused(directory: int, name: str) -> None:
 
 
 def publish(directory: int, temporary: str, name: str) -> None:
-    """Give a finished file its name, which must be free, and take the temporary one away."""
+    """Link a finished file to its name, which must be free, and remove the temporary name."""
     try:
         os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except OSError as error:
@@ -372,14 +372,14 @@ def publish(directory: int, temporary: str, name: str) -> None:
 
 
 def link(directory: int, name: str, second: str) -> None:
-    """Give a file a second name, which may be there already: as this file's, or as that of a copy of it."""
+    """Give a file a second name; the name may exist already, for this file or for a copy of it."""
     try:
         os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except FileExistsError:
         one = os.stat(name, dir_fd=directory, follow_symlinks=False)
         other = os.stat(second, dir_fd=directory, follow_symlinks=False)
         if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino):
-            # Most ways to copy a store make two files of one with two names.
+            # Most copies of a store turn one file with two names into two files.
             os.unlink(second, dir_fd=directory)
             os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
 
@@ -395,7 +395,7 @@ def remove(directory: int, name: str) -> None:
 
 
 def remove_directory(directory: int, name: str) -> None:
-    """Delete a directory and the files in it; what is no file there is refused."""
+    """Delete a directory and the files in it; raise for anything that is not a file."""
     inner = open_directory(directory, name)
     try:
         for file in list(names(inner)):
@@ -408,12 +408,12 @@ def remove_directory(directory: int, name: str) -> None:
 
 
 def remove_empty(directory: int, name: str) -> None:
-    """Delete a directory in which nothing is left."""
+    """Delete an empty directory."""
     os.rmdir(name, dir_fd=directory)
 
 
 def discard(directory: int, name: str) -> None:
-    """Delete a file that is of no use, if it is there; if even that fails, a later sweep takes it."""
+    """Delete a useless file, if it exists; if that fails, a later sweep removes it."""
     with contextlib.suppress(OSError):
         remove(directory, name)
 
@@ -432,7 +432,7 @@ def names(directory: int) -> Iterator[str]:
 
 
 def present(directory: int, name: str) -> bool:
-    """Say whether a name exists, be it a link that leads nowhere; a refusal is an error."""
+    """Return whether a name exists, even as a dangling link; a refusal is an error."""
     try:
         os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -441,7 +441,7 @@ def present(directory: int, name: str) -> bool:
 
 
 def is_link(directory: int, name: str) -> bool:
-    """Say whether a name is a symbolic link."""
+    """Return whether a name is a symbolic link."""
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
     except FileNotFoundError:
@@ -454,7 +454,7 @@ def modified(directory: int, name: str) -> float:
 
 
 def stamp(directory: int, name: str) -> int:
-    """Return a number that changes when a file grows, or another takes its name."""
+    """Return a number that changes when a file grows or is replaced."""
     status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     return status.st_ino << 48 | status.st_size
 
@@ -466,17 +466,17 @@ def version(directory: int, name: str) -> tuple[int, int, int]:
 
 
 class Status(NamedTuple):
-    """What the system says about a name, without following it."""
+    """What the system reports about a name, without following links."""
 
     #: "file", "directory", "link" or "other".
     kind: str
     #: The permission bits.
     mode: int
-    #: The user whose it is.
+    #: The uid of its owner.
     owner: int
     device: int
     inode: int
-    #: How many names it has.
+    #: The number of its names.
     links: int
     size: int
     #: When it was last written, in seconds since 1970.
@@ -486,7 +486,7 @@ class Status(NamedTuple):
 
 
 def status(directory: int, name: str = ".") -> Status:
-    """Return what the system says about a name in a directory."""
+    """Return what the system reports about a name in a directory."""
     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
     return Status(
@@ -503,23 +503,23 @@ def status(directory: int, name: str = ".") -> Status:
 
 
 def may_write(directory: int) -> bool:
-    """Say whether this process may make files in a directory."""
+    """Return whether this process may create files in a directory."""
     return os.access(".", os.W_OK | os.X_OK, dir_fd=directory, effective_ids=True)
 
 
 def user() -> int:
-    """Return the user that this process acts as."""
+    """Return the effective uid of this process."""
     return os.geteuid()
 
 
 def free_names(descriptor: int) -> int | None:
-    """Return how many files this user may still make; None where the file system has no limit."""
+    """Return how many more files this user may create; None where there is no limit."""
     status = os.statvfs(descriptor)
     return status.f_favail if status.f_files else None
 
 
 def touch(descriptor: int) -> None:
-    """Give an open file a later modification time than it has, whatever the clock says."""
+    """Set a later modification time of an open file, even if the clock was set back."""
     before = os.fstat(descriptor).st_mtime_ns
     # The second step is for file systems that count in seconds, or in two.
     for later in (max(time.time_ns(), before + 1), before + 4_000_000_000):
@@ -536,7 +536,7 @@ def identity(descriptor: int) -> tuple[int, int, int]:
 
 
 def inode(directory: int, name: str) -> int | None:
-    """Return the inode that a name leads to; None if there is none."""
+    """Return the inode of a name; None if it does not exist."""
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
     except (FileNotFoundError, NotADirectoryError):
@@ -570,7 +570,7 @@ def free_bytes(descriptor: int) -> int:
 
 
 def boot() -> str:
-    """Return what tells this run of the machine from others; nothing where the system does not tell it."""
+    """Return the id of this boot of the machine; empty where the system does not report it."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             return file.read(64).strip().decode()
@@ -579,7 +579,7 @@ def boot() -> str:
 
 
 def told_by_system(path: str) -> str:
-    """Return what the system says in a file of its own, below /proc; nothing where it does not."""
+    """Return the content of a file below /proc; empty if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
@@ -601,15 +601,15 @@ def lock_holders() -> dict[tuple[int, int], int]:
 
 
 def lock_holder(descriptor: int) -> int | None:
-    """Return the process that holds the OS lock on an open file, where the system tells it."""
+    """Return the process that holds the OS lock on an open file; None if unknown."""
     return lock_holders().get(identity(descriptor)[:2])
 
 
 def command_of(pid: int) -> str:
-    """Return the program that a process runs, or nothing where the system does not tell it.
+    """Return the program of a process; empty where the system does not report it.
 
-    Not its options, among which there may be a password: an error that names it is written into logs. And
-    nothing that a terminal would obey: a process can call itself what it likes.
+    Without its options, which may contain a password: errors with this text are logged. Without control
+    characters, because a process can choose its own name.
     """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -622,10 +622,10 @@ def command_of(pid: int) -> str:
 
 
 def read_all(directory: int, name: str, limit: int) -> bytes:
-    """Return the whole of a small file; a larger one than `limit` is an error."""
+    """Return the content of a file; raise if it is larger than `limit` bytes."""
     descriptor = open_file(directory, name)
     try:
-        # Not `limit` bytes at once: that much memory would be taken for a file of a hundred.
+        # Not `limit` bytes at once: that would allocate as much for a small file.
         there = size(descriptor)
         data = read_at(descriptor, there + 1, 0) if there <= limit else b""
     finally:
@@ -636,7 +636,7 @@ def read_all(directory: int, name: str, limit: int) -> bytes:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write everything; a short write goes on until the system gives the reason for it."""
+    """Write everything; after a short write, continue until the system reports an error."""
     written = write(descriptor, data)
     if written == len(data):
         return
@@ -661,7 +661,7 @@ _EXCLUSIVE_NOW: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 _flock: Callable[[int, int], object] | None = None
 
-#: By thread, the lock that it holds only to see that it is free.
+#: By thread, the lock that it holds only to check that it is free.
 _momentary: Final[dict[int, "Lock"]] = {}
 
 
@@ -709,7 +709,7 @@ class Lock(OwnedFd):
 
     @contextlib.contextmanager
     def for_a_moment(self, timeout: float) -> Iterator[None]:
-        """Take the lock only to see that it was free at some moment.
+        """Take the lock only to check that it was free at some moment.
 
         A signal handler that appends at this moment would wait for its own thread; it releases this lock.
         """
@@ -773,7 +773,7 @@ class Lock(OwnedFd):
 def explain(error: OSError, operation: str, path: str, hint: str = "") -> HansardError:
     """Return the error to raise for an `OSError` at a path of the store."""
     if isinstance(error, HansardError):
-        return error  # explained already
+        return error  # converted already
     if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EISDIR}:
         return UnsafePath(
             f"{path}: not what hansard put there (a symbolic link or another kind of file); "

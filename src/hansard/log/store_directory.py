@@ -1,4 +1,4 @@
-"""Open or make a store's directory, and find, move and list the session directories in it."""
+"""Open or create a store's directory, and find, move and list the session directories in it."""
 
 import contextlib
 import errno
@@ -20,7 +20,7 @@ from hansard.errors import (
 from hansard.log import descriptors, disk, format, names
 from hansard.log.marks import Marks, NoMarks
 
-#: Longer than file systems take to notice that time has passed, in nanoseconds; some count in seconds.
+#: Longer than the resolution of a file system's clock, in nanoseconds; some count in seconds.
 _TICK: Final = 100_000_000
 _SECOND: Final = 1_000_000_000
 
@@ -37,11 +37,11 @@ class StoreDirectory:
     """The directories of an open store.
 
     Attributes:
-        path: the store's directory, for people.
-        read_only: nothing is ever written, not even a lock file.
-        failed: the sessions of which a sync failed in this process. The log says so too, if it
-            could still be written; this remembers it if not.
-        marks: which sessions have changed, for whoever keeps an index.
+        path: the store's directory, for messages.
+        read_only: nothing is written, not even a lock file.
+        failed: the sessions of which a sync failed in this process. The log contains a note about it, unless
+            that could not be written either.
+        marks: the change markers, which the index reads.
     """
 
     __slots__ = ("__weakref__", "_named", "_parts", "failed", "marks", "path", "read_only")
@@ -52,7 +52,7 @@ class StoreDirectory:
         self.failed: set[str] = set()
         self.marks = Marks()
         self._named = False
-        #: The directories that are open, the root itself under no name; None once it was closed.
+        #: The open directories, by name; the root has an empty name. None after `close`.
         self._parts: dict[str, disk.OwnedDirFd] | None = {}
         descriptors.stores.add(self)
         try:
@@ -91,10 +91,10 @@ class StoreDirectory:
             self._part(name)
 
     def _check_owner(self) -> None:
-        """Raise if the directory is another user's, who could read, or swap, whatever is written into it.
+        """Raise if another user owns the directory: that user could read or replace its files.
 
-        So is a directory that somebody has made in a place where all may, such as /tmp, before we came. The
-        superuser may use whose directory he likes, and all may use his.
+        For example, another user may have created it in /tmp. Root may use every directory, and every user
+        may use root's.
         """
         owner, user = disk.status(self._descriptor).owner, disk.user()
         if not self.read_only and user != 0 and owner not in {user, 0}:
@@ -103,7 +103,7 @@ class StoreDirectory:
             )
 
     def _make(self) -> None:
-        """Turn an empty directory into a store. Two processes may do so at once."""
+        """Turn an empty directory into a store. Two processes may do this concurrently."""
         ours = {
             names.MARKER,
             names.SESSIONS,
@@ -126,7 +126,7 @@ class StoreDirectory:
         try:
             disk.write_all(descriptor, _MARKER_TEXT)
             disk.sync(descriptor)
-            # The marker comes last: with it the directory is a store, and its parts are there.
+            # The marker comes last: a directory with it is a complete store.
             disk.publish(self._descriptor, temporary, names.MARKER)
         except FileExistsError:
             # Another process was faster, and wrote the same.
@@ -139,11 +139,11 @@ class StoreDirectory:
         self.sync_names()
 
     def sync_names(self) -> None:
-        """Make the names that lead to the sessions durable: the root's, and those in it.
+        """Make the directory entries of the root, and of the directories in it, durable.
 
-        Once for each opening, not only by whoever made them: that process may have died, or been
-        refused, between the making and the sync. Before the write, not after it: what is refused here,
-        such as one more descriptor, must not look like a failed sync of records (F-31, F-35).
+        Once per opening, not only after creation: the creating process may have died before the sync. Before
+        the first write, not after it: an error here, such as too many open files, must not look like a failed
+        sync of records (F-31, F-35).
         """
         if self._named:
             return
@@ -156,7 +156,7 @@ class StoreDirectory:
         self._named = True
 
     def _check(self, text: bytes) -> None:
-        """Ours? A version we know? In this order (F-1, F-2)."""
+        """Check that it is a store, then its version (F-1, F-2)."""
         path = f"{self.path}/{names.MARKER}"
         try:
             marker = msgspec.json.decode(text, type=_Marker)
@@ -174,21 +174,21 @@ class StoreDirectory:
         try:
             return disk.open_directory(self._descriptor, name)
         except FileNotFoundError:
-            # That of the internal logs is created with the first of them.
+            # The directory of internal logs is created with the first of them.
             if self.read_only or name == names.INTERNAL:
                 return None
-            # Derived from nothing and holding nothing: an empty one is as good as a lost one.
+            # Its content is lost already: an empty directory loses nothing more.
             disk.make_directory(self._descriptor, name)
             return disk.open_directory(self._descriptor, name)
 
     def close(self) -> None:
-        """Close the directories; one that a thread is using, when that is done with it."""
+        """Close the directories; one that a thread is using is closed when that call ends."""
         self._parts = None
         self.marks.close()
         descriptors.stores.discard(self)
 
     def let_go(self) -> None:
-        """Close all but the store's own directory, until they are needed again."""
+        """Close all directories except the root, until they are needed again."""
         parts = self._parts
         if parts is not None:
             for name in (names.SESSIONS, names.TRASH, names.INTERNAL):
@@ -201,12 +201,12 @@ class StoreDirectory:
 
     @property
     def descriptor(self) -> int:
-        """The store's own directory."""
+        """The descriptor of the store's root directory."""
         return self._descriptor
 
     @property
     def sessions(self) -> int:
-        """The directory of sessions; -1 if it is missing, and the store read-only."""
+        """The directory of sessions; -1 if it is missing and the store is read-only."""
         return self._sessions
 
     @property
@@ -221,7 +221,7 @@ class StoreDirectory:
         """Return an open directory; -1 if it is missing and was not created."""
         parts = self._parts
         if parts is None:
-            # By another thread, in the middle of this call.
+            # Another thread closed it during this call.
             raise Closed(f"{self.path}: the store was closed; open it again")
         found = parts.get(name)
         if found is None:
@@ -232,14 +232,14 @@ class StoreDirectory:
         return found
 
     def check_writable(self) -> None:
-        """Raise if the store was opened to be read only."""
+        """Raise if the store was opened read-only."""
         if self.read_only:
             raise ReadOnly(f"{self.path}: store is read-only; reopen without read_only=True")
 
     # -- session directories --------------------------------------------------------------------
 
     def path_of(self, name: str, file: str = "") -> str:
-        """Return the path of a session's directory or of a file in it, for people."""
+        """Return the path of a session's directory or of a file in it, for messages."""
         return f"{self.path}/{names.SESSIONS}/{name}" + (f"/{file}" if file else "")
 
     def open_session(
@@ -263,13 +263,13 @@ class StoreDirectory:
                                 # Not in a `with`: an interrupt at its end would lose the descriptor.
                                 return disk.open_directory(self._trash, name)
                             except FileNotFoundError:
-                                continue  # restored, or purged, just now
+                                continue  # restored or purged concurrently
                         raise deleted(session_id) from None
                     if create:
                         disk.make_directory(self._sessions, name)
                     elif looked:
                         return None
-                    # It may have been restored between the two looks: once more, or it would seem absent.
+                    # It may have been restored between the two checks: try once more.
                     looked = True
         except OSError as error:
             raise disk.explain(error, "open", self.path_of(name)) from error
@@ -292,18 +292,18 @@ class StoreDirectory:
             raise disk.explain(error, "open", path) from error
 
     def in_trash(self, name: str) -> bool:
-        """Say whether a deleted session of this name waits in the trash."""
+        """Return whether a deleted session of this name is in the trash."""
         try:
             return self._trash >= 0 and disk.present(self._trash, name)
         except OSError as error:
             raise disk.explain(error, "open", f"{self.path}/{names.TRASH}/{name}") from error
 
     def to_trash(self, name: str) -> bool:
-        """Move a session's directory into the trash; False if another was faster. Not yet durable."""
+        """Move a session's directory to the trash; False if another process did. Not yet durable."""
         return self._move(self._sessions, name, self._trash)
 
     def from_trash(self, name: str) -> bool:
-        """Move a session's directory back; False if another was faster. Not yet durable."""
+        """Move a session's directory back; False if another process did. Not yet durable."""
         try:
             return self._move(self._trash, name, self._sessions)
         except DiskFailed as error:
@@ -323,33 +323,33 @@ class StoreDirectory:
         return True
 
     def sync_move(self, name: str) -> None:
-        """Make a move into the trash, or out of it, durable."""
+        """Make a move to or from the trash durable."""
         try:
-            # Both: a crash between them may show the directory in two places, never in none.
+            # In this order: a crash in between may leave the directory in both places, never in none.
             disk.sync_directory(self._trash)
             disk.sync_directory(self._sessions)
         except OSError as error:
             raise disk.explain(error, "move", self.path_of(name)) from error
 
     def purge(self, name: str) -> bool:
-        """Delete a session's directory in the trash for good; False if it is not there."""
+        """Delete a session's directory in the trash permanently; False if it is not there."""
         self.check_writable()
         self.sweep_trash()
         path = self._path_in_trash(name)
         temporary = names.temporary("purged")
         try:
-            # Only what is a directory is a session; a link or a file was put there by somebody else.
+            # Only a directory is a session; hansard did not create a link or a file.
             disk.close(disk.open_directory(self._trash, name))
-            # Out of the way first, and whole: a crash leaves rubbish, never half a session.
+            # Renamed first: a crash leaves a temporary directory, never half a session.
             disk.move(self._trash, name, self._trash, temporary)
         except FileNotFoundError:
             return False
         except OSError as error:
             raise disk.explain(error, "purge", path, "nothing was purged") from error
         try:
-            # A power cut must not bring the name back when its files are gone.
+            # A power cut must not restore the name without its files.
             disk.sync_directory(self._trash)
-            with contextlib.suppress(FileNotFoundError):  # another one swept it
+            with contextlib.suppress(FileNotFoundError):  # another process removed it
                 disk.remove_directory(self._trash, temporary)
         except OSError as error:
             hint = f"the session is gone, and what is left of its files is in {temporary}"
@@ -360,8 +360,8 @@ class StoreDirectory:
         return f"{self.path}/{names.TRASH}/{name}"
 
     def sweep_trash(self) -> None:
-        """Go on with purges that a crash ended."""
-        # Only tidying up: what is wrong with the trash shows when it is used.
+        """Finish purges that a crash interrupted."""
+        # Errors of the trash are reported when it is used.
         with contextlib.suppress(OSError):
             for name in list(disk.names(self._trash)):
                 # Two processes may remove the same files.
@@ -376,15 +376,15 @@ class StoreDirectory:
         try:
             for name in disk.names(self._trash):
                 if names.is_temporary(name):
-                    continue  # what a purge that was ended has left: nobody reads it any more
-                # A link there was never a session: one that is moved keeps what it is.
+                    continue  # left by an interrupted purge
+                # A link there was never a session.
                 if not disk.is_link(self._trash, name) and self._holds_log(self._trash, name):
                     yield name
         except OSError as error:
             raise disk.explain(error, "list", f"{self.path}/{names.TRASH}") from error
 
     def directories(self) -> Iterator[str]:
-        """Yield all names in the directory of sessions, without a look at what they are."""
+        """Yield all names in the directory of sessions, unchecked."""
         if self._sessions < 0:
             return
         try:
@@ -393,7 +393,7 @@ class StoreDirectory:
             raise disk.explain(error, "list", f"{self.path}/{names.SESSIONS}") from error
 
     def population(self) -> object:
-        """Return something that changes when a session's directory comes, goes or moves."""
+        """Return a value that changes when a session's directory is created, deleted or moved."""
         try:
             found = [disk.version(self._descriptor, part) for part in (names.SESSIONS, names.TRASH)]
         except OSError:
@@ -414,7 +414,7 @@ class StoreDirectory:
             raise disk.explain(error, "list", f"{self.path}/{names.SESSIONS}") from error
 
     def _clear(self, name: str) -> None:
-        """Empty a directory in which a session was about to begin when its name went to the trash."""
+        """Empty a directory in which a session was being created when its name was moved to the trash."""
         try:
             directory = disk.open_directory(self._sessions, name)
             try:
@@ -431,32 +431,32 @@ class StoreDirectory:
             if self._sessions < 0:
                 return
             for name in disk.names(self._sessions):
-                # Only asked whether it is there: what is wrong with it shows when it is opened.
+                # Only its existence is checked: errors are reported when it is opened.
                 if self.holds_log(name):
                     yield name
         except OSError as error:
             raise disk.explain(error, "list", f"{self.path}/{names.SESSIONS}") from error
 
     def holds_log(self, name: str) -> bool:
-        """Say whether there is a log under this name, be it one that cannot be read."""
+        """Return whether a log exists, readable or not."""
         return self._holds_log(self._sessions, name)
 
     @staticmethod
     def _holds_log(part: int, name: str) -> bool:
         try:
-            # A link that leads nowhere is a session that somebody took away, not none.
+            # A dangling link counts as an unreadable session.
             return disk.present(part, f"{name}/{names.LOG}") or disk.is_link(part, name)
         except NotADirectoryError:
-            return False  # a file: not ours
+            return False  # a file that hansard did not create
         except OSError:
-            return True  # it cannot be looked into: a session that cannot be read, not none
+            return True  # an unreadable session
 
-    # -- what is to become a log ----------------------------------------------------------------
+    # -- staging --------------------------------------------------------------------------------
 
     def create_staged(self) -> tuple[str, int]:
-        """Create a file for a log that nobody sees yet; return its name, and the open file (F-135)."""
+        """Create a temporary file for a new log; return its name and the open file (F-135)."""
         self.check_writable()
-        # What others died over: of large imports much may be left.
+        # Remove files of processes that died: large imports may leave much.
         sweep(self._descriptor)
         name = names.temporary(names.STAGED)
         try:
@@ -466,18 +466,18 @@ class StoreDirectory:
             raise disk.explain(error, "create", f"{self.path}/{name}", hint) from error
 
     def move_staged(self, name: str, directory: int) -> None:
-        """Make it the log of a session. The caller holds the session's lock, and there is no log (F-136)."""
+        """Make it the log of a session. The caller holds the session's lock and has seen no log (F-136)."""
         disk.move(self._descriptor, name, directory, names.LOG)
 
     def discard_staged(self, name: str) -> None:
         """Remove it."""
-        with contextlib.suppress(Closed):  # then the next one who stages something sweeps it up
+        with contextlib.suppress(Closed):  # then the next staging removes it
             disk.discard(self._descriptor, name)
 
-    # -- the whole ------------------------------------------------------------------------------
+    # -- probe ----------------------------------------------------------------------------------
 
     def probe(self) -> int:
-        """Write, sync and delete a small file; return the bytes that are free."""
+        """Write, sync and delete a small file; return the free space in bytes."""
         temporary = names.temporary("probe")
         try:
             if not self.read_only:
@@ -487,7 +487,7 @@ class StoreDirectory:
                     disk.write_all(descriptor, b"hansard\n")
                     disk.sync(descriptor)
                 finally:
-                    # In this order: once it is closed, others may sweep it.
+                    # In this order: after it is closed, another process may remove it.
                     try:
                         disk.remove(self._descriptor, temporary)
                     finally:
@@ -542,7 +542,7 @@ class InternalDirectory(StoreDirectory):
         return self.path_of(name)
 
     def open_holder(self, name: str) -> disk.Lock:
-        """Open the file that is locked by whoever holds a log (F-160); create it if it is missing."""
+        """Open the lock file of a log's holder (F-160); create it if it is missing."""
         path = self.path_of(name, names.HOLDER)
         while True:
             directory = self.open_session(name, name, create=True)
@@ -581,13 +581,13 @@ def sweep(directory: int) -> list[str]:
     try:
         found = [name for name in disk.names(directory) if names.is_temporary(name)]
     except OSError:
-        return swept  # it is only tidying up: what it was called on goes on, or says what is wrong
+        return swept  # the caller's own operation reports errors
     for name in found:
         try:
             disk.remove_unused(directory, name)
             swept.append(name)
         except OSError:
-            continue  # it is in use, or has just been swept or renamed, or must stay
+            continue  # in use, or removed or renamed concurrently
     return swept
 
 
