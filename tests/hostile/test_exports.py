@@ -114,7 +114,7 @@ def test_no_call_of_a_model_takes_more_than_can_be_added_up(tmp_path: Path) -> N
     """N-35: tokens and costs beyond a million millions are refused, and count for nothing in a file."""
     with hansard.open(tmp_path / "store", durability="os") as store:
         for numbers in ({"input_tokens": 10**30}, {"output_tokens": -(10**13)}, {"cost": 1e300}):
-            with pytest.raises(hansard.InvalidEvent, match="shape"):
+            with pytest.raises(hansard.InvalidEvent, match="invalid data"):
                 store.session("s").record_usage(model="m", **numbers)
         store.session("s").record_usage(model="m", input_tokens=10**12, cost=1e12)
         store.import_session(exported([HELLO, usage(input_tokens=10**30, cost=3.0)]))
