@@ -495,7 +495,7 @@ class Follower:
             if not self._waiting:
                 return None
             session_id, size = self._waiting.popleft()
-            # The size is older than the reading: what is appended meanwhile shows at the next look.
+            # The size is older than the reading: a concurrent append shows at the next look.
             self._known[session_id] = size
             self._reading = self._read(session_id)
 
@@ -507,7 +507,7 @@ class Follower:
                 return
             after = self._positions.get(session_id, 0)
             if after > head.seq:
-                # Purged, and made anew under the same name.
+                # Purged, and created again under the same name.
                 after = self._positions[session_id] = 0
                 if self._cursor is not None:
                     self._cursor.move({session_id: None})

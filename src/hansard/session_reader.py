@@ -102,17 +102,17 @@ class SessionReader:
         view: View = "model",
         repair: bool = False,
     ) -> list[dict[str, Any]]:
-        """Return messages as dicts, which are the caller's to change.
+        """Return messages as dicts, which are yours to change.
 
         A message that was streamed and never finished has `"partial": true`.
 
         Args:
-            last: only so many, the latest. Reads the end of the log only.
-            after: only those with a higher seq.
-            at: as it was at this seq, at this snapshot, or at this time (a datetime with a time zone).
-            view: "model", what a model should be given, or "history", all that was said.
-            repair: answer tool calls that have no result, leave out results that have no call, and take
-                the mark from partial messages, so that every model accepts what is returned.
+            last: only the latest N messages. Reads the end of the log only.
+            after: only messages with a higher seq.
+            at: as of this seq, snapshot name or time (a datetime with a time zone).
+            view: "model", what a model should be given, or "history", all messages.
+            repair: add results to tool calls that have none, omit results without a call, and remove
+                the mark from partial messages, so that every model accepts the list.
         """
         _check_range(last, after, view)
         reader, ranges = self._view(at, view)
@@ -130,7 +130,7 @@ class SessionReader:
         at: At | None = None,
         view: View = "model",
     ) -> list[tuple[int, dict[str, Any]]]:
-        """Return messages, each with its seq: where to fork, to go back to, or what to redact.
+        """Return messages, each with its seq: for `fork`, `revert` or `redact`.
 
         A summary has the seq of the event that added it. The options are those of `messages`.
         """
@@ -147,7 +147,7 @@ class SessionReader:
         at: At | None = None,
         view: View = "model",
     ) -> bytes:
-        """Return the same as a JSON array, in the stored bytes, without decoding the messages."""
+        """Return the same as `messages` as a JSON array of the stored bytes, without decoding."""
         _check_range(last, after, view)
         reader, ranges = self._view(at, view)
         if last is not None:
@@ -171,16 +171,15 @@ class SessionReader:
         counter: Callable[[dict[str, Any]], int] = windows.estimate_tokens,
         repair: bool = False,
     ) -> list[dict[str, Any]]:
-        """Return the last messages of the model view that fit; no call is cut from its result.
+        """Return the last messages of the model view that fit; a call and its result stay together.
 
         Args:
-            turns: at most so many turns; a turn begins with a message of the user.
-            messages: at most so many messages.
-            tokens: at most so many tokens, as `counter` counts them; it guesses a quarter of the
-                message's bytes as JSON.
+            turns: maximum number of turns; a turn begins with a message of the user.
+            messages: maximum number of messages.
+            tokens: maximum number of tokens, as `counter` counts them.
             keep_first: begin with the first message of the user, even if it is older; it counts.
-            counter: how many tokens a message takes.
-            repair: as for `messages`; what it adds is not counted.
+            counter: returns the tokens of a message; default: a quarter of its bytes as JSON.
+            repair: as for `messages`; added results are not counted.
         """
         for name, value in (("turns", turns), ("messages", messages), ("tokens", tokens)):
             if value is not None:
@@ -206,10 +205,10 @@ class SessionReader:
         return tool_calls.problems(self.messages())
 
     def restore_into(self, history: list[dict[str, Any]]) -> int:
-        """Fill a list with the session's messages, unless it has them already; return how many were added.
+        """Add the session's messages that a list lacks; return how many were added.
 
-        For frameworks that come with a history of their own: what the list and the model view have in common
-        at their beginning is taken for the same, and whatever else the list holds stays, behind.
+        For frameworks with their own history: the common beginning of the list and the model view is kept,
+        the missing messages are inserted after it, and the rest of the list follows.
         """
         stored = self.messages()
         common = 0
@@ -224,9 +223,9 @@ class SessionReader:
     # -- events ---------------------------------------------------------------------------------
 
     def events(self, *, after: int = 0, follow: bool = False) -> Iterator[Event]:
-        """Yield every event with a higher seq than `after`; with `follow`, wait for more for ever.
+        """Yield every event with a higher seq than `after`; with `follow`, wait for more without end.
 
-        An inherited event is among them; one that was redacted is there without its content.
+        Inherited events are included. A redacted event has no content.
         """
         check_seq("after", after)
         return self._events(after, follow=follow)
@@ -261,7 +260,7 @@ class SessionReader:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata, as the events add up to; yours to change without effect on the session."""
+        """The metadata; a copy that is yours to change."""
         return codec.own_copy(self._known(self._reader()).state).metadata
 
     @property
@@ -271,7 +270,7 @@ class SessionReader:
 
     @property
     def snapshots(self) -> dict[str, int]:
-        """The labels that `snapshot` gave, with their seqs."""
+        """The snapshot names, with their seqs."""
         return dict(self._known(self._reader()).state.snapshots)
 
     @property
@@ -280,7 +279,7 @@ class SessionReader:
         return self.state().usage
 
     def state(self, at: At | None = None) -> State:
-        """Return everything the events add up to, now or as it was at a seq or a time."""
+        """Return what the events add up to, now or as of a seq, snapshot name or time."""
         return self._state_at(self._reader(), at)
 
     def _state_at(self, reader: LogReader, at: At | None) -> State:
@@ -304,12 +303,12 @@ class SessionReader:
 
     @property
     def parent(self) -> str | None:
-        """The id of the session that this one was forked from; None if it was not."""
+        """The id of the session that this one was forked from; None if it is not a fork."""
         forked = lineage.fork_source(self._log.reader().first())
         return None if forked is None else forked.parent
 
     def children(self) -> list[str]:
-        """Return the ids of the sessions that were forked from this one and are not deleted, sorted."""
+        """Return the ids of the forks of this session that are not deleted, sorted."""
         head = self._log.reader().head()
         if head is None:
             return []
@@ -354,14 +353,13 @@ class SessionReader:
     def compact(
         self, *, progress: Callable[[int, int], None] | None = None, dry_run: bool = False
     ) -> "CompactReport":
-        """Seal what was appended, compress it, and remove the bytes of what was taken out.
+        """Seal and compress the log, and erase the bytes of redacted data.
 
-        Nothing that a view can show changes, and writers and readers continue. If the session is being
-        compacted, in the background or by another process, this waits; `LockTimeout` after `lock_timeout`
-        seconds.
+        Views do not change, and writers and readers continue. If the session is being compacted, in the
+        background or by another process, this waits; `LockTimeout` after `lock_timeout` seconds.
 
         Args:
-            progress: called with the bytes that are done, and of how many.
+            progress: called with the bytes done and the total.
             dry_run: write nothing, and report what would be rewritten.
         """
         from hansard.index import residue
@@ -373,30 +371,30 @@ class SessionReader:
         return report
 
     def repair(self, *, missing: bool = False) -> "RepairReport":
-        """Mend the session's files, if they are damaged; never done unless asked for.
+        """Repair the session's files if they are damaged; never done automatically.
 
-        Every event that is whole stays, with its seq; an `event.lost` stands for each that is not. The
-        damaged files are kept beside the log, and a `session.repaired` event says what was done. Nothing is
-        written if nothing is damaged.
+        Every valid event keeps its seq, and an `event.lost` replaces each lost one. The damaged files are
+        kept next to the log, and a `session.repaired` event says what was done. Nothing is written if nothing
+        is damaged.
 
         Args:
-            missing: a sealed segment that is not there at all is lost: let its events be, too.
+            missing: accept the loss of sealed segments that are missing.
         """
         from hansard.maintenance.verify import repair_session
 
         return repair_session(self._backend, self.id, missing=missing)
 
     def dump(self) -> Iterator[Record]:
-        """Yield what the session's own files hold, line by line, whole or not, with file and offset.
+        """Yield the lines of the session's own files, valid or not, with file and offset.
 
-        For people who look for what went wrong: it works on a damaged session, and judges nothing.
+        It works on a damaged session.
         """
         return self._log.records()
 
     def verify(self) -> "SessionReport":
-        """Check every byte that is stored of the session, and report.
+        """Check every stored byte of the session, and report.
 
-        If an earlier sync has failed and nothing is wrong, the session can be appended to again.
+        If an earlier sync failed and nothing is wrong, appends are allowed again.
         """
         from hansard.maintenance.verify import verify_session
 

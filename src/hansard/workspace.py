@@ -96,7 +96,7 @@ def mark(folder: Folder) -> Workspace:
     else:
         # A concurrent writer writes the same.
         wanted = _Marker(_effective(marker, repository), _text(repository.folder))
-    if marker != wanted and not _write(repository, wanted, anew=marker is not None):
+    if marker != wanted and not _write(repository, wanted, replace=marker is not None):
         # Another process was faster, or it cannot be written.
         marker = _read(repository)
         wanted_id = None if marker is None else _effective(marker, repository)
@@ -220,22 +220,22 @@ def _holds(path: str, marker: _Marker) -> bool:
     return git is not None and _read(_Repository(path, git)) == marker
 
 
-def _write(repository: _Repository, marker: _Marker, *, anew: bool) -> bool:
-    """Write the file; with `anew`, replace the existing one. Return whether it was written."""
+def _write(repository: _Repository, marker: _Marker, *, replace: bool) -> bool:
+    """Write the file; with `replace`, replace the existing one. Return whether it was written."""
     temporary = names.temporary(MARKER)
     try:
         directory = disk.open_root(repository.git)
     except OSError:
         return False
     try:
-        if not anew and disk.present(directory, MARKER):
+        if not replace and disk.present(directory, MARKER):
             return False  # another process was faster, or the file is not ours
         descriptor = disk.create_file(directory, temporary)
         try:
             disk.write_all(descriptor, msgspec.json.encode(marker) + b"\n")
             # The file under this name is complete, even after a power cut.
             disk.sync(descriptor)
-            if anew:
+            if replace:
                 disk.move(directory, temporary, directory, MARKER)
             else:
                 disk.publish(directory, temporary, MARKER)

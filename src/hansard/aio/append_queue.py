@@ -29,7 +29,7 @@ class _Requested(BaseException):
 
 
 class _RequestingLog:
-    """A session's log that raises the appends it is asked for.
+    """A session's log that raises the requested appends.
 
     So only `hansard.Session` knows how a message becomes an append, and what is refused.
     """

@@ -1,4 +1,4 @@
-"""THE COMMAND: look into a store, change it, mend it, move it, without writing Python.
+"""The command: inspect, edit, maintain and transfer a store without writing Python.
 
 `__main__` → `app` (which command) → `command` (its words) → `commands/<name>` → `screen` (what is shown).
 """

@@ -148,7 +148,7 @@ def _decompressed(content: bytes) -> bytes:
 
     try:
         with ZstdDecompressor().stream_reader(content, read_across_frames=True) as reader:
-            # By pieces: `read` allocates as much as it is asked for.
+            # In pieces: `read` allocates as much as is requested.
             pieces = islice(iter(lambda: reader.read(_PIECE), b""), LARGEST // _PIECE + 1)
             found = b"".join(pieces)
     except ZstdError as error:

@@ -24,7 +24,7 @@ from hansard.workspace import Match, Workspace
 #: More than any listing has: both databases take a limit, and not its absence as a value.
 _UNLIMITED: Final = 1 << 62
 
-#: The longest value among the metadata that is found by itself; a longer one is by its hash.
+#: The longest value among the metadata that is stored as it is; a longer one is found by its hash.
 _LONGEST: Final = 200
 
 #: What a listing can be sorted by, and the columns for it.

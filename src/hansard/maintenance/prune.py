@@ -269,10 +269,10 @@ def _prune_one(backend: Backend, plan: _Plan, session_id: str, facts: dict[str, 
         with refusals_recorded(backend, record):
             backend.delete(session_id, expected_seq=info.seq, timeout=0.0)
     except SeqConflict:
-        plan.spare(session_id, "appended to meanwhile")
+        plan.spare(session_id, "appended to by another process")
     except LockTimeout:
         plan.spare(session_id, "being written to")
     except (SessionDeleted, SessionNotFound):
-        plan.spare(session_id, "deleted by another meanwhile")
+        plan.spare(session_id, "deleted by another process")
     except DAMAGED as error:
         plan.spare(session_id, f"cannot be read: {error}")

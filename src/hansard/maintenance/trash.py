@@ -166,7 +166,7 @@ def announce(backend: Backend, kind: str, **facts: Any) -> Event:
         hint = "nothing was done: what is done is recorded first; `store.verify()` opens the record again"
         raise SyncFailed(error.operation, error.path, cause, hint) from error
     except Damaged as error:
-        hint = "nothing was done: what is done is recorded first; move that directory away to begin anew"
+        hint = "nothing was done: what is done is recorded first; move that directory away to start again"
         raise Damaged(error.path, error.offset, error.reason, hint) from error
 
 

@@ -1,7 +1,7 @@
 """Compare two sessions, or two points of one: what they share, and what each has that the other has not.
 
 Messages are compared as JSON, whatever the order of their members. Tool calls are compared by what was asked
-and answered, and not by their ids, which are drawn anew in every run.
+and answered, and not by their ids, which differ in every run.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -138,7 +138,7 @@ class Side(msgspec.Struct, frozen=True):
     home: Backend
 
     def shares_home(self, other: "Side") -> bool:
-        """Say whether both are kept in one store, be it that it was opened twice."""
+        """Return whether both are in one store, even if it was opened twice."""
         lasting = self.home.durability != "none"
         return self.home is other.home or (lasting and self.home.where == other.home.where)
 

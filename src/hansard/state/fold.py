@@ -191,7 +191,7 @@ def _add_metadata(metadata: dict[str, Any], event: Event, *, named: bool) -> boo
 
 # Each step returns the fields that an event changes; `changes` holds those that earlier events of the same
 # run have changed already. A dict in it is the run's own, copied once and changed in place: to copy it for
-# each event would take the square of their number, and whoever writes them could choose that.
+# each event would take the square of their number, and an attacker could choose that.
 
 
 def _set_metadata(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class ForkGraph:
         self._parents: dict[str, str] = {}
         #: By session, what it adds up to at the seqs at which others were forked from it, in order.
         self._prefixes: dict[str, list[tuple[int, Inherited]]] = {}
-        #: By session, those of its own events that a redaction makes something else of.
+        #: By session, its own events that a redaction can change.
         self._changeable: dict[str, list[Event]] = {}
 
     def inherited(self, session_id: str, first: Event) -> Inherited:
@@ -193,7 +193,7 @@ class ForkGraph:
         return self._prefix(name, upto, taken)
 
     def _prefix(self, name: str, upto: int, taken: Redactions) -> Inherited:
-        """Return what a session adds up to at a seq of its own, with these redactions."""
+        """Return the state of a session at one of its own seqs, with these redactions."""
         node = self._nodes[name]
         begin = node.first.seq - 1
         base = self._found[name]

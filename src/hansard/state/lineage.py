@@ -52,7 +52,7 @@ def next_depth(parent: LogReader) -> int:
 
 
 def redactions_of(log: LogReader, controls: list[Event] | None = None) -> Redactions:
-    """Return what was redacted in a session, by itself or by those it was forked from.
+    """Return what was redacted in a session, by its own events or by its ancestors'.
 
     `controls`: all of its control events, if the caller has them.
     """

@@ -1,7 +1,7 @@
 """Know what was taken out of a session, and what stands there instead.
 
 A redaction holds for all times: what was taken out yesterday is gone from the view of the day before too,
-since its bytes will go. Whoever hands out events or messages asks here first.
+since its bytes will go. Every path that returns events or messages asks here first.
 """
 
 from typing import Final, NamedTuple
@@ -46,13 +46,13 @@ class Redactions(NamedTuple):
             part = kinds.read(MESSAGE_PART, event.raw)
             if part is not None and (dropped or part.stream in self.streams):
                 # Whose part it is may be known; that nothing more is to come must be, or the message
-                # would seem to be streaming for ever.
+                # would seem to be streaming permanently.
                 kept = {"stream": part.stream, "over": True, "redacted": True}
                 return msgspec.structs.replace(event, raw=msgspec.json.encode(kept))
         if dropped or self._is_replaced(event) or self._is_gone(event):
             instead = None if dropped else self.seqs.get(event.seq)
             if event.kind == MESSAGE_ADDED and not _has_message(instead):
-                # Nothing, or what whoever wrote the redaction took for a message: readers count on one.
+                # Nothing, or what the writer of the redaction took for a message: readers expect one.
                 instead = BLANK_MESSAGE
             elif instead is None:
                 instead = BLANK
@@ -117,7 +117,7 @@ NOTHING: Final = Redactions({}, frozenset())
 def of(controls: list[Event], *, upto: int | None = None) -> Redactions:
     """Return what the control events of a session take out, up to a seq if one is given.
 
-    A message behind that seq may have parts before it, so what was streamed is taken out in any case.
+    A message after that seq may have parts before it, so what was streamed is taken out in any case.
     """
     seqs: dict[int, bytes | None] = {}
     streams: set[str] = set()
@@ -153,7 +153,7 @@ def _bound(controls: list[Event], streams: set[str]) -> int:
             continue
         read = kinds.read(HISTORY_DROPPED, event.raw)
         if read is not None:
-            # Never what comes after it, whoever wrote it.
+            # Never what comes after it, whatever its writer.
             before = max(before, min(read.before, event.seq))
             streams.update(read.streams)
     return before

@@ -615,7 +615,7 @@ def test_a_refusal_is_recorded_too(path: Path) -> None:
             with faults.record(watch=watch):
                 report = store.prune(older_than=DAY)
         assert seen
-        assert report == PruneReport([], {"s": "appended to meanwhile"}, dry_run=False)
+        assert report == PruneReport([], {"s": "appended to by another process"}, dry_run=False)
         assert listed(store) == ["s"]
         announced, kept = store.audit()
         assert (announced.kind, kept.kind) == ("session.pruned", "session.kept")
