@@ -290,7 +290,10 @@ def _look(path: str, options: dict[str, Any]) -> tuple[dict[str, End], list[Viol
     with hansard.open(path, **options) as store:
         trash = store.trash()
         for name in trash:
-            store.restore(name)
+            try:
+                store.restore(name)
+            except hansard.Damaged as error:
+                wrong.append(Violation("damaged", name, str(error)))
         report = store.verify()
         if not report.ok:
             wrong.append(Violation("damaged", "", str(report)))
@@ -302,5 +305,6 @@ def _look(path: str, options: dict[str, Any]) -> tuple[dict[str, End], list[Viol
                 events = []
             sessions[name] = End(events, deleted=name in trash)
         for name in trash:
-            store.delete(name)
+            with suppress(hansard.Damaged, hansard.SessionDeleted):
+                store.delete(name)
     return sessions, wrong

@@ -35,7 +35,7 @@ from hansard.log.reader import Reader, Tail
 from hansard.log.sealed_chain import SealedChain, SealedPart, check_chain
 from hansard.log.sealed_segment import SealedSegment
 from hansard.log.session_files import DELETED, FAILED, SessionFiles
-from hansard.log.store_directory import StoreDirectory, deleted
+from hansard.log.store_directory import StoreDirectory
 from hansard.log.write_batch import PendingAppend
 from hansard.log.writer import Writer
 
@@ -513,19 +513,16 @@ class LocalLog(InternalLog):
         """Shut the log with a note, then move the directory (F-36)."""
         root = self._handle.root
         name = self._handle.name
-        moved = []
         try:
             self._writer.note("deleted", adds=DELETED, expected_seq=expected_seq, timeout=timeout)
-            # The note decides, so it is deleted by now; who meets it there moves it.
-            with suppress(LockTimeout):
-                # Somebody may have restored it since, and be writing: then it stays where it is.
-                self._writer.while_shut(DELETED, lambda: moved.append(root.to_trash(name)))
+            # The note decides, so this call has deleted it, even if another process moves it first.
+            with suppress(LockTimeout, SessionDeleted):
+                # It may be restored and appended to by now: then it stays where it is.
+                self._writer.while_shut(DELETED, lambda: root.to_trash(name))
                 root.sync_move(name)
         finally:
-            # Also after an error: the directory may have moved away from under these files.
+            # Also after an error: the directory may have been moved with these files open.
             self.let_go()
-        if moved == [False]:
-            raise deleted(self.session_id)
 
     def restore(self) -> None:
         """Move the directory back, then open the log with a note."""
