@@ -289,9 +289,11 @@ def _look(path: str, options: dict[str, Any]) -> tuple[dict[str, End], list[Viol
     wrong: list[Violation] = []
     with hansard.open(path, **options) as store:
         trash = store.trash()
+        restored = []
         for name in trash:
             try:
                 store.restore(name)
+                restored.append(name)
             except hansard.Damaged as error:
                 wrong.append(Violation("damaged", name, str(error)))
         report = store.verify()
@@ -304,7 +306,6 @@ def _look(path: str, options: dict[str, Any]) -> tuple[dict[str, End], list[Viol
                 wrong.append(Violation("damaged", name, str(error)))
                 events = []
             sessions[name] = End(events, deleted=name in trash)
-        for name in trash:
-            with suppress(hansard.Damaged, hansard.SessionDeleted):
-                store.delete(name)
+        for name in restored:
+            store.delete(name)
     return sessions, wrong
