@@ -31,7 +31,7 @@ __all__ = [
     "DropReport",
     "Event",
     "Finding",
-    "Followed",
+    "FollowedEvent",
     "Follower",
     "HansardError",
     "Health",
@@ -43,6 +43,7 @@ __all__ = [
     "InvalidSessionId",
     "LockTimeout",
     "NothingToImport",
+    "NumberedMessage",
     "Page",
     "Problem",
     "PruneReport",
@@ -50,7 +51,6 @@ __all__ = [
     "Record",
     "Reentered",
     "RepairReport",
-    "Said",
     "ScrubReport",
     "SecretRefused",
     "SeqConflict",
@@ -93,7 +93,7 @@ _LATER = {
     "DropReport": "maintenance.redact",
     "Event": "event.envelope",
     "Finding": "backend.contract",
-    "Followed": "follow",
+    "FollowedEvent": "follow",
     "Follower": "follow",
     "HansardError": "errors",
     "Health": "backend.contract",
@@ -112,7 +112,7 @@ _LATER = {
     "Record": "backend.contract",
     "Reentered": "errors",
     "RepairReport": "maintenance.verify",
-    "Said": "state.compare",
+    "NumberedMessage": "state.compare",
     "ScrubReport": "maintenance.redact",
     "SecretRefused": "errors",
     "SeqConflict": "errors",
@@ -165,7 +165,7 @@ if TYPE_CHECKING:
         UnsafePath,
     )
     from hansard.event.envelope import Event
-    from hansard.follow import Followed, Follower
+    from hansard.follow import FollowedEvent, Follower
     from hansard.index.entry import DayStats, Hit, Page, SessionInfo, StoreStats
     from hansard.maintenance.compact import CompactReport
     from hansard.maintenance.doctor import Diagnosis, Diagnostic
@@ -179,7 +179,7 @@ if TYPE_CHECKING:
         Change,
         Comparison,
         Divergence,
-        Said,
+        NumberedMessage,
         ToolCall,
     )
     from hansard.state.fold import State, Usage

@@ -341,7 +341,7 @@ def _size(events: list[NewEvent]) -> int:
 # -- the follower ---------------------------------------------------------------------------------------
 
 
-class Followed(NamedTuple):
+class FollowedEvent(NamedTuple):
     """An event and its session."""
 
     #: The id of the session.
@@ -392,9 +392,9 @@ class Follower:
         self._known: dict[str, int] = {}
         self._positions: dict[str, int] = {} if cursor is None else cursor.positions
         self._waiting: deque[tuple[str, int]] = deque()
-        self._reading: Iterator[Followed] = iter(())
+        self._reading: Iterator[FollowedEvent] = iter(())
         #: What was handed out last, and what is done with but not yet in the cursor.
-        self._last: Followed | None = None
+        self._last: FollowedEvent | None = None
         self._done: dict[str, int] = {}
         self._unsaved = 0
         if from_now:
@@ -403,7 +403,7 @@ class Follower:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Followed:
+    def __next__(self) -> FollowedEvent:
         while True:
             found = self.take(60.0)
             if found is not None:
@@ -423,7 +423,7 @@ class Follower:
             self.commit()
         self.close()
 
-    def take(self, timeout: float) -> Followed | None:
+    def take(self, timeout: float) -> FollowedEvent | None:
         """Return the next event; None if none came within so many seconds."""
         self._count()
         backoff = Backoff(timeout, share=_SHARE)
@@ -486,7 +486,7 @@ class Follower:
             if self._known.get(session_id) != size and self._wanted(session_id):
                 self._waiting.append((session_id, size))
 
-    def _next_at_hand(self) -> Followed | None:
+    def _next_at_hand(self) -> FollowedEvent | None:
         while True:
             found = next(self._reading, None)
             if found is not None:
@@ -499,7 +499,7 @@ class Follower:
             self._known[session_id] = size
             self._reading = self._read(session_id)
 
-    def _read(self, session_id: str) -> Iterator[Followed]:
+    def _read(self, session_id: str) -> Iterator[FollowedEvent]:
         try:
             log = self._backend.log(session_id).reader()
             head = log.head()
@@ -514,7 +514,7 @@ class Follower:
             redactions = lineage.redactions_of(lineage.with_ancestors(self._backend, log))
             for chunk in log.read(after=after):
                 for event in chunk.events():
-                    yield Followed(session_id, redactions.mask(event))
+                    yield FollowedEvent(session_id, redactions.mask(event))
         except SessionDeleted:
             self._known.pop(session_id, None)
         except (Damaged, DiskFailed, UnknownFormat) as error:

@@ -711,16 +711,16 @@ class Store:
 
         return trash.audit(self._backend)
 
-    def examine(self) -> "Diagnosis":
+    def diagnose(self) -> "Diagnosis":
         """Diagnose the store: its files, locks, leftovers and file system, and what needs attention.
 
         Changes nothing. `verify` checks the content of sessions. In a scoped store, the files of the
         unscoped store are not checked.
         """
         from hansard.index.index import status
-        from hansard.maintenance.doctor import examine
+        from hansard.maintenance.doctor import diagnose
 
-        return examine(self._backend, status)
+        return diagnose(self._backend, status)
 
     def health(self) -> Health:
         """Check that the store can be read and, unless it is read-only, written; raise if it cannot."""

@@ -40,7 +40,7 @@ def preload() -> None:
         store.search("hello")
         store.stats()
         store.verify()
-        store.examine()
+        store.diagnose()
         session.compare(session)
         list(session.export("html"))
         list(session.export("markdown"))

@@ -30,7 +30,10 @@ def test_what_needs_attention(store: Path) -> None:
     assert done.out.endswith("1 problem\n")
     document = hansard("doctor", "--json", store=store).json
     assert document["ok"] is False
-    assert [remark["code"] for remark in document["remarks"]] == ["loose-mode", "leftover"]
+    assert [diagnostic["code"] for diagnostic in document["diagnostics"]] == [
+        "loose-mode",
+        "leftover",
+    ]
     assert log.stat().st_mode & 0o777 == 0o644
 
 

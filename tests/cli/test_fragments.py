@@ -61,13 +61,13 @@ def test_doctor_counts_discarded_fragments(torn: Path) -> None:
     assert f"sessions/s/log.jsonl: 3 discarded fragments, {size} B" in done.out
     document = hansard("doctor", "--json", store=torn).json
     assert document["ok"] is True
-    [remark] = document["remarks"]
-    assert (remark["code"], remark["severity"], remark["count"]) == (
+    [diagnostic] = document["diagnostics"]
+    assert (diagnostic["code"], diagnostic["severity"], diagnostic["count"]) == (
         "discarded-fragment",
         "note",
         3,
     )
-    assert f"{size} bytes" in remark["reason"]
+    assert f"{size} bytes" in diagnostic["reason"]
 
 
 def test_dump_prints_valid_json(torn: Path) -> None:

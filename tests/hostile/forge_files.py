@@ -141,7 +141,7 @@ def ask_everything(path: Path, session_ids: Iterable[str]) -> list[str]:
         assert store.session("good").messages() == [{"role": "user", "content": "zebra"}]
         assert store.session("good").verify().ok
         assert [entry.session for entry in store.verify().sessions if entry.session == "good"]
-        store.examine()
+        store.diagnose()
         store.compact()
         assert store.latest(skip_damaged=True) is not None
     return refused

@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Path:
 def listed(path: Path) -> list[str]:
     """List, search and examine a store; return the ids, twice the same."""
     with hansard.open(path, durability="os") as opened:
-        opened.examine()
+        opened.diagnose()
         found = [info.id for info in opened.sessions().items]
         assert [hit.session for hit in opened.search("zebra")] == found
         assert opened.count() == len(found)

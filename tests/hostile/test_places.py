@@ -232,7 +232,7 @@ def test_names_that_are_no_text_hide_nothing(tmp_path: Path) -> None:
         assert [info.id for info in store.sessions().items] == ["good"]
         assert store.verify().ok
         assert store.trash() == []
-        msgspec.json.encode(store.examine())
+        msgspec.json.encode(store.diagnose())
 
 
 def test_a_repository_that_lies_about_its_workspace_is_none(tmp_path: Path) -> None:

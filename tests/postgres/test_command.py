@@ -60,10 +60,10 @@ def _plain(done: Done) -> list[str]:
 
 def _remarks(url: str) -> dict[str, str]:
     with hansard.open(url, read_only=True) as store:
-        found = store.examine()
+        found = store.diagnose()
         assert found.server is not None
         assert found.server.tables == schema.VERSION
-        return {remark.code: remark.severity for remark in found.remarks}
+        return {diagnostic.code: diagnostic.severity for diagnostic in found.diagnostics}
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +96,14 @@ def test_the_doctor_says_that_nothing_is_synced(url: str) -> None:
     """A server with fsync = off is a problem; what else there is to say is the index and its state."""
     with hansard.open(url) as store:
         store.session("a").add_message({"role": "user", "content": "x"})
-        assert not store.examine().index.there
+        assert not store.diagnose().index.there
         assert store.count() == 1
         store.session("b").add_message({"role": "user", "content": "x"})
-        found = store.examine()
+        found = store.diagnose()
     assert (found.index.sessions, found.index.behind, found.index.texts) == (1, 1, False)
-    assert [remark.code for remark in found.remarks if remark.severity == "problem"] == [
-        "fsync-off"
-    ]
+    assert [
+        diagnostic.code for diagnostic in found.diagnostics if diagnostic.severity == "problem"
+    ] == ["fsync-off"]
 
 
 def test_an_older_store_is_migrated_when_asked(url: str) -> None:

@@ -106,7 +106,7 @@ def test_cursors_of_two_scopes_are_two(store: Store) -> None:
                 items.append(item)
         assert {item.session for item in items} == {f"{tenant}/0", f"{tenant}/1"}
         assert store.scoped(f"{tenant}/").cursors() == ["mailer"]
-        assert store.scoped(f"{tenant}/").examine().cursors == 1
+        assert store.scoped(f"{tenant}/").diagnose().cursors == 1
     assert store.cursors() == ["a/mailer", "b/mailer"]
     assert store.scoped("a/").drop_cursor("mailer")
     assert store.cursors() == ["b/mailer"]

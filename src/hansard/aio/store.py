@@ -14,7 +14,7 @@ from hansard.aio.pool import Pool
 from hansard.aio.session import Session
 from hansard.backend.postgres.url import display_url
 from hansard.errors import Closed
-from hansard.follow import Followed
+from hansard.follow import FollowedEvent
 from hansard.log import names
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class Follower(Twin[hansard.Follower]):
     def __init__(self, pool: Pool, make: Callable[[], hansard.Follower]) -> None:
         super().__init__(pool, make)
         #: An event taken for a task that was cancelled before it got it.
-        self._kept: Followed | None = None
+        self._kept: FollowedEvent | None = None
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Followed:
+    async def __anext__(self) -> FollowedEvent:
         while True:
             found = await self.take(60.0)
             if found is not None:
@@ -56,7 +56,7 @@ class Follower(Twin[hansard.Follower]):
             await self.commit()
         await self.close()
 
-    async def take(self, timeout: float) -> Followed | None:  # noqa: ASYNC109 - as its twin
+    async def take(self, timeout: float) -> FollowedEvent | None:  # noqa: ASYNC109 - as its twin
         """Return the next event; None if none came within so many seconds."""
         await poll(self._pool, self._look, finish=True, seconds=timeout)
         found, self._kept = self._kept, None
@@ -235,4 +235,4 @@ class Store(Twin[hansard.Store]):
     search = awaited(hansard.Store.search, finish=False)
     stats = awaited(hansard.Store.stats, finish=False)
     cursors = awaited(hansard.Store.cursors, finish=False)
-    examine = awaited(hansard.Store.examine, finish=False)
+    diagnose = awaited(hansard.Store.diagnose, finish=False)

@@ -26,7 +26,7 @@ _NAMED: Final = 20
 
 
 class Diagnostic(msgspec.Struct, frozen=True):
-    """One diagnostic of `Store.examine` and `hansard doctor`.
+    """One diagnostic of `Store.diagnose` and `hansard doctor`.
 
     Attributes:
         severity: a "problem" needs attention; a "note" is information.
@@ -62,7 +62,7 @@ class Diagnosis(StoreStatus, frozen=True, kw_only=True):
         marks: the change markers.
         index: the index.
         server: the server of a store in PostgreSQL; None for files.
-        remarks: the diagnostics, problems first.
+        diagnostics: the diagnostics, problems first.
     """
 
     where: str
@@ -70,15 +70,15 @@ class Diagnosis(StoreStatus, frozen=True, kw_only=True):
     trash: int
     cursors: int
     durability: str
-    remarks: list[Diagnostic]
+    diagnostics: list[Diagnostic]
 
     @property
     def ok(self) -> bool:
         """True if nothing needs attention."""
-        return not any(remark.severity == "problem" for remark in self.remarks)
+        return not any(diagnostic.severity == "problem" for diagnostic in self.diagnostics)
 
 
-def examine(
+def diagnose(
     backend: Backend, index_status: Callable[[Backend, IndexStatus], IndexStatus]
 ) -> Diagnosis:
     """Run all checks. `index_status` completes the status of the index."""
@@ -91,11 +91,11 @@ def examine(
         trash=sum(1 for _ in backend.trash()),
         cursors=sum(name.startswith(CURSOR + backend.prefix) for name in backend.internals()),
         durability=backend.durability,
-        remarks=list(_check_sessions(backend, ids)),
+        diagnostics=list(_check_sessions(backend, ids)),
     )
     for check in CHECKS:
-        found.remarks.extend(check(found))
-    found.remarks.sort(key=lambda remark: remark.severity != "problem")
+        found.diagnostics.extend(check(found))
+    found.diagnostics.sort(key=lambda diagnostic: diagnostic.severity != "problem")
     return found
 
 

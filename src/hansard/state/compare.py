@@ -31,7 +31,7 @@ class Place(msgspec.Struct, frozen=True):
     seq: int
 
 
-class Said(msgspec.Struct, frozen=True):
+class NumberedMessage(msgspec.Struct, frozen=True):
     """A message of a view.
 
     Attributes:
@@ -117,8 +117,8 @@ class Comparison(msgspec.Struct, frozen=True):
     base: Place | None
     divergence: Divergence | None
     same: int
-    only_a: list[Said]
-    only_b: list[Said]
+    only_a: list[NumberedMessage]
+    only_b: list[NumberedMessage]
     calls: list[CallDifference]
     metadata: dict[str, Change]
     usage: dict[str, Change]
@@ -167,14 +167,16 @@ def compare(one: Side, other: Side) -> Comparison:
     )
 
 
-def _messages(side: Side) -> list[Said]:
+def _messages(side: Side) -> list[NumberedMessage]:
     shown = view.read_last(
         side.log, view.decoded, view.ranges_of(side.log, upto=side.state.seq), _ALL
     )
-    return [Said(seq, message) for seq, message in shown]
+    return [NumberedMessage(seq, message) for seq, message in shown]
 
 
-def _divergence(a: Sequence[Said], b: Sequence[Said], begin: int) -> Divergence:
+def _divergence(
+    a: Sequence[NumberedMessage], b: Sequence[NumberedMessage], begin: int
+) -> Divergence:
     first_a, first_b = ((side[begin].seq if begin < len(side) else None) for side in (a, b))
     return Divergence(begin, first_a, first_b)
 
@@ -220,7 +222,7 @@ def _differing(a: Sequence[Hashable], b: Sequence[Hashable]) -> tuple[list[int],
 # -- tool calls ---------------------------------------------------------------------------------
 
 
-def _called(messages: Sequence[Said]) -> list[ToolCall]:
+def _called(messages: Sequence[NumberedMessage]) -> list[ToolCall]:
     """Return the tool calls in some messages, each with its result."""
     calls: list[ToolCall] = []
     #: The places of those that wait for their results, by what call and result share.

@@ -126,7 +126,7 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     await whole.prune(older_than=3600.0, dry_run=True, all_workspaces=True)
     assert (await whole.verify()).ok
     assert (await whole.compact()).failed == {}
-    assert (await whole.examine()).sessions == 2
+    assert (await whole.diagnose()).sessions == 2
     assert (await whole.health()).writable
     await whole.close()
     return used

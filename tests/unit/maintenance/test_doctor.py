@@ -39,16 +39,16 @@ def path(tmp_path: Path) -> Path:
     return where
 
 
-def examine(path: Path) -> Diagnosis:
+def diagnose(path: Path) -> Diagnosis:
     """Examine a store as the command does."""
     with hansard.open(path, read_only=True) as store:
-        return store.examine()
+        return store.diagnose()
 
 
 def only(found: Diagnosis) -> Diagnostic:
-    """Return the one remark that there is."""
-    (remark,) = found.remarks
-    return remark
+    """Return the one diagnostic that there is."""
+    (diagnostic,) = found.diagnostics
+    return diagnostic
 
 
 def everything(path: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -65,8 +65,8 @@ def everything(path: Path) -> dict[str, tuple[int, int, bytes]]:
 
 def test_a_sound_store_is_said_to_be(path: Path) -> None:
     """Of a store with which nothing is wrong nothing is said, but what there is."""
-    found = examine(path)
-    assert found.remarks == []
+    found = diagnose(path)
+    assert found.diagnostics == []
     assert found.ok
     assert (found.version, found.sessions, found.trash, found.cursors) == (1, 2, 1, 1)
     assert (found.locks, found.leftovers, found.oddities) == ([], [], [])
@@ -80,7 +80,7 @@ def test_a_sound_store_is_said_to_be(path: Path) -> None:
 def test_an_examination_leaves_no_trace(path: Path) -> None:
     """N-62: no file comes, goes or changes, also with an index that another process has left open."""
     before = everything(path)
-    examine(path)
+    diagnose(path)
     assert everything(path) == before
     program = (
         f"import hansard, os; s = hansard.open({str(path)!r}); s.sessions()\n"
@@ -89,7 +89,7 @@ def test_an_examination_leaves_no_trace(path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], timeout=PATIENCE, check=True)
     assert (path / f"{index_of(path).name}-wal").exists()
     before = everything(path)
-    assert examine(path).index.behind == 0
+    assert diagnose(path).index.behind == 0
     after = everything(path)
     # The file that readers of SQLite use in common is theirs to change; it holds nothing.
     assert {k: v for k, v in after.items() if not k.endswith("-shm")} == {
@@ -100,7 +100,7 @@ def test_an_examination_leaves_no_trace(path: Path) -> None:
 def test_only_looking_calls_are_made(path: Path) -> None:
     """N-62: an examination makes no call of the disk that changes something."""
     with hansard.open(path, read_only=True) as store, faults.record() as watch:
-        store.examine()
+        store.diagnose()
     changing = {call.operation for call in watch.calls} & set(faults.MUTATING)
     assert changing <= {"open_file"}  # which opens to read, too
 
@@ -110,20 +110,20 @@ def test_an_index_that_is_behind_is_counted(path: Path) -> None:
     with hansard.open(path) as store:
         store.session("a/1").add_message(MESSAGE)
         store.session("new").add_message(MESSAGE)
-    found = examine(path)
+    found = diagnose(path)
     assert (found.index.behind, found.marks.epochs, found.ok) == (2, 1, True)
     for file in path.glob("index*"):
         file.unlink()
-    found = examine(path)
+    found = diagnose(path)
     assert not found.index.there
-    assert found.remarks == []
+    assert found.diagnostics == []
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database at all", bytes(8192)])
 def test_an_index_of_nonsense_is_noted(content: bytes, path: Path) -> None:
     """An index that cannot be used is a note: the next listing makes it anew."""
     index_of(path).write_bytes(content)
-    found = examine(path)
+    found = diagnose(path)
     assert (only(found).code, found.ok) == ("index-unusable", True)
     assert index_of(path).read_bytes() == content
 
@@ -141,7 +141,7 @@ def test_whose_temporary_files_are_is_said(path: Path) -> None:
     held = disk.OwnedFd(disk.create_file(directory.descriptor, used))
     past = datetime.now(UTC) - timedelta(days=2)
     os.utime(path / used, (past.timestamp(), past.timestamp()))
-    found = examine(path)
+    found = diagnose(path)
     held.close()
     told = {Path(one.where).name: (one.what, one.pid, one.living) for one in found.leftovers}
     assert told == {
@@ -160,10 +160,10 @@ def test_what_a_repair_has_kept_is_listed(path: Path) -> None:
     log.write_bytes(data)
     with hansard.open(path) as store:
         kept = store.session("a/1").repair().kept
-    found = examine(path)
+    found = diagnose(path)
     assert [Path(one.where).name for one in found.leftovers] == [Path(k).name for k in kept]
     assert [one.what for one in found.leftovers] == ["damaged"] * len(kept)
-    assert "kept-damage" in {remark.code for remark in found.remarks}
+    assert "kept-damage" in {diagnostic.code for diagnostic in found.diagnostics}
     assert found.ok
 
 
@@ -180,19 +180,19 @@ def test_a_held_lock_names_its_holder(path: Path) -> None:
         try:
             assert child.stdout is not None
             assert child.stdout.readline() == b"held\n"
-            found = examine(path)
+            found = diagnose(path)
             (lock,) = found.locks
             assert (lock.pid, lock.stopped, found.ok) == (child.pid, False, True)
             # The program, and not what it was given: there may be a password among that.
             assert lock.command == sys.executable
             os.kill(child.pid, 19)  # SIGSTOP
             os.waitid(os.P_PID, child.pid, os.WSTOPPED)
-            stopped = examine(path)
+            stopped = diagnose(path)
             assert (only(stopped).code, stopped.ok) == ("stopped-holder", False)
             assert str(child.pid) in only(stopped).advice
         finally:
             child.kill()
-    assert examine(path).locks == []
+    assert diagnose(path).locks == []
 
 
 def loosen(path: Path) -> None:
@@ -232,7 +232,7 @@ def test_what_is_not_as_it_was_made_is_found(
     """N-13, N-87: loose modes are problems; what hansard did not create is noted, also in a file's place."""
     change(path)
     before = everything(path)
-    found = examine(path)
+    found = diagnose(path)
     assert (only(found).code, only(found).count, found.ok) == (code, count, ok)
     assert everything(path) == before
 
@@ -240,8 +240,8 @@ def test_what_is_not_as_it_was_made_is_found(
 def test_a_symbolic_link_is_found_and_not_followed(path: Path) -> None:
     """N-11: a link in the place of a session is a problem, and what it leads to is not looked at."""
     plant_a_link(path)
-    found = examine(path)
-    codes = {remark.code for remark in found.remarks}
+    found = diagnose(path)
+    codes = {diagnostic.code for diagnostic in found.diagnostics}
     assert codes == {"symbolic-link", "unreadable-session"}
     assert not found.ok
 
@@ -250,17 +250,17 @@ def test_a_symbolic_link_is_found_and_not_followed(path: Path) -> None:
 def test_a_file_of_another_user_is_found(path: Path) -> None:
     """What belongs to another user than the store is a problem; a store of somebody else is noted."""
     os.chown(path / "sessions" / "a+2" / "log.jsonl", 65534, 65534)
-    assert only(examine(path)).code == "other-owner"
+    assert only(diagnose(path)).code == "other-owner"
     for file in (path, *path.rglob("*")):
         os.chown(file, 65534, 65534)
-    found = examine(path)
+    found = diagnose(path)
     assert (only(found).code, found.ok) == ("other-user", True)
 
 
 def test_a_session_that_cannot_be_read_is_named(path: Path) -> None:
     """N-35: a session whose log makes no sense is named, and the others are counted as ever."""
     (path / "sessions" / "a+2" / "log.jsonl").write_bytes(b"nonsense\n")
-    found = examine(path)
+    found = diagnose(path)
     assert (only(found).code, only(found).where) == ("unreadable-session", "a/2")
     assert "hansard verify" in only(found).advice
     assert found.sessions == 2
@@ -271,17 +271,17 @@ def test_a_failed_sync_is_found(path: Path) -> None:
     with hansard.open(path) as store:
         with faults.fail(errno.EIO, only={"sync"}), pytest.raises(hansard.SyncFailed):
             store.session("a/2").add_message(MESSAGE)
-        found = examine(path)
+        found = diagnose(path)
         assert (only(found).code, only(found).where, found.ok) == ("failed-sync", "a/2", False)
         assert store.session("a/2").verify().ok
-    assert examine(path).ok
+    assert diagnose(path).ok
 
 
 def test_an_event_of_tomorrow_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F-16: where the last event of a session is later than the clock, the clock is doubted."""
     now = datetime.now(UTC).timestamp()
     monkeypatch.setattr("hansard.clock.time.time", lambda: now - 86400)
-    found = examine(path)
+    found = diagnose(path)
     assert (only(found).code, only(found).count, found.ok) == ("future-event", 2, False)
 
 
@@ -290,8 +290,8 @@ def test_little_room_is_a_problem(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk, "free_bytes", lambda _: 5_000_000)
         patch.setattr(disk, "free_names", lambda _: 10)
-        found = examine(path)
-    assert [remark.code for remark in found.remarks] == ["low-space", "few-inodes"]
+        found = diagnose(path)
+    assert [diagnostic.code for diagnostic in found.diagnostics] == ["low-space", "few-inodes"]
 
 
 def test_a_network_file_system_is_a_problem(path: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_network_file_system_is_a_problem(path: Path) -> None:
         patch.setattr(
             disk, "told_by_system", lambda p: table if p.endswith("mountinfo") else told(p)
         )
-        found = examine(path)
+        found = diagnose(path)
     assert (only(found).code, found.home.file_system) == ("network-file-system", "nfs4")
     assert not found.ok
 
@@ -312,16 +312,16 @@ def test_a_part_of_a_store_sees_no_files(path: Path) -> None:
     loosen(path)
     (path / "sessions" / "a+1" / "log.jsonl").write_bytes(b"nonsense\n")
     with hansard.open(path, read_only=True) as store:
-        found = store.scoped("b/").examine()
-    assert (found.sessions, found.trash, found.remarks, found.oddities) == (0, 0, [], [])
+        found = store.scoped("b/").diagnose()
+    assert (found.sessions, found.trash, found.diagnostics, found.oddities) == (0, 0, [], [])
 
 
 def test_a_store_in_memory_has_nothing_to_look_at() -> None:
     """What lives in memory has sessions, and no files."""
     with hansard.open("memory:") as store:
         store.session("a").add_message(MESSAGE)
-        found = store.examine()
-    assert (found.sessions, found.remarks, found.home.file_system) == (1, [], "")
+        found = store.diagnose()
+    assert (found.sessions, found.diagnostics, found.home.file_system) == (1, [], "")
 
 
 def test_an_examination_beside_writers_finds_nothing(path: Path) -> None:
@@ -339,8 +339,8 @@ def test_an_examination_beside_writers_finds_nothing(path: Path) -> None:
             assert child.stdout.readline() == b"go\n"
             looks = 0
             while child.poll() is None:
-                found = examine(path)
-                assert [r for r in found.remarks if r.severity == "problem"] == []
+                found = diagnose(path)
+                assert [r for r in found.diagnostics if r.severity == "problem"] == []
                 assert found.oddities == []
                 looks += 1
             assert looks > 1
@@ -354,4 +354,4 @@ def test_a_closed_store_says_so(path: Path) -> None:
     store = hansard.open(path)
     store.close()
     with pytest.raises(hansard.Closed):
-        store.examine()
+        store.diagnose()

@@ -13,7 +13,7 @@ from hansard.cli.screen import Screen, many
 from hansard.message.parse import as_text
 
 if TYPE_CHECKING:
-    from hansard import CallDifference, Comparison, Divergence, Said, Session, Store
+    from hansard import CallDifference, Comparison, Divergence, NumberedMessage, Session, Store
 
 #: Maximum characters of a value that is compared.
 _ANSWER = 100
@@ -102,7 +102,7 @@ def _show_divergence(screen: Screen, divergence: "Divergence") -> None:
 
 
 def _show_messages(
-    screen: Screen, sign: str, style: str, messages: "Sequence[Said]", *, full: bool
+    screen: Screen, sign: str, style: str, messages: "Sequence[NumberedMessage]", *, full: bool
 ) -> None:
     printer = EventPrinter(screen, full=True)
     for said in messages:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     "doctor",
     examples=[
         "doctor",
-        "doctor --json | jq '.remarks[] | select(.severity == \"problem\")'",
+        "doctor --json | jq '.diagnostics[] | select(.severity == \"problem\")'",
     ],
 )
 @click.option(
@@ -40,7 +40,7 @@ def command(call: Call, *, migrate: bool) -> int | None:
     if migrate:
         _migrate(call)
     with call.reading() as store:
-        found = store.examine()
+        found = store.diagnose()
     if call.screen.json:
         call.screen.document(
             {"ok": found.ok, **msgspec.structs.asdict(found), "settings": _settings(call)}
@@ -90,9 +90,9 @@ def _show(call: Call, found: "Diagnosis") -> None:
         what = many(leftover.count, "discarded fragment") if torn else leftover.what
         screen.line(f"{place}: {what}, {size(leftover.bytes)}{whose}{state}", indent=13)
     screen.line()
-    for remark in found.remarks:
-        _show_remark(screen, remark)
-    problems = sum(remark.severity == "problem" for remark in found.remarks)
+    for diagnostic in found.diagnostics:
+        _show_remark(screen, diagnostic)
+    problems = sum(diagnostic.severity == "problem" for diagnostic in found.diagnostics)
     if problems:
         screen.line((f"{many(problems, 'problem')}", "bold red"))
     else:
@@ -140,11 +140,11 @@ def _below(found: "Diagnosis", path: str) -> str:
     return path.removeprefix(f"{found.where}/")
 
 
-def _show_remark(screen: Screen, remark: "Diagnostic") -> None:
-    style = "bold red" if remark.severity == "problem" else "yellow"
-    others = f" (and {remark.count - 1:,} more)" if remark.count > 1 else ""
-    advice = f"; {remark.advice}" if remark.advice else ""
+def _show_remark(screen: Screen, diagnostic: "Diagnostic") -> None:
+    style = "bold red" if diagnostic.severity == "problem" else "yellow"
+    others = f" (and {diagnostic.count - 1:,} more)" if diagnostic.count > 1 else ""
+    advice = f"; {diagnostic.advice}" if diagnostic.advice else ""
     screen.beside(
-        [(f"{remark.severity:<9}", style)],
-        [f"{remark.where}{others}: {remark.reason}{advice}"],
+        [(f"{diagnostic.severity:<9}", style)],
+        [f"{diagnostic.where}{others}: {diagnostic.reason}{advice}"],
     )
