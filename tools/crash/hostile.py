@@ -284,7 +284,7 @@ def questions() -> Iterator[tuple[str, Question]]:
     # These say what they find; that they come to an end, and with an answer or a refusal, is all.
     yield "(verify)", lambda store: store.verify()
     yield "(health)", lambda store: store.health()
-    yield "(examine)", lambda store: store.examine()
+    yield "(examine)", lambda store: store.diagnose()
     yield "(export)", _about("s", lambda session: [*session.export()])
     yield "(dump)", _about("s", lambda session: [*session.dump()])
 
