@@ -139,7 +139,7 @@ def open(
         )
     if schema is not None:
         raise ValueError(f"schema is only for postgresql:// URLs, got {where!r}")
-    from hansard.backend.local import LocalBackend
+    from hansard.backend.local.backend import LocalBackend
 
     backend = LocalBackend(
         where,

@@ -7,7 +7,7 @@ from typing import Literal, cast
 import pytest
 
 from hansard.backend.contract import Backend
-from hansard.backend.local import LocalBackend
+from hansard.backend.local.backend import LocalBackend
 from hansard.backend.memory import MemoryBackend
 from hansard.backend.postgres.backend import PostgresBackend
 from hansard.backend.postgres.url import parse_url

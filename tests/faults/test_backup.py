@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend import local_log
+from hansard.backend.local import log as local_log
 from hansard.maintenance import background_compactor
 
 

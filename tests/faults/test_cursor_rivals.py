@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hansard.backend.contract import AppendRequest, Hold
-from hansard.backend.local import LocalBackend
+from hansard.backend.local.backend import LocalBackend
 from hansard.errors import Closed, LockTimeout
 from hansard.event.envelope import NewEvent
 from hansard.follow import Cursor, drop_cursor

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hansard import follow
-from hansard.backend.local import LocalBackend
+from hansard.backend.local.backend import LocalBackend
 from hansard.errors import DiskFailed
 from hansard.follow import Cursor, cursors, drop_cursor
 from tests.crashlab import faults

@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 import pytest
 
 import hansard
-from hansard.backend.local_log import LocalLog
+from hansard.backend.local.log import LocalLog
 from hansard.log import disk, segment, writer
 from hansard.log.store_directory import StoreDirectory
 from hansard.log.write_batch import Touched

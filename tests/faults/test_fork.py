@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend.local import LocalBackend
+from hansard.backend.local.backend import LocalBackend
 from hansard.backend.memory import MemoryBackend
 from hansard.errors import LockTimeout
 from hansard.log import disk

@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 
 import hansard
-from hansard.backend.local_log import LocalLog
+from hansard.backend.local.log import LocalLog
 from hansard.errors import DiskFailed, SyncFailed
 from hansard.log import disk
 from hansard.log.group_commit import GroupCommit

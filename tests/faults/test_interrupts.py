@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.backend.watch import LocalWatch
+from hansard.backend.local.changes import LocalWatch
 from hansard.log.group_commit import GroupCommit
 from tools.crash import interrupts, memory
 from tools.crash.rows.interrupts import Interrupted, OutOfMemory, cases

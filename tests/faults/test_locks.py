@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend.local_log import LocalLog
+from hansard.backend.local.log import LocalLog
 from hansard.errors import LockTimeout, SeqConflict, SessionDeleted
 from hansard.log import disk, names
 from hansard.log.disk import Lock

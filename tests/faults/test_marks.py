@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hansard.backend.contract import AppendRequest
-from hansard.backend.local import LocalBackend
+from hansard.backend.local.backend import LocalBackend
 from hansard.event.envelope import NewEvent
 from hansard.log import disk
 from tests.faults.workers import Crew, Wire

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import strategies as st
 
 import hansard
-from hansard.backend import local_log
+from hansard.backend.local import log as local_log
 from tests.crashlab import faults
 from tests.faults.logs import ID, Bench, Log, rich_log
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend.place import LocalIndexFile
+from hansard.backend.local.index_file import LocalIndexFile
 from hansard.index.sqlite_storage import APPLICATION, VERSION, Storage
 from tests.hostile.forge_files import PATIENCE, with_a_good_session
 from tests.unit.disk_probe import index_of

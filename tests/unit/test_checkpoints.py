@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.backend import local_log
+from hansard.backend.local import log as local_log
 from hansard.log import checkpoint as checkpoints
 from hansard.log import disk, names
 from tests.hostile.forge_files import checkpoint_head

@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard import follow
 from hansard.backend.contract import CURSOR, AppendRequest
-from hansard.backend.local import LocalBackend
+from hansard.backend.local.backend import LocalBackend
 from hansard.errors import Damaged, ReadOnly, UnsafePath
 from hansard.event.envelope import NewEvent
 from hansard.follow import _FRAME, SLACK, Cursor, cursors, drop_cursor

@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard import Session, Store
-from hansard.backend.local import LocalBackend
+from hansard.backend.local.backend import LocalBackend
 from hansard.log import descriptors, disk
 from tests.format.handwritten_log import TIME, HandwrittenLog
 

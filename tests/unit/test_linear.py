@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.backend.local_log import LocalLog
+from hansard.backend.local.log import LocalLog
 from hansard.backend.memory import MemoryBackend
 from hansard.event import kinds
 from hansard.log import disk

@@ -126,7 +126,7 @@ def unwritable() -> Iterator[Path]:
 PROGRAM = f"""
 import os, sys, errno
 import hansard
-from hansard.backend import local
+from hansard.backend.local import backend
 from tests.unit.test_read_only import read_everything, writes
 from hansard.log.disk import _locker
 import hansard.index.index, hansard.index.listing
@@ -178,7 +178,8 @@ LATER = """
 import os, sys
 os.chdir(sys.argv[1])
 import hansard
-from hansard.backend import local, memory
+from hansard.backend import memory
+from hansard.backend.local import backend
 assert os.listdir(".") == [], "the import has made something"
 os.mkdir("first"); os.mkdir("second"); os.mkdir("home")
 os.environ["HOME"] = os.path.abspath("home")

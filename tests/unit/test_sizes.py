@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend import compaction
+from hansard.backend.local import compact as compaction
 from hansard.event import codec
 from hansard.log import format, reader, sealed_segment, sealed_writer, segment_scan, write_batch
 from hansard.transfer import export_file

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.backend import local_log
+from hansard.backend.local import log as local_log
 from hansard.log import names
 from hansard.log.sealed_segment import (
     INDEX_END,

@@ -263,7 +263,7 @@ def _frames(data: bytes) -> list[bytes]:
 _COLD: Final = """
 import json, sys, time
 import hansard, msgspec, zstandard
-import hansard.session, hansard.store, hansard.backend.local, hansard.log.sealed_segment
+import hansard.session, hansard.store, hansard.backend.local.backend, hansard.log.sealed_segment
 def resident(word):
     # Not ru_maxrss: that of a new process begins with what its parent had.
     with open("/proc/self/status") as file:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import hansard
-from hansard.backend import local_log
+from hansard.backend.local import log as local_log
 from hansard.log import format, names
 from hansard.log.sealed_segment import INDEX_END, OURS
 from tools.crash.struck import Wrong, scratch

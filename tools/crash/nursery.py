@@ -36,7 +36,7 @@ _NEEDED: Final = (
     "portalocker",
     "zstandard",
     "hansard",
-    "hansard.backend.local",
+    "hansard.backend.local.backend",
     "hansard.index.index",
     "hansard.index.residue",
     "hansard.index.search",

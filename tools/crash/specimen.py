@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hansard
-from hansard.backend import local_log
+from hansard.backend.local import log as local_log
 from hansard.log import format
 from tests.crashlab import faults
 

@@ -1,8 +1,8 @@
 """Store an index in SQLite: a file that may be deleted at any time.
 
-A writable store has a file that all its processes share (`backend.place`). A store that is read-only, or
-whose file cannot be used, has a private database: in memory, and in a temporary file without a name. A store
-in memory has one in memory.
+A writable store has a file that all its processes share (`backend.local.index_file`). A store that is
+read-only, or whose file cannot be used, has a private database: in memory, and in a temporary file without a
+name. A store in memory has one in memory.
 
 The logs decide, never the index. A file that is damaged, of another version or of another store is replaced
 by an empty one, and filled again. All statements are valid in SQLite and in PostgreSQL; `?` marks a value.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hansard.backend.file_report import FileSystem, find_mount
+from hansard.backend.local.file_report import FileSystem, find_mount
 
 TABLE = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw

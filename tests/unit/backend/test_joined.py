@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend.local import LocalBackend
+from hansard.backend.local.backend import LocalBackend
 from tests.format.handwritten_log import HandwrittenLog
 
 

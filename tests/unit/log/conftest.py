@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.backend.local import LocalBackend
+from hansard.backend.local.backend import LocalBackend
 
 
 @pytest.fixture

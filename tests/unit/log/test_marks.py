@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.backend import watch
 from hansard.backend.contract import AppendRequest, Changed, Watch
-from hansard.backend.local import LocalBackend
+from hansard.backend.local import changes as watch
+from hansard.backend.local.backend import LocalBackend
 from hansard.event.envelope import NewEvent
 from hansard.log import disk, marks
 from tests.crashlab import faults

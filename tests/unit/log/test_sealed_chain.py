@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.backend.records import stream_of
+from hansard.backend.local.records import stream_of
 from hansard.log import format, names
 from hansard.log.reader import Reader
 from hansard.log.sealed_chain import SealedChain, check_chain

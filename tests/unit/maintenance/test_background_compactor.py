@@ -16,8 +16,8 @@ import pytest
 import zstandard
 
 import hansard
-from hansard.backend import local_log
 from hansard.backend.contract import Backend
+from hansard.backend.local import log as local_log
 from hansard.log.disk import Lock
 from hansard.maintenance import background_compactor
 from hansard.maintenance import compact as compaction
@@ -122,7 +122,7 @@ def test_what_goes_wrong_is_nobody_s_error(tmp_path: Path) -> None:
 
 FORKING = """
 import os, sys, hansard
-from hansard.backend import local_log
+from hansard.backend.local import log as local_log
 local_log.SEAL = 20_000
 store = hansard.open(sys.argv[1], durability="os")
 session = store.session("a")

@@ -8,7 +8,7 @@ import zstandard
 
 import hansard
 from hansard import Store
-from hansard.backend import compaction as backend_compaction
+from hansard.backend.local import compact as backend_compaction
 from hansard.log.sealed_segment import SegmentIndex
 from hansard.log.sealed_writer import SealedWriter
 from hansard.maintenance.compact import PinnedSeqs, compaction_filter
@@ -149,7 +149,7 @@ def test_a_place_that_comes_while_a_session_is_compacted_is_kept(
     store: Store, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """N-48, N-50: what is led to while the segment is being written is looked at before it gets its name."""
-    monkeypatch.setattr("hansard.backend.compaction._TELL", 1)
+    monkeypatch.setattr("hansard.backend.local.compact._TELL", 1)
     session = store.session("s")
     stream = session.stream(role="assistant")
     for word in ("one ", "two ", "three "):

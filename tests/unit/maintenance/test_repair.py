@@ -10,8 +10,8 @@ import zstandard
 
 import hansard
 from hansard import Session, Store
-from hansard.backend import repair
 from hansard.backend.contract import Known
+from hansard.backend.local import repair
 from hansard.log.format import Line
 
 

@@ -68,7 +68,7 @@ CONCURRENCY = (
     ),
     Mutant(
         "two compactors of one session",
-        "backend/compaction.py",
+        "backend/local/compact.py",
         "    lock.acquire(timeout)\n    return lock\n",
         "    return lock\n",
         ("tests/faults/test_compaction.py::test_a_second_compactor_is_refused_and_breaks_nothing",),

@@ -145,7 +145,7 @@ DURABILITY = (
     ),
     Mutant(
         "a damaged file is replaced before its copy is synced",
-        "backend/repair.py",
+        "backend/local/repair.py",
         "        disk.sync(target.descriptor)\n        disk.publish(",
         "        disk.publish(",
         ("tests/faults/test_repair.py::test_what_was_damaged_is_durable_first",),
@@ -159,7 +159,7 @@ DURABILITY = (
     ),
     Mutant(
         "old segments go before the new one's name is synced",
-        "backend/compaction.py",
+        "backend/local/compact.py",
         "                disk.sync_directory(self._directory)\n            except BaseException:\n",
         "            except BaseException:\n",
         (f"{_POWER_CUT}[sealing and joining]",),

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from hansard.backend import place
+from hansard.backend.local import index_file
 from hansard.backend.status import (
     HeldLock,
     Home,
@@ -68,15 +68,15 @@ def examine(root: StoreDirectory) -> StoreStatus:
 def _index(root: StoreDirectory) -> IndexStatus:
     """Return the status of the index's file, without opening it."""
     with suppress(OSError):  # not a file
-        name = place.database_name(root.descriptor)
-        files = place.database_files(root.descriptor, name) if name else {}
+        name = index_file.database_name(root.descriptor)
+        files = index_file.database_files(root.descriptor, name) if name else {}
         if "" in files:
             return IndexStatus(
                 there=True,
                 bytes=sum(one.size for one in files.values()),
                 path=f"{root.path}/{name}",
                 # hansard never uses a journal: SQLite must not read one.
-                shared={place.WAL, place.SHM} == files.keys() - {""},
+                shared={index_file.WAL, index_file.SHM} == files.keys() - {""},
             )
     return IndexStatus()
 

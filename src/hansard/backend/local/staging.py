@@ -15,7 +15,7 @@ from hansard.log.store_directory import StoreDirectory
 from hansard.log.write_batch import SegmentWriter
 
 if TYPE_CHECKING:
-    from hansard.backend.local import LocalBackend
+    from hansard.backend.local.backend import LocalBackend
 
 _HINT: Final = "nothing was added to the store"
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from hansard.backend.contract import Finding, Known, RepairResult
-from hansard.backend.records import stream_of
+from hansard.backend.local.records import stream_of
 from hansard.errors import Damaged, HansardError, SessionNotFound
 from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED
 from hansard.log import checkpoint, disk, format, names, segment_scan

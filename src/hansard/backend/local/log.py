@@ -20,8 +20,8 @@ from hansard.backend.contract import (
     RepairResult,
     attempt,
 )
-from hansard.backend.records import KnownRecords, LocalReader, Look, event_of, stream_of
-from hansard.backend.staging import LocalStage
+from hansard.backend.local.records import KnownRecords, LocalReader, Look, event_of, stream_of
+from hansard.backend.local.staging import LocalStage
 from hansard.clock import Backoff
 from hansard.errors import Damaged, InvalidEvent, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.event import codec
@@ -40,8 +40,8 @@ from hansard.log.write_batch import PendingAppend
 from hansard.log.writer import Writer
 
 if TYPE_CHECKING:
-    from hansard.backend.compaction import Compaction
-    from hansard.backend.local import LocalBackend
+    from hansard.backend.local.backend import LocalBackend
+    from hansard.backend.local.compact import Compaction
 
 #: An active segment of more bytes is sealed and compressed when somebody gets to it.
 SEAL: Final = 8 * 1024 * 1024
@@ -216,7 +216,7 @@ class LocalLog(InternalLog):
         chain = self._handle.chain(found[0])
         if chain is None:
             return CompactionResult(0, 0, 0, 0)
-        from hansard.backend.compaction import locked
+        from hansard.backend.local.compact import locked
 
         directory = chain.open_directory()
         try:
@@ -270,7 +270,7 @@ class LocalLog(InternalLog):
         level: int = 0,
         progress: Callable[[int, int], None] | None = None,
     ) -> "Compaction":
-        from hansard.backend.compaction import Compaction
+        from hansard.backend.local.compact import Compaction
 
         return Compaction(
             directory,
@@ -333,7 +333,7 @@ class LocalLog(InternalLog):
                 yield event_of(item)
 
     def records(self) -> Iterator[Record]:
-        from hansard.backend import dumping
+        from hansard.backend.local import verify as dumping
 
         handle = self._handle
         directory = handle.root.open_session(self.session_id, handle.name)
@@ -465,7 +465,7 @@ class LocalLog(InternalLog):
 
     def repair(self, *, known: Known | None = None, missing: bool = False) -> RepairResult:
         self._backend.used(self)
-        from hansard.backend.repair import repair
+        from hansard.backend.local.repair import repair
 
         root = self._handle.root
         try:

@@ -14,7 +14,7 @@ import msgspec
 import zstandard
 
 from hansard.backend.contract import CompactionFilter, CompactionResult
-from hansard.backend.records import event_of
+from hansard.backend.local.records import event_of
 from hansard.errors import Damaged, DiskFailed
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART

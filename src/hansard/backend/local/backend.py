@@ -21,10 +21,10 @@ from hansard.backend.contract import (
     Stage,
     Watch,
 )
-from hansard.backend.local_log import LocalLog
-from hansard.backend.place import LocalIndexFile
+from hansard.backend.local.changes import LocalWatch, stamps
+from hansard.backend.local.index_file import LocalIndexFile
+from hansard.backend.local.log import LocalLog
 from hansard.backend.status import StoreStatus
-from hansard.backend.watch import LocalWatch, stamps
 from hansard.errors import (
     Closed,
     HansardError,
@@ -191,7 +191,7 @@ class LocalBackend(Backend):
         names.check_id(session_id)
         self.check_open()
         # Here, because few programs move sessions from store to store.
-        from hansard.backend.staging import LocalStage
+        from hansard.backend.local.staging import LocalStage
 
         return LocalStage(self, self._root, session_id, before)
 
@@ -370,7 +370,7 @@ class LocalBackend(Backend):
     def status(self) -> StoreStatus:
         self.check_open()
         # Imported here, because few programs call it.
-        from hansard.backend.file_report import examine
+        from hansard.backend.local.file_report import examine
 
         return examine(self._root)
 

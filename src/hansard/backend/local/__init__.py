@@ -1,0 +1,1 @@
+"""A store in files below a directory: read `backend`, then `log`."""
