@@ -7,8 +7,9 @@
     session.add_message({"role": "user", "content": "hello"})
     session.messages()
 
-To read the source, follow one event from append to view: `session` → `event/codec` → `backend/local/log` →
-`log/writer` → `log/write_batch` → `log/disk` → `log/reader` → `session_reader` → `state/view` → `state/fold`.
+To read the source, follow one event from append to view: `session` → `event/codec` → `backend/local/log`
+→ `log/writer` → `log/write_batch` → `log/disk` → `log/segment_reader` → `session_reader` → `state/view` →
+`state/fold`.
 docs/architecture.md describes the layers; docs/format.md specifies the files.
 """
 

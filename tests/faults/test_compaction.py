@@ -89,7 +89,7 @@ def test_who_reads_slowly_reads_on_while_segments_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backwards: bool
 ) -> None:
     """N-20, N-45: a reading that is held while all segments are joined goes on, without gap or repetition."""
-    monkeypatch.setattr("hansard.log.reader.PIECE", 600)
+    monkeypatch.setattr("hansard.log.segment_reader.PIECE", 600)
     monkeypatch.setattr("hansard.log.sealed_writer.FRAME", 700)
     with hansard.open(tmp_path / "store", durability="os") as store:
         session = store.session(ID)

@@ -15,8 +15,8 @@ import hansard
 from hansard.backend.local.log import LocalLog
 from hansard.log import disk, segment, writer
 from hansard.log.store_directory import StoreDirectory
-from hansard.log.write_batch import Touched
-from hansard.log.writer import Writer
+from hansard.log.write_batch import SyncTarget
+from hansard.log.writer import LogWriter
 from tests.crashlab import faults
 from tests.faults.crash_runs import ID, MESSAGES, PLANS, Plan, Run, broken_promises, whole_life
 from tests.faults.fault_scenarios import do_not_wait_for_the_disk
@@ -260,16 +260,16 @@ def test_what_is_appended_while_a_segment_is_sealed_is_synced_before_the_next_re
     tmp_path: Path, quick: pytest.MonkeyPatch
 ) -> None:
     """N-37, N-39, F-31: another's record, written behind the first sync of a seal, leaves no hole."""
-    sync = Writer._sync
+    sync = LogWriter._sync
 
     def plan(run: Run) -> None:
-        def append_behind(writer: Writer, touched: Touched) -> None:
+        def append_behind(writer: LogWriter, touched: SyncTarget) -> None:
             sync(writer, touched)
-            quick.setattr(Writer, "_sync", sync)
+            quick.setattr(LogWriter, "_sync", sync)
             run._stores[1].session(ID).add_message(MESSAGES[1])
 
         def seal() -> None:
-            quick.setattr(Writer, "_sync", append_behind)
+            quick.setattr(LogWriter, "_sync", append_behind)
             log = cast("LocalLog", run.store._backend.log(ID))
             assert log._writer.seal()
 
@@ -298,7 +298,7 @@ def _no_sync_of_the_roots_names(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_sync_of_records(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Writer, "_sync", lambda *_: None)
+    patch.setattr(LogWriter, "_sync", lambda *_: None)
 
 
 def _no_sync_before_the_name(patch: pytest.MonkeyPatch) -> None:

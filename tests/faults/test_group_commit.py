@@ -74,7 +74,7 @@ def turns_of(session: hansard.Session) -> "GroupCommit[object]":
     """Return where the threads that append to a session queue."""
     log = session._log
     assert isinstance(log, LocalLog)
-    return log._writer._turns  # type: ignore[return-value]
+    return log._writer._group  # type: ignore[return-value]
 
 
 def queued(session: hansard.Session) -> int:

@@ -81,9 +81,9 @@ def test_a_point_is_where_a_function_begins_or_a_c_function_has_returned() -> No
 @pytest.mark.parametrize(
     ("operation", "function"),
     [
-        ("begin", "Writer._begin"),
-        ("compact", "Writer._begin_next"),
-        ("compact", "Writer._go_on"),
+        ("begin", "LogWriter._begin"),
+        ("compact", "LogWriter._begin_next"),
+        ("compact", "LogWriter._go_on"),
         ("compact", "SessionFiles._adopt"),
         ("list", "SessionFiles._open"),
         ("restore", "StoreDirectory.open_session"),

@@ -385,7 +385,7 @@ def is_led(session: hansard.Session) -> bool:
     """Say whether a thread is at work on an append to a session."""
     log = session._log
     assert isinstance(log, LocalLog)
-    return log._writer._turns._leader != 0
+    return log._writer._group._leader != 0
 
 
 def test_a_signal_handler_appends_while_its_thread_lists(

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from hansard.log import disk
-from hansard.log.write_batch import Touched
-from hansard.log.writer import Writer
+from hansard.log.write_batch import SyncTarget
+from hansard.log.writer import LogWriter
 from tools.crash import nursery, shim, workloads
 from tools.crash.rows import lost_syncs, short_writes, struck_calls, struck_recovery
 from tools.crash.shim import Fault
@@ -73,7 +73,7 @@ def test_recovery_may_be_struck_at_any_call(rng: random.Random) -> None:
 # -- the instrument itself -----------------------------------------------------------------------
 
 
-def _ignore_errors(writer: Writer, touched: Touched) -> None:
+def _ignore_errors(writer: LogWriter, touched: SyncTarget) -> None:
     assert touched.segment is not None
     with suppress(OSError):
         disk.sync(touched.segment.descriptor)
@@ -85,7 +85,7 @@ def _lose_short_writes(descriptor: int, data: bytes) -> None:
 
 def careless(**options: Any) -> dict[str, int]:
     """Do a workload with a store that ignores failed syncs. For a nursery."""
-    setattr(Writer, "_sync", _ignore_errors)  # noqa: B010 - for this process, which ends soon
+    setattr(LogWriter, "_sync", _ignore_errors)  # noqa: B010 - for this process, which ends soon
     return workloads.perform(**options)
 
 

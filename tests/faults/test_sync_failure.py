@@ -17,8 +17,8 @@ import pytest
 
 import hansard
 from hansard.log import disk
-from hansard.log.write_batch import Touched
-from hansard.log.writer import Writer
+from hansard.log.write_batch import SyncTarget
+from hansard.log.writer import LogWriter
 from tests.crashlab import faults
 
 ID = "s"
@@ -228,13 +228,13 @@ def loses_what_it_acknowledged(path: Path) -> bool:
         return not all(b'"n":%d}' % number in log[: error.offset] for number in acknowledged)
 
 
-def _ignore_errors(writer: Writer, touched: Touched) -> None:
+def _ignore_errors(writer: LogWriter, touched: SyncTarget) -> None:
     assert touched.segment is not None
     with contextlib.suppress(OSError):
         disk.sync(touched.segment.descriptor)
 
 
-def _try_again(writer: Writer, touched: Touched) -> None:
+def _try_again(writer: LogWriter, touched: SyncTarget) -> None:
     assert touched.segment is not None
     try:
         disk.sync(touched.segment.descriptor)
@@ -242,7 +242,7 @@ def _try_again(writer: Writer, touched: Touched) -> None:
         disk.sync(touched.segment.descriptor)
 
 
-def _do_not_sync(writer: Writer, touched: Touched) -> None:
+def _do_not_sync(writer: LogWriter, touched: SyncTarget) -> None:
     pass
 
 
@@ -253,8 +253,8 @@ def test_this_store_loses_nothing_that_it_acknowledged(path: Path) -> None:
 
 @pytest.mark.parametrize("mutant", [_ignore_errors, _try_again, _do_not_sync])
 def test_a_store_that_does_not_mind_a_failed_sync_is_found_out(
-    path: Path, monkeypatch: pytest.MonkeyPatch, mutant: Callable[[Writer, Touched], None]
+    path: Path, monkeypatch: pytest.MonkeyPatch, mutant: Callable[[LogWriter, SyncTarget], None]
 ) -> None:
     """N-17, N-29: a store that ignores the error, tries again, or does not sync is caught losing data."""
-    monkeypatch.setattr(Writer, "_sync", mutant)
+    monkeypatch.setattr(LogWriter, "_sync", mutant)
     assert loses_what_it_acknowledged(path)

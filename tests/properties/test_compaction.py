@@ -171,7 +171,7 @@ def run(seed: int, frame: int, piece: int) -> None:
     rng = random.Random(seed)
     with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory() as place:
         patched.setattr("hansard.log.sealed_writer.FRAME", frame)
-        patched.setattr("hansard.log.reader.PIECE", piece)
+        patched.setattr("hansard.log.segment_reader.PIECE", piece)
         twins = Twins(Path(place), rng)
         try:
             for step in range(100):

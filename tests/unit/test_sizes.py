@@ -9,7 +9,14 @@ import pytest
 import hansard
 from hansard.backend.local import compact as compaction
 from hansard.event import codec
-from hansard.log import format, reader, sealed_segment, sealed_writer, segment_scan, write_batch
+from hansard.log import (
+    format,
+    sealed_segment,
+    sealed_writer,
+    segment_reader,
+    segment_scan,
+    write_batch,
+)
 from hansard.transfer import export_file
 
 #: The limits of the log, a thousandth of what they are: modules, name, value.
@@ -19,9 +26,9 @@ SMALL = (
     ((sealed_segment,), "LARGEST_FRAME", (1 << 10) + 24_000),
     ((sealed_segment, sealed_writer), "PAGE", 4),
     ((sealed_segment,), "_END", 64),
-    ((reader, write_batch), "PIECE", 1 << 10),
-    ((reader,), "WINDOW", 256),
-    ((reader,), "_NEAR", 512),
+    ((segment_reader, write_batch), "PIECE", 1 << 10),
+    ((segment_reader,), "WINDOW", 256),
+    ((segment_reader,), "_NEAR", 512),
     ((segment_scan,), "_PIECE", 1 << 10),
     ((format,), "MAX_LINE", 24_000),
     ((codec,), "MAX_BYTES", 16_000),

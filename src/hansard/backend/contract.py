@@ -628,7 +628,7 @@ class Finder(Protocol):
     def close(self) -> None:
         """Let go of everything."""
 
-    def let_go(self) -> None:
+    def release_files(self) -> None:
         """Close its files unless they are in use."""
 
 

@@ -103,7 +103,7 @@ class Index:
                 if self._generation != disk.generation:
                     self._reset()
 
-    def let_go(self) -> None:
+    def release_files(self) -> None:
         """Close the file to free descriptors, unless it is in use."""
         # The mutex is re-entrant: this thread may be in the middle of a question.
         owned = self._mutex._is_owned()  # type: ignore[attr-defined] # noqa: SLF001

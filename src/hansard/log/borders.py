@@ -8,7 +8,7 @@ many lines; these functions look at few.
 import msgspec
 
 from hansard.log import format
-from hansard.log.format import Line, Mark
+from hansard.log.format import Line, Position
 
 
 def last_line(data: bytes) -> tuple[int, Line | None]:
@@ -61,14 +61,14 @@ def _first_of_batch(data: bytes, begin: int, line: Line) -> int:
     return high
 
 
-def first_mark(data: bytes, offset: int, *, ends_at_mark: bool = False) -> Mark | None:
+def first_position(data: bytes, offset: int, *, ends_at_position: bool = False) -> Position | None:
     """Return the first mark inside a window that begins anywhere, at `offset` of the segment.
 
     A place inside a batch will do if the batch was finished, as the window shows, or as is known because
     the window ends at a mark: a batch may be much longer than a window.
     """
     begin = data.find(b"\n") + 1
-    inside: Mark | None = None
+    inside: Position | None = None
     more = 0
     looked = False
     while begin:
@@ -81,22 +81,26 @@ def first_mark(data: bytes, offset: int, *, ends_at_mark: bool = False) -> Mark 
         if line is None or crc is None:
             inside = None
         else:
-            if not looked and line.more and _finished(line, data, end, ends_at_mark=ends_at_mark):
-                return Mark(offset + end, line.seq, crc)
+            if (
+                not looked
+                and line.more
+                and _finished(line, data, end, ends_at_position=ends_at_position)
+            ):
+                return Position(offset + end, line.seq, crc)
             # Once: it costs a look at the whole window.
             looked = True
             if inside is not None and (line.log is not None or line.more != more - 1):
                 # What was begun was not finished, and is no part of the log.
                 inside = None
-            inside = inside or Mark(offset + end, line.seq, crc)
+            inside = inside or Position(offset + end, line.seq, crc)
             if line.more == 0:
                 return inside
             more = line.more
         begin = end
-    return inside if ends_at_mark else None
+    return inside if ends_at_position else None
 
 
-def _finished(line: Line, data: bytes, end: int, *, ends_at_mark: bool) -> bool:
+def _finished(line: Line, data: bytes, end: int, *, ends_at_position: bool) -> bool:
     """Say whether a record, whose end is given, and all lines behind it are of appends that were finished.
 
     It is so if the last of them ends an append and its seq is higher by as many as there are lines: what was
@@ -108,7 +112,7 @@ def _finished(line: Line, data: bytes, end: int, *, ends_at_mark: bool) -> bool:
     return (
         last is not None
         and last.log is None
-        and (ends_at_mark or last.more == 0)
+        and (ends_at_position or last.more == 0)
         and last.seq - line.seq == data.count(b"\n", end) > 0
     )
 

@@ -31,7 +31,7 @@ class Holder(Protocol):
 
     descriptors: int
 
-    def let_go(self, *, wait: bool = True) -> None:
+    def release_files(self, *, wait: bool = True) -> None:
         """Close idle files. Without `wait`, skip locked ones: the calling thread may hold the lock."""
 
 
@@ -76,7 +76,7 @@ def use(holder: Holder) -> None:
             if found is not None:
                 over.append(found)
     for found in over:
-        found.let_go(wait=False)
+        found.release_files(wait=False)
 
 
 def relieve() -> None:
@@ -88,7 +88,7 @@ def relieve() -> None:
         _recent.clear()
         _total = 0
     for found in holders:
-        found.let_go(wait=False)
+        found.release_files(wait=False)
 
 
 disk.relief.append(relieve)

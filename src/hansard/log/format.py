@@ -78,7 +78,7 @@ class Shut(msgspec.Struct):
     shut: tuple[str, ...] = ()
 
 
-class Mark(msgspec.Struct, frozen=True, gc=False):
+class Position(msgspec.Struct, frozen=True, gc=False):
     """A place between two appends, from which reading and checking can start.
 
     `offset` is the byte, `seq` the last event before it, `crc` the running checksum of all before it.

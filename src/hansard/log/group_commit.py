@@ -69,7 +69,7 @@ class GroupCommit(Generic[Asked]):
         #: The thread that leads; 0 if none does.
         self._leader = 0
 
-    def ask(self, order: Asked) -> None:
+    def submit(self, order: Asked) -> None:
         """Return when the work for the order has been done, by this thread or by another.
 
         How it went is for `work` to leave in the order; what it raises is raised by the leader. If the
@@ -79,22 +79,22 @@ class GroupCommit(Generic[Asked]):
             try:
                 self._lead(order)
             except BaseException:
-                self.free()
+                self.release()
                 raise
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Wait until nobody leads, and keep it so."""
         self._come(None)
         try:
             yield
-            self.free()
+            self.release()
         except BaseException:
-            self.free()
+            self.release()
             raise
 
-    def claim(self) -> bool:
-        """Lead if nobody does; whoever is told True must call `free`, again if that is interrupted."""
+    def try_lead(self) -> bool:
+        """Lead if nobody does; whoever is told True must call `release`, again if that is interrupted."""
         if self._leader:
             return False
         claimed = False
@@ -106,11 +106,11 @@ class GroupCommit(Generic[Asked]):
                     claimed = True
         except BaseException:
             if claimed:
-                self.free()
+                self.release()
             raise
         return claimed
 
-    def free(self) -> None:
+    def release(self) -> None:
         """Stop leading: the first in the queue is next. Harmless if this thread does not lead."""
         me = get_ident()
         with self._gate:
@@ -126,7 +126,7 @@ class GroupCommit(Generic[Asked]):
 
     def _come(self, order: Asked | None) -> bool:
         """Lead at once, or queue: return True when it is this thread's turn to lead."""
-        if self.claim():
+        if self.try_lead():
             return True
         self._check_waits_for_others()
         place = _Place(order)
@@ -172,7 +172,7 @@ class GroupCommit(Generic[Asked]):
                 self._queue.remove(place)
             woken = place.woken
         if place.leads:
-            self.free()
+            self.release()
         elif woken:
             self._wake(place.following)
         self._waiting.discard(place.thread)
@@ -216,4 +216,4 @@ class GroupCommit(Generic[Asked]):
         # Those who are done before the heir: they come back with new orders while it works.
         if taken:
             self._wake(taken[0])
-        self.free()
+        self.release()

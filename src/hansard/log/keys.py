@@ -6,11 +6,11 @@ the session's lock.
 
 import msgspec
 
-from hansard.log.format import Mark
-from hansard.log.reader import Reader
+from hansard.log.format import Position
+from hansard.log.segment_reader import SegmentReader
 
 
-class Keys:
+class KeyIndex:
     """The keys of a segment up to a mark, with first seq and number of events of each append."""
 
     __slots__ = ("_known", "_segment", "_upto")
@@ -18,10 +18,10 @@ class Keys:
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, int]] = {}
         #: Where the segment begins, which tells it from all others.
-        self._segment: Mark | None = None
-        self._upto: Mark | None = None
+        self._segment: Position | None = None
+        self._upto: Position | None = None
 
-    def begin(self, start: Mark) -> None:
+    def begin(self, start: Position) -> None:
         """Start with a segment that has no records yet."""
         self._known = {}
         self._segment = start
@@ -32,7 +32,7 @@ class Keys:
         self._known = {}
         self._upto = None
 
-    def learn(self, reader: Reader, end: Mark) -> None:
+    def learn(self, reader: SegmentReader, end: Position) -> None:
         """Read the keys of what was appended since the last time."""
         if self._segment != reader.segment.start:
             # The log has gone on in another segment: a reader may have seen so before any writer did.
@@ -55,7 +55,7 @@ class Keys:
         """Return first seq and number of events of the append that has this key."""
         return self._known.get(key)
 
-    def advance(self, before: Mark, after: Mark) -> None:
+    def advance(self, before: Position, after: Position) -> None:
         """Go along with an append of our own, if nothing before it is unread."""
         if self._upto is before:
             self._upto = after

@@ -6,7 +6,7 @@ so that to look at it costs nothing. The first time in an epoch that a session i
 appended to the file of that epoch. Whoever keeps an index begins the next epoch, reads the names of those
 before it, and removes their files when it is done.
 
-The order is everything. *Mark, then look at the epoch once more, then write*: who finds the epoch changed
+The order is everything. *Position, then look at the epoch once more, then write*: who finds the epoch changed
 marks again in the new one, because the file of the old one may have been read by then. All of it with the
 session's lock held: when the reader of the marks has had that lock after it began the next epoch, every
 change that bears a mark of the old one is there to be read.

@@ -15,10 +15,10 @@ from typing import Final
 
 from hansard.errors import Damaged
 from hansard.log import disk, format, names, segment_scan
-from hansard.log.format import Line, Mark
-from hansard.log.reader import Piece, Reader
+from hansard.log.format import Line, Position
 from hansard.log.sealed_segment import SealedSegment, StreamOf, compare
 from hansard.log.segment import Segment, sealed_files
+from hansard.log.segment_reader import SegmentRange, SegmentReader
 
 #: So many sealed segments of a log stay open.
 _OPEN: Final = 2
@@ -32,12 +32,12 @@ class SealedPart:
 
     __slots__ = ("end", "reader")
 
-    def __init__(self, reader: Reader, end: Mark) -> None:
+    def __init__(self, reader: SegmentReader, end: Position) -> None:
         self.reader = reader
         self.end = end
 
     @property
-    def start(self) -> Mark:
+    def start(self) -> Position:
         """The mark behind the header."""
         return self.reader.segment.start
 
@@ -52,7 +52,7 @@ class SealedPart:
     def controls(self) -> list[Line]:
         """Return the control records."""
         segment = self.reader.segment
-        tail = segment.tail() if isinstance(segment, SealedSegment) else self.reader.tail()
+        tail = segment.log_end() if isinstance(segment, SealedSegment) else self.reader.log_end()
         return self.reader.controls(tail.ctl)
 
     def line_at(self, seq: int) -> Line | None:
@@ -219,8 +219,8 @@ class SealedChain:
         if name.endswith(".zst"):
             part = self._sealed_part(descriptor, path)
         else:
-            reader = Reader(Segment(descriptor, path, self._session_id))
-            part = SealedPart(reader, reader.tail().mark)
+            reader = SegmentReader(Segment(descriptor, path, self._session_id))
+            part = SealedPart(reader, reader.log_end().position)
         if part.start.seq + 1 != names.sealed_first_seq(name):
             # Copied, or renamed: what it holds is not what is looked for under this name.
             raise part.reader.segment.damaged(0, f"begins with event {part.start.seq + 1}")
@@ -232,9 +232,9 @@ class SealedChain:
 
     def _sealed_part(self, descriptor: int, path: str) -> SealedPart:
         sealed = SealedSegment(descriptor, path, self._session_id)
-        return SealedPart(Reader(sealed, sealed.marks()), sealed.end)
+        return SealedPart(SegmentReader(sealed, sealed.marks()), sealed.end)
 
-    def check_new(self, name: str, start: Mark, end: Mark) -> None:
+    def check_new(self, name: str, start: Position, end: Position) -> None:
         """Read a new sealed segment through; `Damaged` unless its lines lie between these two marks.
 
         One frame is in memory at a time. Each is read from the mark that the index gives it, so that every
@@ -263,7 +263,7 @@ class SealedChain:
     # A segment may be replaced, between two pieces, by one that begins earlier or ends later. So what is
     # handed out always comes with the seqs that count in it: those that have not been handed out yet.
 
-    def forwards(self, after: int, upto: int) -> Iterator[tuple[Piece, int]]:
+    def forwards(self, after: int, upto: int) -> Iterator[tuple[SegmentRange, int]]:
         """Yield the pieces that hold the events with after < seq <= upto, in order.
 
         Each with the seq behind which its events count.
@@ -281,14 +281,14 @@ class SealedChain:
                 if seq >= upto:
                     return
 
-    def backwards(self, upto: int, after: int) -> Iterator[tuple[Piece, int]]:
+    def backwards(self, upto: int, after: int) -> Iterator[tuple[SegmentRange, int]]:
         """Yield the same from the last piece to the first, each with the last seq that counts in it."""
         seq = min(upto, self.upto)
         after = max(after, self._begin())
         while seq > after:
             part = self.part_with(seq)
             reader = part.reader
-            end = reader.mark_behind(seq, part.end) if seq < part.end.seq else part.end
+            end = reader.position_after(seq, part.end) if seq < part.end.seq else part.end
             for piece in reader.backwards(end):
                 yield piece, seq
                 # Never further than it was: the mark is one behind the event, maybe by several pieces.
@@ -335,7 +335,7 @@ def _keys_of(part: SealedPart) -> Iterator[tuple[str, int, int]]:
                 yield line.key, line.seq, line.more + 1
 
 
-def check_chain(chain: SealedChain, active: Reader, stream_of: StreamOf) -> None:
+def check_chain(chain: SealedChain, active: SegmentReader, stream_of: StreamOf) -> None:
     """Check every byte of the sealed segments, and that each goes on where the one before it ended."""
     seq = 0
     first: int | None = None

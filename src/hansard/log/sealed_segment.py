@@ -17,9 +17,9 @@ import msgspec
 
 from hansard.errors import Damaged, UnknownFormat
 from hansard.log import disk, format, segment_scan
-from hansard.log.format import Line, Mark
-from hansard.log.reader import Piece, Reader, Tail
+from hansard.log.format import Line, Position
 from hansard.log.segment import Segment
+from hansard.log.segment_reader import LogEnd, SegmentRange, SegmentReader
 from hansard.log.segment_scan import Finding
 
 VERSION: Final = 1
@@ -158,8 +158,8 @@ class SealedSegment(Segment):
             self._frames_at.append(self._frames_at[-1] + frame.length)
         if self._frames_at[-1] != self._index_at or not frames or frames[0].offset != 0:
             raise self.damaged(self._index_at, "the index does not fit the frames before it")
-        self.start = Mark(self.index.header, self.index.before, self.index.header_crc)
-        self.end = Mark(self.index.size, self.index.last, self.index.crc)
+        self.start = Position(self.index.header, self.index.before, self.index.header_crc)
+        self.end = Position(self.index.size, self.index.last, self.index.crc)
         self.time = self.index.created
 
     @property
@@ -171,21 +171,21 @@ class SealedSegment(Segment):
         """Return the bytes of all lines."""
         return self.index.size
 
-    def tail(self) -> Tail:
+    def log_end(self) -> LogEnd:
         """Return what the last line says: nothing can be appended here."""
-        return Tail(self.end, self.index.ctl, ("sealed",), self.index.size, self.index.time)
+        return LogEnd(self.end, self.index.ctl, ("sealed",), self.index.size, self.index.time)
 
-    def mark_before(self, offset: int) -> Mark:
+    def position_before(self, offset: int) -> Position:
         """Return the last place before an offset at which a frame begins."""
         place = bisect_left(self.index.frames, offset, key=lambda frame: frame.offset) - 1
         if place <= 0:
             return self.start
         frame = self.index.frames[place]
-        return Mark(frame.offset, frame.seq, frame.crc)
+        return Position(frame.offset, frame.seq, frame.crc)
 
-    def marks(self) -> list[Mark]:
+    def marks(self) -> list[Position]:
         """Return the places at which frames begin."""
-        return [self.start, *(Mark(f.offset, f.seq, f.crc) for f in self.index.frames[1:])]
+        return [self.start, *(Position(f.offset, f.seq, f.crc) for f in self.index.frames[1:])]
 
     def read_some(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes of the lines, fewer only at their end."""
@@ -442,10 +442,12 @@ def _add_up(sealed: SealedSegment, stream_of: StreamOf) -> _Sum:
     streams: set[str] = set()
     last: Line | None = None
     ctl = 0
-    frames = [Mark(frame.offset, frame.seq, frame.crc) for frame in reversed(sealed.index.frames)]
+    frames = [
+        Position(frame.offset, frame.seq, frame.crc) for frame in reversed(sealed.index.frames)
+    ]
     first = frames.pop()
     _same(sealed, "frames", (first.offset, first.seq, first.crc), (0, sealed.index.before, 0))
-    for piece in Reader(sealed).forwards(sealed.start, sealed.end):
+    for piece in SegmentReader(sealed).forwards(sealed.start, sealed.end):
         lengths = (len(raw) + 1 for raw in piece.data.split(b"\n"))
         offsets = [*accumulate(lengths, initial=piece.start.offset)]
         for place, raw in segment_scan.committed(sealed, piece.start, piece.data, piece.end):
@@ -468,7 +470,9 @@ def _add_up(sealed: SealedSegment, stream_of: StreamOf) -> _Sum:
     return _Sum(keys, streams, last, ctl)
 
 
-def _compare_frame(sealed: SealedSegment, frame: Mark, piece: Piece, last: Line | None) -> None:
+def _compare_frame(
+    sealed: SealedSegment, frame: Position, piece: SegmentRange, last: Line | None
+) -> None:
     """Compare where a frame begins with the piece in which it does. `last`: the record before it."""
     before = piece.data[: frame.offset - piece.start.offset]
     crc = format.checked_crc(before, piece.start.crc) if before else piece.start.crc

@@ -10,8 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from hansard.log import disk, format
-from hansard.log.format import Line, Mark
-from hansard.log.reader import Piece
+from hansard.log.format import Line, Position
 from hansard.log.sealed_segment import (
     FRAME,
     INDEX_END,
@@ -28,6 +27,7 @@ from hansard.log.sealed_segment import (
     hash_of,
     seek_table,
 )
+from hansard.log.segment_reader import SegmentRange
 
 #: A large file is synced in steps of so many bytes: a file system may let whoever syncs a small append wait
 #: for all that others have left to be written.
@@ -67,7 +67,7 @@ class SealedWriter:
         self,
         descriptor: int,
         header: bytes,
-        start: Mark,
+        start: Position,
         *,
         session_id: str,
         created: str,
@@ -90,7 +90,7 @@ class SealedWriter:
         self._frame = [header]
         self._frame_ends = [start]
         self._frame_size = len(header)
-        self._frame_start = Mark(0, start.seq, 0)
+        self._frame_start = Position(0, start.seq, 0)
         self._keys: list[tuple[int, int]] = []
         self._parts: list[str] = []
         self._ctl = 0
@@ -119,7 +119,7 @@ class SealedWriter:
         self._time = line.time
         self._put(raw, seq, crc)
 
-    def copy(self, piece: Piece) -> None:
+    def copy(self, piece: SegmentRange) -> None:
         """Add a piece of another segment as it is.
 
         What was added so far must be that segment, from its header on: then all checksums stay true. It costs
@@ -153,9 +153,9 @@ class SealedWriter:
         self._parts = streams
 
     def _put(self, raw: bytes, seq: int, crc: int) -> None:
-        self._take(raw, Mark(self.mark.offset + len(raw), seq, crc))
+        self._take(raw, Position(self.mark.offset + len(raw), seq, crc))
 
-    def _take(self, lines: bytes, end: Mark) -> None:
+    def _take(self, lines: bytes, end: Position) -> None:
         """Take whole lines into the frame, or into the next one if this is full."""
         if self._frame_size + len(lines) > FRAME:
             self._end_frame(len(self._frame))

@@ -86,7 +86,7 @@ class Segment(disk.OwnedFd):
             raise disk.explain(error, "read", self.path) from error
         return data
 
-    def mark_before(self, offset: int) -> format.Mark:
+    def position_before(self, offset: int) -> format.Position:
         """Return a mark before an offset that is known without reading: behind the header."""
         del offset
         return self.start
@@ -116,7 +116,7 @@ class Raw(Segment):
     def __init__(self, descriptor: int, path: str) -> None:
         disk.OwnedFd.__init__(self, descriptor)
         self.path = path
-        self.start = format.Mark(0, 0, 0)
+        self.start = format.Position(0, 0, 0)
 
 
 def open_segment(
@@ -142,14 +142,14 @@ def open_raw(directory: int, path: str) -> Raw:
 
 def header(
     session_id: str, *, before: int, time: bytes, facts: dict[str, Any] | None = None
-) -> tuple[bytes, format.Mark]:
+) -> tuple[bytes, format.Position]:
     """Frame a segment's header and return it with the mark after it.
 
     `before`: the seq before the segment's first event. `facts`: further members of its data (F-23).
     """
     data = {"version": format.VERSION, "session": session_id, **(facts or {})}
     line, crc = format.note("header", before, time, data, 0)
-    return line, format.Mark(len(line), before, crc)
+    return line, format.Position(len(line), before, crc)
 
 
 def next_header(segment: Segment, previous: format.Previous, first: bytes) -> bytes:
@@ -275,7 +275,7 @@ def create_segment(directory: int, path: str, session_id: str, content: bytes) -
     return Segment(descriptor, path, session_id)
 
 
-def _read_header(segment: Segment) -> tuple[format.Line, format.Mark]:
+def _read_header(segment: Segment) -> tuple[format.Line, format.Position]:
     """Return a segment's first line and the mark behind it, or say why it is no header of ours."""
     data = segment.read_some(0, _HEADER_ROOM)
     line = data[: data.find(b"\n") + 1]
@@ -302,4 +302,4 @@ def _read_header(segment: Segment) -> tuple[format.Line, format.Mark]:
             format.decode_first(first)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise segment.damaged(0, "the header names a first record that is none") from None
-    return header, format.Mark(len(line), header.seq, crc)
+    return header, format.Position(len(line), header.seq, crc)

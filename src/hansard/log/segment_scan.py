@@ -15,7 +15,7 @@ import msgspec
 
 from hansard.errors import Damaged
 from hansard.log import disk, format
-from hansard.log.format import Line, Mark
+from hansard.log.format import Line, Position
 from hansard.log.segment import Raw, Segment
 
 #: Bytes of a segment that are read at once.
@@ -161,7 +161,7 @@ class _Walk:
 
     def __init__(
         self,
-        start: Mark,
+        start: Position,
         known_at: Mapping[int, int] = MappingProxyType({}),
         stored: "array[int] | None" = None,
         *,
@@ -322,7 +322,7 @@ def _as_written(raw: bytes, line: Line) -> bool:
     return again[: -format.TRAILER] == raw[: -format.TRAILER]
 
 
-def _walk(start: Mark, lines: Iterable[tuple[bytes, int]]) -> Iterator[ScannedLine]:
+def _walk(start: Position, lines: Iterable[tuple[bytes, int]]) -> Iterator[ScannedLine]:
     return _Walk(start).lines(lines)
 
 
@@ -335,7 +335,7 @@ def scan(segment: Segment) -> Iterator[ScannedLine]:
 
 
 def _settled(  # noqa: C901 - the rules of F-27 to F-34, in one place
-    start: Mark, lines: Iterable[ScannedLine], *, final: bool, end: Mark | None = None
+    start: Position, lines: Iterable[ScannedLine], *, final: bool, end: Position | None = None
 ) -> Iterator[ScannedLine | Finding]:
     """Yield notes, records of finished appends, and damage, in the order of their lines."""
     seq = start.seq
@@ -443,7 +443,7 @@ def _findings(items: Iterable[ScannedLine | Finding]) -> Iterator[Finding]:
             yield item.finding
 
 
-def findings(start: Mark, data: bytes, *, final: bool = True) -> Iterator[Finding]:
+def findings(start: Position, data: bytes, *, final: bool = True) -> Iterator[Finding]:
     """Yield all damage in the lines after a mark.
 
     With `final`, what is left open at the end (an unfinished batch, a discarded fragment) is a torn tail and
@@ -457,7 +457,9 @@ def all_findings(segment: Segment) -> Iterator[Finding]:
     return _findings(_settled(segment.start, scan(segment), final=True))
 
 
-def committed(segment: Segment, start: Mark, data: bytes, end: Mark) -> list[tuple[int, bytes]]:
+def committed(
+    segment: Segment, start: Position, data: bytes, end: Position
+) -> list[tuple[int, bytes]]:
     """Return place and bytes of each line that is a record of a finished append; raise on damage."""
     kept = []
     for item in _settled(start, _walk(start, _split(data)), final=False, end=end):
@@ -468,7 +470,7 @@ def committed(segment: Segment, start: Mark, data: bytes, end: Mark) -> list[tup
     return kept
 
 
-def first_damage(segment: Segment, start: Mark, data: bytes) -> Damaged:
+def first_damage(segment: Segment, start: Position, data: bytes) -> Damaged:
     """Return the error for lines whose checksum is known not to match."""
     for finding in findings(start, data, final=False):
         return segment.damaged(finding.offset, finding.reason)
@@ -476,7 +478,7 @@ def first_damage(segment: Segment, start: Mark, data: bytes) -> Damaged:
     return segment.damaged(start.offset, _MISMATCH)
 
 
-def raise_if_damaged(segment: Segment, start: Mark, data: bytes) -> None:
+def raise_if_damaged(segment: Segment, start: Position, data: bytes) -> None:
     """Raise for damage in what should be a torn tail; its unfinished last line is not damage."""
     if b"\n" not in data:
         return
@@ -588,7 +590,7 @@ class Remains:
         self._trailing: list[tuple[bytes, int]] = []
         self._lost: list[ScannedLine] = []
         self._control_offsets: set[int] = set()
-        start = Mark(0, before, 0)
+        start = Position(0, before, 0)
         stored = array("q")
         for raw, _ in _stream(segment):
             crc = format.stored_crc(raw)

@@ -15,10 +15,10 @@ from hansard.log import checkpoint, disk, names
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.disk import Lock
 from hansard.log.marks import NOWHERE, UNMARKED
-from hansard.log.reader import Reader, Tail
 from hansard.log.sealed_chain import SealedChain
 from hansard.log.sealed_segment import SealedSegment
 from hansard.log.segment import Raw, Segment, open_raw, open_segment
+from hansard.log.segment_reader import LogEnd, SegmentReader
 from hansard.log.store_directory import StoreDirectory, deleted, is_past, sweep
 
 FAILED: Final = "failed"
@@ -34,7 +34,7 @@ class SessionFiles:
         name: the name of its directory.
         path: the path of its active segment, for people.
         reader: the open segment; None while the session is not open, or does not exist.
-        tail: what is known of the segment's end.
+        end: what is known of the segment's end.
         lock: the open lock file; None until something is appended.
         directory: the session's directory; None until something is appended.
         parent: the directory of sessions, open until the entries of `directory` are durable: a sync must
@@ -52,6 +52,7 @@ class SessionFiles:
         "_buried",
         "_chain",
         "directory",
+        "end",
         "generation",
         "lock",
         "marked",
@@ -66,7 +67,6 @@ class SessionFiles:
         "root",
         "session_id",
         "settled",
-        "tail",
     )
 
     def __init__(
@@ -88,8 +88,8 @@ class SessionFiles:
         # An RLock, for a signal handler that reads while its own thread is here: what it changes is only what
         # is known of the end, and that stays true.
         self.mutex = threading.RLock()
-        self.reader: Reader | None = None
-        self.tail: Tail | None = None
+        self.reader: SegmentReader | None = None
+        self.end: LogEnd | None = None
         self.lock: Lock | None = None
         self.directory: disk.OwnedFd | None = None
         self.parent: int | None = None
@@ -107,17 +107,17 @@ class SessionFiles:
             if self.generation != disk.generation:
                 # The child's copies of the descriptors are closed, never unlocked: an unlock
                 # through one would free the parent's lock, closing one does not.
-                self.let_go()
+                self.release_files()
                 self._reset()
 
     def is_held(self) -> bool:
         """Say whether this very thread holds the mutex: only so in a signal handler."""
         return self.mutex._is_owned()  # type: ignore[attr-defined,no-any-return] # noqa: SLF001
 
-    def let_go(self) -> None:
+    def release_files(self) -> None:
         """Forget the open files. They close when the last one who reads from them is done."""
         self.reader = None
-        self.tail = None
+        self.end = None
         self.lock = None
         self.directory = None
         self.parent = None
@@ -129,12 +129,12 @@ class SessionFiles:
 
     def renew(self) -> None:
         """Forget the open files because others have their names, and what was known of them is void."""
-        self.let_go()
+        self.release_files()
         self.renewed += 1
 
     # -- reading --------------------------------------------------------------------------------
 
-    def refresh(self, *, to_append: bool = False) -> tuple[Reader, Tail] | None:
+    def refresh(self, *, to_append: bool = False) -> tuple[SegmentReader, LogEnd] | None:
         """Look at the end of the log; None if there is no such session (yet).
 
         With `to_append`, None also if the open files were replaced: the holder of the lock decides then.
@@ -158,20 +158,20 @@ class SessionFiles:
                 finally:
                     if self.reader is None:
                         # Deleted meanwhile: the lock is one of files that are the session's no more.
-                        self.let_go()
+                        self.release_files()
                 reader, tail = self._look()
             if DELETED in tail.shut and not self._buried:
                 # Deleted through these very files. Perhaps purged and made anew since: look again.
-                self.let_go()
+                self.release_files()
                 if not self._open():
                     return None
                 reader, tail = self._look()
                 if DELETED in tail.shut:
-                    self.let_go()
+                    self.release_files()
                     raise deleted(self.session_id)
             return reader, tail
 
-    def chain(self, reader: Reader) -> SealedChain | None:
+    def chain(self, reader: SegmentReader) -> SealedChain | None:
         """Return the sealed segments before the active one; None if there are none."""
         previous = reader.segment.previous
         if previous is None:
@@ -192,12 +192,12 @@ class SessionFiles:
         with self.mutex:
             self._chain = None
 
-    def checkpoint(self, reader: Reader) -> Checkpoint | None:
+    def checkpoint(self, reader: SegmentReader) -> Checkpoint | None:
         """Return what is known of the sealed segments without opening them."""
         found = self.look_at_checkpoint(reader)
         return found if isinstance(found, Checkpoint) else None
 
-    def look_at_checkpoint(self, reader: Reader) -> Checkpoint | str:
+    def look_at_checkpoint(self, reader: SegmentReader) -> Checkpoint | str:
         """Return the same, or why it cannot be used; an empty string if there is none."""
         directory = self._open_directory(*_of_log(reader.segment))
         try:
@@ -208,7 +208,7 @@ class SessionFiles:
             return "is not of this log: no segment begins where it ends"
         return found
 
-    def _precedes_a_segment(self, found: Checkpoint, reader: Reader) -> bool:
+    def _precedes_a_segment(self, found: Checkpoint, reader: SegmentReader) -> bool:
         """Return whether the segment after a checkpoint's seq continues what the checkpoint was made of."""
         segment = reader.segment
         chain = self.chain(reader)
@@ -257,18 +257,18 @@ class SessionFiles:
             f"session {self.session_id!r} was deleted while it was read; read it again"
         )
 
-    def look_anew(self, reader: Reader) -> Tail:
+    def look_anew(self, reader: SegmentReader) -> LogEnd:
         """Look at the end of the log as if nothing were known of it."""
         with self.mutex:
-            tail = reader.tail()
+            tail = reader.log_end()
             if self.reader is reader:
-                self.tail = tail
+                self.end = tail
             return tail
 
-    def _look(self) -> tuple[Reader, Tail]:
+    def _look(self) -> tuple[SegmentReader, LogEnd]:
         reader = self.reader
         assert reader is not None  # callers have opened it
-        tail = self.tail = reader.tail(self.tail)
+        tail = self.end = reader.log_end(self.end)
         # This reader, and not the field: a signal handler may have closed the store meanwhile.
         return reader, tail
 
@@ -317,8 +317,8 @@ class SessionFiles:
         if segment is None:
             return False
         # In this order: an old end behind a new file would be taken for one that was cut.
-        self.tail = None
-        self.reader = Reader(segment)
+        self.end = None
+        self.reader = SegmentReader(segment)
         return True
 
     def in_place(self) -> bool:
@@ -417,12 +417,12 @@ class SessionFiles:
         segment = open_segment(directory, self.path, self.session_id, writable=True)
         if segment is None:
             self.reader = None
-            self.tail = None
+            self.end = None
             return False
         # What is known of the end stays true if the file is the same, opened once more.
         if self.reader is None or not _same(self.reader, segment.descriptor):
-            self.tail = None
-        self.reader = Reader(segment)
+            self.end = None
+        self.reader = SegmentReader(segment)
         return True
 
 
@@ -430,14 +430,14 @@ def _nothing() -> None:
     pass
 
 
-def _purged(reader: Reader) -> bool:
+def _purged(reader: SegmentReader) -> bool:
     try:
         return disk.identity(reader.segment.descriptor)[2] == 0
     except OSError as error:
         raise disk.explain(error, "open", reader.segment.path) from error
 
 
-def _same(reader: Reader, descriptor: int) -> bool:
+def _same(reader: SegmentReader, descriptor: int) -> bool:
     try:
         return disk.identity(reader.segment.descriptor)[:2] == disk.identity(descriptor)[:2]
     except OSError as error:

@@ -187,7 +187,7 @@ class StoreDirectory:
         self.marks.close()
         descriptors.stores.discard(self)
 
-    def let_go(self) -> None:
+    def release_files(self) -> None:
         """Close all directories except the root, until they are needed again."""
         parts = self._parts
         if parts is not None:

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 from hansard.errors import DiskFailed
 from hansard.log import disk, format
 from hansard.log.append_request import AppendRequest, AppendResult
-from hansard.log.format import Line, Mark
-from hansard.log.reader import PIECE, Tail
+from hansard.log.format import Line, Position
 from hansard.log.segment import Segment
+from hansard.log.segment_reader import PIECE, LogEnd
 
 #: Bytes of lines that a `SegmentWriter` collects before it writes them.
 _PENDING: Final = 1 << 20
@@ -54,7 +54,7 @@ class PendingAppend:
         return self.result
 
 
-class Touched(NamedTuple):
+class SyncTarget(NamedTuple):
     """What a sync must cover: the segment, and its directory while its entry is not durable."""
 
     segment: Segment | None
@@ -78,7 +78,7 @@ class WriteBatch:
 
     __slots__ = ("crc", "ctl", "fresh", "lines", "offset", "seq", "shut", "time")
 
-    def __init__(self, start: Mark, ctl: int, *, fresh: bool = False) -> None:
+    def __init__(self, start: Position, ctl: int, *, fresh: bool = False) -> None:
         self.offset = start.offset
         self.seq = start.seq
         self.crc = start.crc
@@ -146,7 +146,7 @@ class WriteBatch:
         self.lines.append(line)
         self.time = ""
 
-    def end_torn_tail(self, segment: Segment, tail: Tail) -> None:
+    def end_torn_tail(self, segment: Segment, tail: LogEnd) -> None:
         """End what a crash left unfinished, so that nothing is glued to it (F-29)."""
         data = b""
         while self.offset < tail.size:
@@ -155,8 +155,8 @@ class WriteBatch:
         if not data.endswith(b"\n"):
             self.lines.append(format.TORN)
             self.skip(format.TORN)
-        length = self.offset - tail.mark.offset
-        facts: dict[str, Any] = {"offset": tail.mark.offset, "bytes": length}
+        length = self.offset - tail.position.offset
+        facts: dict[str, Any] = {"offset": tail.position.offset, "bytes": length}
         if tail.shut:
             facts["shut"] = list(tail.shut)
         self.note("recovered", facts)
@@ -166,10 +166,10 @@ class WriteBatch:
         self.crc = format.crc32(data, self.crc)
         self.offset += len(data)
 
-    def tail(self) -> Tail:
+    def log_end(self) -> LogEnd:
         """Return the end of the log as it is once the lines are written."""
-        return Tail(
-            Mark(self.offset, self.seq, self.crc), self.ctl, self.shut, self.offset, self.time
+        return LogEnd(
+            Position(self.offset, self.seq, self.crc), self.ctl, self.shut, self.offset, self.time
         )
 
 
@@ -182,7 +182,7 @@ class SegmentWriter:
 
     __slots__ = ("_descriptor", "_written", "batch")
 
-    def __init__(self, descriptor: int, header: bytes, start: Mark) -> None:
+    def __init__(self, descriptor: int, header: bytes, start: Position) -> None:
         """`start`: the mark after the header."""
         self._descriptor = descriptor
         self._written = 0

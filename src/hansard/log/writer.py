@@ -26,14 +26,14 @@ from hansard.errors import (
 from hansard.log import disk, format, names
 from hansard.log.append_request import AppendRequest, AppendResult, seq_conflict
 from hansard.log.disk import Lock
-from hansard.log.format import Mark
+from hansard.log.format import Position
 from hansard.log.group_commit import GroupCommit
-from hansard.log.keys import Keys
-from hansard.log.reader import Reader, Tail
+from hansard.log.keys import KeyIndex
 from hansard.log.segment import Segment, create_segment, header, next_header, replace_segment
+from hansard.log.segment_reader import LogEnd, SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SEALED, SessionFiles
 from hansard.log.store_directory import deleted, sweep
-from hansard.log.write_batch import PendingAppend, Touched, WriteBatch
+from hansard.log.write_batch import PendingAppend, SyncTarget, WriteBatch
 
 Durability = Literal["sync", "os"]
 
@@ -43,33 +43,31 @@ _TRIES: Final = 5
 _NOT_WRITTEN: Final = "this append was not acknowledged; it works again once the cause is gone"
 
 
-class Writer:
+class LogWriter:
     """Appends to one session, for all threads of this process."""
 
     __slots__ = (
         "_failing",
-        "_handle",
+        "_files",
+        "_group",
         "_keys",
         "_syncs",
-        "_turns",
         "_wait",
     )
 
-    def __init__(
-        self, handle: SessionFiles, *, durability: Durability, lock_timeout: float
-    ) -> None:
-        self._handle = handle
+    def __init__(self, files: SessionFiles, *, durability: Durability, lock_timeout: float) -> None:
+        self._files = files
         self._syncs = durability == "sync"
         self._wait = lock_timeout
         self._reset()
-        handle.on_reset = self._reset
+        files.on_reset = self._reset
 
     def _reset(self) -> None:
         #: Whoever leads is the only one of this process who takes the OS lock.
-        self._turns: GroupCommit[list[PendingAppend]] = GroupCommit(
-            self._work, where=self._handle.path, held=self._handle.is_held
+        self._group: GroupCommit[list[PendingAppend]] = GroupCommit(
+            self._work, where=self._files.path, held=self._files.is_held
         )
-        self._keys = Keys()
+        self._keys = KeyIndex()
         #: A sync has failed, and its note is being written.
         self._failing = False
 
@@ -78,10 +76,10 @@ class Writer:
 
         Returns when they are as durable as the store promises; the `outcome` of each tells how it went.
         """
-        self._handle.check_process()
-        path = self._handle.path
+        self._files.check_process()
+        path = self._files.path
         appends = [PendingAppend(request, path) for request in requests]
-        self._turns.ask(appends)
+        self._group.submit(appends)
         return appends
 
     def append_one(
@@ -94,89 +92,89 @@ class Writer:
         time. Returns its seq and time. None: something is unusual, and nothing was done; take the ordinary
         way.
         """
-        if self._handle.generation != disk.generation or not self._turns.claim():
+        if self._files.generation != disk.generation or not self._group.try_lead():
             return None
         done = None
         try:
-            lock = self._handle.lock
+            lock = self._files.lock
             if lock is not None:
                 try:
                     lock.acquire(self._wait)
-                    with self._handle.mutex:
+                    with self._files.mutex:
                         done = self._write_one(lock, kind, data)
                         touched = self._touched() if durable and self._syncs else None
                 finally:
                     lock.release()
                 if done is not None and touched is not None:
                     self._sync(touched)
-            self._turns.free()
+            self._group.release()
         except BaseException:
             # Once more, in case that it was `free` that was interrupted.
-            self._turns.free()
+            self._group.release()
             raise
         return done
 
     def _write_one(self, lock: Lock, kind: bytes, data: bytes) -> tuple[int, str] | None:
         """Write one record, if all is as it was left; return its seq and time. Under lock and mutex."""
-        handle = self._handle
-        tail = handle.tail
-        reader = handle.reader
-        if tail is None or reader is None or tail.shut or handle.root.failed:
+        files = self._files
+        tail = files.end
+        reader = files.reader
+        if tail is None or reader is None or tail.shut or files.root.failed:
             return None
-        directory = handle.directory
+        directory = files.directory
         # A handle that has let go has another lock.
-        if handle.lock is not lock or directory is None:
+        if files.lock is not lock or directory is None:
             return None
         try:
             # A lock on a deleted file excludes no process, and what is appended to one is lost (F-39).
             changed = disk.status_of(directory.descriptor).st_ctime_ns
-            if changed != handle.settled and not self._in_place(lock, changed):
+            if changed != files.settled and not self._in_place(lock, changed):
                 return None
             descriptor = reader.segment.descriptor
-            if disk.size(descriptor) != tail.mark.offset:
+            if disk.size(descriptor) != tail.position.offset:
                 # Appended to by others, which costs a look at what is new; or torn, or shut by them.
-                tail = handle.tail = reader.tail(tail)
-                if tail.shut or tail.size != tail.mark.offset:
+                tail = files.end = reader.log_end(tail)
+                if tail.shut or tail.size != tail.position.offset:
                     return None
-            mark = tail.mark
+            mark = tail.position
             now = format.now()
             seq = mark.seq + 1
             if tail.ctl:
                 line, crc = format.record(seq, now, kind, data, mark.crc, ctl=tail.ctl)
             else:
                 line, crc = format.plain_record(seq, now, kind, data, mark.crc)
-            if handle.marked != handle.numbers[0]:
-                handle.mark()
-            handle.tail = None
+            if files.marked != files.numbers[0]:
+                files.mark()
+            files.end = None
             if disk.write(descriptor, line) != len(line):
                 # A short write is a torn tail, which the ordinary way ends.
                 return None
         except OSError as error:
-            raise disk.explain(error, "write", handle.path, _NOT_WRITTEN) from error
+            raise disk.explain(error, "write", files.path, _NOT_WRITTEN) from error
         time = now.decode()
         offset = mark.offset + len(line)
-        end = Mark(offset, seq, crc)
-        handle.tail = Tail(end, tail.ctl, (), offset, time)
+        end = Position(offset, seq, crc)
+        files.end = LogEnd(end, tail.ctl, (), offset, time)
         self._keys.advance(mark, end)
         return seq, time
 
-    def let_go(self, *, wait: bool = True) -> None:
+    def release_files(self, *, wait: bool = True) -> None:
         """Close the files, unless a thread is writing, or reading if this does not `wait`."""
-        self._handle.check_process()
-        if not self._turns.claim():
+        self._files.check_process()
+        if not self._group.try_lead():
             return
         try:
-            handle = self._handle
+            files = self._files
             # A thread that has the mutex already is in the middle of opening these files.
-            if (wait or not handle.is_held()) and handle.mutex.acquire(blocking=wait):
+            if (wait or not files.is_held()) and files.mutex.acquire(blocking=wait):
                 try:
-                    handle.let_go()
+                    files.release_files()
                 finally:
-                    handle.mutex.release()
+                    files.mutex.release()
                 self._keys.forget()
-            self._turns.free()
+            self._group.release()
         except BaseException:
-            self._turns.free()
+            self._group.release()
             raise
 
     # -- the leader's work ----------------------------------------------------------------------
@@ -197,7 +195,7 @@ class Writer:
             if any(append.request.key is not None for append in appends):
                 self._learn_keys()
             if self._syncs:
-                self._handle.root.sync_names()
+                self._files.root.sync_names()
             touched = self._locked(lambda again: self._write(appends, again=again), create=True)
         except BaseException:
             self._keys.forget()
@@ -210,77 +208,77 @@ class Writer:
 
     def _learn_keys(self) -> None:
         """Read the keys of a log before the lock is taken: the first time, it is the whole log."""
-        found = self._handle.refresh(to_append=True)
+        found = self._files.refresh(to_append=True)
         if found is not None:
             reader, tail = found
-            self._keys.learn(reader, tail.mark)
+            self._keys.learn(reader, tail.position)
 
     def _locked(
         self,
-        action: Callable[[bool], Touched | None],
+        action: Callable[[bool], SyncTarget | None],
         *,
         create: bool,
         timeout: float | None = None,
-    ) -> Touched:
+    ) -> SyncTarget:
         """Run an action with the session's lock held. The caller leads.
 
         An action that returns None has found that these files are no longer the session's; it is
         run once more, with fresh ones and `again` true.
         """
-        handle = self._handle
+        files = self._files
         for attempt in range(_TRIES):
-            lock = handle.open_to_append(create=create)
+            lock = files.open_to_append(create=create)
             if lock is None:
                 break
             try:
                 lock.acquire(self._wait if timeout is None else timeout)
-                with handle.mutex:
+                with files.mutex:
                     # Not so if the lock file was deleted, or if a reader has met the end of a deleted
                     # session meanwhile, and let go of its files.
                     outcome = None
-                    if handle.lock is lock and self._settle(lock):
-                        if handle.marked != handle.numbers[0]:
-                            handle.mark()
+                    if files.lock is lock and self._settle(lock):
+                        if files.marked != files.numbers[0]:
+                            files.mark()
                         outcome = action(attempt > 0)
                     if outcome is not None:
                         return outcome
-                    handle.let_go()
+                    files.release_files()
                 self._keys.forget()
             finally:
                 lock.release()
-        raise SessionNotFound(f"no session {handle.session_id!r} in this store")
+        raise SessionNotFound(f"no session {files.session_id!r} in this store")
 
     def _settle(self, lock: Lock) -> bool:
         """Return whether the lock is the session's; continue in the file that has the log's name (F-39)."""
-        handle = self._handle
-        changed = handle.changed()
-        if changed == handle.settled or self._in_place(lock, changed):
+        files = self._files
+        changed = files.changed()
+        if changed == files.settled or self._in_place(lock, changed):
             return True
         if not lock.exists():
             return False
-        if handle.reader is not None and not handle.in_place():
-            tail = handle.tail = handle.reader.tail(handle.tail)
+        if files.reader is not None and not files.in_place():
+            tail = files.end = files.reader.log_end(files.end)
             # Sealed, or deleted: then what has happened to the file is known, and the caller deals with it.
             if SEALED not in tail.shut and DELETED not in tail.shut:
-                self._continue(handle.reader, tail)
+                self._continue(files.reader, tail)
         return True
 
     def _in_place(self, lock: Lock, changed: int) -> bool:
         """Return whether lock and log have their names, in a directory that has changed. Under the lock."""
-        handle = self._handle
-        if not lock.exists() or not handle.in_place():
+        files = self._files
+        if not lock.exists() or not files.in_place():
             return False
-        handle.settle(changed)
+        files.settle(changed)
         return True
 
-    def _continue(self, old: Reader, tail: Tail) -> None:
+    def _continue(self, old: SegmentReader, tail: LogEnd) -> None:
         """Take over the file that has the log's name now, if it begins with all of the one that had it."""
-        handle = self._handle
+        files = self._files
         self._keys.forget()
-        reader = handle.reader if handle.adopt() and handle.in_place() else None
-        if reader is not None and reader.starts_with(old, tail.mark):
+        reader = files.reader if files.adopt() and files.in_place() else None
+        if reader is not None and reader.starts_with(old, tail.position):
             return
-        handle.renew()
+        files.renew()
         why = (
             "removed" if reader is None else "replaced by one that does not hold all of its records"
         )
@@ -289,12 +287,12 @@ class Writer:
     def _stale(self, hint: str) -> DiskFailed:
         cause = OSError(errno.ESTALE, "no longer the log")
         hint += ". The next call uses the file that has its name by then"
-        return DiskFailed("append", self._handle.path, cause, hint)
+        return DiskFailed("append", self._files.path, cause, hint)
 
-    def _write(self, appends: list[PendingAppend], *, again: bool) -> Touched | None:
+    def _write(self, appends: list[PendingAppend], *, again: bool) -> SyncTarget | None:
         """Frame and write the records of all appends."""
-        handle = self._handle
-        if handle.reader is None and not handle.adopt():
+        files = self._files
+        if files.reader is None and not files.adopt():
             return self._begin(appends)
         tail = self._look(again=again)
         if tail is not None and SEALED in tail.shut:
@@ -302,15 +300,15 @@ class Writer:
             tail = self._unless_deleted(self._go_on(tail), again=again)
         if tail is None:
             return None
-        if tail.shut or handle.session_id in handle.root.failed:
+        if tail.shut or files.session_id in files.root.failed:
             raise self._shut(tail.shut)
-        batch = WriteBatch(tail.mark, tail.ctl)
-        if tail.size > tail.mark.offset:
-            assert handle.reader is not None  # the tail is its
-            batch.end_torn_tail(handle.reader.segment, tail)
+        batch = WriteBatch(tail.position, tail.ctl)
+        if tail.size > tail.position.offset:
+            assert files.reader is not None  # the tail is its
+            batch.end_torn_tail(files.reader.segment, tail)
         if any(append.request.key is not None for append in appends):
-            assert handle.reader is not None
-            self._keys.learn(handle.reader, tail.mark)
+            assert files.reader is not None
+            self._keys.learn(files.reader, tail.position)
         recovered = len(batch.lines)
         now = format.now()
         for append in appends:
@@ -320,23 +318,23 @@ class Writer:
         # A duplicate is acknowledged too, and its first append may be another process's, not synced yet.
         return self._touched()
 
-    def _begin(self, appends: list[PendingAppend]) -> Touched:
+    def _begin(self, appends: list[PendingAppend]) -> SyncTarget:
         """Begin the session: the first append makes the segment."""
-        handle = self._handle
-        assert handle.directory is not None  # kept open until the first sync
-        directory = handle.directory.descriptor
-        if handle.root.in_trash(handle.name):
+        files = self._files
+        assert files.directory is not None  # kept open until the first sync
+        directory = files.directory.descriptor
+        if files.root.in_trash(files.name):
             # Deleted since this directory was made, or looked for: the name is taken (F-36).
-            raise deleted(handle.session_id)
+            raise deleted(files.session_id)
         now = format.now()
-        head, start, batch = b"", Mark(0, 0, 0), WriteBatch(Mark(0, 0, 0), 0)
+        head, start, batch = b"", Position(0, 0, 0), WriteBatch(Position(0, 0, 0), 0)
         for append in appends:
             if not batch.lines:
                 # The first one that is not refused says where the log begins, and when.
                 request = append.request
                 time = request.events[0].time
                 head, start = header(
-                    handle.session_id, before=request.before, time=time.encode() if time else now
+                    files.session_id, before=request.before, time=time.encode() if time else now
                 )
                 batch = WriteBatch(start, 0, fresh=True)
                 self._keys.begin(start)
@@ -344,21 +342,23 @@ class Writer:
         if not batch.lines:
             # The header was not written, and another's will not be the same.
             self._keys.forget()
-            return Touched(None, None)
+            return SyncTarget(None, None)
         self._check_first(directory)
         # Housekeeping: no append fails for old rubbish.
         with contextlib.suppress(OSError):
             sweep(directory)
         content = head + b"".join(batch.lines)
-        handle.tail = None
-        handle.reader = Reader(create_segment(directory, handle.path, handle.session_id, content))
-        handle.tail = batch.tail()
-        self._keys.advance(start, handle.tail.mark)
+        files.end = None
+        files.reader = SegmentReader(
+            create_segment(directory, files.path, files.session_id, content)
+        )
+        files.end = batch.log_end()
+        self._keys.advance(start, files.end.position)
         return self._touched(made=True)
 
     def _check_first(self, directory: int) -> None:
         """Raise if sealed segments are there: then this log is not new, but its last segment is missing."""
-        path = self._handle.path
+        path = self._files.path
         try:
             sealed = [name for name in disk.names(directory) if names.sealed_first_seq(name)]
         except OSError as error:
@@ -370,72 +370,72 @@ class Writer:
 
     def begin_with(self, staged: str) -> None:
         """Let the session, which must not exist, begin with a log that was staged and synced (F-136)."""
-        self._handle.check_process()
-        with self._turns.alone():
-            self._handle.root.sync_names()
+        self._files.check_process()
+        with self._group.exclusive():
+            self._files.root.sync_names()
             self._sync(self._locked(lambda again: self._take(staged, again=again), create=True))
 
-    def _take(self, staged: str, *, again: bool) -> Touched | None:
+    def _take(self, staged: str, *, again: bool) -> SyncTarget | None:
         """Give a staged log its name."""
-        handle = self._handle
-        if handle.reader is not None or handle.adopt():
+        files = self._files
+        if files.reader is not None or files.adopt():
             tail = self._look(again=again)
             if tail is None:
                 return None
             raise SessionExists(
-                f"session {handle.session_id!r} exists already, at seq {tail.mark.seq}"
+                f"session {files.session_id!r} exists already, at seq {tail.position.seq}"
             )
-        if handle.root.in_trash(handle.name):
-            raise deleted(handle.session_id)
-        handle.open_directory()
-        assert handle.directory is not None  # whoever holds the lock has made it
+        if files.root.in_trash(files.name):
+            raise deleted(files.session_id)
+        files.open_directory()
+        assert files.directory is not None  # whoever holds the lock has made it
         try:
             # Not linked, as `create_segment` does, for it comes from another directory; but there is none
             # that it could replace: only who holds the lock makes one.
-            handle.root.move_staged(staged, handle.directory.descriptor)
+            files.root.move_staged(staged, files.directory.descriptor)
         except OSError as error:
             hint = "nothing was added to the store"
-            raise disk.explain(error, "rename", handle.path, hint) from error
+            raise disk.explain(error, "rename", files.path, hint) from error
         self._keys.forget()
-        handle.adopt()
+        files.adopt()
         return self._touched()
 
     def replace(self, staged: str, expected_seq: int) -> None:
         """Put a staged log that continues at a seq in the place of this one, which must be there (F-163)."""
-        self._handle.check_process()
-        with self._turns.alone():
-            self._handle.root.sync_names()
+        self._files.check_process()
+        with self._group.exclusive():
+            self._files.root.sync_names()
             take = self._locked(lambda _: self._take_over(staged, expected_seq), create=False)
             self._sync(take)
 
-    def _take_over(self, staged: str, expected_seq: int) -> Touched:
-        handle = self._handle
-        if handle.reader is None and not handle.adopt():
-            raise SessionNotFound(f"no log {handle.session_id!r} in this store")
-        assert handle.reader is not None  # `adopt` has set it
-        tail = handle.tail = handle.reader.tail(handle.tail)
-        if tail.mark.seq != expected_seq:
-            raise seq_conflict(handle.session_id, expected_seq, tail.mark.seq)
-        handle.open_directory()
-        assert handle.directory is not None  # whoever holds the lock has opened it
+    def _take_over(self, staged: str, expected_seq: int) -> SyncTarget:
+        files = self._files
+        if files.reader is None and not files.adopt():
+            raise SessionNotFound(f"no log {files.session_id!r} in this store")
+        assert files.reader is not None  # `adopt` has set it
+        tail = files.end = files.reader.log_end(files.end)
+        if tail.position.seq != expected_seq:
+            raise seq_conflict(files.session_id, expected_seq, tail.position.seq)
+        files.open_directory()
+        assert files.directory is not None  # whoever holds the lock has opened it
         try:
-            handle.root.move_staged(staged, handle.directory.descriptor)
+            files.root.move_staged(staged, files.directory.descriptor)
         except OSError as error:
-            raise disk.explain(error, "rename", handle.path, "nothing was moved") from error
+            raise disk.explain(error, "rename", files.path, "nothing was moved") from error
         # The new file is durable, whatever became of the old one.
-        handle.root.failed.discard(handle.session_id)
-        handle.renewed += 1
+        files.root.failed.discard(files.session_id)
+        files.renewed += 1
         self._keys.forget()
-        handle.adopt()
+        files.adopt()
         return self._touched(made=True)
 
-    def _touched(self, *, made: bool = False) -> Touched:
+    def _touched(self, *, made: bool = False) -> SyncTarget:
         """Return the files to sync: the handle may let go of them as soon as the lock is free."""
-        handle = self._handle
-        segment = None if handle.reader is None else handle.reader.segment
-        end = 0 if handle.tail is None else handle.tail.mark.offset
-        directory = None if handle.parent is None else handle.directory
-        return Touched(segment, directory, handle.parent, end, made)
+        files = self._files
+        segment = None if files.reader is None else files.reader.segment
+        end = 0 if files.end is None else files.end.position.offset
+        directory = None if files.parent is None else files.directory
+        return SyncTarget(segment, directory, files.parent, end, made)
 
     def _frame(self, append: PendingAppend, batch: WriteBatch, now: bytes) -> None:
         """Check a request's conditions and frame its records behind what is framed already."""
@@ -449,7 +449,7 @@ class Writer:
                 return
         # What does not exist yet is at 0 for its callers, wherever it is going to begin.
         exists = not batch.fresh
-        append.error = request.refusal(self._handle.session_id, seq if exists else 0, exists=exists)
+        append.error = request.refusal(self._files.session_id, seq if exists else 0, exists=exists)
         if append.error is not None:
             return
         batch.add(request, now)
@@ -460,102 +460,102 @@ class Writer:
 
     def _key_before(self, key: str) -> tuple[int, int] | None:
         """Look for a key in the sealed segments: a few small reads for each of them."""
-        reader = self._handle.reader
-        chain = None if reader is None else self._handle.chain(reader)
+        reader = self._files.reader
+        chain = None if reader is None else self._files.chain(reader)
         return None if chain is None else chain.find_key(key)
 
     def _put(self, batch: WriteBatch) -> None:
         """Write what was framed, and take over the new end of the log."""
-        handle = self._handle
-        assert handle.reader is not None
-        assert handle.tail is not None
-        before = handle.tail.mark
+        files = self._files
+        assert files.reader is not None
+        assert files.end is not None
+        before = files.end.position
         # Until the write has returned, the end is unknown: after an error it is looked for anew (F-40).
-        handle.tail = None
+        files.end = None
         lines = batch.lines
         try:
             disk.write_all(
-                handle.reader.segment.descriptor, lines[0] if len(lines) == 1 else b"".join(lines)
+                files.reader.segment.descriptor, lines[0] if len(lines) == 1 else b"".join(lines)
             )
         except OSError as error:
-            raise disk.explain(error, "write", handle.path, _NOT_WRITTEN) from error
-        handle.tail = batch.tail()
-        self._keys.advance(before, handle.tail.mark)
+            raise disk.explain(error, "write", files.path, _NOT_WRITTEN) from error
+        files.end = batch.log_end()
+        self._keys.advance(before, files.end.position)
 
-    def _look(self, *, again: bool) -> Tail | None:
+    def _look(self, *, again: bool) -> LogEnd | None:
         """Look at the end of the log, the lock held; None if the session was deleted meanwhile."""
-        handle = self._handle
-        assert handle.reader is not None  # callers have opened it
-        tail = handle.tail = handle.reader.tail(handle.tail)
+        files = self._files
+        assert files.reader is not None  # callers have opened it
+        tail = files.end = files.reader.log_end(files.end)
         return self._unless_deleted(tail, again=again)
 
-    def _unless_deleted(self, tail: Tail, *, again: bool) -> Tail | None:
+    def _unless_deleted(self, tail: LogEnd, *, again: bool) -> LogEnd | None:
         """Return the end of a log; None if it says that it was deleted: once more, and it is an error."""
         if DELETED not in tail.shut:
             return tail
         if again:
-            raise deleted(self._handle.session_id)
+            raise deleted(self._files.session_id)
         return None
 
     # -- sealing --------------------------------------------------------------------------------
 
     def seal(self) -> bool:
         """Seal the active segment, and begin the next; False if there is no event in it (F-37)."""
-        self._handle.check_process()
-        with self._turns.alone():
-            self._handle.root.sync_names()
+        self._files.check_process()
+        with self._group.exclusive():
+            self._files.root.sync_names()
             # Most of it now, while others go on: what is left to sync under the lock is little.
             self._sync(self._locked(lambda _: self._found(), create=False))
             sealed: list[bool] = []
             self._sync(self._locked(lambda _: self._seal(sealed), create=False))
             return sealed == [True]
 
-    def _seal(self, sealed: list[bool]) -> Touched:
-        handle = self._handle
-        if handle.reader is None and not handle.adopt():
-            raise SessionNotFound(f"no session {handle.session_id!r} in this store")
-        assert handle.reader is not None  # `adopt` has set it
+    def _seal(self, sealed: list[bool]) -> SyncTarget:
+        files = self._files
+        if files.reader is None and not files.adopt():
+            raise SessionNotFound(f"no session {files.session_id!r} in this store")
+        assert files.reader is not None  # `adopt` has set it
         tail = self._look(again=True)
         assert tail is not None  # or it has raised
         if SEALED not in tail.shut:
             if tail.shut:
                 raise self._shut(tail.shut)
-            if tail.mark.seq == handle.reader.segment.start.seq:
+            if tail.position.seq == files.reader.segment.start.seq:
                 return self._touched()
-            batch = WriteBatch(tail.mark, tail.ctl)
-            if tail.size > tail.mark.offset:
-                batch.end_torn_tail(handle.reader.segment, tail)
+            batch = WriteBatch(tail.position, tail.ctl)
+            if tail.size > tail.position.offset:
+                batch.end_torn_tail(files.reader.segment, tail)
             batch.note("sealed", {"shut": [SEALED]})
             batch.shut = (SEALED,)
             time = tail.time
             self._put(batch)
-            assert handle.tail is not None  # `_put` has set it
-            tail = msgspec.structs.replace(handle.tail, time=time)
+            assert files.end is not None  # `_put` has set it
+            tail = msgspec.structs.replace(files.end, time=time)
         self._go_on(tail)
         sealed.append(True)
         return self._touched()
 
-    def _go_on(self, tail: Tail) -> Tail:
+    def _go_on(self, tail: LogEnd) -> LogEnd:
         """Go on behind a sealed segment: in the next one, which is made if nobody has. Under the lock."""
-        handle = self._handle
-        handle.open_directory()
-        before = handle.reader
+        files = self._files
+        files.open_directory()
+        before = files.reader
         assert before is not None
         self._keys.forget()
-        if not handle.adopt():
-            raise SessionNotFound(f"no session {handle.session_id!r} in this store")
-        assert handle.reader is not None  # `adopt` has set it
-        found = handle.tail = handle.reader.tail(handle.tail)
+        if not files.adopt():
+            raise SessionNotFound(f"no session {files.session_id!r} in this store")
+        assert files.reader is not None  # `adopt` has set it
+        found = files.end = files.reader.log_end(files.end)
         if SEALED in found.shut:
             found = self._begin_next(found, tail.time)
         return found
 
-    def _begin_next(self, tail: Tail, time: str) -> Tail:
+    def _begin_next(self, tail: LogEnd, time: str) -> LogEnd:
         """Make the segment that follows a sealed one."""
-        handle = self._handle
-        reader = handle.reader
+        files = self._files
+        reader = files.reader
         assert reader is not None
-        assert handle.directory is not None
+        assert files.directory is not None
         segment = reader.segment
         try:
             # Before anything refers to its end: a crash may have come before its own sync.
@@ -563,26 +563,26 @@ class Writer:
         except OSError as error:
             raise self._fail(error) from error
         previous = format.Previous(
-            tail.mark.seq, tail.mark.crc, time or last_time(reader, tail.mark)
+            tail.position.seq, tail.position.crc, time or last_time(reader, tail.position)
         )
         first = segment.first_record
         if segment.previous is None:
-            line = reader.first(tail.mark)
+            line = reader.first(tail.position)
             # Without its data: what is to be forgotten some day must not live on in headers.
             first = msgspec.json.encode({"seq": line.seq, "time": line.time, "kind": line.kind})
         content = next_header(segment, previous, first)
         name = names.unpacked(segment.start.seq + 1)
-        made = replace_segment(handle.directory.descriptor, segment, name, content)
+        made = replace_segment(files.directory.descriptor, segment, name, content)
         # Unknown first: who is interrupted in between must not take the old end for that of the new file.
-        handle.tail = None
-        handle.reader = Reader(made)
-        handle.tail = Tail(made.start, 0, (), made.start.offset, previous.time)
+        files.end = None
+        files.reader = SegmentReader(made)
+        files.end = LogEnd(made.start, 0, (), made.start.offset, previous.time)
         self._keys.begin(made.start)
-        return handle.tail
+        return files.end
 
     # -- sync -----------------------------------------------------------------------------------
 
-    def _sync(self, touched: Touched) -> None:
+    def _sync(self, touched: SyncTarget) -> None:
         """Make all that was written durable. The lock is not held (F-38)."""
         segment, directory, parent, end, made = touched
         if segment is None:
@@ -602,36 +602,36 @@ class Writer:
 
     def _check_kept(self, segment: Segment) -> None:
         """Raise if what was synced has been removed since it was written: no reader would find it."""
-        handle = self._handle
-        with handle.mutex:
+        files = self._files
+        with files.mutex:
             try:
-                if handle.changed() == handle.settled or disk.links(segment.descriptor):
+                if files.changed() == files.settled or disk.links(segment.descriptor):
                     return
             except OSError as error:
-                raise disk.explain(error, "sync", handle.path, _NOT_WRITTEN) from error
-            shut = Reader(segment).tail().shut
+                raise disk.explain(error, "sync", files.path, _NOT_WRITTEN) from error
+            shut = SegmentReader(segment).log_end().shut
             # Sealed and compacted, or deleted and purged, after it was written: then it was kept.
             if SEALED in shut or DELETED in shut:
                 return
-            handle.renew()
+            files.renew()
         self._keys.forget()
         raise self._stale("the log was removed before this append was durable; it may be lost")
 
-    def _name(self, touched: Touched) -> None:
+    def _name(self, touched: SyncTarget) -> None:
         """Note that the session's directory need not be synced again, or not at all."""
-        handle = self._handle
+        files = self._files
         if touched.directory is not None:
-            with handle.mutex:
-                if handle.directory is touched.directory:
-                    handle.parent = None
+            with files.mutex:
+                if files.directory is touched.directory:
+                    files.parent = None
 
     def _fail(self, error: OSError) -> SyncFailed:
         """Shut the session for every process: no later sync can be believed (F-35)."""
-        handle = self._handle
-        handle.root.failed.add(handle.session_id)
-        with handle.mutex:
+        files = self._files
+        files.root.failed.add(files.session_id)
+        with files.mutex:
             # What was written may be gone, even from the cache: the note must follow what is there.
-            handle.tail = None
+            files.end = None
         # Behind a sealed segment the note needs a new one, and that a sync: if it fails too, it has no note.
         if not self._failing:
             self._failing = True
@@ -640,12 +640,12 @@ class Writer:
                 with contextlib.suppress(HansardError, OSError):
                     self._add_note("failed", adds=FAILED)
                     # From here on the log says it, and will say when it is over, whoever verifies it.
-                    handle.root.failed.discard(handle.session_id)
+                    files.root.failed.discard(files.session_id)
             finally:
                 self._failing = False
         return SyncFailed(
             "sync",
-            handle.path,
+            files.path,
             error,
             "the last appends may be lost, so nobody can append to this session until "
             "`session.verify()` has found it whole",
@@ -655,13 +655,13 @@ class Writer:
         unknown = ", ".join(reason for reason in reasons if reason != FAILED)
         if unknown:
             return UnknownFormat(
-                f"{self._handle.path}: appends blocked for unknown reason {unknown}; nothing was appended. "
+                f"{self._files.path}: appends blocked for unknown reason {unknown}; nothing was appended. "
                 "Upgrade hansard"
             )
         cause = OSError(errno.EIO, "an earlier sync failed")
         return SyncFailed(
             "append",
-            self._handle.path,
+            self._files.path,
             cause,
             "an earlier sync failed, so the session is shut until `session.verify()` passes; "
             "nothing was appended",
@@ -671,12 +671,12 @@ class Writer:
 
     def sync(self) -> None:
         """Make everything durable that is in the log now, whoever wrote it."""
-        self._handle.check_process()
-        with self._turns.alone():
-            self._handle.root.sync_names()
+        self._files.check_process()
+        with self._group.exclusive():
+            self._files.root.sync_names()
             self._sync(self._locked(lambda _: self._unsynced(), create=False))
 
-    def _unsynced(self) -> Touched:
+    def _unsynced(self) -> SyncTarget:
         """Return what there is to sync: nothing, if the log still ends where our last sync began.
 
         So a fork of a session that this process writes does not sync its parent once more.
@@ -684,13 +684,13 @@ class Writer:
         found = self._found()
         segment = found.segment
         if segment and found.directory is None and segment.durable == segment.size():
-            return Touched(None, None)
+            return SyncTarget(None, None)
         return found
 
-    def _found(self) -> Touched:
-        handle = self._handle
-        if handle.reader is None and not handle.adopt():
-            raise SessionNotFound(f"no session {handle.session_id!r} in this store")
+    def _found(self) -> SyncTarget:
+        files = self._files
+        if files.reader is None and not files.adopt():
+            raise SessionNotFound(f"no session {files.session_id!r} in this store")
         return self._touched()
 
     def note(
@@ -703,9 +703,9 @@ class Writer:
         timeout: float | None = None,
     ) -> None:
         """Append a note that shuts the log for a reason, or opens it again (F-34); sync it."""
-        self._handle.check_process()
-        with self._turns.alone():
-            self._handle.root.sync_names()
+        self._files.check_process()
+        with self._group.exclusive():
+            self._files.root.sync_names()
             touched = self._add_note(
                 word, adds=adds, removes=removes, expected_seq=expected_seq, timeout=timeout
             )
@@ -713,18 +713,18 @@ class Writer:
 
     def while_shut(self, reason: str, do: Callable[[], object]) -> None:
         """Do something with the lock held, if the log is still shut for a reason."""
-        self._handle.check_process()
-        with self._turns.alone():
+        self._files.check_process()
+        with self._group.exclusive():
             self._locked(lambda _: self._do_if_shut(reason, do), create=False)
 
-    def _do_if_shut(self, reason: str, do: Callable[[], object]) -> Touched:
-        handle = self._handle
-        if handle.reader is not None or handle.adopt():
-            assert handle.reader is not None  # `adopt` has set it
-            handle.tail = handle.reader.tail(handle.tail)
-            if SEALED in handle.tail.shut:
-                handle.tail = self._go_on(handle.tail)
-            if reason in handle.tail.shut:
+    def _do_if_shut(self, reason: str, do: Callable[[], object]) -> SyncTarget:
+        files = self._files
+        if files.reader is not None or files.adopt():
+            assert files.reader is not None  # `adopt` has set it
+            files.end = files.reader.log_end(files.end)
+            if SEALED in files.end.shut:
+                files.end = self._go_on(files.end)
+            if reason in files.end.shut:
                 do()
         return self._touched()
 
@@ -736,34 +736,36 @@ class Writer:
         removes: str = "",
         expected_seq: int | None = None,
         timeout: float | None = None,
-    ) -> Touched:
+    ) -> SyncTarget:
         return self._locked(
             lambda _: self._write_note(word, adds, removes, expected_seq),
             create=False,
             timeout=timeout,
         )
 
-    def _write_note(self, word: str, adds: str, removes: str, expected_seq: int | None) -> Touched:
-        handle = self._handle
-        if handle.reader is None and not handle.adopt():
-            raise SessionNotFound(f"no session {handle.session_id!r} in this store")
-        assert handle.reader is not None  # `adopt` has set it
-        if removes and not handle.in_place():
+    def _write_note(
+        self, word: str, adds: str, removes: str, expected_seq: int | None
+    ) -> SyncTarget:
+        files = self._files
+        if files.reader is None and not files.adopt():
+            raise SessionNotFound(f"no session {files.session_id!r} in this store")
+        assert files.reader is not None  # `adopt` has set it
+        if removes and not files.in_place():
             # Deleted through files that this handle still has open, and perhaps purged.
-            if handle.root.in_trash(handle.name):
-                raise deleted(handle.session_id)
-            raise SessionNotFound(f"no session {handle.session_id!r} in this store")
-        tail = handle.tail = handle.reader.tail(handle.tail)
+            if files.root.in_trash(files.name):
+                raise deleted(files.session_id)
+            raise SessionNotFound(f"no session {files.session_id!r} in this store")
+        tail = files.end = files.reader.log_end(files.end)
         if SEALED in tail.shut:
             tail = self._go_on(tail)
-        if expected_seq is not None and expected_seq != tail.mark.seq:
-            raise seq_conflict(handle.session_id, expected_seq, tail.mark.seq)
+        if expected_seq is not None and expected_seq != tail.position.seq:
+            raise seq_conflict(files.session_id, expected_seq, tail.position.seq)
         if (adds and adds in tail.shut) or (removes and removes not in tail.shut):
             return self._touched()
-        batch = WriteBatch(tail.mark, tail.ctl)
-        if tail.size > tail.mark.offset:
-            assert handle.reader is not None  # the tail is its
-            batch.end_torn_tail(handle.reader.segment, tail)
+        batch = WriteBatch(tail.position, tail.ctl)
+        if tail.size > tail.position.offset:
+            assert files.reader is not None  # the tail is its
+            batch.end_torn_tail(files.reader.segment, tail)
         shut = [reason for reason in tail.shut if reason != removes] + ([adds] if adds else [])
         batch.note(word, {"shut": shut})
         batch.shut = tuple(shut)
@@ -771,7 +773,7 @@ class Writer:
         return self._touched()
 
 
-def last_time(reader: Reader, end: Mark) -> str:
+def last_time(reader: SegmentReader, end: Position) -> str:
     """Return the time of the last event of a segment that ends in a note."""
     for piece in reader.backwards(end):
         lines = piece.lines(format.decode_lines)

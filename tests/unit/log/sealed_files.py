@@ -9,10 +9,10 @@ import msgspec
 import zstandard
 
 from hansard.log import disk, format
-from hansard.log.format import Line, Mark
-from hansard.log.reader import Reader
+from hansard.log.format import Line, Position
 from hansard.log.sealed_segment import SealedSegment
 from hansard.log.sealed_writer import SealedWriter
+from hansard.log.segment_reader import SegmentReader
 
 TIME = "2026-01-01T12:00:00.000000Z"
 
@@ -26,11 +26,11 @@ class Record(NamedTuple):
     control: bool = False
 
 
-def header(before: int, session_id: str = "s") -> tuple[bytes, Mark]:
+def header(before: int, session_id: str = "s") -> tuple[bytes, Position]:
     """Return the header of a segment that begins behind a seq."""
     data = {"version": 1, "session": session_id, "created": TIME}
     line, crc = format.note("header", before, TIME.encode(), data, 0)
-    return line, Mark(len(line), before, crc)
+    return line, Position(len(line), before, crc)
 
 
 def line_of(seq: int, record: Record) -> Line:
@@ -106,9 +106,9 @@ def plain(records: list[Record], *, before: int = 0, session_id: str = "s") -> b
     return b"".join(lines)
 
 
-def reader_of(sealed: SealedSegment) -> Reader:
+def reader_of(sealed: SealedSegment) -> SegmentReader:
     """Return a reader that knows where frames begin."""
-    return Reader(sealed, sealed.marks())
+    return SegmentReader(sealed, sealed.marks())
 
 
 def read(sealed: SealedSegment) -> list[Line]:

@@ -103,23 +103,23 @@ class Queue:
         self.turns: GroupCommit[str] = GroupCommit(self.work)
         self.work.stay()
         self.threads: list[Asking] = []
-        leader = self.ask("leader", interrupted_at=interrupted_at)
+        leader = self.submit("leader", interrupted_at=interrupted_at)
         until(lambda: self.work.inside.is_set() or not leader.is_alive())
         if not leader.is_alive():
             # Interrupted before it led: the others need another one to queue behind.
             self.work.stay()
-            self.ask("substitute")
+            self.submit("substitute")
             assert self.work.inside.wait(PATIENCE)
 
-    def ask(self, order: str, *, interrupted_at: int = 0) -> Asking:
+    def submit(self, order: str, *, interrupted_at: int = 0) -> Asking:
         """Let one more thread ask, and return when it works, waits, or has given up."""
-        return self._start(lambda: self.turns.ask(order), interrupted_at)
+        return self._start(lambda: self.turns.submit(order), interrupted_at)
 
     def be_alone(self, name: str, *, interrupted_at: int = 0) -> Asking:
         """Let one more thread wait until it is alone."""
 
         def alone() -> None:
-            with self.turns.alone():
+            with self.turns.exclusive():
                 self.work([name])
 
         return self._start(alone, interrupted_at)
@@ -144,7 +144,7 @@ class Queue:
         for thread in self.threads:
             thread.end()
         # And it goes on: the next one leads at once.
-        last = Asking(lambda: self.turns.ask("last"))
+        last = Asking(lambda: self.turns.submit("last"))
         last.end()
         assert last.error is None
         assert self.work.groups[-1] == ["last"]
@@ -158,16 +158,16 @@ def test_whoever_claims_the_lead_keeps_others_waiting_until_it_is_free() -> None
     """F-38: a claim is refused while somebody leads; when it is freed, the first in the queue leads."""
     work = Work()
     queue: GroupCommit[str] = GroupCommit(work)
-    assert queue.claim()
-    assert not queue.claim()
-    asking = Asking(lambda: queue.ask("a"))
+    assert queue.try_lead()
+    assert not queue.try_lead()
+    asking = Asking(lambda: queue.submit("a"))
     until(lambda: queue._queue)
     assert work.groups == []
-    queue.free()
+    queue.release()
     asking.end()
     assert work.groups == [["a"]]
-    assert queue.claim()
-    queue.free()
+    assert queue.try_lead()
+    queue.release()
 
 
 def test_many_threads_get_each_order_done_once(rng: random.Random) -> None:
@@ -180,10 +180,10 @@ def test_many_threads_get_each_order_done_once(rng: random.Random) -> None:
         own = random.Random(seeds[name])
         for number in range(300):
             if own.random() < 0.05:
-                with queue.alone():
+                with queue.exclusive():
                     work([f"{name} {number}"])
             else:
-                queue.ask(f"{name} {number}")
+                queue.submit(f"{name} {number}")
 
     threads = [Asking(lambda name=name: ask_often(name)) for name in range(8)]  # type: ignore[misc]
     for thread in threads:
@@ -211,7 +211,7 @@ def interrupt(victim: str, point: int) -> bool:
     queue = Queue(interrupted_at=points["leader"])
     threads = {"leader": queue.threads[0]}
     for order in VICTIMS[1:]:
-        start = queue.be_alone if order == "alone" else queue.ask
+        start = queue.be_alone if order == "alone" else queue.submit
         threads[order] = start(order, interrupted_at=points[order])
     done = [order for group in queue.end() for order in group]
     for order, thread in threads.items():

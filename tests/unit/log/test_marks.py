@@ -154,7 +154,7 @@ def test_a_session_that_lets_go_of_its_files_is_not_marked_twice(
     """F-130: many sessions in turn, each opened anew, leave no more than one mark each."""
     for _ in range(3):
         backend.log("a").append(NOTE)
-        backend.log("a").let_go()  # type: ignore[attr-defined]
+        backend.log("a").release_files()  # type: ignore[attr-defined]
     assert (path / "marks" / mark_files(path)[0]).read_text().split() == ["a"]
     assert consumer.go_over().ids == {"a"}
 
@@ -454,7 +454,7 @@ def test_marks_can_be_removed_at_any_time(
     backend.log("b").append(NOTE)
     assert consumer.go_over().every
     assert consumer.is_right()
-    backend.log("b").let_go()  # type: ignore[attr-defined]
+    backend.log("b").release_files()  # type: ignore[attr-defined]
     backend.log("b").append(NOTE)
     assert consumer.go_over().ids == {"b"}
     assert consumer.is_right()
@@ -583,7 +583,7 @@ def test_a_session_whose_lock_cannot_be_had_is_told_again(
     monkeypatch.setattr(watch, "PATIENCE", 0.01)
     log = backend.log("a")
     log.append(NOTE)
-    lock = log._handle.lock  # type: ignore[attr-defined]
+    lock = log._files.lock  # type: ignore[attr-defined]
     lock.acquire(0.0)
     assert consumer.go_over().ids == {"a"}
     assert consumer.go_over().ids == {"a"}

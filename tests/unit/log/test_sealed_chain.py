@@ -9,9 +9,9 @@ import pytest
 import hansard
 from hansard.backend.local.records import stream_of
 from hansard.log import format, names
-from hansard.log.reader import Reader
 from hansard.log.sealed_chain import SealedChain, check_chain
 from hansard.log.segment import Segment
+from hansard.log.segment_reader import SegmentReader
 from tests.unit.log.sealed_files import Record, plain, seal
 
 UPTO = 30
@@ -198,5 +198,5 @@ def test_verify_reads_every_segment(tmp_path: Path) -> None:
         check_chain(chain_of(tmp_path), _active(log), stream_of)
 
 
-def _active(path: Path) -> Reader:
-    return Reader(Segment(os.open(path, os.O_RDONLY), str(path), "s"))
+def _active(path: Path) -> SegmentReader:
+    return SegmentReader(Segment(os.open(path, os.O_RDONLY), str(path), "s"))

@@ -156,12 +156,12 @@ import os, resource, sys
 import zstandard
 import hansard
 from hansard.log.sealed_segment import SealedSegment
-from hansard.log.reader import Reader
+from hansard.log.segment_reader import SegmentReader
 segment = SealedSegment(os.open(sys.argv[1], os.O_RDONLY), "log", "s")
 limit = 300 * {MEBIBYTE}
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 calls = {{
-    "read": lambda: list(Reader(segment).forwards(segment.start, segment.end)),
+    "read": lambda: list(SegmentReader(segment).forwards(segment.start, segment.end)),
     "check": segment.check,
 }}
 for name in sys.argv[2:]:
@@ -219,7 +219,7 @@ def test_an_index_that_is_longer_than_one_can_be_is_refused(tmp_path: Path) -> N
     script = (
         CONFINED.replace("segment = SealedSegment", "make = lambda: SealedSegment")
         .replace(
-            '"read": lambda: list(Reader(segment).forwards(segment.start, segment.end)),',
+            '"read": lambda: list(SegmentReader(segment).forwards(segment.start, segment.end)),',
             '"read": make,',
         )
         .replace('"check": segment.check,', "")

@@ -12,7 +12,7 @@ FRAMING = re.compile(
 
 READERS_AND_WRITERS = {
     "log/segment.py",
-    "log/reader.py",
+    "log/segment_reader.py",
     "log/borders.py",
     "log/segment_scan.py",
     "log/write_batch.py",

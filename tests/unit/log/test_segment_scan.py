@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard.log import format, segment_scan
-from hansard.log.format import Mark
+from hansard.log.format import Position
 from tests.format.handwritten_log import HandwrittenLog
 
 ID = "s"
@@ -19,7 +19,7 @@ ID = "s"
 def findings(log: HandwrittenLog) -> list[segment_scan.Finding]:
     """Return all damage behind a log's header."""
     start = len(HandwrittenLog().data)
-    mark = Mark(start, 0, format.crc32(log.data[:start]))
+    mark = Position(start, 0, format.crc32(log.data[:start]))
     return list(segment_scan.findings(mark, log.data[start:]))
 
 
@@ -162,7 +162,7 @@ def test_only_whole_appends_are_committed() -> None:
     """F-27: of an unfinished batch nothing is there; what was recovered is passed over."""
     log = recovered(unfinished()).message({"n": "a"}, ',"more":1').message({"n": "b"})
     start = len(HandwrittenLog().data)
-    whole = Mark(start, 0, format.crc32(log.data[:start]))
+    whole = Position(start, 0, format.crc32(log.data[:start]))
     kept = [
         item.raw
         for item in segment_scan._settled(

@@ -17,8 +17,8 @@ CONCURRENCY = (
     Mutant(
         "no lock for the lone append",
         "log/writer.py",
-        "                    lock.acquire(self._wait)\n                    with self._handle.mutex:\n",
-        "                    with self._handle.mutex:\n",
+        "                    lock.acquire(self._wait)\n                    with self._files.mutex:\n",
+        "                    with self._files.mutex:\n",
         (f"{_LOCKS}::test_a_warm_writer_waits_for_the_lock_as_well",),
     ),
     Mutant(
@@ -33,22 +33,22 @@ CONCURRENCY = (
     Mutant(
         "a deleted lock file is not noticed",
         "log/writer.py",
-        "        if not lock.exists() or not handle.in_place():\n",
-        "        if not handle.in_place():\n",
+        "        if not lock.exists() or not files.in_place():\n",
+        "        if not files.in_place():\n",
         (f"{_LOCKS}::test_a_warm_writer_notices_a_deleted_lock_file_before_it_writes",),
     ),
     Mutant(
         "a replaced log is not noticed",
         "log/writer.py",
-        "        if not lock.exists() or not handle.in_place():\n",
+        "        if not lock.exists() or not files.in_place():\n",
         "        if not lock.exists():\n",
         ("tests/faults/test_replaced_logs.py", "-k", "continues_the_log"),
     ),
     Mutant(
         "what others appended is not looked at",
         "log/writer.py",
-        "            if disk.size(descriptor) != tail.mark.offset:\n",
-        "            if disk.size(descriptor) < tail.mark.offset:\n",
+        "            if disk.size(descriptor) != tail.position.offset:\n",
+        "            if disk.size(descriptor) < tail.position.offset:\n",
         (f"{_AT_ONCE}::test_a_writer_that_opened_earlier_overwrites_nothing",),
     ),
     Mutant(
@@ -83,7 +83,7 @@ CONCURRENCY = (
     Mutant(
         "the name of a session in the trash is given away",
         "log/writer.py",
-        "        if handle.root.in_trash(handle.name):\n            # Deleted since",
+        "        if files.root.in_trash(files.name):\n            # Deleted since",
         "        if False:\n            # Deleted since",
         (f"{_DELETION}::test_a_name_in_the_trash_is_not_given_to_a_new_session",),
     ),
@@ -97,9 +97,9 @@ CONCURRENCY = (
     Mutant(
         "a lone append leaves no mark for the index",
         "log/writer.py",
-        "            if handle.marked != handle.numbers[0]:\n                handle.mark()\n"
-        "            handle.tail = None\n",
-        "            handle.tail = None\n",
+        "            if files.marked != files.numbers[0]:\n                files.mark()\n"
+        "            files.end = None\n",
+        "            files.end = None\n",
         ("tests/unit/log/test_marks.py::test_a_lone_append_by_the_fast_path_leaves_a_mark",),
     ),
 )  # fmt: skip

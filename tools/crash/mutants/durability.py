@@ -101,10 +101,10 @@ DURABILITY = (
     Mutant(
         "a torn tail is cut off",
         "log/writer.py",
-        "            batch.end_torn_tail(handle.reader.segment, tail)\n"
+        "            batch.end_torn_tail(files.reader.segment, tail)\n"
         "        if any(append.request.key is not None for append in appends):\n",
         "            import os\n\n"
-        "            os.ftruncate(handle.reader.segment.descriptor, tail.mark.offset)\n"
+        "            os.ftruncate(files.reader.segment.descriptor, tail.position.offset)\n"
         "        if any(append.request.key is not None for append in appends):\n",
         ("tests/faults/test_torn_tails.py::test_nul_bytes_at_the_end_are_a_torn_tail",),
     ),

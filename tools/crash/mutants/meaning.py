@@ -23,21 +23,21 @@ MEANING = (
     ),
     Mutant(
         "a last line that is damaged passes for a torn tail",
-        "log/reader.py",
+        "log/segment_reader.py",
         "        if crc is None:\n            raise segment_scan.first_damage(segment, start, whole)\n"
-        "        mark = Mark(start.offset + cut, line.seq, crc)\n",
-        "        if crc is None:\n            return Tail(start, 0, (), size, '')\n"
-        "        mark = Mark(start.offset + cut, line.seq, crc)\n",
+        "        mark = Position(start.offset + cut, line.seq, crc)\n",
+        "        if crc is None:\n            return LogEnd(start, 0, (), size, '')\n"
+        "        mark = Position(start.offset + cut, line.seq, crc)\n",
         (f"{_DAMAGE}::test_no_line_can_be_moved_doubled_or_lost",),
     ),
     Mutant(
         "seqs need not follow one another",
-        "log/reader.py",
+        "log/segment_reader.py",
         '        if line.seq != start.seq + whole.count(b"\\n"):\n',
         "        if line.seq < 0:\n",
         ("tests/faults/test_writers_at_once.py",
          "tests/faults/test_torn_tails.py::test_a_torn_first_record_leaves_an_empty_session",
-         "tests/unit/log/test_reader.py", "tests/unit/log/test_segment_scan.py"),
+         "tests/unit/log/test_segment_reader.py", "tests/unit/log/test_segment_scan.py"),
     ),
     Mutant(
         "the key of an append is ignored",
@@ -77,8 +77,8 @@ MEANING = (
     Mutant(
         "a reason to be shut is ignored",
         "log/writer.py",
-        "        if tail.shut or handle.session_id in handle.root.failed:\n",
-        "        if handle.session_id in handle.root.failed:\n",
+        "        if tail.shut or files.session_id in files.root.failed:\n",
+        "        if files.session_id in files.root.failed:\n",
         (f"{_SYNC_FAILURE}::test_a_failed_sync_shuts_the_session_for_every_process",),
     ),
     Mutant(

@@ -176,12 +176,12 @@ class LocalBackend(Backend):
             self._latest = None
         self._recent.discard(log)
 
-    def let_go(self, *, wait: bool = True) -> None:  # noqa: ARG002 - nothing here is waited for
+    def release_files(self, *, wait: bool = True) -> None:  # noqa: ARG002 - nothing here is waited for
         """Close what the store has open, but for its own directory."""
         self._latest = None
-        self._root.let_go()
+        self._root.release_files()
         if self.finder is not None:
-            self.finder.let_go()
+            self.finder.release_files()
 
     def begin_with(self, session_id: str, staged: str) -> None:
         """Let a session, which must not exist, begin with a log that was staged."""
@@ -225,7 +225,7 @@ class LocalBackend(Backend):
         there = self._internal.holds_log(directory)
         dropped = self._internal.purge(directory)
         self._internal.failed.discard(log.session_id)
-        log.let_go()
+        log.release_files()
         return there and dropped
 
     def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
@@ -341,12 +341,12 @@ class LocalBackend(Backend):
         name = self._name_of(session_id)
         self._root.check_writable()
         with log.marked():
-            purged = self._root.purge(name) or (log.bury() and self._root.purge(name))
+            purged = self._root.purge(name) or (log.finish_delete() and self._root.purge(name))
         if not purged:
             raise SessionNotFound(f"no session {session_id!r} in the trash")
         # Whatever was wrong with it, the next session of this name has nothing to do with it.
         self._root.failed.discard(session_id)
-        log.let_go()
+        log.release_files()
 
     def _local(self, session_id: str) -> LocalLog:
         log = self.log(session_id)
@@ -404,7 +404,7 @@ class LocalBackend(Backend):
             self._recent.clear()
             self._latest = None
         for log in logs:
-            log.let_go()
+            log.release_files()
         for hold in list(self._holds):
             hold.close()
         self._root.close()

@@ -20,12 +20,12 @@ from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from hansard.log import disk, format, names, segment_scan
 from hansard.log.disk import Lock
-from hansard.log.format import Line, Mark
-from hansard.log.reader import Piece
+from hansard.log.format import Line, Position
 from hansard.log.sealed_chain import SealedChain, SealedPart
 from hansard.log.sealed_segment import LAST_FRAME, SealedSegment
 from hansard.log.sealed_writer import SealedWriter
 from hansard.log.segment import header, sealed_files
+from hansard.log.segment_reader import SegmentRange
 from hansard.log.store_directory import sweep
 
 #: A segment is not joined with others beyond this, before compression: what was sealed because it had grown
@@ -74,7 +74,7 @@ class Source:
         """Bytes of its lines."""
         return self.part.end.offset
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[SegmentRange]:
         """Yield its lines, piece by piece."""
         return self.part.reader.forwards(self.part.start, self.part.end)
 
@@ -327,7 +327,7 @@ class Compaction:
                 self._remove(source.name)
         return True
 
-    def _read_back(self, name: str, start: Mark, end: Mark) -> None:
+    def _read_back(self, name: str, start: Position, end: Position) -> None:
         """Read a new segment as readers will, before it replaces anything; raise unless it is as meant.
 
         The running checksum at its end covers every byte that was to be written.
@@ -355,7 +355,7 @@ class Compaction:
             for piece in reader.forwards(begin, stop):
                 sealer.copy(piece)
                 self._tell(self._done + piece.end.offset)
-        sealer.chain_ends_at(reader.tail().ctl)
+        sealer.chain_ends_at(reader.log_end().ctl)
         self._done += source.raw
 
     def _tell(self, done: int) -> None:

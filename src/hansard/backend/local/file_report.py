@@ -22,8 +22,8 @@ from hansard.backend.status import (
 )
 from hansard.errors import Damaged, DiskFailed, UnknownFormat, UnsafePath
 from hansard.log import disk, format, names, segment_scan
-from hansard.log.reader import Reader
 from hansard.log.segment import open_segment
+from hansard.log.segment_reader import SegmentReader
 from hansard.log.store_directory import StoreDirectory
 
 #: Maximum number of unexpected files named per kind.
@@ -207,8 +207,8 @@ class _Examiner:
             segment = open_segment(directory, path, None, writable=False)
             if segment is None:
                 return
-            reader = Reader(segment)
-            pieces = reader.forwards(segment.start, reader.tail().mark)
+            reader = SegmentReader(segment)
+            pieces = reader.forwards(segment.start, reader.log_end().position)
             found = [one.length for piece in pieces for one in segment_scan.discarded(piece.data)]
             if found:
                 size, count = sum(found), len(found)

@@ -31,13 +31,13 @@ from hansard.log import disk, format, names, segment_scan
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
 from hansard.log.descriptors import SESSION
-from hansard.log.reader import Reader, Tail
 from hansard.log.sealed_chain import SealedChain, SealedPart, check_chain
 from hansard.log.sealed_segment import SealedSegment
+from hansard.log.segment_reader import LogEnd, SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SessionFiles
 from hansard.log.store_directory import StoreDirectory
 from hansard.log.write_batch import PendingAppend
-from hansard.log.writer import Writer
+from hansard.log.writer import LogWriter
 
 if TYPE_CHECKING:
     from hansard.backend.local.backend import LocalBackend
@@ -59,7 +59,7 @@ class LocalLog(InternalLog):
     __slots__ = (
         "__weakref__",
         "_backend",
-        "_handle",
+        "_files",
         "_known",
         "_renewed",
         "_writer",
@@ -79,9 +79,9 @@ class LocalLog(InternalLog):
     ) -> None:
         self.session_id = session_id
         self._backend = backend
-        self._handle = SessionFiles(root, session_id, name, buried=buried)
-        self._writer = Writer(
-            self._handle, durability=backend.durability, lock_timeout=backend.lock_timeout
+        self._files = SessionFiles(root, session_id, name, buried=buried)
+        self._writer = LogWriter(
+            self._files, durability=backend.durability, lock_timeout=backend.lock_timeout
         )
         self._known = KnownRecords()
         #: Which files these are from: see `SessionFiles.renewed`.
@@ -112,11 +112,11 @@ class LocalLog(InternalLog):
 
     def _look_after(self) -> None:
         """Schedule compaction if the active segment exceeds SEAL bytes."""
-        tail = self._handle.tail
+        tail = self._files.end
         compactor = self._backend.compactor
         if (
             tail is not None
-            and tail.mark.offset > SEAL
+            and tail.position.offset > SEAL
             and compactor is not None
             and not self.session_id.startswith(INTERNAL)
         ):
@@ -148,7 +148,7 @@ class LocalLog(InternalLog):
 
     def replace(self, events: Sequence[NewEvent], *, expected_seq: int) -> None:
         self._backend.used(self)
-        stage = LocalStage(self._backend, self._handle.root, self.session_id, expected_seq)
+        stage = LocalStage(self._backend, self._files.root, self.session_id, expected_seq)
         try:
             stage.append(events)
             self._writer.replace(stage.finish(), expected_seq)
@@ -161,7 +161,7 @@ class LocalLog(InternalLog):
         self._writer.sync()
 
     def reader(self) -> LocalReader:
-        return LocalReader(self._handle, self._look_to_read, self._report)
+        return LocalReader(self._files, self._look_to_read, self._report)
 
     def _look_to_read(self) -> Look | None:
         found = self._look()
@@ -171,14 +171,14 @@ class LocalLog(InternalLog):
         backoff = Backoff(timeout)
         while True:
             found = self._look()
-            if found is not None and found[1].mark.seq > after:
+            if found is not None and found[1].position.seq > after:
                 return True
             if not backoff.sleep():
                 return False
 
     def is_busy(self) -> bool:
         self._backend.used(self)
-        return self._handle.is_locked()
+        return self._files.is_locked()
 
     def compact(
         self,
@@ -199,7 +199,7 @@ class LocalLog(InternalLog):
                 return self._compact(filter, level=level, progress=progress, state=state, wait=wait)
             finally:
                 # What it read to make a checkpoint must not stay in memory.
-                self._handle.forget_chain()
+                self._files.forget_chain()
 
     def _compact(
         self,
@@ -213,19 +213,19 @@ class LocalLog(InternalLog):
         found = self._look()
         if found is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
-        chain = self._handle.chain(found[0])
+        chain = self._files.chain(found[0])
         if chain is None:
             return CompactionResult(0, 0, 0, 0)
         from hansard.backend.local.compact import locked
 
         directory = chain.open_directory()
         try:
-            path = self._handle.root.path_of(self._handle.name, names.COMPACTION)
+            path = self._files.root.path_of(self._files.name, names.COMPACTION)
             lock = locked(directory, path, self._backend.lock_timeout if wait else 0.0)
             try:
                 # The compactor that was waited for may have sealed more.
                 found = self._look() or found
-                chain = self._handle.chain(found[0]) or chain
+                chain = self._files.chain(found[0]) or chain
                 done = self._compaction(directory, found[0], chain, filter, level, progress).run()
                 if done.segments:
                     self._save_checkpoint(directory, found[0], chain.again(), state)
@@ -242,13 +242,13 @@ class LocalLog(InternalLog):
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         reader, tail = found
         start = reader.segment.start.seq
-        active = tail.size if tail.mark.seq > start else 0
-        blank = sum(start < seq <= tail.mark.seq for seq in filter.seqs)
+        active = tail.size if tail.position.seq > start else 0
+        blank = sum(start < seq <= tail.position.seq for seq in filter.seqs)
         if filter.before > start + 1:
             pieces = self.reader().read(start, filter.before - 1)
             dropped = (event for chunk in pieces for event in chunk.events())
             blank += sum(is_said(event.kind) and event.seq not in filter.seqs for event in dropped)
-        chain = self._handle.chain(reader)
+        chain = self._files.chain(reader)
         if chain is not None:
             directory = chain.open_directory()
             try:
@@ -264,7 +264,7 @@ class LocalLog(InternalLog):
     def _compaction(
         self,
         directory: int,
-        reader: Reader,
+        reader: SegmentReader,
         chain: SealedChain,
         filter: CompactionFilter,
         level: int = 0,
@@ -277,7 +277,7 @@ class LocalLog(InternalLog):
             chain.again(),
             session_id=self.session_id,
             created=reader.segment.time,
-            path=self._handle.root.path_of(self._handle.name),
+            path=self._files.root.path_of(self._files.name),
             filter=filter,
             level=level,
             progress=progress,
@@ -286,7 +286,7 @@ class LocalLog(InternalLog):
     def _save_checkpoint(
         self,
         directory: int,
-        reader: Reader,
+        reader: SegmentReader,
         chain: SealedChain,
         state: Callable[[int], bytes] | None,
     ) -> None:
@@ -315,17 +315,17 @@ class LocalLog(InternalLog):
                 return
         except Damaged:
             pass  # which is what this is for
-        reader = self._handle.reader
-        chain = None if reader is None else self._handle.chain(reader)
+        reader = self._files.reader
+        chain = None if reader is None else self._files.chain(reader)
         if chain is not None:
             for piece, behind in chain.forwards(0, chain.upto):
                 for line in piece.lines(format.decode_lines):
                     if behind < line.seq <= chain.upto:
                         yield event_of(line)
         # If not even the header is whole, the lines behind it may be.
-        segment = self._handle.raw() if reader is None else reader.segment
+        segment = self._files.raw() if reader is None else reader.segment
         found = () if segment is None else segment_scan.salvage(segment)
-        path = self._handle.path
+        path = self._files.path
         for item in found:
             if isinstance(item, segment_scan.Finding):
                 yield Finding("damage", path, *item)
@@ -335,12 +335,12 @@ class LocalLog(InternalLog):
     def records(self) -> Iterator[Record]:
         from hansard.backend.local import verify as dumping
 
-        handle = self._handle
-        directory = handle.root.open_session(self.session_id, handle.name)
+        files = self._files
+        directory = files.root.open_session(self.session_id, files.name)
         if directory is None:
             return
         try:
-            yield from dumping.records(directory, handle.root.path_of(handle.name))
+            yield from dumping.records(directory, files.root.path_of(files.name))
         finally:
             disk.close(directory)
 
@@ -356,12 +356,12 @@ class LocalLog(InternalLog):
             # What the disk holds, not what the cache remembers: after a failed sync they differ, and
             # what was believed of the end may not be so.
             self._forget_cached(reader)
-            tail = self._handle.look_anew(reader)
-            for piece in reader.forwards(reader.segment.start, tail.mark):
+            tail = self._files.look_anew(reader)
+            for piece in reader.forwards(reader.segment.start, tail.position):
                 segment_scan.committed(reader.segment, piece.start, piece.data, piece.end)
             # Files opened again: frames that are in memory tell nothing of the disk.
-            self._handle.forget_chain()
-            chain = self._handle.chain(reader)
+            self._files.forget_chain()
+            chain = self._files.chain(reader)
             if chain is not None:
                 check_chain(chain, reader, stream_of)
             for event in self.reader().controls():
@@ -369,21 +369,21 @@ class LocalLog(InternalLog):
             notes = _limited(self._look_at_lines(reader, tail, chain))
         except Damaged as error:
             return self._list_damage(error)
-        if tail.size > tail.mark.offset:
-            length = tail.size - tail.mark.offset
+        if tail.size > tail.position.offset:
+            length = tail.size - tail.position.offset
             reason = "an unfinished append, as a crash leaves one; the next append ends it"
-            notes.append(Finding("note", self._handle.path, tail.mark.offset, length, reason))
+            notes.append(Finding("note", self._files.path, tail.position.offset, length, reason))
         if chain is not None:
             notes += self._verify_checkpoint(reader, chain)
         self._clear_failure(tail)
         return notes
 
     def _look_at_lines(
-        self, reader: Reader, tail: Tail, chain: SealedChain | None
+        self, reader: SegmentReader, tail: LogEnd, chain: SealedChain | None
     ) -> Iterator[Finding]:
         """Yield what reading passes over: discarded fragments (F-29), and keys that occur twice (F-13)."""
         sealed = [] if chain is None else [part for part, _ in chain.parts()]
-        for part in (*sealed, SealedPart(reader, tail.mark)):
+        for part in (*sealed, SealedPart(reader, tail.position)):
             path = part.reader.segment.path
             for piece in part.reader.forwards(part.start, part.end):
                 for fragment in segment_scan.discarded(piece.data):
@@ -400,9 +400,9 @@ class LocalLog(InternalLog):
                         yield Finding("damage", path, offset, length, f"{error}; {DUPLICATE}")
                     offset += length
 
-    def _verify_checkpoint(self, reader: Reader, chain: SealedChain) -> list[Finding]:
+    def _verify_checkpoint(self, reader: SegmentReader, chain: SealedChain) -> list[Finding]:
         """Compare the checkpoint's control records with the log's; its state is for others to compare."""
-        found = self._handle.look_at_checkpoint(reader)
+        found = self._files.look_at_checkpoint(reader)
         if isinstance(found, str):
             hint = "readers ignore it, and the next compaction replaces it"
             note = Finding("note", self.checkpoint_file(), 0, 0, f"this checkpoint {found}: {hint}")
@@ -415,16 +415,16 @@ class LocalLog(InternalLog):
         return [Finding("damage", self.checkpoint_file(), 0, 0, f"{reason}; {WRONG_CHECKPOINT}")]
 
     def checkpoint_file(self) -> str:
-        return self._handle.root.path_of(self._handle.name, names.CHECKPOINT)
+        return self._files.root.path_of(self._files.name, names.CHECKPOINT)
 
     def drop_checkpoint(self) -> None:
         self._backend.used(self)
-        self._handle.drop_checkpoint()
+        self._files.drop_checkpoint()
         self._known = KnownRecords()
 
     def taken_out(self, filter: CompactionFilter) -> Iterator[Event]:
         found = self._look()
-        chain = None if found is None else self._handle.chain(found[0])
+        chain = None if found is None else self._files.chain(found[0])
         for part, behind in () if chain is None else chain.parts():
             segment = part.reader.segment
             if not isinstance(segment, SealedSegment) or not segment.index.fingerprint:
@@ -439,14 +439,14 @@ class LocalLog(InternalLog):
                     ):
                         yield event_of(line)
 
-    def _forget_cached(self, reader: Reader) -> None:
+    def _forget_cached(self, reader: SegmentReader) -> None:
         try:
             disk.forget_cached(reader.segment.descriptor)
         except OSError as error:
-            raise disk.explain(error, "read", self._handle.path) from error
+            raise disk.explain(error, "read", self._files.path) from error
 
-    def _clear_failure(self, tail: Tail) -> None:
-        root = self._handle.root
+    def _clear_failure(self, tail: LogEnd) -> None:
+        root = self._files.root
         if root.read_only or not (FAILED in tail.shut or self.session_id in root.failed):
             return
         self._writer.note("verified", removes=FAILED)
@@ -455,9 +455,9 @@ class LocalLog(InternalLog):
     def _list_damage(self, error: Damaged) -> list[Finding]:
         """Return all damage of the segment, of which reading has met the first."""
         self._report(error)
-        reader = self._handle.reader
+        reader = self._files.reader
         # If not even the header is whole, the lines behind it may be.
-        segment = self._handle.raw() if reader is None else reader.segment
+        segment = self._files.raw() if reader is None else reader.segment
         findings = iter(()) if segment is None else segment_scan.all_findings(segment)
         listed = islice(findings, MAX_FINDINGS)
         found = [Finding("damage", error.path, *finding) for finding in listed]
@@ -467,19 +467,19 @@ class LocalLog(InternalLog):
         self._backend.used(self)
         from hansard.backend.local.repair import repair
 
-        root = self._handle.root
+        root = self._files.root
         try:
             done = repair(
                 root,
                 self.session_id,
-                self._handle.name,
+                self._files.name,
                 known=known or Known(),
                 missing=missing,
                 timeout=self._backend.lock_timeout,
             )
         finally:
             # Also after an error: other files may have their names by now.
-            self.let_go()
+            self.release_files()
         if done.findings:
             # All that is left was written anew, and synced.
             root.failed.discard(self.session_id)
@@ -488,31 +488,31 @@ class LocalLog(InternalLog):
     @contextmanager
     def marked(self) -> Iterator[None]:
         """Mark the session before and after something is done to it without its lock."""
-        self._handle.root.check_writable()
-        self._handle.check_process()
-        self._handle.mark()
+        self._files.root.check_writable()
+        self._files.check_process()
+        self._files.mark()
         try:
             yield
         finally:
             # Once more: the marks may have been read before it was done.
-            self._handle.mark()
+            self._files.mark()
 
     def _report(self, error: Damaged) -> None:
         """Tell whoever keeps an index that the session is damaged."""
-        root = self._handle.root
+        root = self._files.root
         if not root.read_only:
-            root.marks.report(root.descriptor, self._handle.name, error.offset)
+            root.marks.report(root.descriptor, self._files.name, error.offset)
 
-    def let_go(self, *, wait: bool = True) -> None:
+    def release_files(self, *, wait: bool = True) -> None:
         """Close the files unless they are in use; the next call opens them again."""
-        self._writer.let_go(wait=wait)
+        self._writer.release_files(wait=wait)
         self._known = KnownRecords()
         self._backend.unused(self)
 
     def delete(self, expected_seq: int | None, timeout: float | None) -> None:
         """Shut the log with a note, then move the directory (F-36)."""
-        root = self._handle.root
-        name = self._handle.name
+        root = self._files.root
+        name = self._files.name
         try:
             self._writer.note("deleted", adds=DELETED, expected_seq=expected_seq, timeout=timeout)
             # The note decides, so this call has deleted it, even if another process moves it first.
@@ -522,28 +522,28 @@ class LocalLog(InternalLog):
                 root.sync_move(name)
         finally:
             # Also after an error: the directory may have been moved with these files open.
-            self.let_go()
+            self.release_files()
 
     def restore(self) -> None:
         """Move the directory back, then open the log with a note."""
-        handle = self._handle
-        root = handle.root
-        if root.in_trash(handle.name):
+        files = self._files
+        root = files.root
+        if root.in_trash(files.name):
             with self.marked():
-                found = root.from_trash(handle.name)
-            root.sync_move(handle.name)
+                found = root.from_trash(files.name)
+            root.sync_move(files.name)
         else:
             found = self._is_deleted()
         if not found:
             raise SessionNotFound(f"no session {self.session_id!r} in the trash")
         self._writer.note("restored", removes=DELETED)
 
-    def bury(self) -> bool:
+    def finish_delete(self) -> bool:
         """Move the directory of a deleted session that never reached the trash; False if it is none."""
         if not self._is_deleted():
             return False
-        root = self._handle.root
-        name = self._handle.name
+        root = self._files.root
+        name = self._files.name
         moved: list[bool] = []
         try:
             # Only what is still deleted: somebody may be restoring it.
@@ -552,7 +552,7 @@ class LocalLog(InternalLog):
         except SessionDeleted:
             return True  # another was faster
         finally:
-            self.let_go()
+            self.release_files()
         return bool(moved)
 
     def _is_deleted(self) -> bool:
@@ -563,15 +563,15 @@ class LocalLog(InternalLog):
             return True
         return False
 
-    def _look(self) -> tuple[Reader, Tail] | None:
+    def _look(self) -> tuple[SegmentReader, LogEnd] | None:
         self._backend.used(self)
         try:
-            found = self._handle.refresh()
+            found = self._files.refresh()
         except Damaged as error:
             self._report(error)
             raise
-        if self._renewed != self._handle.renewed:
-            self._renewed = self._handle.renewed
+        if self._renewed != self._files.renewed:
+            self._renewed = self._files.renewed
             self._known = KnownRecords()
         return found
 

@@ -18,8 +18,8 @@ from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
 from hansard.log import disk, format, segment_scan
 from hansard.log.format import Line
-from hansard.log.reader import Piece, Reader, Tail
 from hansard.log.sealed_chain import SealedChain
+from hansard.log.segment_reader import LogEnd, SegmentRange, SegmentReader
 from hansard.log.session_files import FAILED, SessionFiles
 from hansard.log.writer import last_time
 
@@ -105,7 +105,7 @@ class LocalChunk(Chunk):
 
     __slots__ = ("_after", "_piece", "_streams", "_upto")
 
-    def __init__(self, piece: Piece, after: int, upto: int) -> None:
+    def __init__(self, piece: SegmentRange, after: int, upto: int) -> None:
         self._piece = piece
         self._after = after
         self._upto = upto
@@ -194,7 +194,7 @@ class KnownRecords:
 
     def __init__(self) -> None:
         #: The control events up to an offset of a segment, that offset, and the segment.
-        self.controls: tuple[ref[Reader] | None, int, list[Event]] = (None, 0, [])
+        self.controls: tuple[ref[SegmentReader] | None, int, list[Event]] = (None, 0, [])
         #: The control events of the sealed segments, of which log, up to which seq.
         self.sealed: tuple[tuple[str, int], list[Event]] = (("", 0), [])
         #: The first event, and of which log.
@@ -204,8 +204,8 @@ class KnownRecords:
 class Look(NamedTuple):
     """What one look at a log has found: its open segment, what that said at its end, and what was read."""
 
-    reader: Reader
-    tail: Tail
+    reader: SegmentReader
+    end: LogEnd
     known: KnownRecords
 
 
@@ -220,7 +220,7 @@ class LocalReader(LogReader):
     __slots__ = (
         "_end",
         "_file",
-        "_handle",
+        "_files",
         "_known",
         "_look",
         "_reader",
@@ -232,17 +232,17 @@ class LocalReader(LogReader):
 
     def __init__(
         self,
-        handle: SessionFiles,
+        files: SessionFiles,
         look: Callable[[], Look | None],
         report: Callable[[Damaged], None],
     ) -> None:
-        self.session_id = handle.session_id
-        self._handle = handle
+        self.session_id = files.session_id
+        self._files = files
         self._look = look
         self._report = report
         found = look()
         #: The end of the log at this look; None if there was no session.
-        self._end = None if found is None else found.tail
+        self._end = None if found is None else found.end
         #: When the log began: what tells it from a later one of its name.
         self._time = "" if found is None else found.reader.segment.time
         #: The file that was last read from.
@@ -252,21 +252,21 @@ class LocalReader(LogReader):
 
     def _use(self, found: Look) -> None:
         self._reader = ref(found.reader)
-        self._tail = found.tail
+        self._tail = found.end
         self._known = found.known
 
     def head(self) -> Head | None:
         end = self._end
         if end is None:
             return None
-        failed = FAILED in end.shut or self.session_id in self._handle.root.failed
-        return Head(end.mark.seq, self._time, end.time or self._updated(end), failed)
+        failed = FAILED in end.shut or self.session_id in self._files.root.failed
+        return Head(end.position.seq, self._time, end.time or self._updated(end), failed)
 
-    def _updated(self, end: Tail) -> str:
+    def _updated(self, end: LogEnd) -> str:
         """Return the time of the last event, if the log ends in a note."""
         reader = self._reader()
         if reader is not None and self._tail is end:
-            return last_time(reader, end.mark)
+            return last_time(reader, end.position)
         for chunk in self.read_back():
             return chunk.events()[-1].stamp
         return self._time
@@ -276,7 +276,7 @@ class LocalReader(LogReader):
 
     def _first(self) -> Event | None:
         reader, tail, chain = self._open()
-        if chain is None and tail.mark.seq == reader.segment.start.seq:
+        if chain is None and tail.position.seq == reader.segment.start.seq:
             return None  # all that was ever appended has been cut off
         # The same log may have been opened again, to write, or have continued in another segment.
         known, event = self._known.first
@@ -285,9 +285,9 @@ class LocalReader(LogReader):
             self._known.first = (self._time, event)
         return event
 
-    def _find_first(self, reader: Reader, tail: Tail, chain: SealedChain | None) -> Event:
+    def _find_first(self, reader: SegmentReader, tail: LogEnd, chain: SealedChain | None) -> Event:
         if chain is None:
-            return event_of(reader.first(tail.mark))
+            return event_of(reader.first(tail.position))
         if not reader.segment.first_record:
             return event_of(chain.first())
         first = event_of(format.decode_first(reader.segment.first_record))
@@ -304,7 +304,7 @@ class LocalReader(LogReader):
 
     def _checkpoint(self) -> tuple[int, bytes] | None:
         reader, _, chain = self._open()
-        known = None if chain is None else self._handle.checkpoint(reader)
+        known = None if chain is None else self._files.checkpoint(reader)
         return None if known is None or not known.state else (known.seq, known.state)
 
     def size(self, *, unpacked: bool = False) -> int:
@@ -340,13 +340,13 @@ class LocalReader(LogReader):
             self._known.controls = (ref(reader), tail.ctl, events)
         return events
 
-    def _sealed_controls(self, reader: Reader, chain: SealedChain | None) -> list[Event]:
+    def _sealed_controls(self, reader: SegmentReader, chain: SealedChain | None) -> list[Event]:
         """Return the control events of the sealed segments, which never change."""
         if chain is None:
             return []
         upto, events = self._known.sealed
         if upto != (self._time, chain.upto):
-            known = self._handle.checkpoint(reader)
+            known = self._files.checkpoint(reader)
             lines, after = [], 0
             if known is not None:
                 lines, after = format.decode_lines(known.controls), known.seq
@@ -376,8 +376,8 @@ class LocalReader(LogReader):
                 yield LocalChunk(piece, behind, min(upto, begin))
         if upto <= begin:
             return
-        start = reader.locate(after, tail.mark) if after > begin else reader.segment.start
-        for piece in reader.forwards(start, tail.mark):
+        start = reader.locate(after, tail.position) if after > begin else reader.segment.start
+        for piece in reader.forwards(start, tail.position):
             if piece.end.seq > after:
                 yield LocalChunk(piece, after, upto)
             if piece.end.seq >= upto:
@@ -397,10 +397,10 @@ class LocalReader(LogReader):
 
     def _backwards(self, upto: int, after: int) -> Iterator[LocalChunk]:
         reader, tail, chain = self._open()
-        begin, end = reader.segment.start.seq, tail.mark
+        begin, end = reader.segment.start.seq, tail.position
         if upto > begin:
             if upto < end.seq:
-                end = reader.mark_behind(upto, end)
+                end = reader.position_after(upto, end)
             for piece in reader.backwards(end):
                 yield LocalChunk(piece, after, upto)
                 if piece.start.seq <= after:
@@ -411,10 +411,10 @@ class LocalReader(LogReader):
 
     def _last(self, upto: int | None) -> int:
         """Return the last seq of a reading: where the session ended, at most."""
-        seq = 0 if self._end is None else self._end.mark.seq
+        seq = 0 if self._end is None else self._end.position.seq
         return seq if upto is None else min(upto, seq)
 
-    def _open(self) -> tuple[Reader, Tail, SealedChain | None]:
+    def _open(self) -> tuple[SegmentReader, LogEnd, SealedChain | None]:
         """Return the open segment, its end, and the sealed segments before it."""
         reader = self._reader()
         if reader is None:
@@ -426,7 +426,7 @@ class LocalReader(LogReader):
             self._use(found)
             reader = found.reader
         self._file = _file_of(reader)
-        return reader, self._tail, self._handle.chain(reader)
+        return reader, self._tail, self._files.chain(reader)
 
     def _asking(self, ask: Callable[[], Answer]) -> Answer:
         """Ask these files, or those that have taken their place."""
@@ -449,7 +449,7 @@ class LocalReader(LogReader):
         self._use(found)
 
 
-def _file_of(reader: Reader) -> tuple[int, int]:
+def _file_of(reader: SegmentReader) -> tuple[int, int]:
     try:
         return disk.identity(reader.segment.descriptor)[:2]
     except OSError as error:

@@ -25,10 +25,10 @@ from hansard.event.kinds import EVENT_LOST, SESSION_FORKED, SESSION_REPAIRED
 from hansard.log import checkpoint, disk, format, names, segment_scan
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.disk import Lock
-from hansard.log.format import Line, Mark
-from hansard.log.reader import Reader
+from hansard.log.format import Line, Position
 from hansard.log.sealed_segment import SealedSegment, compare, unpack
 from hansard.log.segment import Raw, Segment, header, sealed_files
+from hansard.log.segment_reader import SegmentReader
 from hansard.log.segment_scan import Remains
 from hansard.log.session_files import DELETED, SEALED
 from hansard.log.store_directory import StoreDirectory, deleted
@@ -113,8 +113,8 @@ class _Found:
     first: int
     file: disk.OwnedFd
     #: Where it ends, if it is valid.
-    end: Mark | None = None
-    reader: Reader | None = None
+    end: Position | None = None
+    reader: SegmentReader | None = None
     #: When its last event was written, and when the session began.
     time: str = ""
     created: str = ""
@@ -317,12 +317,12 @@ def _not_found(site: _Site) -> HansardError:
 
 def _check(found: _Found, segment: Segment) -> tuple[str, ...]:
     """Check every byte of a segment; note its end, and return for which reasons it is shut."""
-    reader = Reader(segment, segment.marks() if isinstance(segment, SealedSegment) else None)
-    tail = segment.tail() if isinstance(segment, SealedSegment) else reader.tail()
-    for piece in reader.forwards(segment.start, tail.mark):
+    reader = SegmentReader(segment, segment.marks() if isinstance(segment, SealedSegment) else None)
+    tail = segment.log_end() if isinstance(segment, SealedSegment) else reader.log_end()
+    for piece in reader.forwards(segment.start, tail.position):
         segment_scan.committed(segment, piece.start, piece.data, piece.end)
-    found.reader, found.end = reader, tail.mark
-    found.time = tail.time or last_time(reader, tail.mark)
+    found.reader, found.end = reader, tail.position
+    found.time = tail.time or last_time(reader, tail.position)
     return tail.shut
 
 
@@ -484,7 +484,7 @@ class _Repair:
         created = self._created(active, stay + used, begin)
         temporary, file = site.temporary(names.LOG)
         head = self._header(active, stay, created, start, begin)
-        mark = Mark(len(head), begin - 1, format.crc32(head))
+        mark = Position(len(head), begin - 1, format.crc32(head))
         writer = SegmentWriter(file.descriptor, head, mark)
         unknown: dict[int, bytes] = {}
         lost = Line(0, created, msgspec.Raw(b""), "", kind=EVENT_LOST)

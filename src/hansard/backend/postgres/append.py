@@ -272,15 +272,15 @@ class Writer:
     def append(self, appends: list[PendingInsert]) -> None:
         """Do appends, in order, and set the outcome of each."""
         turns = self._turns
-        if not turns.claim():
-            turns.ask(appends)
+        if not turns.try_lead():
+            turns.submit(appends)
             return
         # No other thread appends: without the queue it takes half as long as `ask`.
         try:
             self._lead([appends])
-            turns.free()
+            turns.release()
         except BaseException:
-            turns.free()
+            turns.release()
             raise
 
     def _lead(self, asked: list[list[PendingInsert]]) -> None:

@@ -13,8 +13,8 @@ import msgspec
 
 from hansard.errors import Damaged
 from hansard.log import disk, format, segment_scan
-from hansard.log.borders import first_mark, last_line
-from hansard.log.format import Line, Mark
+from hansard.log.borders import first_position, last_line
+from hansard.log.format import Line, Position
 from hansard.log.segment import Segment
 
 #: How much is read at once: forwards, and at first backwards. Pieces of a mebibyte keep memory near
@@ -30,10 +30,10 @@ _NEAR: Final = 2 * WINDOW
 _ENDS: Final = 8
 
 
-class Tail(msgspec.Struct, frozen=True, gc=False):
+class LogEnd(msgspec.Struct, frozen=True, gc=False):
     """What the end of a segment says (F-42): all that a writer needs to go on."""
 
-    mark: Mark
+    position: Position
     #: Offset of the latest control record, 0 if there is none.
     ctl: int
     #: Why no event may be appended (F-34); empty if it may.
@@ -58,12 +58,12 @@ class Settled(Protocol):
 L = TypeVar("L", bound=Settled)
 
 
-class Piece(NamedTuple):
+class SegmentRange(NamedTuple):
     """Whole, checked lines between two marks."""
 
     segment: Segment
-    start: Mark
-    end: Mark
+    start: Position
+    end: Position
     data: bytes
 
     def lines(self, decode_lines: Callable[[bytes], list[L]]) -> list[L]:
@@ -71,37 +71,37 @@ class Piece(NamedTuple):
         return _settle(self, decode_lines)
 
 
-class Reader:
+class SegmentReader:
     """Reads one open segment. Remembers marks, so that a second search starts nearer."""
 
     __slots__ = ("__weakref__", "_ends", "_marks", "segment")
 
-    def __init__(self, segment: Segment, marks: list[Mark] | None = None) -> None:
+    def __init__(self, segment: Segment, marks: list[Position] | None = None) -> None:
         """`marks`: places that are known, in order, the first of them the segment's start."""
         self.segment = segment
         #: Some marks, in order, none closer than a window to the next.
         self._marks = marks or [segment.start]
         #: Where the log ended when it was looked at, the latest first: what a reader that follows
         #: it asks for next begins at one of them.
-        self._ends: tuple[Mark, ...] = ()
+        self._ends: tuple[Position, ...] = ()
 
     # -- the end ------------------------------------------------------------------------------
 
-    def tail(self, known: Tail | None = None) -> Tail:
+    def log_end(self, known: LogEnd | None = None) -> LogEnd:
         """Return what the end of the segment says now, reading only what is new since `known`."""
         size = self.segment.size()
         if known is not None and size == known.size:
             return known
         tail = self._tail(known, size)
-        self._ends = (tail.mark, *self._ends[: _ENDS - 1])
+        self._ends = (tail.position, *self._ends[: _ENDS - 1])
         return tail
 
-    def _tail(self, known: Tail | None, size: int) -> Tail:
+    def _tail(self, known: LogEnd | None, size: int) -> LogEnd:
         if known is not None:
-            if 0 <= size - known.mark.offset <= WINDOW:
-                data = self.segment.read_some(known.mark.offset, size - known.mark.offset)
-                return self._last(known.mark, data, known)
-            if size < known.mark.offset:
+            if 0 <= size - known.position.offset <= WINDOW:
+                data = self.segment.read_some(known.position.offset, size - known.position.offset)
+                return self._last(known.position, data, known)
+            if size < known.position.offset:
                 raise self.segment.damaged(
                     size, f"the file was {known.size} bytes long and is shorter: it has been cut"
                 )
@@ -112,11 +112,11 @@ class Reader:
             self._check_length(begin, data)
             if begin == self.segment.start.offset:
                 return self._last(self.segment.start, data, None)
-            found = first_mark(data, begin)
+            found = first_position(data, begin)
             # A mark at the very end says where the last line ends, but not what it says.
             if found is not None and found.offset < begin + data.rfind(b"\n") + 1:
                 tail = self._last(found, data[found.offset - begin :], None)
-                if tail.mark is not found:
+                if tail.position is not found:
                     return tail
             # Once past the longest line, so that one that has no end is found out at once.
             longest = format.MAX_LINE + 1
@@ -147,7 +147,7 @@ class Reader:
             return
         raise self.segment.damaged(begin, "longer than a record can be")
 
-    def _last(self, start: Mark, data: bytes, known: Tail | None) -> Tail:
+    def _last(self, start: Position, data: bytes, known: LogEnd | None) -> LogEnd:
         """Check the lines behind a mark and return what the last of them says."""
         segment = self.segment
         cut, line = last_line(data)
@@ -156,12 +156,12 @@ class Reader:
             segment_scan.raise_if_damaged(segment, start, data)
             if known is not None:
                 return msgspec.structs.replace(known, size=size)
-            return Tail(start, 0, (), size, "")
+            return LogEnd(start, 0, (), size, "")
         whole = data[:cut]
         crc = format.checked_crc(whole, start.crc)
         if crc is None:
             raise segment_scan.first_damage(segment, start, whole)
-        mark = Mark(start.offset + cut, line.seq, crc)
+        mark = Position(start.offset + cut, line.seq, crc)
         if line.seq != start.seq + whole.count(b"\n"):
             # Notes, or an append that a crash left unfinished; or seqs that do not follow (F-32).
             segment_scan.committed(segment, start, whole, mark)
@@ -176,9 +176,9 @@ class Reader:
                 shut = format.decode_shut(line.data).shut
             except msgspec.MsgspecError as error:
                 raise segment.damaged(begin, f"not a note: {error}") from error
-        return Tail(mark, begin if line.control else line.ctl, shut, size, time)
+        return LogEnd(mark, begin if line.control else line.ctl, shut, size, time)
 
-    def starts_with(self, other: "Reader", end: Mark) -> bool:
+    def starts_with(self, other: "SegmentReader", end: Position) -> bool:
         """Return whether this segment begins with all bytes of another up to a mark."""
         offset = 0
         while offset < end.offset:
@@ -191,7 +191,7 @@ class Reader:
 
     # -- ranges -------------------------------------------------------------------------------
 
-    def forwards(self, start: Mark, end: Mark) -> Iterator[Piece]:
+    def forwards(self, start: Position, end: Position) -> Iterator[SegmentRange]:
         """Yield the pieces from one mark to another, in order."""
         segment = self.segment
         while start.offset < end.offset:
@@ -203,7 +203,7 @@ class Reader:
                     crc = format.checked_crc(data, start.crc)
                     if crc is None or crc != end.crc:
                         raise segment_scan.first_damage(segment, start, data)
-                    yield Piece(segment, start, end, data)
+                    yield SegmentRange(segment, start, end, data)
                     return
                 cut, line = last_line(data)
                 if line is not None:
@@ -218,20 +218,24 @@ class Reader:
             crc = format.checked_crc(data, start.crc)
             if crc is None:
                 raise segment_scan.first_damage(segment, start, data)
-            mark = Mark(start.offset + cut, line.seq, crc)
-            yield Piece(segment, start, mark, data)
+            mark = Position(start.offset + cut, line.seq, crc)
+            yield SegmentRange(segment, start, mark, data)
             self._remember(mark)
             start = mark
 
-    def backwards(self, end: Mark) -> Iterator[Piece]:
+    def backwards(self, end: Position) -> Iterator[SegmentRange]:
         """Yield the pieces before a mark, the last one first; inside a piece lines stand in order."""
         length = WINDOW // 4
         while end.offset > self.segment.start.offset:
             # No further than a place that is known, and that it would cost more to look behind.
-            first = self.segment.mark_before(end.offset)
+            first = self.segment.position_before(end.offset)
             begin = max(first.offset, end.offset - length)
             data = self.segment.read(begin, end.offset - begin)
-            start = first if begin == first.offset else first_mark(data, begin, ends_at_mark=True)
+            start = (
+                first
+                if begin == first.offset
+                else first_position(data, begin, ends_at_position=True)
+            )
             if start is None or start.offset >= end.offset:
                 if length > format.MAX_LINE and b"\n" not in data[:-1]:
                     raise self.segment.damaged(begin, "longer than a record can be")
@@ -241,13 +245,13 @@ class Reader:
             crc = format.checked_crc(data, start.crc)
             if crc is None or crc != end.crc:
                 raise segment_scan.first_damage(self.segment, start, data)
-            yield Piece(self.segment, start, end, data)
+            yield SegmentRange(self.segment, start, end, data)
             end = start
             length = min(length * 4, PIECE)
 
     # -- places -------------------------------------------------------------------------------
 
-    def locate(self, seq: int, end: Mark) -> Mark:
+    def locate(self, seq: int, end: Position) -> Position:
         """Return a mark at or before the place behind `seq`, near enough to read on from (F-44)."""
         if seq >= end.seq:
             return end
@@ -260,7 +264,7 @@ class Reader:
         high = marks[place].offset if place < len(marks) else end.offset
         while high - low.offset > _NEAR:
             middle = (low.offset + high) // 2
-            found = self._mark_after(middle, high)
+            found = self._position_after(middle, high)
             if found is None or found.seq > seq:
                 high = middle
             else:
@@ -268,24 +272,24 @@ class Reader:
         self._remember(low)
         return low
 
-    def mark_behind(self, seq: int, end: Mark) -> Mark:
+    def position_after(self, seq: int, end: Position) -> Position:
         """Return the first mark that a forward reading finds at or behind an event."""
         for piece in self.forwards(self.locate(seq, end), end):
             if piece.end.seq >= seq:
                 return piece.end
         return end
 
-    def _mark_after(self, offset: int, limit: int) -> Mark | None:
+    def _position_after(self, offset: int, limit: int) -> Position | None:
         """Return the first mark that can be found from an offset on, before a limit."""
         length = WINDOW
         while True:
             length = min(length, limit - offset)
-            found = first_mark(self.segment.read(offset, length), offset)
+            found = first_position(self.segment.read(offset, length), offset)
             if found is not None or offset + length >= limit:
                 return found
             length *= 4
 
-    def _remember(self, mark: Mark) -> None:
+    def _remember(self, mark: Position) -> None:
         """Keep a mark for later searches; one for each 64 KiB at the most."""
         marks = self._marks
         place = bisect_right(marks, mark.offset, key=lambda known: known.offset)
@@ -313,7 +317,7 @@ class Reader:
         found.reverse()
         return found
 
-    def first(self, end: Mark) -> Line:
+    def first(self, end: Position) -> Line:
         """Return the first record before a mark: a segment has one from when it has its name (F-25)."""
         start = self.segment.start
         try:
@@ -347,7 +351,7 @@ class Reader:
         return segment_scan.decode(self.segment, offset, raw)
 
 
-def _settle(piece: Piece, decode_lines: Callable[[bytes], list[Any]]) -> list[Any]:
+def _settle(piece: SegmentRange, decode_lines: Callable[[bytes], list[Any]]) -> list[Any]:
     """Decode a piece, drop notes and unfinished appends, and check that seqs follow (F-15, F-30)."""
     first = piece.start.seq + 1
     try:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.log import format, names, reader
-from hansard.log.reader import Reader
+from hansard.log import format, names, segment_reader
 from hansard.log.segment import open_segment
+from hansard.log.segment_reader import SegmentReader
 from tests.crashlab import faults
 from tests.format.handwritten_log import HandwrittenLog
 
@@ -73,21 +73,21 @@ def directory(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-def read(tmp_path: Path, directory: int, data: bytes) -> Reader:
+def read(tmp_path: Path, directory: int, data: bytes) -> SegmentReader:
     """Return a reader of these bytes."""
     (tmp_path / names.LOG).write_bytes(data)
     segment = open_segment(directory, str(tmp_path / names.LOG), "s", writable=False)
     assert segment is not None
-    return Reader(segment)
+    return SegmentReader(segment)
 
 
 @pytest.fixture(params=[64, 300, 1 << 16], ids="windows of {} bytes".format)
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Read in pieces of this size: the logs of these tests are short."""
     size: int = request.param
-    monkeypatch.setattr(reader, "WINDOW", size)
-    monkeypatch.setattr(reader, "PIECE", 2 * size)
-    monkeypatch.setattr(reader, "_NEAR", 2 * size)
+    monkeypatch.setattr(segment_reader, "WINDOW", size)
+    monkeypatch.setattr(segment_reader, "PIECE", 2 * size)
+    monkeypatch.setattr(segment_reader, "_NEAR", 2 * size)
     return size
 
 
@@ -98,17 +98,17 @@ def test_both_directions_give_all_events(
     for length in (1, 5, 60, 60):
         written = Written(rng, length)
         found = read(tmp_path, directory, written.log.data)
-        tail = found.tail()
-        assert (tail.mark.seq, tail.mark.offset) == (written.log.seq, len(written.log.data))
-        assert tail.mark.crc == format.crc32(written.log.data)
+        tail = found.log_end()
+        assert (tail.position.seq, tail.position.offset) == (written.log.seq, len(written.log.data))
+        assert tail.position.crc == format.crc32(written.log.data)
         forwards = [
             line.seq
-            for piece in found.forwards(found.segment.start, tail.mark)
+            for piece in found.forwards(found.segment.start, tail.position)
             for line in piece.lines(format.decode_lines)
         ]
         assert forwards == written.events
         backwards: list[int] = []
-        for piece in found.backwards(tail.mark):
+        for piece in found.backwards(tail.position):
             backwards[:0] = [line.seq for line in piece.lines(format.decode_lines)]
         assert backwards == written.events
 
@@ -120,13 +120,13 @@ def test_the_end_is_the_same_for_those_who_know_nothing_and_those_who_watched(
     written = Written(rng, 40)
     data = written.log.data
     watching = read(tmp_path, directory, data[: written.marks[0]])
-    known = watching.tail()
+    known = watching.log_end()
     for mark in written.marks[1:]:
         (tmp_path / names.LOG).write_bytes(data[:mark])
-        known = watching.tail(known)
-        fresh = read(tmp_path, directory, data[:mark]).tail()
+        known = watching.log_end(known)
+        fresh = read(tmp_path, directory, data[:mark]).log_end()
         assert known == fresh
-        assert known.mark.offset == mark == known.size
+        assert known.position.offset == mark == known.size
 
 
 def test_the_control_records_are_found_from_the_end(
@@ -136,7 +136,7 @@ def test_the_control_records_are_found_from_the_end(
     for _ in range(5):
         written = Written(rng, 50)
         found = read(tmp_path, directory, written.log.data)
-        tail = found.tail()
+        tail = found.log_end()
         with faults.record() as trace:
             controls = found.controls(tail.ctl)
         assert [line.seq for line in controls] == written.controls
@@ -150,7 +150,7 @@ def test_a_place_is_found_for_every_seq(
     """F-44: for each seq there is a mark at or before it, from which reading on finds it."""
     written = Written(rng, 80)
     found = read(tmp_path, directory, written.log.data)
-    end = found.tail().mark
+    end = found.log_end().position
     for seq in rng.sample(written.events, len(written.events)):
         mark = found.locate(seq, end)
         assert mark.seq <= seq
@@ -171,7 +171,7 @@ def test_a_batch_that_is_longer_than_a_piece_is_not_decoded_line_by_line(
         line, check = format.record(seq, b"now", b"x", b'{"n":1}', check, more=3_001 - seq)
         lines.append(line)
     found = read(tmp_path, directory, log.data + b"".join(lines))
-    monkeypatch.setattr(reader, "PIECE", 1 << 12)
+    monkeypatch.setattr(segment_reader, "PIECE", 1 << 12)
     decoded: list[bytes] = []
 
     def count(raw: bytes) -> format.Line:
@@ -180,10 +180,10 @@ def test_a_batch_that_is_longer_than_a_piece_is_not_decoded_line_by_line(
 
     decode_line = format.decode_line
     monkeypatch.setattr(format, "decode_line", count)
-    tail = found.tail()
-    pieces = list(found.forwards(found.segment.start, tail.mark))
-    pieces += found.backwards(tail.mark)
-    assert tail.mark.seq == 3_001
+    tail = found.log_end()
+    pieces = list(found.forwards(found.segment.start, tail.position))
+    pieces += found.backwards(tail.position)
+    assert tail.position.seq == 3_001
     assert sum(len(piece.lines(format.decode_lines)) for piece in pieces) == 2 * 3_001
     assert len(decoded) < 200
 
@@ -206,8 +206,8 @@ def test_a_batch_that_failed_twice_ends_behind_the_note(
     log.note("recovered", {"offset": offset, "bytes": len(log.data) - offset})
     end = len(log.data)
     fail()
-    tail = read(tmp_path, directory, log.data).tail()
-    assert (tail.mark.offset, tail.mark.seq, tail.size) == (end, 1, len(log.data))
+    tail = read(tmp_path, directory, log.data).log_end()
+    assert (tail.position.offset, tail.position.seq, tail.size) == (end, 1, len(log.data))
 
 
 def test_a_log_that_became_shorter_is_damage(tmp_path: Path, directory: int) -> None:
@@ -216,10 +216,10 @@ def test_a_log_that_became_shorter_is_damage(tmp_path: Path, directory: int) -> 
     shorter = len(log.data)
     log.message({"n": 2})
     found = read(tmp_path, directory, log.data)
-    known = found.tail()
+    known = found.log_end()
     os.truncate(tmp_path / names.LOG, shorter)
     with pytest.raises(hansard.Damaged, match="has been cut"):
-        found.tail(known)
+        found.log_end(known)
 
 
 def test_a_control_chain_that_leads_astray_is_damage(tmp_path: Path, directory: int) -> None:
@@ -229,12 +229,12 @@ def test_a_control_chain_that_leads_astray_is_damage(tmp_path: Path, directory: 
     log.message({"n": 1}).message({"n": 2}, f',"ctl":{first}')
     found = read(tmp_path, directory, log.data)
     with pytest.raises(hansard.Damaged, match="invalid control-event offset"):
-        found.controls(found.tail().ctl)
+        found.controls(found.log_end().ctl)
     log = HandwrittenLog()
     log.record({}, extra=f',"control":true,"ctl":{len(log.data)}')
     found = read(tmp_path, directory, log.data)
     with pytest.raises(hansard.Damaged, match="invalid control-event offset"):
-        found.controls(found.tail().ctl)
+        found.controls(found.log_end().ctl)
 
 
 def test_the_last_messages_cost_the_end_of_the_log_only(tmp_path: Path) -> None:
