@@ -86,7 +86,7 @@ _LATER = {
     "Comparison": "state.compare",
     "CopyReport": "transfer.copy",
     "Damaged": "errors",
-    "DayStats": "index.entry",
+    "DayStats": "index",
     "Diagnosis": "maintenance.doctor",
     "Diagnostic": "maintenance.doctor",
     "DiskFailed": "errors",
@@ -98,7 +98,7 @@ _LATER = {
     "Follower": "follow",
     "HansardError": "errors",
     "Health": "backend.contract",
-    "Hit": "index.entry",
+    "Hit": "index",
     "ImportReport": "transfer.staged_import",
     "InUse": "errors",
     "InvalidEvent": "errors",
@@ -106,7 +106,7 @@ _LATER = {
     "InvalidSessionId": "errors",
     "LockTimeout": "errors",
     "NothingToImport": "errors",
-    "Page": "index.entry",
+    "Page": "index",
     "Problem": "message.tool_calls",
     "PruneReport": "maintenance.prune",
     "ReadOnly": "errors",
@@ -120,14 +120,14 @@ _LATER = {
     "Session": "session",
     "SessionDeleted": "errors",
     "SessionExists": "errors",
-    "SessionInfo": "index.entry",
+    "SessionInfo": "index",
     "SessionNotFound": "errors",
     "SessionReport": "maintenance.verify",
     "State": "state.fold",
     "Store": "store",
     "StoreNotFound": "errors",
     "StoreReport": "maintenance.verify",
-    "StoreStats": "index.entry",
+    "StoreStats": "index",
     "Stream": "stream",
     "SyncFailed": "errors",
     "ToolCall": "state.compare",
@@ -167,7 +167,7 @@ if TYPE_CHECKING:
     )
     from hansard.event.envelope import Event
     from hansard.follow import FollowedEvent, Follower
-    from hansard.index.entry import DayStats, Hit, Page, SessionInfo, StoreStats
+    from hansard.index import DayStats, Hit, Page, SessionInfo, StoreStats
     from hansard.maintenance.compact import CompactReport
     from hansard.maintenance.doctor import Diagnosis, Diagnostic
     from hansard.maintenance.prune import PruneReport

@@ -362,12 +362,12 @@ class SessionReader:
             progress: called with the bytes done and the total.
             dry_run: write nothing, and report what would be rewritten.
         """
-        from hansard.index import residue
+        from hansard.index import erase_removed
         from hansard.maintenance.compact import compact_session
 
         report = compact_session(self._backend, self.id, progress=progress, dry_run=dry_run)
         if not dry_run:
-            residue.forget(self._backend)
+            erase_removed(self._backend)
         return report
 
     def repair(self, *, missing: bool = False) -> "RepairReport":

@@ -14,7 +14,7 @@ from hansard.errors import (
     UnknownFormat,
 )
 from hansard.event.envelope import Event
-from hansard.index.entry import Hit, Page
+from hansard.index import Hit, Page
 from hansard.session import Session, create
 
 # Modules that only some programs need are imported where they are used, to keep `import hansard` fast.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hansard.backend.postgres.url import StoreUrl
     from hansard.follow import Follower
-    from hansard.index.entry import StoreStats
+    from hansard.index import StoreStats
     from hansard.index.listing import SessionFilter
     from hansard.maintenance.compact import CompactReport
     from hansard.maintenance.doctor import Diagnosis
@@ -653,13 +653,13 @@ class Store:
             progress: called with the number of sessions that are done, and their total.
             dry_run: write nothing; report what would be rewritten.
         """
-        from hansard.index import residue
+        from hansard.index import erase_removed
         from hansard.maintenance.compact import compact_store
 
         wanted = (found for found in self._backend.ids() if found.startswith(prefix))
         report = compact_store(self._backend, wanted, progress=progress, dry_run=dry_run)
         if not dry_run:
-            residue.forget(self._backend)
+            erase_removed(self._backend)
         return report
 
     def verify(self) -> "StoreReport":

@@ -38,7 +38,6 @@ _NEEDED: Final = (
     "hansard",
     "hansard.backend.local.backend",
     "hansard.index.index",
-    "hansard.index.residue",
     "hansard.index.search",
     "hansard.maintenance.compact",
     "hansard.transfer.export_file",

@@ -18,7 +18,7 @@ from hansard import workspace as workspaces
 from hansard.backend.contract import Backend, Head, LogReader, Unwatched, Watch
 from hansard.errors import UNREADABLE, DiskFailed, HansardError, SessionDeleted
 from hansard.event.kinds import HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED, SessionForked
-from hansard.index.entry import SessionInfo
+from hansard.index import SessionInfo
 from hansard.index.listing import decode_infos, label
 from hansard.index.sqlite_storage import RESIDUE, Storage
 from hansard.state import fold, lineage, redaction

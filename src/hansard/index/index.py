@@ -20,9 +20,8 @@ import msgspec
 from hansard.backend.contract import Backend, IndexFile, IndexTables
 from hansard.backend.status import IndexStatus
 from hansard.errors import BackendUnavailable, Closed
-from hansard.index import catalog, listing, search, stats, text_index
+from hansard.index import Hit, Page, StoreStats, catalog, listing, search, stats, text_index
 from hansard.index.catalog import Description, Progress, SessionCatalog
-from hansard.index.entry import Hit, Page, StoreStats
 from hansard.index.listing import SessionFilter
 from hansard.index.search import SearchQuery
 from hansard.index.sqlite_storage import (

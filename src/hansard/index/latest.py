@@ -12,8 +12,7 @@ from hansard.backend.contract import Backend, Finding, LogReader
 from hansard.errors import UNREADABLE, BackendUnavailable, Damaged, HansardError, SessionDeleted
 from hansard.event.envelope import Event
 from hansard.event.kinds import CONTROL
-from hansard.index import index
-from hansard.index.entry import SessionInfo
+from hansard.index import SessionInfo, index
 from hansard.index.index import Index
 from hansard.index.listing import SessionFilter
 from hansard.state import fold, lineage

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hansard.clock import stamp
-from hansard.index.entry import Page, SessionInfo
+from hansard.index import Page, SessionInfo
 from hansard.index.sqlite_storage import Storage
 from hansard.state.view import gc_paused
 from hansard.workspace import Match, Workspace

@@ -18,7 +18,7 @@ from unicodedata import category
 
 from hansard.backend.contract import Backend
 from hansard.errors import UNREADABLE
-from hansard.index.entry import Hit
+from hansard.index import Hit
 from hansard.index.listing import SessionFilter, within
 from hansard.index.sqlite_storage import Row, Storage
 from hansard.message import search_text

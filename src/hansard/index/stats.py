@@ -13,8 +13,8 @@ from hansard.backend.contract import Backend, LogReader
 from hansard.errors import UNREADABLE, SessionDeleted
 from hansard.event.envelope import Event
 from hansard.event.kinds import MESSAGE_ADDED, USAGE_RECORDED
+from hansard.index import DayStats, StoreStats
 from hansard.index.catalog import Progress
-from hansard.index.entry import DayStats, StoreStats
 from hansard.index.listing import SessionFilter, clause
 from hansard.index.sqlite_storage import Storage
 from hansard.state import fold, redaction

@@ -98,14 +98,14 @@ class BackgroundCompactor:
 
     def _compact(self, backend: Backend, session_id: str) -> None:
         # Imported here: few stores have sessions that grow so much.
-        from hansard.index import residue
+        from hansard.index import erase_removed
         from hansard.maintenance import compact
 
         report = compact.compact_session(
             backend, session_id, level=compact.QUICK, progress=self._check, wait=False
         )
         if report.blanked:
-            residue.forget(backend)
+            erase_removed(backend)
 
     def _check(self, done: int, total: int) -> None:
         del done, total

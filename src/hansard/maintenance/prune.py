@@ -25,9 +25,8 @@ from hansard.errors import (
     SessionNotFound,
 )
 from hansard.event.kinds import SESSION_PRUNED
-from hansard.index import index
+from hansard.index import SessionInfo, index
 from hansard.index.catalog import Description, describe
-from hansard.index.entry import SessionInfo
 from hansard.index.listing import SessionFilter
 from hansard.maintenance.trash import announce, refusals_recorded
 from hansard.state.fold import last_activity, latest_activity

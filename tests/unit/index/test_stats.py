@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard import Store, Usage
-from hansard.index.entry import DayStats, StoreStats
+from hansard.index import DayStats, StoreStats
 from tests.unit.disk_probe import flip, index_of
 from tests.unit.index import reference_listing
 from tests.unit.index.random_store import RandomStore
