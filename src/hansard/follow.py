@@ -388,10 +388,10 @@ class Follower:
         self._commit_every = commit_every
         self._wanted = wanted
         self._on_damage = on_damage
-        #: What `sizes` said when a session was last read to its end.
-        self._known: dict[str, int] = {}
+        #: The stamp of each session when it was last read to its end.
+        self._known: dict[str, str] = {}
         self._positions: dict[str, int] = {} if cursor is None else cursor.positions
-        self._waiting: deque[tuple[str, int]] = deque()
+        self._waiting: deque[tuple[str, str]] = deque()
         self._reading: Iterator[FollowedEvent] = iter(())
         #: What was handed out last, and what is done with but not yet in the cursor.
         self._last: FollowedEvent | None = None
@@ -470,7 +470,7 @@ class Follower:
         self._unsaved = 0
 
     def _skip_what_is_there(self) -> None:
-        for session_id in self._backend.sizes():
+        for session_id in self._backend.stamps():
             if self._wanted(session_id) and session_id not in self._positions:
                 try:
                     head = self._backend.log(session_id).reader().head()
@@ -482,9 +482,9 @@ class Follower:
 
     def _look(self) -> None:
         """Find the sessions that have grown."""
-        for session_id, size in self._backend.sizes().items():
-            if self._known.get(session_id) != size and self._wanted(session_id):
-                self._waiting.append((session_id, size))
+        for session_id, stamp in self._backend.stamps().items():
+            if self._known.get(session_id) != stamp and self._wanted(session_id):
+                self._waiting.append((session_id, stamp))
 
     def _next_at_hand(self) -> FollowedEvent | None:
         while True:
@@ -494,9 +494,9 @@ class Follower:
                 return found
             if not self._waiting:
                 return None
-            session_id, size = self._waiting.popleft()
-            # The size is older than the reading: a concurrent append shows at the next look.
-            self._known[session_id] = size
+            session_id, stamp = self._waiting.popleft()
+            # The stamp is older than the reading: a concurrent append shows at the next look.
+            self._known[session_id] = stamp
             self._reading = self._read(session_id)
 
     def _read(self, session_id: str) -> Iterator[FollowedEvent]:

@@ -395,7 +395,7 @@ class Session(SessionReader):
         from hansard.state.compare import Side
 
         reader = self._reader()
-        return Side(reader, self._state_at(reader, at), self._backend.whole)
+        return Side(reader, self._state_at(reader, at), self._backend.unscoped)
 
     def share(
         self,

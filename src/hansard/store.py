@@ -301,7 +301,7 @@ class Store:
 
     def trash(self) -> list[str]:
         """Return the ids of the deleted sessions that can be restored, sorted."""
-        return sorted(self._backend.trash())
+        return sorted(self._backend.ids(trash=True))
 
     def purge(self, id: str) -> None:
         """Delete a session in the trash permanently.
@@ -724,4 +724,4 @@ class Store:
 
     def health(self) -> Health:
         """Check that the store can be read and, unless it is read-only, written; raise if it cannot."""
-        return self._backend.health()
+        return self._backend.probe()

@@ -138,7 +138,7 @@ def test_first_of_a_deleted_session_is_an_error(context: Context) -> None:
 
 def test_an_ancestor_reads_like_the_session(context: Context) -> None:
     """`ancestor` gives the same events, head, first and controls as `log`, also of what comes later."""
-    ancestor = context.backend.ancestor("s")
+    ancestor = context.backend.log("s", from_trash=True)
     assert (ancestor.reader().head(), ancestor.reader().first()) == (None, None), (
         "what does not exist"
     )
@@ -165,10 +165,10 @@ def test_an_ancestor_can_be_read_from_the_trash(context: Context) -> None:
     log = context.log()
     events = mixed(log)
     head = log.reader().head()
-    warm = context.backend.ancestor("s")
+    warm = context.backend.log("s", from_trash=True)
     assert everything(warm) == events, "events"
     context.backend.delete("s")
-    for ancestor in (warm, context.backend.ancestor("s")):
+    for ancestor in (warm, context.backend.log("s", from_trash=True)):
         assert everything(ancestor) == events, "events in the trash"
         assert _back(ancestor) == events, "events in the trash, backwards"
         assert is_first(ancestor, events[0]), "first in the trash"
@@ -180,7 +180,7 @@ def test_an_ancestor_can_be_read_from_the_trash(context: Context) -> None:
         log.reader().head()
     context.backend.restore("s")
     more = append(log, [message("more")])
-    for ancestor in (warm, context.backend.ancestor("s")):
+    for ancestor in (warm, context.backend.log("s", from_trash=True)):
         assert everything(ancestor) == [*events, *more], "events after restore"
 
 
@@ -189,11 +189,11 @@ def test_another_handle_reads_ancestors_from_the_trash(context: Context) -> None
     """A handle whose ancestor another handle deletes, restores and appends to sees the same session."""
     log, other = context.log(), context.other()
     events = mixed(log)
-    warm = other.ancestor("s")
+    warm = other.log("s", from_trash=True)
     assert everything(warm) == events, "events"
     context.backend.delete("s")
     assert everything(warm) == events, "events after another handle's delete"
-    assert everything(context.other().ancestor("s")) == events, (
+    assert everything(context.other().log("s", from_trash=True)) == events, (
         "events of a handle that comes later"
     )
     context.backend.restore("s")
@@ -242,7 +242,7 @@ def test_a_closed_backend_syncs_nothing(context: Context) -> None:
     """`sync` and `first` of a closed backend, and its ancestors, raise `Closed`."""
     log = context.log()
     append(log, [message("a")])
-    ancestor = context.backend.ancestor("s")
+    ancestor = context.backend.log("s", from_trash=True)
     context.backend.close()
     for call in (log.sync, log.reader, ancestor.reader):
         with pytest.raises(Closed):

@@ -1,4 +1,4 @@
-"""Checks of a backend as a whole: ids, the trash, `verify`, `health`, `close`, several handles."""
+"""Checks of a backend as a whole: ids, the trash, `verify`, `probe`, `close`, several handles."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -178,7 +178,7 @@ def test_only_a_deleted_session_can_be_restored(context: Context) -> None:
     assert contents(everything(context.log())) == ["a"], "messages"
 
 
-# -- verify, health, close ----------------------------------------------------------------------
+# -- verify, probe, close ----------------------------------------------------------------------
 
 
 def test_a_whole_session_has_no_findings(context: Context) -> None:
@@ -200,8 +200,8 @@ def test_nothing_cannot_be_verified(context: Context) -> None:
 
 
 def test_a_probe_says_where_and_leaves_nothing(context: Context) -> None:
-    """`health` says where the backend is and whether it can be written, and leaves nothing."""
-    found = context.backend.health()
+    """`probe` says where the backend is and whether it can be written, and leaves nothing."""
+    found = context.backend.probe()
     assert (found.where, found.durability) == (context.backend.where, context.backend.durability), (
         ""
     )
@@ -220,7 +220,7 @@ def test_probes_do_not_disturb_one_another(context: Context) -> None:
 
     def probe() -> None:
         for _ in range(3):
-            context.backend.health()
+            context.backend.probe()
 
     together([write, *[probe] * 8])
     assert list(context.backend.ids()) == ["s"], "ids"
@@ -244,7 +244,7 @@ def test_a_closed_backend_says_so(context: Context) -> None:
         "ids": lambda: list(context.backend.ids()),
         "delete": lambda: context.backend.delete("s"),
         "restore": lambda: context.backend.restore("s"),
-        "health": context.backend.health,
+        "probe": context.backend.probe,
     }
     for call in calls.values():
         with pytest.raises(Closed):

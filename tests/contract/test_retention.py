@@ -1,4 +1,4 @@
-"""Checks of what becomes of whole sessions: the trash, purging, the audit log, sizes, salvage."""
+"""Checks of what becomes of whole sessions: the trash, purging, the audit log, stamps, salvage."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -40,17 +40,17 @@ def _record(number: int) -> NewEvent:
 def test_the_trash_lists_what_can_be_restored(context: Context) -> None:
     """`trash` lists every deleted session once, under its true id, until it is restored."""
     backend = context.backend
-    assert list(backend.trash()) == [], "trash of an empty backend"
+    assert list(backend.ids(trash=True)) == [], "trash of an empty backend"
     for session_id in IDS:
         append(context.log(session_id), [message(session_id)])
-    assert list(backend.trash()) == [], "trash before anything was deleted"
+    assert list(backend.ids(trash=True)) == [], "trash before anything was deleted"
     for session_id in IDS:
         backend.delete(session_id)
-    assert sorted(backend.trash()) == sorted(IDS), "trash"
+    assert sorted(backend.ids(trash=True)) == sorted(IDS), "trash"
     assert list(backend.ids()) == [], "ids"
     for session_id in IDS[::2]:
         backend.restore(session_id)
-    assert sorted(backend.trash()) == sorted(IDS[1::2]), "trash after some were restored"
+    assert sorted(backend.ids(trash=True)) == sorted(IDS[1::2]), "trash after some were restored"
     assert sorted(backend.ids()) == sorted(IDS[::2]), "ids after some were restored"
 
 
@@ -105,11 +105,11 @@ def test_what_is_in_the_trash_can_be_read_by_its_children(context: Context) -> N
     for deleted in (False, True):
         if deleted:
             context.backend.delete("s")
-        log = context.backend.ancestor("s")
+        log = context.backend.log("s", from_trash=True)
         assert everything(log) == before, f"events, deleted: {deleted}"
         assert there(log.reader().head(), "head").seq == before[-1].seq, "seq"
         assert is_first(log, before[0]), "first event"
-    assert context.backend.ancestor("nobody").reader().head() is None, (
+    assert context.backend.log("nobody", from_trash=True).reader().head() is None, (
         "head of an ancestor that does not exist"
     )
 
@@ -125,17 +125,17 @@ def test_a_purged_session_is_gone_for_good(context: Context) -> None:
     append(context.log("other"), [message("stays")])
     backend.delete("s")
     backend.purge("s")
-    assert list(backend.trash()) == [], "trash"
+    assert list(backend.ids(trash=True)) == [], "trash"
     assert list(backend.ids()) == ["other"], "ids"
     for handle in (log, context.log()):
         assert handle.reader().head() is None, "head"
         assert everything(handle) == [], "events"
-    assert backend.ancestor("s").reader().head() is None, "head for its children"
+    assert backend.log("s", from_trash=True).reader().head() is None, "head for its children"
     with pytest.raises(SessionNotFound):
         backend.restore("s")
     (event,) = append(log, [message("new")], key="k0", new_only=True)
     assert event.seq == 1, "seq of the first event of a new session"
-    for handle in (log, context.log(), backend.ancestor("s")):
+    for handle in (log, context.log(), backend.log("s", from_trash=True)):
         assert contents(everything(handle)) == ["new"], "messages of the new session"
     assert contents(everything(context.log("other"))) == ["stays"], "messages of another session"
 
@@ -150,7 +150,7 @@ def test_every_id_can_be_purged(context: Context) -> None:
     for session_id in IDS:
         backend.purge(session_id)
         left.remove(session_id)
-        assert set(backend.trash()) == left, f"trash after purging {session_id!r:.40}"
+        assert set(backend.ids(trash=True)) == left, f"trash after purging {session_id!r:.40}"
     for bad in BAD_IDS:
         with pytest.raises(InvalidSessionId):
             backend.purge(bad)  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ def _attempt(do: Callable[[str], None], session_id: str) -> bool:
     return True
 
 
-# -- the audit log, sizes, salvage ----------------------------------------------------------------
+# -- the audit log, stamps, salvage ----------------------------------------------------------------
 
 
 def test_the_audit_log_is_no_session(context: Context) -> None:
@@ -206,8 +206,7 @@ def test_the_audit_log_is_no_session(context: Context) -> None:
     assert backend.internal(AUDIT).verify() == [], "findings"
     assert backend.internals() == [AUDIT], "internal logs"
     assert list(backend.ids()) == [], "ids"
-    assert list(backend.trash()) == [], "trash"
-    assert backend.sizes() == {}, "sizes"
+    assert list(backend.ids(trash=True)) == [], "trash"
     assert backend.stamps() == {}, "stamps"
     for session_id in ("~audit", "audit", "\x01audit", "internal/audit", "../internal/audit"):
         assert context.log(session_id).reader().head() is None, f"head of {session_id!r}"
@@ -229,22 +228,22 @@ def test_many_write_to_the_audit_log(context: Context) -> None:
     assert len(everything(context.backend.internal(AUDIT))) == 80, "events"
 
 
-def test_a_size_changes_with_each_append(context: Context) -> None:
-    """`sizes` has every session, and none that was deleted; a number that is the same means nothing new."""
+def test_a_stamp_changes_with_each_append(context: Context) -> None:
+    """`stamps` has every session, and none that was deleted; an equal stamp means nothing new."""
     backend = context.backend
-    assert backend.sizes() == {}, "sizes of an empty backend"
+    assert backend.stamps() == {}, "stamps of an empty backend"
     for session_id in IDS:
         append(context.log(session_id), [message(session_id)])
-    before = backend.sizes()
-    assert set(before) == set(IDS), "sessions with a size"
-    assert backend.sizes() == before, "sizes when nothing has happened"
+    before = backend.stamps()
+    assert set(before) == set(IDS), "sessions with a stamp"
+    assert backend.stamps() == before, "stamps when nothing has happened"
     for session_id in IDS[::3]:
         append(context.log(session_id), [message("more")])
-    after = backend.sizes()
+    after = backend.stamps()
     changed = {session_id for session_id in IDS if before[session_id] != after[session_id]}
-    assert changed == set(IDS[::3]), "sessions whose size has changed"
+    assert changed == set(IDS[::3]), "sessions whose stamp has changed"
     backend.delete(IDS[0])
-    assert set(backend.sizes()) == set(IDS[1:]), "sessions with a size after one was deleted"
+    assert set(backend.stamps()) == set(IDS[1:]), "sessions with a stamp after one was deleted"
 
 
 def test_of_a_whole_session_everything_is_salvaged(context: Context) -> None:
@@ -255,7 +254,9 @@ def test_of_a_whole_session_everything_is_salvaged(context: Context) -> None:
     context.backend.delete("s")
     with pytest.raises(SessionDeleted):
         list(context.log().salvage())
-    assert list(context.backend.ancestor("s").salvage()) == list(before), "salvage from the trash"
+    assert list(context.backend.log("s", from_trash=True).salvage()) == list(before), (
+        "salvage from the trash"
+    )
 
 
 def test_a_session_at_rest_is_not_busy(context: Context) -> None:
@@ -268,7 +269,7 @@ def test_a_session_at_rest_is_not_busy(context: Context) -> None:
 
 
 def test_a_closed_backend_keeps_what_it_has(context: Context) -> None:
-    """After `close`, no session is purged, and neither trash nor sizes nor audit look empty."""
+    """After `close`, no session is purged, and neither trash nor stamps nor audit look empty."""
     backend = context.backend
     append(context.log(), [message("a")])
     backend.delete("s")
@@ -276,8 +277,8 @@ def test_a_closed_backend_keeps_what_it_has(context: Context) -> None:
     append(audit, [_record(1)])
     backend.close()
     calls: dict[str, Callable[[], object]] = {
-        "trash": lambda: list(backend.trash()),
-        "sizes": backend.sizes,
+        "trash": lambda: list(backend.ids(trash=True)),
+        "stamps": backend.stamps,
         "purge": lambda: backend.purge("s"),
         "audit": lambda: list(audit.reader().read()),
         "append to the audit log": lambda: append(audit, [_record(2)]),
@@ -292,10 +293,10 @@ def test_purging_is_seen_by_other_handles(context: Context) -> None:
     """What one handle purges is gone for another, which had it open; a new session there is a new one."""
     mine, other = context.log(), context.other()
     mixed(mine)
-    theirs, buried = other.log("s"), other.ancestor("s")
+    theirs, buried = other.log("s"), other.log("s", from_trash=True)
     assert len(everything(theirs)) == len(everything(buried)), "events"
     context.backend.delete("s")
-    assert list(other.trash()) == ["s"], "trash of the other handle"
+    assert list(other.ids(trash=True)) == ["s"], "trash of the other handle"
     context.backend.purge("s")
     for log in (theirs, buried):
         assert log.reader().head() is None, "head after another handle's purge"

@@ -52,7 +52,7 @@ def test_what_is_staged_is_seen_by_nobody(context: Context) -> None:
 def there_is(backend: Backend) -> tuple[object, ...]:
     """Return all that a backend says of the session `s`."""
     log = backend.log("s")
-    listed = (sorted(backend.ids()), sorted(backend.trash()), backend.sizes())
+    listed = (sorted(backend.ids()), sorted(backend.ids(trash=True)), backend.stamps())
     return log.reader().head(), log.reader().first(), everything(log), *listed
 
 

@@ -209,7 +209,7 @@ def test_killed_at_any_call_a_session_is_there_or_gone_and_recorded(
                 assert live == {"b"}
                 assert trash or "a" in recorded(store, "session.purged")
                 if trash:
-                    assert len(list(store._backend.ancestor("a").salvage())) == 3
+                    assert len(list(store._backend.log("a", from_trash=True).salvage())) == 3
                     store.purge("a")
                 assert store.trash() == []
             else:
@@ -259,7 +259,7 @@ def test_a_refused_call_amid_a_purge_is_an_error_or_harmless(
                 assert isinstance(error, hansard.DiskFailed)
                 assert store.trash() == ["a"]
             if store.trash():
-                assert len(list(store._backend.ancestor("a").salvage())) == 3
+                assert len(list(store._backend.log("a", from_trash=True).salvage())) == 3
                 store.purge("a")
                 assert store.trash() == []
         shutil.rmtree(path)

@@ -33,6 +33,6 @@ def test_some_methods_tell_nothing_in_a_directory(rng: random.Random) -> None:
 def test_a_leak_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scoped store that counts what is outside is noticed."""
     count = hansard.Store.count
-    leaking = lambda store, **_: count(store) + len([*store._backend.whole.ids()])  # noqa: E731
+    leaking = lambda store, **_: count(store) + len([*store._backend.unscoped.ids()])  # noqa: E731
     monkeypatch.setattr(hansard.Store, "count", leaking)
     assert not tenants.Asked("memory", "Store.count").run().ok

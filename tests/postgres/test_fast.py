@@ -126,7 +126,7 @@ def test_reading_ahead_says_what_reading_says(varied: hansard.Store) -> None:
     """Each session is described alike, whether it was read alone or with others, in any order, and again."""
     backend = varied._backend
     ids = sorted(backend.ids())
-    ahead = backend.ahead(ids)
+    ahead = backend.prefetch(ids)
     for session_id in ids:
         alone = catalog.describe(backend, session_id)
         assert catalog.describe(ahead, session_id) == alone
@@ -139,7 +139,7 @@ def test_reading_ahead_says_what_reading_says(varied: hansard.Store) -> None:
         assert catalog.describe(ahead, session_id) == alone
     first, then = (
         [[e for c in b.log(i).reader().read_back(upto=5) for e in c.events()] for i in ids]
-        for b in (backend, backend.ahead(ids))
+        for b in (backend, backend.prefetch(ids))
     )
     assert first == then
 
@@ -156,7 +156,7 @@ def test_a_first_listing_takes_few_round_trips(url: str, proxy: Proxy) -> None:
 
 
 def test_growth_is_noticed_however_it_came(url: str) -> None:
-    """What `sizes` says from what has changed is what it says to one who asks for the first time.
+    """What `stamps` says from what has changed is what it says to one who asks for the first time.
 
     After appends, also one that was begun before the last look and committed after it, deletions, returns
     from the trash, purges and imports.
@@ -165,10 +165,11 @@ def test_growth_is_noticed_however_it_came(url: str) -> None:
         backend = store._backend
 
         def check() -> dict[str, int]:
-            found = backend.sizes()
+            found = backend.stamps()
+            assert backend.stamps(found).items() <= found.items()
             with hansard.open(url, read_only=True) as other:
-                assert other._backend.sizes() == found
-            return found
+                assert other._backend.stamps() == found
+            return {name: int(stamp.split()[-1]) for name, stamp in found.items()}
 
         assert check() == {}
         for number in range(5):

@@ -225,12 +225,12 @@ with hansard.open(sys.argv[1], read_only=True) as store:
     while follower.take(0.0) is not None:
         pass
     calls = 0
-    sizes = store._backend.sizes
+    stamps = store._backend.stamps
     def counted():
         global calls
         calls += 1
-        return sizes()
-    type(store._backend).sizes = lambda self: counted()
+        return stamps()
+    type(store._backend).stamps = lambda self: counted()
     assert follower.take(2.0) is None
 print(calls)
 """

@@ -659,30 +659,28 @@ class Backend(ABC):
     durability: str
 
     @property
-    def whole(self) -> "Backend":
-        """The backend that this one is a part of: itself, unless it is `scoped`."""
+    def unscoped(self) -> "Backend":
+        """The backend with all sessions: itself, unless it is scoped."""
         return self
 
     @abstractmethod
     def check_open(self) -> None:
         """Raise `Closed` if it was closed: what cannot be read must not look empty."""
 
-    def ahead(self, session_ids: Sequence[str]) -> "Backend":
-        """Return this backend for one who is going to read these sessions, in this order, and soon.
+    def prefetch(self, session_ids: Sequence[str]) -> "Backend":
+        """Return this backend for reading these sessions soon, in this order.
 
-        It may read some before they are asked for: what it says of them may then be older than the question,
-        but not than this call.
+        It may read several at a time: what it returns may be as old as this call.
         """
         del session_ids
         return self
 
     @abstractmethod
-    def log(self, session_id: str) -> Log:
-        """Return a session, which need not exist yet. Touches nothing."""
+    def log(self, session_id: str, *, from_trash: bool = False) -> Log:
+        """Return a session, which need not exist yet. Touches nothing.
 
-    @abstractmethod
-    def ancestor(self, session_id: str) -> Log:
-        """Return a session from which others were forked: only to be read, and also from the trash."""
+        `from_trash`: only to read, for its forks: also if it is in the trash, or outside of the scope.
+        """
 
     def population(self) -> object:
         """Return something that is equal as long as no session was made, deleted or restored."""
@@ -693,8 +691,8 @@ class Backend(ABC):
         """Begin a session that nobody sees until it is published. Its first event gets `before` + 1."""
 
     @abstractmethod
-    def ids(self) -> Iterator[str]:
-        """Yield the ids of all sessions, unsorted; one that cannot be read is among them."""
+    def ids(self, *, trash: bool = False) -> Iterator[str]:
+        """Yield the ids of all sessions, or of those in the trash, unsorted; also of unreadable ones."""
 
     @abstractmethod
     def delete(
@@ -710,10 +708,6 @@ class Backend(ABC):
     @abstractmethod
     def restore(self, session_id: str) -> None:
         """Bring a deleted session back. `SessionNotFound` if it is not in the trash."""
-
-    @abstractmethod
-    def trash(self) -> Iterator[str]:
-        """Yield the ids of the sessions in the trash, unsorted."""
 
     @abstractmethod
     def purge(self, session_id: str) -> None:
@@ -750,20 +744,11 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def sizes(self) -> dict[str, int]:
-        """Return, for every session, a number that changes with each append to it.
-
-        Cheap: one look at each, and none inside.
-        """
-
     def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
-        """Return a text for each session that changes when what is appended to does, or is another.
+        """Return a string for each session that changes with each append, and if the session is replaced.
 
-        Of these sessions, or of all; what does not exist is left out. Cheap: one look at each, none inside.
+        Of these sessions, or of all; missing ones are left out. Cheap: opens no session.
         """
-        sizes = self.sizes()
-        asked = sizes if session_ids is None else session_ids
-        return {found: str(sizes[found]) for found in asked if found in sizes}
 
     def watch(self) -> Watch:
         """Return what tells which sessions have changed: of the whole, if this is a part of a backend.
@@ -776,14 +761,11 @@ class Backend(ABC):
         """Return where to store an index of the sessions; None: nowhere, or nothing may be written."""
         return None
 
-    def sweep(self) -> None:
-        """Remove what an interrupted purge has left."""
-        return
-
     def compacting(self, *, wait: bool = True) -> AbstractContextManager[None]:
         """Return a block in which sessions may be compacted: never while the store's files are copied.
 
-        `LockTimeout` if they are, at once or, with `wait`, after as long as for another writer.
+        `LockTimeout` if they are: immediately, or with `wait` after the time that an append waits.
+        At its end, what interrupted purges have left is removed.
         """
         del wait
         return nullcontext()
@@ -793,8 +775,8 @@ class Backend(ABC):
         return StoreStatus()
 
     @abstractmethod
-    def health(self) -> Health:
-        """Try that the backend can be read and, unless read-only, written; leave nothing behind."""
+    def probe(self) -> Health:
+        """Check that the backend can be read and, unless read-only, written; leave nothing in it."""
 
     @abstractmethod
     def close(self) -> None:

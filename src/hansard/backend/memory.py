@@ -24,7 +24,6 @@ from hansard.backend.contract import (
     Health,
     Hold,
     InternalLog,
-    Log,
     LogReader,
     Stage,
     between,
@@ -232,17 +231,22 @@ class MemoryReader(LogReader):
 
 
 class MemoryLog(InternalLog):
-    """A session as a list of events. `buried`: only to read, and also from the trash."""
+    """A session as a list of events. `from_trash`: only to read, and also from the trash."""
 
-    __slots__ = ("__weakref__", "_backend", "_buried", "_record", "session_id")
+    __slots__ = ("__weakref__", "_backend", "_from_trash", "_record", "session_id")
 
     def __init__(
-        self, backend: "MemoryBackend", session_id: str, record: _Record, *, buried: bool = False
+        self,
+        backend: "MemoryBackend",
+        session_id: str,
+        record: _Record,
+        *,
+        from_trash: bool = False,
     ) -> None:
         self.session_id = session_id
         self._backend = backend
         self._record = record
-        self._buried = buried
+        self._from_trash = from_trash
 
     def append(self, request: AppendRequest) -> list[Event]:
         record = self._record
@@ -368,7 +372,7 @@ class MemoryLog(InternalLog):
 
     def _check_open(self) -> None:
         self._backend.check_open()
-        if self._record.deleted and not self._buried:
+        if self._record.deleted and not self._from_trash:
             raise SessionDeleted(
                 f"session {self.session_id!r} was deleted and is in the trash; "
                 "`store.restore(id)` brings it back"
@@ -395,9 +399,7 @@ class MemoryStage(Stage):
     def publish(self) -> None:
         if not self._staged.events:
             raise nothing_staged(self.session_id)
-        log = self._backend.log(self.session_id)
-        assert isinstance(log, MemoryLog)  # it makes no others
-        log.begin_with(self._staged)
+        self._backend.log(self.session_id).begin_with(self._staged)
         self.discard()
 
     def discard(self) -> None:
@@ -461,11 +463,8 @@ class MemoryBackend(Backend):
         for record in (*self._internal.values(), *self._records.values()):
             record.after_fork()
 
-    def log(self, session_id: str) -> Log:
-        return MemoryLog(self, session_id, self._record(session_id))
-
-    def ancestor(self, session_id: str) -> Log:
-        return MemoryLog(self, session_id, self._record(session_id), buried=True)
+    def log(self, session_id: str, *, from_trash: bool = False) -> MemoryLog:
+        return MemoryLog(self, session_id, self._record(session_id), from_trash=from_trash)
 
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
         names.check_id(session_id)
@@ -515,14 +514,12 @@ class MemoryBackend(Backend):
         with self._mutex:
             return self._records.setdefault(session_id, _Record())
 
-    def ids(self) -> Iterator[str]:
-        return (session_id for session_id, record in self._all() if record.exists)
-
-    def trash(self) -> Iterator[str]:
-        return (session_id for session_id, record in self._all() if record.deleted)
-
-    def sizes(self) -> dict[str, int]:
-        return {session_id: record.seq for session_id, record in self._all() if record.exists}
+    def ids(self, *, trash: bool = False) -> Iterator[str]:
+        return (
+            session_id
+            for session_id, record in self._all()
+            if (record.deleted if trash else record.exists)
+        )
 
     def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
         found = dict(self._all())
@@ -551,7 +548,7 @@ class MemoryBackend(Backend):
     def purge(self, session_id: str) -> None:
         self._known(session_id).purge()
 
-    def health(self) -> Health:
+    def probe(self) -> Health:
         self.check_open()
         return Health(self.where, self.durability, writable=True, free_bytes=None)
 

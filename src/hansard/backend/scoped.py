@@ -31,16 +31,15 @@ class ScopedBackend(Backend):
         self.durability = whole.durability
 
     @property
-    def whole(self) -> Backend:
+    def unscoped(self) -> Backend:
         """The backend that this is a part of."""
-        return self._whole.whole
+        return self._whole.unscoped
 
-    def log(self, session_id: str) -> Log:
+    def log(self, session_id: str, *, from_trash: bool = False) -> Log:
+        if from_trash:
+            self.check_open()
+            return self._whole.log(session_id, from_trash=True)
         return self._whole.log(self._inside(session_id))
-
-    def ancestor(self, session_id: str) -> Log:
-        self.check_open()
-        return self._whole.ancestor(session_id)
 
     def stage(self, session_id: str, *, before: int = 0) -> Stage:
         return self._whole.stage(self._inside(session_id), before=before)
@@ -61,18 +60,9 @@ class ScopedBackend(Backend):
         self.check_open()
         return self._whole.exclusive(name, timeout=timeout)
 
-    def ids(self) -> Iterator[str]:
+    def ids(self, *, trash: bool = False) -> Iterator[str]:
         self.check_open()
-        return (found for found in self._whole.ids() if found.startswith(self.prefix))
-
-    def trash(self) -> Iterator[str]:
-        self.check_open()
-        return (found for found in self._whole.trash() if found.startswith(self.prefix))
-
-    def sizes(self) -> dict[str, int]:
-        self.check_open()
-        sizes = self._whole.sizes()
-        return {found: size for found, size in sizes.items() if found.startswith(self.prefix)}
+        return (found for found in self._whole.ids(trash=trash) if found.startswith(self.prefix))
 
     def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
         self.check_open()
@@ -96,9 +86,9 @@ class ScopedBackend(Backend):
     def purge(self, session_id: str) -> None:
         self._whole.purge(self._inside(session_id))
 
-    def health(self) -> Health:
+    def probe(self) -> Health:
         self.check_open()
-        return self._whole.health()._replace(where=self.where)
+        return self._whole.probe()._replace(where=self.where)
 
     def close(self) -> None:
         """Close this part; the whole stays open."""

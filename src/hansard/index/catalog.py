@@ -368,7 +368,7 @@ class _Refresh:
 
     def _describe_all(self, wanted: dict[str, bool], *, inherited: bool = False) -> None:
         ids = sorted(wanted)
-        backend = self._backend.ahead(ids)
+        backend = self._backend.prefetch(ids)
         rows: dict[str, Any] = {}
         for place, session_id in enumerate(ids, 1):
             if place % _TOGETHER == 1:

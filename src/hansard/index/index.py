@@ -414,7 +414,7 @@ def without_texts(backend: Backend) -> None:
 
 def of(backend: Backend) -> Index:
     """Return the index of a backend, or of that which it is a part of."""
-    whole = backend.whole
+    whole = backend.unscoped
     found = whole.finder
     if not isinstance(found, Index):
         # Two threads may make one each: nothing is opened yet, and one of them is dropped.
@@ -431,7 +431,7 @@ def status(backend: Backend, found: IndexStatus) -> IndexStatus:
 
     The file is opened read-only, so that nothing changes, and SQLite creates no file next to it.
     """
-    home = backend.whole.index_storage()
+    home = backend.unscoped.index_storage()
     if isinstance(home, IndexTables):
         return _status_of_tables(home)
     if not found.there:

@@ -28,7 +28,7 @@ def latest(backend: Backend, filters: SessionFilter, *, skip_damaged: bool = Fal
         best = search.best(index.of(backend))
     except (_Untrue, BackendUnavailable):
         # The index is wrong or unavailable: build one from the logs.
-        fresh = Index(backend.whole, shared=False)
+        fresh = Index(backend.unscoped, shared=False)
         try:
             best = search.best(fresh, fresh=True)
         finally:
@@ -83,7 +83,7 @@ class _Search:
             if not self._archived and fold.apply_all(fold.EMPTY, _controls(log)).archived:
                 return None
             if self._match is not None:
-                whole = lineage.with_ancestors(self._backend.whole, log)
+                whole = lineage.with_ancestors(self._backend.unscoped, log)
                 if not self._match(_workspace(_controls(whole))):
                     return None
             return last_activity(log, head), session_id
@@ -112,7 +112,7 @@ class _Search:
         """Return whether a damaged session may be newer and match, by its valid records."""
         remains = _Remains()
         try:
-            for found in _salvage(self._backend.whole, session_id):
+            for found in _salvage(self._backend.unscoped, session_id):
                 remains.add(found)
         except SessionDeleted:
             return False
@@ -135,7 +135,7 @@ def _salvage(backend: Backend, session_id: str) -> Iterator[Event | Finding]:
         log = lineage.with_ancestors(backend, own.reader())
         inherited = log.inherited if isinstance(log, ForkedReader) else []
     for part in inherited:
-        for found in backend.ancestor(part.reader.session_id).salvage():
+        for found in backend.log(part.reader.session_id, from_trash=True).salvage():
             if not isinstance(found, Event) or part.after < found.seq <= part.upto:
                 yield found
     yield from own.salvage()

@@ -172,7 +172,7 @@ class _Way(NamedTuple):
 
 def ask(backend: Backend, storage: Storage, query: SearchQuery) -> list[Hit] | None:
     """Return what was found, the best first; None if the one session that is searched cannot be read."""
-    shown = _Shown(backend.whole, storage, query)
+    shown = _Shown(backend.unscoped, storage, query)
     if not shown.is_readable():
         return None
     wanted = max(query.limit, RANKED)
@@ -343,7 +343,7 @@ class _Shown:
         """Return the redactions of a fork; None if it cannot be read."""
         if session_id not in self._redactions:
             try:
-                controls = self._backend.ancestor(session_id).reader().controls()
+                controls = self._backend.log(session_id, from_trash=True).reader().controls()
             except UNREADABLE:
                 self._redactions[session_id] = None
             else:

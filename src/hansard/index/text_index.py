@@ -55,7 +55,7 @@ _MOST: Final = 1 << 20
 #: Attempts to find nothing new right after everything new was read.
 _TRIES: Final = 4
 
-#: Sessions of a step that are announced before they are read (`Backend.ahead`).
+#: Sessions of a step that are announced before they are read (`Backend.prefetch`).
 _AHEAD: Final = 10_000
 
 #: The key under which it is noted that forks may lack texts of sessions in the trash.
@@ -197,7 +197,9 @@ class _Step:
         # The next ones, in the order in which they are read.
         rows = storage.all("SELECT id FROM index_unread ORDER BY id LIMIT ?", _AHEAD)
         self._rows = TextRows(storage)
-        self._indexer = TextIndexer(backend.whole.ahead([found for (found,) in rows]), self._rows)
+        self._indexer = TextIndexer(
+            backend.unscoped.prefetch([found for (found,) in rows]), self._rows
+        )
 
     def run(self) -> None:
         """Read sessions until the step is full or none is left; then those in the trash that forks need."""
@@ -514,7 +516,7 @@ class TextIndexer:
         rows = self._rows
         log = rows.find(session_id)
         try:
-            own = self._backend.ancestor(session_id).reader()
+            own = self._backend.log(session_id, from_trash=True).reader()
             head, first = own.head(), own.first()
             if head is None or first is None:
                 raise SessionDeleted(f"session {session_id!r} was deleted")

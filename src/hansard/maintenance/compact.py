@@ -77,7 +77,7 @@ def compact_session(
     """
     if dry_run:
         return _pending(backend, session_id)
-    with backend.whole.compacting(wait=wait):
+    with backend.unscoped.compacting(wait=wait):
         return _compact(backend, session_id, PinnedSeqs(backend), level, progress, wait=wait)
 
 
@@ -94,7 +94,7 @@ def compact_store(
     if dry_run:
         total = _compact_all(wanted, partial(_pending, backend), progress)
         return msgspec.structs.replace(total, dry_run=True)
-    with backend.whole.compacting():
+    with backend.unscoped.compacting():
         return _compact_wanted(backend, wanted, level, progress)
 
 
@@ -104,9 +104,7 @@ def _compact_wanted(
     # One for all, because it reads every session.
     pinned = PinnedSeqs(backend)
     compact = partial(_compact, backend, pinned=pinned, level=level, progress=None)
-    total = _compact_all(wanted, compact, progress)
-    backend.sweep()
-    return total
+    return _compact_all(wanted, compact, progress)
 
 
 def _compact_all(
@@ -270,7 +268,7 @@ class PinnedSeqs:
     __slots__ = ("_backend", "_children", "_forks", "_population", "_stamps")
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend.whole
+        self._backend = backend.unscoped
         self._population: object = None
         self._forks: dict[str, _Fork] = {}
         self._children: dict[str, list[str]] = {}
@@ -319,10 +317,10 @@ class PinnedSeqs:
         # The trash twice: a session that is deleted concurrently is in one of the three. And only the first
         # time: a fork that is known stays known when it is deleted, since it can be restored.
         first = self._population is None
-        found = set(whole.trash()) if first else set()
+        found = set(whole.ids(trash=True)) if first else set()
         stamps = whole.stamps()
         if first:
-            found.update(whole.trash())
+            found.update(whole.ids(trash=True))
         for session_id in sorted({*found, *stamps}):
             stamp = stamps.get(session_id, "")
             if not stamp or self._stamps.get(session_id) != stamp:
@@ -333,7 +331,7 @@ class PinnedSeqs:
 
     def _read(self, session_id: str, stamp: str) -> None:
         self._stamps[session_id] = stamp
-        log = self._backend.ancestor(session_id)
+        log = self._backend.log(session_id, from_trash=True)
         try:
             forked = origin_of(log)
         except UNREADABLE:

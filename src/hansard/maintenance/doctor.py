@@ -88,7 +88,7 @@ def diagnose(
         **{**asdict(status), "index": index_status(backend, status.index)},
         where=backend.where,
         sessions=len(ids),
-        trash=sum(1 for _ in backend.trash()),
+        trash=sum(1 for _ in backend.ids(trash=True)),
         cursors=sum(name.startswith(CURSOR + backend.prefix) for name in backend.internals()),
         durability=backend.durability,
         diagnostics=list(_check_sessions(backend, ids)),

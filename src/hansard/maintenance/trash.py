@@ -95,7 +95,7 @@ def _check_deleted(backend: Backend, session_id: str) -> None:
 def _last_known(backend: Backend, session_id: str) -> tuple[int, str]:
     """Return the last seq of a session in the trash, and when it began; 0 and "" if it is unreadable."""
     try:
-        head = backend.ancestor(session_id).reader().head()
+        head = backend.log(session_id, from_trash=True).reader().head()
     except DAMAGED:
         head = None
     return (0, "") if head is None else (head.seq, head.created)

@@ -74,7 +74,7 @@ class ForkGraph:
 
     def __init__(self, backend: Backend, *, thorough: bool = False) -> None:
         """`thorough`: read every event, also where a compaction has saved what they add up to."""
-        self._backend = backend.whole
+        self._backend = backend.unscoped
         self._thorough = thorough
         self._nodes: dict[str, _Node] = {}
         #: What each fork inherits, or why it cannot be read.
@@ -161,7 +161,11 @@ class ForkGraph:
     def _since(self, node: _Node) -> list[Event]:
         last = node.controls[-1].seq if node.controls else 0
         try:
-            return self._backend.ancestor(node.reader.session_id).reader().controls(after=last)
+            return (
+                self._backend.log(node.reader.session_id, from_trash=True)
+                .reader()
+                .controls(after=last)
+            )
         except HansardError:
             return []  # which shows when it is described itself
 
@@ -283,11 +287,11 @@ def forks(backend: Backend) -> Iterator[tuple[str, SessionForked | None]]:
     None: what one was forked from cannot be told any more. To lose a fork here is to lose what it needs, so
     this asks no index, and an error that is not the session's own is raised.
     """
-    whole = backend.whole
+    whole = backend.unscoped
     # The trash twice: what is deleted while the others are listed is in one of the three.
-    for session_id in sorted({*whole.trash(), *whole.ids(), *whole.trash()}):
+    for session_id in sorted({*whole.ids(trash=True), *whole.ids(), *whole.ids(trash=True)}):
         try:
-            forked = origin_of(whole.ancestor(session_id))
+            forked = origin_of(whole.log(session_id, from_trash=True))
         except UNREADABLE:
             yield session_id, None
         else:

@@ -200,7 +200,7 @@ def check(backend: Backend, session_id: str, sound: set[str]) -> None:
     child = session_id
     while child not in sound:
         seen.add(child)
-        forked = fork_source(backend.ancestor(child).reader().first())
+        forked = fork_source(backend.log(child, from_trash=True).reader().first())
         if forked is None:
             break
         parent_of(backend, child, forked, seen)
@@ -225,7 +225,7 @@ def parent_of(
         raise Damaged(where, 0, f"{problem}, which was forked from it: the lineage is a circle")
     seen.add(forked.parent)
     if known is None:
-        reader = backend.ancestor(forked.parent).reader()
+        reader = backend.log(forked.parent, from_trash=True).reader()
         known = (reader, reader.head(), reader.first())
     reader, head, begin = known
     if head is None or begin is None:

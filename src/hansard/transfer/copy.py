@@ -59,7 +59,7 @@ def copy_sessions(
     source: Backend, target: Backend, wanted: Iterable[str], *, progress: Progress | None = None
 ) -> CopyReport:
     """Copy sessions and their ancestors; a failure is reported and does not stop the others."""
-    if source.whole is target.whole or (
+    if source.unscoped is target.unscoped or (
         source.where == target.where and type(source) is type(target) and source.where != "memory:"
     ):
         raise ValueError(f"{target.where}: a store cannot be copied to itself")
@@ -133,7 +133,7 @@ class _Copier:
     def _reader(self, session_id: str) -> LogReader:
         # A parent may be in the trash, or outside of what a scoped store shows.
         if session_id not in self._wanted:
-            return self._source.ancestor(session_id).reader()
+            return self._source.log(session_id, from_trash=True).reader()
         found = self._source.log(session_id).reader()
         return lineage.with_ancestors(self._source, found) if session_id in self._flat else found
 
@@ -165,7 +165,7 @@ class _Copier:
     def _delete_as_in_source(self, session_id: str) -> None:
         """Move a copy to the target's trash if the original is in the source's."""
         try:
-            self._source.whole.log(session_id).reader()
+            self._source.unscoped.log(session_id).reader()
         except SessionDeleted:
             trash.delete(self._target, session_id)
 
@@ -222,7 +222,7 @@ class _Copier:
             if session_id in self._wanted:
                 raise
             # Needed only by its forks, as in the source.
-            target = self._target.ancestor(session_id)
+            target = self._target.log(session_id, from_trash=True)
             head = target.reader().head()
         return target, None if head is None else head.seq
 

@@ -128,7 +128,7 @@ def has_parent(backend: Backend, forked: SessionForked) -> bool:
     # Nothing outside of a scoped store: a crafted file could otherwise read any session as its parent.
     if not forked.parent.startswith(backend.prefix):
         return False
-    head = backend.ancestor(forked.parent).reader().head()
+    head = backend.log(forked.parent, from_trash=True).reader().head()
     return head is not None and head.seq >= forked.seq and forked.created in {"", head.created}
 
 

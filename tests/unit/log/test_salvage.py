@@ -118,4 +118,4 @@ def test_salvage_of_what_was_deleted_says_so(path: Path) -> None:
         store.delete("s")
         with pytest.raises(hansard.SessionDeleted):
             list(store._backend.log("s").salvage())
-        assert len(list(store._backend.ancestor("s").salvage())) == 8
+        assert len(list(store._backend.log("s", from_trash=True).salvage())) == 8

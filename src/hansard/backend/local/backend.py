@@ -122,23 +122,15 @@ class LocalBackend(Backend):
         self._latest: LocalLog | None = None
         descriptors.use(self)
 
-    def log(self, session_id: str) -> Log:
+    def log(self, session_id: str, *, from_trash: bool = False) -> Log:
         names.check_id(session_id)
         with self._mutex.lock:
-            found = self._logs.get(session_id)
+            logs = self._ancestors if from_trash else self._logs
+            found = logs.get(session_id)
             if found is None:
                 name = self._name_of(session_id)
-                found = self._logs[session_id] = LocalLog(self, self._root, session_id, name)
-            return found
-
-    def ancestor(self, session_id: str) -> Log:
-        names.check_id(session_id)
-        with self._mutex.lock:
-            found = self._ancestors.get(session_id)
-            if found is None:
-                name = self._name_of(session_id)
-                found = LocalLog(self, self._root, session_id, name, buried=True)
-                self._ancestors[session_id] = found
+                found = LocalLog(self, self._root, session_id, name, buried=from_trash)
+                logs[session_id] = found
             return found
 
     def _name_of(self, session_id: str) -> str:
@@ -253,13 +245,9 @@ class LocalBackend(Backend):
         name = None if header is None else header.removeprefix(INTERNAL)
         return name if name and names.internal_directory(name) == directory else None
 
-    def ids(self) -> Iterator[str]:
+    def ids(self, *, trash: bool = False) -> Iterator[str]:
         self.check_open()
-        return self._ids_of(self._root.session_names())
-
-    def trash(self) -> Iterator[str]:
-        self.check_open()
-        return self._trashed()
+        return self._trashed() if trash else self._ids_of(self._root.session_names())
 
     def _trashed(self) -> Iterator[str]:
         moved = set(self._ids_of(self._root.trash_names()))
@@ -273,11 +261,6 @@ class LocalBackend(Backend):
                     yield session_id
             except HansardError:
                 continue  # it cannot be read, so nothing says that it was deleted
-
-    def sizes(self) -> dict[str, int]:
-        self.check_open()
-        sizes = dict(self._root.stamps())
-        return {session_id: sizes[name] for session_id, name in self._named(sizes)}
 
     def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
         self.check_open()
@@ -362,11 +345,6 @@ class LocalBackend(Backend):
         self.check_open()
         return self._root.population()
 
-    def sweep(self) -> None:
-        self.check_open()
-        self._root.sweep_trash()
-        self._internal.sweep_trash()
-
     def status(self) -> StoreStatus:
         self.check_open()
         # Imported here, because few programs call it.
@@ -385,10 +363,13 @@ class LocalBackend(Backend):
         lock.acquire_shared(self.lock_timeout if wait else 0.0)
         try:
             yield
+            if wait:
+                self._root.sweep_trash()
+                self._internal.sweep_trash()
         finally:
             lock.release()
 
-    def health(self) -> Health:
+    def probe(self) -> Health:
         self.check_open()
         free = self._root.probe()
         return Health(self.where, self.durability, not self.read_only, free)

@@ -30,7 +30,7 @@ from hansard.backend.postgres.marks import Marks
 from hansard.backend.postgres.notify import Notifier
 from hansard.backend.postgres.read import Prefetch, RowReader
 from hansard.backend.postgres.schema import session_number
-from hansard.backend.postgres.sizes import Sizes
+from hansard.backend.postgres.sizes import Stamps
 from hansard.backend.postgres.stage import PostgresStage
 from hansard.backend.postgres.url import StoreUrl
 from hansard.backend.status import DatabaseServer, StoreStatus
@@ -50,8 +50,7 @@ _SIZES: Final = (
 )
 _STAMPS: Final = """
 SELECT id, life, rewritten, last_seq FROM {schema}.sessions
-WHERE NOT internal AND deleted_at IS NULL"""
-_SOME: Final = " AND session = ANY(%(sessions)b::varchar[]::uuid[])"
+WHERE NOT internal AND deleted_at IS NULL AND session = ANY(%(sessions)b::varchar[]::uuid[])"""
 _INTERNALS: Final = "SELECT id FROM {schema}.sessions WHERE internal"
 _POPULATION: Final = """
 SELECT count(*), count(deleted_at), max(deleted_at), bit_xor(hashtextextended(life::text, 0))
@@ -137,8 +136,8 @@ class PostgresBackend(Backend):
         "__weakref__",
         "_holds",
         "_mutex",
-        "_sizes",
         "_stages",
+        "_stamps",
         "_writers",
         "connections",
         "durability",
@@ -172,25 +171,21 @@ class PostgresBackend(Backend):
         self.notifier = Notifier(self.connections, f"hansard_{session_number(url.schema)}")
         self._holds: WeakSet[PostgresHold] = WeakSet()
         self._stages: WeakSet[PostgresStage] = WeakSet()
-        self._sizes = Sizes(self.connections)
+        self._stamps = Stamps(self.connections)
         self._mutex = disk.ForkLock()
         #: One for each session that this process appends to.
         self._writers: WeakValueDictionary[str, Writer] = WeakValueDictionary()
 
     # -- sessions -------------------------------------------------------------------------------
 
-    def log(self, session_id: str) -> Log:
+    def log(self, session_id: str, *, from_trash: bool = False) -> Log:
         names.check_id(session_id)
-        return PostgresLog(self, session_id)
+        return PostgresLog(self, session_id, buried=from_trash)
 
-    def ahead(self, session_ids: Sequence[str]) -> Backend:
+    def prefetch(self, session_ids: Sequence[str]) -> Backend:
         reader = copy(self)
         reader.rows = Prefetch(self.connections, session_ids)
         return reader
-
-    def ancestor(self, session_id: str) -> Log:
-        names.check_id(session_id)
-        return PostgresLog(self, session_id, buried=True)
 
     def internal(self, name: str) -> InternalLog:
         return PostgresLog(self, INTERNAL + name)
@@ -248,31 +243,21 @@ class PostgresBackend(Backend):
                 )
             return found
 
-    def ids(self) -> Iterator[str]:
-        return self._ids(deleted=False)
-
-    def trash(self) -> Iterator[str]:
-        return self._ids(deleted=True)
-
-    def _ids(self, *, deleted: bool) -> Iterator[str]:
+    def ids(self, *, trash: bool = False) -> Iterator[str]:
         after: object = _NO_SESSION
         while True:
-            params = {"after": str(after), "deleted": deleted, "rows": Int8(_PAGE)}
+            params = {"after": str(after), "deleted": trash, "rows": Int8(_PAGE)}
             rows = self._run(_IDS, params)
             yield from (str(row[1]) for row in rows)
             if len(rows) < _PAGE:
                 return
             after = rows[-1][0]
 
-    def sizes(self) -> dict[str, int]:
-        return self._sizes.look()
-
     def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
         if session_ids is None:
-            rows = self._run(_STAMPS)
-        else:
-            wanted = [session_number(session_id) for session_id in session_ids]
-            rows = self._run(_STAMPS + _SOME, {"sessions": wanted}) if wanted else []
+            return self._stamps.look()
+        wanted = [session_number(session_id) for session_id in session_ids]
+        rows = self._run(_STAMPS, {"sessions": wanted}) if wanted else []
         return {str(row[0]): f"{row[1]} {row[2]} {row[3]}" for row in rows}
 
     def population(self) -> object:
@@ -358,7 +343,7 @@ class PostgresBackend(Backend):
 
     # -- the store ------------------------------------------------------------------------------
 
-    def health(self) -> Health:
+    def probe(self) -> Health:
         self.connections.retry(self._probe)
         return Health(self.where, self.durability, not self.read_only, None)
 

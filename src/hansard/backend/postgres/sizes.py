@@ -1,4 +1,4 @@
-"""Know the last seq of each session, and read only the rows that changed.
+"""Know the stamp of each session, and read only the rows that changed.
 
 `store.follow` calls this several times a second. `xmin` of a row is the transaction that wrote it last: a
 query returns the rows of transactions that had not ended at the last query, or that began since. There is
@@ -19,21 +19,21 @@ _ALL_AGAIN: Final = 60.0
 
 #: The lowest transaction that has not ended, and the rows.
 _ALL: Final = """
-SELECT mod(pg_snapshot_xmin(pg_current_snapshot())::text::numeric, 4294967296), s.id, s.last_seq,
-       s.deleted_at IS NOT NULL
+SELECT mod(pg_snapshot_xmin(pg_current_snapshot())::text::numeric, 4294967296), s.id,
+       concat_ws(' ', s.life, s.rewritten, s.last_seq), s.deleted_at IS NOT NULL
 FROM (SELECT) AS one LEFT JOIN {schema}.sessions AS s ON NOT s.internal{condition}"""
 _CHANGED: Final = _ALL.replace("{condition}", " AND age(s.xmin) <= age(%(known)s::varchar::xid)")
 _EVERY: Final = _ALL.replace("{condition}", "")
 
 
-class Sizes:
-    """The last seq of each session that is not deleted."""
+class Stamps:
+    """The stamp of each session that is not deleted."""
 
-    __slots__ = ("__weakref__", "_connections", "_due", "_known", "_mutex", "_seqs")
+    __slots__ = ("__weakref__", "_connections", "_due", "_known", "_mutex", "_stamps")
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._seqs: dict[str, int] = {}
+        self._stamps: dict[str, str] = {}
         self._known = ""
         self._due = 0.0
         self.after_fork()
@@ -44,20 +44,20 @@ class Sizes:
         self._mutex = threading.Lock()
         self._known = ""
 
-    def look(self) -> dict[str, int]:
-        """Return the last seqs as of now."""
+    def look(self) -> dict[str, str]:
+        """Return the stamps as of now."""
         with self._mutex:
             now = time.monotonic()
             if not self._known or now >= self._due:
                 rows = self._connections.run(_EVERY)
-                self._seqs = {}
+                self._stamps = {}
                 self._due = now + _ALL_AGAIN
             else:
                 rows = self._connections.run(_CHANGED, {"known": self._known})
-            for _, session_id, seq, deleted in rows:
+            for _, session_id, stamp, deleted in rows:
                 if deleted:
-                    self._seqs.pop(session_id, None)
+                    self._stamps.pop(session_id, None)
                 elif session_id is not None:  # None: nothing has changed
-                    self._seqs[session_id] = seq
+                    self._stamps[session_id] = stamp
             self._known = str(rows[0][0])
-            return dict(self._seqs)
+            return dict(self._stamps)
