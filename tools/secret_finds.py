@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
             for found in secrets.find(text):
                 total += 1
                 value = text[found.start : found.end]
-                if not secrets.is_made(value):
+                if not secrets.is_random(value):
                     line = text.count("\n", 0, found.start) + 1
                     false.append(f"{path.relative_to(place)}:{line}: {found.what}: {value!r:.80}")
         rate = len(false) / max(size, 1) * 10 * MEGABYTE

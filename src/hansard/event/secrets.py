@@ -1,15 +1,14 @@
 """Find credentials: refuse them in metadata, and redact them in what is shared.
 
-Metadata and settings are configuration: a credential in them is a mistake, and `refuse` raises. Messages are
-stored unchanged; `redact` returns a copy for other people. Neither is on the path of a message into the log.
+Metadata are configuration: a credential in them is a mistake, and `refuse` raises. Messages are stored
+unchanged; `redact` returns a copy for other people. Neither is called when a message is appended.
 
-A credential is known by the name that it is assigned to (`api_key`), or by its shape (`ghp_…`). Vendors
-publish the shapes of their keys; `_KEYS` lists them. What code and prose are full of must not be
-found: `password: str`, `max_tokens`, `api_key = settings.api_key`, "Password: at least 8 characters".
-docs/decisions/0026-secrets.md has the measurements. A password that is a word in a sentence is not found.
+A credential is known by the name that it is assigned to (`api_key`), or by its shape (`ghp_…`). Ordinary code
+and prose must pass: `password: str`, `max_tokens`, `api_key = settings.api_key`, "Password: at least 8
+characters". A password that is a word in a sentence is not found. docs/decisions/0026-secrets.md has figures.
 
-No pattern may take more than linear time on a hostile text. A quantifier is bounded, or it is the last, or it
-is possessive over characters among which the pattern cannot start again. Patterns are compiled on first use.
+Every pattern takes linear time on a hostile text. A quantifier is bounded, or it is the last, or it is
+possessive over characters among which the pattern cannot start again. Patterns are compiled on first use.
 """
 
 import re
@@ -21,12 +20,12 @@ import msgspec
 
 from hansard.errors import InvalidEvent, SecretRefused
 
-#: JSON inside a string inside JSON …; deeper levels are searched as text.
+#: Maximum levels of JSON inside a string inside JSON; deeper levels are searched as text.
 _DEEPEST_TEXT: Final = 8
 _REDACTED: Final = "[redacted: "
-#: `pwd=abc`: no shorter text holds a credential.
+#: Length of `pwd=abc`: a shorter text holds no credential.
 _SHORTEST: Final = 7
-#: Redacting one credential can uncover the next; far fewer rounds than this are needed.
+#: Redacting one credential can uncover the next; texts need far fewer rounds than this.
 _ROUNDS: Final = 8
 
 
@@ -51,18 +50,6 @@ class Found(NamedTuple):
     what: str
 
 
-class Shape(NamedTuple):
-    """How credentials of one kind are written."""
-
-    what: str
-    #: Lower case; every text with such a credential contains one of them.
-    hints: tuple[str, ...]
-    #: The group `secret`, if there is one, is the credential; the rest of the match stays.
-    pattern: str
-    #: Has the last word on what the pattern has found.
-    confirm: Callable[[str], bool] | None = None
-
-
 @cache
 def compiled(source: str) -> re.Pattern[str]:
     """Return a pattern, compiled on first use."""
@@ -79,9 +66,8 @@ _PARTS: Final = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+"
 _LONGEST_NAME: Final = 100
 
 #: Every name of a credential contains one of these.
-_NAME_HINTS: Final = (
-    *("pass", "pwd", "secret", "key", "token", "authoriz", "bearer", "cookie", "cred"),
-    *("_pw", "_pat", "_auth"),
+_NAME_HINTS: Final = tuple(
+    _words("pass pwd secret key token authoriz bearer cookie cred _pw _pat _auth")
 )
 
 #: `use_api_key`, `has_password`, `max_tokens`: about a credential, or about something else.
@@ -94,14 +80,12 @@ _VARIANT: Final = _words(
     "value plain plaintext text raw string str header new old current primary secondary main backup "
     "prod production dev test staging live b64 base64 base pem"
 )
-_VENDORS: Final = _words(
+_STRONG_KEYS: Final = _words("api apikey secret private auth")
+_LOOSE_KEYS: Final = _words(
     "openai anthropic claude azure google gemini vertex aws bedrock groq mistral cohere openrouter "
     "deepseek perplexity together fireworks replicate xai huggingface hf github gh gitlab slack "
     "discord telegram stripe twilio sendgrid mailgun pinecone tavily serper langsmith langfuse npm "
-    "pypi cloudflare datadog sentry supabase vercel netlify notion airtable"
-)
-_STRONG_KEYS: Final = _words("api apikey secret private auth")
-_LOOSE_KEYS: Final = _VENDORS | _words(
+    "pypi cloudflare datadog sentry supabase vercel netlify notion airtable "
     "access account admin encryption license master service shared signing subscription storage"
 )
 #: `SORT_KEY`, `CACHE_KEY`: any other `…_KEY` in capitals may be a credential.
@@ -123,35 +107,23 @@ _ACCOUNTS: Final = _words(
     "mariadb rabbitmq mqtt proxy root admin"
 )
 
-#: The end of a name's last word, for `dbPassword` and `dbpassword` alike.
-_ENDINGS: Final = {
-    **dict.fromkeys(
-        ("password", "passwords", "passwd", "passphrase", "passcode", "pwd"),
-        Named("password", numbers=True),
-    ),
-    **dict.fromkeys(("apikey", "apikeys", "secretkey"), Named("API key", numbers=True)),
-    **dict.fromkeys(
-        ("accesstoken", "refreshtoken", "authtoken", "apitoken", "bearertoken"), Named("token")
-    ),
-    **dict.fromkeys(("credential", "credentials", "creds"), Named("credential", loose=True)),
-    "accesskey": Named("access key", loose=True),
-    "privatekey": Named("private key"),
-    "secret": Named("secret"),
-    "secrets": Named("secret"),
+#: Complete names that mean something else as a part of another.
+_COMPLETE: Final = {
+    Named("authorization"): "authorization proxyauthorization xauthorization httpauthorization",
+    Named("cookie"): "cookie cookies setcookie sessioncookie authcookie httpcookie",
+    Named("credential"): "credential credentials creds",
+    Named("token"): "bearer",
+    Named("password", numbers=True, paths=False): "pwd",
 }
-#: Names that mean something else as a part of another.
-_WHOLE: Final = {
-    **dict.fromkeys(
-        ("authorization", "proxyauthorization", "xauthorization", "httpauthorization"),
-        Named("authorization"),
-    ),
-    **dict.fromkeys(
-        ("cookie", "cookies", "setcookie", "sessioncookie", "authcookie", "httpcookie"),
-        Named("cookie"),
-    ),
-    **dict.fromkeys(("credential", "credentials", "creds"), Named("credential")),
-    "bearer": Named("token"),
-    "pwd": Named("password", numbers=True, paths=False),
+#: Endings of a name's last word, for `dbPassword` and `dbpassword` alike.
+_ENDINGS: Final = {
+    Named("password", numbers=True): "password passwords passwd passphrase passcode pwd",
+    Named("API key", numbers=True): "apikey apikeys secretkey",
+    Named("token"): "accesstoken refreshtoken authtoken apitoken bearertoken",
+    Named("credential", loose=True): "credential credentials creds",
+    Named("access key", loose=True): "accesskey",
+    Named("private key"): "privatekey",
+    Named("secret"): "secret secrets",
 }
 
 
@@ -172,14 +144,18 @@ def named(name: str) -> Named | None:
     if last in {"key", "keys"}:
         return _key(parts, before, upper=name.isupper())
     if last in {"token", "tokens"}:
-        return _token(before, plural=last == "tokens")
+        # A list of tokens is the output of a tokenizer.
+        other = last == "tokens" or before in _OTHER_TOKENS
+        strong = before in _STRONG_TOKENS
+        return None if other and not strong else Named("token", loose=not strong)
     if last in {"pass", "pw"} and before in _ACCOUNTS:
         last = "password"
     if last in {"pat", "auth"} and (name.isupper() or name == "_auth"):
         return Named("token", loose=True)
-    return _WHOLE.get("".join(parts)) or next(
-        (meant for ending, meant in _ENDINGS.items() if last.endswith(ending)), None
-    )
+    joined = "".join(parts)
+    complete = (meant for meant, names in _COMPLETE.items() if joined in names.split())
+    endings = (meant for meant, ends in _ENDINGS.items() if last.endswith(tuple(ends.split())))
+    return next(complete, None) or next(endings, None)
 
 
 def _key(parts: list[str], before: str, *, upper: bool) -> Named | None:
@@ -191,13 +167,6 @@ def _key(parts: list[str], before: str, *, upper: bool) -> Named | None:
         return Named("access key", loose="secret" not in parts)
     loose = before in _LOOSE_KEYS or (upper and before and before not in _OTHER_KEYS)
     return Named("key", loose=True) if loose else None
-
-
-def _token(before: str, *, plural: bool) -> Named | None:
-    if before in _STRONG_TOKENS:
-        return Named("token")
-    # A list of tokens is the output of a tokenizer.
-    return None if plural or before in _OTHER_TOKENS else Named("token", loose=True)
 
 
 # -- values -----------------------------------------------------------------------------------------
@@ -226,46 +195,51 @@ _PLACEHOLDER: Final = r"""(?ix)
 """
 _VARIABLE: Final = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
 _PATHS: Final = ("/", "./", "../", "~", "\\")
-_MADE: Final = 16
+_RANDOM_LENGTH: Final = 16
 #: In one piece; letters and digits, or a long run of either.
-_MADE_TEXT: Final = (
+_RANDOM: Final = (
     r"(?![^\s\"'<>(){}]*+[\s\"'<>(){}])"
     r"(?:[^A-Za-z]*+[A-Za-z][^0-9]*+[0-9]|[^0-9]*+[0-9][^A-Za-z]*+[A-Za-z]"
     r"|(?:[^A-Za-z0-9]*+[A-Za-z0-9]{1,31}(?![A-Za-z0-9]))*+[^A-Za-z0-9]*+[A-Za-z0-9]{32})"
 )
-#: An item of a pair is taken for a value if it has letters and digits and is not just a short word.
+#: The second of two items is the value of the first if it has letters and digits and is not a short word.
 _PAIRED: Final = r"(?=[^0-9]{0,200}[0-9])(?=[^A-Za-z]{0,200}[A-Za-z])[^\s]{6,}"
 
 
-def is_placeholder(text: str) -> bool:
-    """Return whether a text is not a credential itself: a mask, a variable, the name of one."""
+def _matches(pattern: str, text: str) -> bool:
+    return compiled(pattern).fullmatch(text) is not None
+
+
+def _contains(pattern: str, text: str) -> bool:
+    return compiled(pattern).search(text) is not None
+
+
+def is_literal(text: str) -> bool:
+    """Return whether a text may be a credential itself: not a mask, a variable or a name of one."""
     text = text.strip()
-    if compiled(_PLACEHOLDER).fullmatch(text):
-        return True
-    return compiled(_VARIABLE).fullmatch(text) is not None and named(text) is not None
-
-
-def is_made(text: str) -> bool:
-    """Return whether a text looks random, as keys do: long, in one piece, not a word, not a path."""
-    if len(text) < _MADE or text.startswith(_PATHS) or "://" in text:
+    if _matches(_PLACEHOLDER, text):
         return False
-    return text.isascii() and compiled(_MADE_TEXT).match(text) is not None
+    return not _matches(_VARIABLE, text) or named(text) is None
 
 
-def holds(name: Named, value: Any) -> bool:
+def is_random(text: str) -> bool:
+    """Return whether a text looks random, as keys do: long, in one piece, not a word, not a path."""
+    if len(text) < _RANDOM_LENGTH or text.startswith(_PATHS) or "://" in text:
+        return False
+    return text.isascii() and compiled(_RANDOM).match(text) is not None
+
+
+def _is_credential(name: Named, value: Any) -> bool:
     """Return whether a value with such a name is a credential. Booleans and null never are."""
     if not isinstance(value, str):
         return name.numbers and isinstance(value, int | float) and not isinstance(value, bool)
-    if (name.loose and not is_made(value.strip())) or (not name.paths and value.startswith(_PATHS)):
+    if name.loose and not is_random(value.strip()):
+        return False
+    if not name.paths and value.startswith(_PATHS):
         return False
     if name.what == "cookie" and "=" in value and not _is_cookie(value):
         return False
-    return not is_placeholder(value)
-
-
-def _is_paired(value: Any) -> bool:
-    """Return whether the second of two items is the value of the first, not the next of two names."""
-    return isinstance(value, str) and compiled(_PAIRED).fullmatch(value) is not None
+    return is_literal(value)
 
 
 # -- shapes -----------------------------------------------------------------------------------------
@@ -334,7 +308,7 @@ Scalingo token: tk-us-<b48>
 _PREFIXED: Final = (
     r"(?<![_.-])(?!sha[0-9]|sk-)[a-z][a-z0-9]{1,15}(?:[_-][a-z0-9]{1,12}){0,3}[_-][A-Za-z0-9]{30,}+"
 )
-#: A text without such a run has no vendor's key.
+#: A text without such a run, which is at least this long, has no vendor's key.
 _SHORTEST_KEY: Final = 20
 _RUN: Final = r"[A-Za-z0-9_.~+/=$!:-]{20,}+"
 #: An image or a file in base64: in enough of it, any short prefix occurs by chance.
@@ -351,7 +325,7 @@ def _keys() -> tuple[re.Pattern[str], tuple[str, ...]]:
     for entry in _KEYS.replace("\n", " ").replace("%", "").split(";"):
         name, _, shapes = entry.strip().partition(": ")
         for shape in shapes.split():
-            first.setdefault(shape[0], []).append((name, shape[1:] if shape[0] != "<" else shape))
+            first.setdefault(shape[0], []).append((name, shape[shape[0] != "<" :]))
     patterns, names = [], []
     for start in sorted(first, key=lambda start: start == "<"):
         shapes = "|".join(f"({_pattern(shape)})" for _, shape in first[start])
@@ -363,35 +337,29 @@ def _keys() -> tuple[re.Pattern[str], tuple[str, ...]]:
 
 def _pattern(shape: str) -> str:
     def piece(match: re.Match[str]) -> str:
-        if match["literal"]:
-            return match["literal"] if match["literal"][0] == "[" else re.escape(match["literal"])
-        length = match["length"]
-        return f"[{_SETS[match['set']]}]" + (
-            f"{{{length},}}+" if match["more"] else f"{{{length}}}"
-        )
+        kind, length, more, literal = match.groups()
+        if literal:
+            return str(literal if literal[0] == "[" else re.escape(literal))
+        return f"[{_SETS[kind]}]{{{length}{',}+' if more else '}'}"
 
     shape = shape.replace("<u>", "<h8>-<h4>-<h4>-<h4>-<h12>")
-    part = r"<(?P<set>\w)(?P<length>[\d,]+)(?P<more>\+?)>|(?P<literal>\[\w+\]|[^<[]+)"
-    return re.sub(part, piece, shape) + ("" if shape.endswith("+>") else r"(?![A-Za-z0-9])")
+    pattern = re.sub(r"<(\w)([\d,]+)(\+?)>|(\[\w+\]|[^<[]+)", piece, shape)
+    return pattern + ("" if shape.endswith("+>") else r"(?![A-Za-z0-9])")
 
 
 def _is_prefixed(text: str) -> bool:
     """Return whether the end of a text with a prefix is random: capitals, small letters, digits."""
-    random = compiled(r"[A-Za-z0-9]+\Z").search(text)
-    return random is not None and all(
-        compiled(kind).search(random[0]) for kind in ("[A-Z]", "[a-z]", "[0-9][^0-9]+[0-9]")
-    )
+    random = re.split("[^A-Za-z0-9]", text)[-1]
+    return all(_contains(kind, random) for kind in ("[A-Z]", "[a-z]", "[0-9][^0-9]+[0-9]"))
 
 
 def _is_openai(text: str) -> bool:
     """Return whether it is a key and not the name of a style: `sk-folding-cube-container` is one."""
-    return (
-        compiled(r"[A-Za-z0-9]{16}|(?=[A-Za-z]{0,7}[0-9])[A-Za-z0-9]{8}").search(text) is not None
-    )
+    return _contains(r"[A-Za-z0-9]{16}|(?=[A-Za-z]{0,7}[0-9])[A-Za-z0-9]{8}", text)
 
 
 def _is_pem(text: str) -> bool:
-    return compiled(r"[A-Za-z0-9+/=]{24}").search(text) is not None
+    return _contains(r"[A-Za-z0-9+/=]{24}", text)
 
 
 def _is_basic(text: str) -> bool:
@@ -406,185 +374,116 @@ def _is_basic(text: str) -> bool:
 
 
 def _is_token(text: str) -> bool:
-    return not is_placeholder(text) and is_made(text)
+    return is_literal(text) and is_random(text)
 
 
 def _is_header(text: str) -> bool:
     """Return whether it can be what follows `Authorization: Bearer`."""
-    return not is_placeholder(text) and not compiled(
-        "(?i)auth\\w+|tokens?|scheme|header"
-    ).fullmatch(text)
-
-
-def _is_literal(text: str) -> bool:
-    return not is_placeholder(text)
+    return is_literal(text) and not _matches(r"(?i)auth\w+|tokens?|scheme|header", text)
 
 
 def _is_password(text: str) -> bool:
     """Return whether it can be the password of a URL: `https://user:password@host` is an example."""
-    examples = {"pass", "passwd", "password"}
-    return _is_literal(text) and len(text) > 3 and text.lower() not in examples  # noqa: PLR2004
+    return is_literal(text) and not _matches(r"(?i).{0,3}|pass(?:wd|word)?", text)
+
+
+def _is_curl_password(text: str) -> bool:
+    return is_literal(text) and not text.isdigit()
 
 
 def _is_cookie(text: str) -> bool:
     """Return whether a cookie can be a session's: `theme=dark` is not."""
-    return len(text) > 24 or compiled("=.{0,7}[0-9].{3}|=.{3,7}[0-9]").search(text) is not None  # noqa: PLR2004
+    return _contains(r"(?s).{25}|=.{0,7}[0-9].{3}|=.{3,7}[0-9]", text)
 
 
 def _is_userinfo(text: str) -> bool:
     """Return whether the part before the host of a web address holds a credential."""
     user, _, password = text.partition(":")
-    return is_made(user) or (password != "" and _is_password(password))
+    return is_random(user) or (password != "" and _is_password(password))
 
 
-#: What text around it tells.
-SHAPES: Final = (
-    Shape(
-        "private key",
-        ("private key",),
-        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:(?s:(?!-----).){0,20000}+-----END [A-Z0-9 ]{0,60}-----"
-        # Cut off: lines of base64 and what may be between them.
-        r"|(?:(?:[\s\\\"'+,>|]|(?<=\\)[nrt]){0,40}[A-Za-z0-9+/=]{16,}+){0,2000}+"
-        r"(?:(?:\s|\\[nrt]){0,4}[A-Za-z0-9+/=]{1,15}\Z)?)",
-        _is_pem,
-    ),
-    Shape("OpenAI key", ("sk-",), _B + r"sk-(?!ecdsa|ssh)[A-Za-z0-9_-]{16,}", _is_openai),
-    Shape(
-        # The id and, if it follows directly, the secret.
-        "AWS key",
-        ("akia", "asia", "abia", "acca", "a3t"),
-        _B + r"(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{16}(?![A-Za-z0-9])"
-        r"(?:[^A-Za-z0-9/+]{1,10}(?:[A-Za-z_ -]{1,40}[^A-Za-z0-9/+]{1,10})?"
-        r"[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=]))?",
-    ),
-    Shape(
-        "webhook",
-        ("hooks.slack.com/", "/api/webhooks/", "webhook.office.com/", "hooks.zapier.com/"),
-        r"(?:hooks\.slack\.com/[a-z]{5,12}|discord(?:app)?\.com/api/webhooks"
-        r"|webhook\.office\.com/webhookb2|hooks\.zapier\.com/hooks/catch)/"
-        r"(?P<secret>[A-Za-z0-9/_@-]{12,})",
-    ),
-    Shape("Google token", ("ya29.",), _B + r"ya29\.(?:[A-Za-z]\.){0,2}[A-Za-z0-9_-]{20,}"),
-    Shape("Google token", ("1//0",), r"(?<![A-Za-z0-9/:])1//0[A-Za-z0-9_-]{30,}"),
-    Shape(
-        "Azure key",
-        ("accountkey=", "sharedaccesskey=", "sharedaccesssignature="),
-        r"(?i)(?:AccountKey|SharedAccessKey|SharedAccessSignature)=(?P<secret>[A-Za-z0-9+/%=&._-]{20,})",
-        _is_literal,
-    ),
-    Shape(
-        "signature",
-        ("sig=", "x-amz-s"),
-        r"(?i)[?&;](?:amp;)?(?:sig|X-Amz-Signature|X-Amz-Security-Token)=(?P<secret>[A-Za-z0-9%+/=_-]{30,})",
-    ),
-    Shape(
-        "JWT",
-        ("eyj",),
-        r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*"
-        r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]{4,}+){4}",
-    ),
+#: Shapes that the text around them shows: what, hints in lower case of which the text contains one, a
+#: function that confirms a match, and the pattern. Its group `secret`, if any, is the credential.
+SHAPES: Final[tuple[tuple[str, tuple[str, ...], Callable[[str], bool] | None, str], ...]] = (
+    ("private key", ("private key",), _is_pem,
+     (r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+     r"(?:(?s:(?!-----).){0,20000}+-----END [A-Z0-9 ]{0,60}-----"
+     # Cut off: lines of base64 and what may be between them.
+     r"|(?:(?:[\s\\\"'+,>|]|(?<=\\)[nrt]){0,40}[A-Za-z0-9+/=]{16,}+){0,2000}+"
+     r"(?:(?:\s|\\[nrt]){0,4}[A-Za-z0-9+/=]{1,15}\Z)?)")),
+    ("OpenAI key", ("sk-",), _is_openai, _B + r"sk-(?!ecdsa|ssh)[A-Za-z0-9_-]{16,}"),
+    # The id and, if it follows directly, the secret.
+    ("AWS key", ("akia", "asia", "abia", "acca", "a3t"), None,
+     _B + r"(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{16}(?![A-Za-z0-9])"
+     r"(?:[^A-Za-z0-9/+]{1,10}(?:[A-Za-z_ -]{1,40}[^A-Za-z0-9/+]{1,10})?"
+     r"[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=]))?"),
+    ("webhook", ("hooks.slack.com/", "/api/webhooks/", "webhook.office.com/", "hooks.zapier.com/"), None,
+     (r"(?:hooks\.slack\.com/[a-z]{5,12}|discord(?:app)?\.com/api/webhooks|webhook\.office\.com/webhookb2"
+     r"|hooks\.zapier\.com/hooks/catch)/(?P<secret>[A-Za-z0-9/_@-]{12,})")),
+    ("Google token", ("ya29.",), None, _B + r"ya29\.(?:[A-Za-z]\.){0,2}[A-Za-z0-9_-]{20,}"),
+    ("Google token", ("1//0",), None, r"(?<![A-Za-z0-9/:])1//0[A-Za-z0-9_-]{30,}"),
+    ("Azure key", ("accountkey=", "sharedaccesskey=", "sharedaccesssignature="), is_literal,
+     r"(?i)(?:AccountKey|SharedAccessKey|SharedAccessSignature)=(?P<secret>[A-Za-z0-9+/%=&._-]{20,})"),
+    ("signature", ("sig=", "x-amz-s"), None,
+     r"(?i)[?&;](?:amp;)?(?:sig|X-Amz-Signature|X-Amz-Security-Token)=(?P<secret>[A-Za-z0-9%+/=_-]{30,})"),
+    ("JWT", ("eyj",), None,
+     (r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*"
+     r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]{4,}+){4}")),
     # A token is the user here as often as the password.
-    Shape(
-        "userinfo",
-        ("://",),
-        _B + r"(?i:https?|wss?)://(?P<secret>[^\s/?#\"'<>\\]{1,1024})@(?=[^\s@/?#])",
-        _is_userinfo,
-    ),
-    # Elsewhere a user alone is not a secret: `ssh://git@…`. A password may hold an @; what it may not
-    # hold unescaped, and often does, is let pass for databases.
-    Shape(
-        "password",
-        ("://",),
-        _B + r"[A-Za-z][A-Za-z0-9+.-]{1,30}://[^\s/?#@:\"'<>\\]{0,256}:"
-        r"(?P<secret>[^\s/?#\"'<>\\]{1,1024})@(?=[^\s@/?#])",
-        _is_password,
-    ),
-    Shape(
-        "password",
-        ("://",),
-        _B
-        + r"(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?|mssql|clickhouse|cockroachdb)"
-        r"(?:\+[a-z0-9]{1,20})?://[^\s/?#@:\"'<>\\]{0,256}:(?!\d{1,5}/)"
-        r"(?P<secret>[^\s@\"'<>\\]{1,1024})@(?=[^\s@/?#])",
-        _is_password,
-    ),
-    Shape(
-        "authorization",
-        ("authorization",),
-        r"(?i)authorization[\\\"']{0,8}\s{0,8}[:=,]\s{0,8}[\\\"'`]{0,8}"
-        r"(?:bearer|basic|token|apikey|api-key|digest|negotiate)\s{1,4}"
-        r"(?P<secret>[^\s\"'`,;\\<>(){}\[\]]{6,})",
-        _is_header,
-    ),
-    Shape(
-        "authorization",
-        ("authorization",),
-        r"(?i)authorization[\\\"']{0,8}\s{0,8}[:=]\s{0,8}[\\\"'`]{0,8}"
-        r"(?P<secret>[^\s\"'`,;\\<>(){}\[\]]{8,}+)(?!\()",
-        _is_token,
-    ),
-    Shape(
-        "token",
-        ("bearer",),
-        _B + r"(?i:bearer)\s{1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,})",
-        _is_token,
-    ),
-    Shape(
-        "authorization",
-        ("basic",),
-        _B + r"(?i:basic) (?P<secret>[A-Za-z0-9+/]{6,}={0,2})",
-        _is_basic,
-    ),
-    Shape(
-        "cookie",
-        ("cookie",),
-        r"(?i)" + _B + r"(?:set-)?cookie[\\\"']{0,8}\s{0,4}:\s{0,4}[\\\"']{0,8}"
-        r"(?P<secret>[A-Za-z0-9_.-]{1,100}=[^\r\n\"'\\]{1,8192})",
-        _is_cookie,
-    ),
-    Shape(
-        "secret",
-        ("</",),
-        r"(?i)<[\w:.-]{0,40}(?:password|passwd|secret|api[_-]?key|access[_-]?token|private[_-]?key)>"
-        r"(?P<secret>[^<]{1,1024})</",
-        _is_literal,
-    ),
-    Shape(
-        "password",
-        ("curl",),
-        r"(?<=\s)(?:-u|--user)[ =]{0,2}[\"']?[^\s:\"'/]{1,256}:(?P<secret>[^\s\"']{1,256})",
-        lambda text: _is_literal(text) and not text.isdigit(),
-    ),
-)
+    ("userinfo", ("://",), _is_userinfo,
+     _B + r"(?i:https?|wss?)://(?P<secret>[^\s/?#\"'<>\\]{1,1024})@(?=[^\s@/?#])"),
+    # Elsewhere a user alone is not a secret: `ssh://git@…`. A password may hold an @. In addresses of
+    # databases, it may also hold characters that should have been escaped.
+    ("password", ("://",), _is_password,
+     _B + r"[A-Za-z][A-Za-z0-9+.-]{1,30}://[^\s/?#@:\"'<>\\]{0,256}:"
+     r"(?P<secret>[^\s/?#\"'<>\\]{1,1024})@(?=[^\s@/?#])"),
+    ("password", ("://",), _is_password,
+     _B + r"(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?|mssql|clickhouse|cockroachdb)"
+     r"(?:\+[a-z0-9]{1,20})?://[^\s/?#@:\"'<>\\]{0,256}:(?!\d{1,5}/)"
+     r"(?P<secret>[^\s@\"'<>\\]{1,1024})@(?=[^\s@/?#])"),
+    ("authorization", ("authorization",), _is_header,
+     (r"(?i)authorization[\\\"']{0,8}\s{0,8}[:=,]\s{0,8}[\\\"'`]{0,8}"
+     r"(?:bearer|basic|token|apikey|api-key|digest|negotiate)\s{1,4}"
+     r"(?P<secret>[^\s\"'`,;\\<>(){}\[\]]{6,})")),
+    ("authorization", ("authorization",), _is_token,
+     (r"(?i)authorization[\\\"']{0,8}\s{0,8}[:=]\s{0,8}[\\\"'`]{0,8}"
+     r"(?P<secret>[^\s\"'`,;\\<>(){}\[\]]{8,}+)(?!\()")),
+    ("token", ("bearer",), _is_token, _B + r"(?i:bearer)\s{1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,})"),
+    ("authorization", ("basic",), _is_basic, _B + r"(?i:basic) (?P<secret>[A-Za-z0-9+/]{6,}={0,2})"),
+    ("cookie", ("cookie",), _is_cookie,
+     r"(?i)" + _B + r"(?:set-)?cookie[\\\"']{0,8}\s{0,4}:\s{0,4}[\\\"']{0,8}"
+     r"(?P<secret>[A-Za-z0-9_.-]{1,100}=[^\r\n\"'\\]{1,8192})"),
+    ("secret", ("</",), is_literal,
+     (r"(?i)<[\w:.-]{0,40}(?:password|passwd|secret|api[_-]?key|access[_-]?token|private[_-]?key)>"
+     r"(?P<secret>[^<]{1,1024})</")),
+    ("password", ("curl",), _is_curl_password,
+     r"(?<=\s)(?:-u|--user)[ =]{0,2}[\"']?[^\s:\"'/]{1,256}:(?P<secret>[^\s\"']{1,256})"),
+)  # fmt: skip
 
 
-def by_shape(text: str, lower: str) -> Iterator[Found]:
+def _by_shape(text: str, lower: str) -> Iterator[Found]:
     """Yield the credentials in a text by their shape; `lower` is the text in lower case."""
     for run in compiled(_RUN).finditer(text) if len(text) >= _SHORTEST_KEY else ():
-        if compiled(_BLOB).fullmatch(run[0]):
+        if _matches(_BLOB, run[0]):
             continue
         pattern, names = _keys()
         for match in pattern.finditer(text, *run.span()):
             index = match.lastindex or 0
-            if len(set(match[0][-12:])) == 1:
-                continue  # `ghp_xxxxxxxxxxxx…`
-            if index < len(names) or _is_prefixed(match[0]):
+            # Not `ghp_xxxxxxxxxxxx…`.
+            if len(set(match[0][-12:])) > 1 and (index < len(names) or _is_prefixed(match[0])):
                 yield Found(*match.span(), names[index - 1])
-    for shape in SHAPES:
-        if not any(hint in lower for hint in shape.hints):
-            continue
-        for match in compiled(shape.pattern).finditer(text):
+    for what, hints, confirm, source in SHAPES:
+        for match in compiled(source).finditer(text) if any(h in lower for h in hints) else ():
             group = "secret" if "secret" in match.re.groupindex else 0
-            if shape.confirm is None or shape.confirm(match[group]):
-                yield Found(*match.span(group), shape.what)
+            if confirm is None or confirm(match[group]):
+                yield Found(*match.span(group), what)
 
 
 # -- assignments ------------------------------------------------------------------------------------
 
 #: A name and what separates it from its value: `"password": `, `--api-key=`, `self.secret = `, or
 #: `"X-Api-Key", "` in a pair.
-_NAMED: Final = (
+_ASSIGNED: Final = (
     r"(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z0-9_.-]{3,100}+)"
     r"(?:(?P<between>\\{0,8}[\"'`]?\s{0,4}(?::=|=>|==?|:)\s{0,4})|(?P<gap>[ \t]{1,4})"
     r"|(?P<pair>\\{0,8}[\"']\s{0,4},\s{0,4}(?=\\{0,8}[\"'])))"
@@ -602,11 +501,10 @@ _BARE: Final = r"(?P<secret>[^\s\"'`,;&<>(){}\[\]|\\]{1,256}+)(?P<call>[(\[{])?"
 _OPEN: Final = r"\\{0,8}[\"'`](?P<secret>[^\s\"'`\\]{1,256}+)"
 _MORE: Final = r"[^\s\"'`,;&<>(){}\[\]|\\]*+"
 #: A line of an env file: nothing in its value has a meaning but the end of the line.
-_ENV_VALUE: Final = r"(?P<secret>[^\s\"'`][^\s]{0,8191}+)[ \t]{0,20}(?:#[^\n]{0,1000})?(?=\r?\n|\Z)"
-_ENV_NAME: Final = r"[A-Z][A-Z0-9_]*"
+_ENV_VALUE: Final = r"(?P<secret>[^\s\"'`][^\s]{2,8191}+)[ \t]{0,20}(?:#[^\n]{0,1000})?(?=\r?\n|\Z)"
 _NUMBER: Final = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _IDENTIFIER: Final = r"[A-Za-z_]\w*(?:\.\w+)*"
-#: A part of a variable's name is a word, maybe with digits after it, or is short.
+#: An identifier that can be words: each part is a word, maybe with digits after it, or is short.
 _WORD_LIKE: Final = r"(?:[A-Za-z]*[0-9]{0,3}|\w{0,12})(?:[_.](?:[A-Za-z]*[0-9]{0,3}|\w{0,12}))*"
 #: What code writes in place of a value.
 _CODE: Final = _words(
@@ -622,31 +520,28 @@ _VALUE_OF: Final = (
 )
 
 
-def by_name(text: str, lower: str, *, strict: bool = False) -> Iterator[Found]:
+def _by_name(text: str, lower: str, *, strict: bool = False) -> Iterator[Found]:
     """Yield what a text assigns to the name of a credential. `lower`: the text in lower case.
 
     `strict`: only as `name=value`, which no sentence contains by chance.
     """
     if not any(hint in lower for hint in _NAME_HINTS):
         return
-    search = compiled(_NAMED).search
     at = 0
-    while (match := search(text, at)) is not None:
+    while (match := compiled(_ASSIGNED).search(text, at)) is not None:
         # After the name, not after the value: "Note: password=…" has two names.
         at = match.end()
         between = match["between"]
-        name = match["name"].strip("-.")
-        what = named(name)
+        name = named(match["name"].strip("-."))
         if _closes(text, match):
             continue
-        if what is None:
-            found = None if strict or between is None else _value_of_name(text, at, name)
+        if name is None:
+            found = None if strict or between is None else _value_of_name(text, match)
         elif (strict and between != "=") or (match["gap"] and not match["name"].startswith("--")):
             continue
-        elif between == "=" and (env := _env_value(text, match, what)):
-            found = Found(*env, what.what)
         else:
-            found = _value(text, at, what, between, pair=match["pair"] is not None)
+            found = _env_value(text, match, name) if between == "=" else None
+            found = found or _value(text, at, name, between, pair=match["pair"] is not None)
         if found is not None:
             yield found
             at = found.end
@@ -660,37 +555,34 @@ def _closes(text: str, match: re.Match[str]) -> bool:
     return text.startswith(quote, match.end())
 
 
-def _value_of_name(text: str, at: int, name: str) -> Found | None:
+def _value_of_name(text: str, match: re.Match[str]) -> Found | None:
     """Return the value that goes with the name of a credential: `name: DB_PASSWORD, value: …`."""
-    if name.lower() not in _NAMING:
+    if match["name"].strip("-.").lower() not in _NAMING:
         return None
-    said = compiled(r"\\{0,8}[\"'`]?(?P<name>[A-Za-z0-9_.-]{3,100}+)").match(text, at)
-    what = said and named(said["name"])
-    if not said or not what:
+    held = compiled(r"\\{0,8}[\"'`]?(?P<name>[A-Za-z0-9_.-]{3,100}+)").match(text, match.end())
+    name = held and named(held["name"])
+    if not held or not name:
         return None
-    value = compiled(_VALUE_OF).match(text, said.end())
+    value = compiled(_VALUE_OF).match(text, held.end())
     # As in an env file: a name in a list of names and values is followed by a value.
-    return _value(text, value.end(), what, "=", env=True) if value else None
+    return _value(text, value.end(), name, "=", env=True) if value else None
 
 
-def _env_value(text: str, match: re.Match[str], name: Named) -> tuple[int, int] | None:
-    """Return the span of a value in an env file: alone on its line with its name, in capitals or not."""
+def _env_value(text: str, match: re.Match[str], name: Named) -> Found | None:
+    """Return a value in an env file: alone on its line with its name, in capitals or not."""
     start = text.rfind("\n", 0, match.start()) + 1
     before = text[max(start, match.start() - 20) : match.start()].strip()
-    if before not in {"", "export", "set", "-", "ENV", "ARG"}:
-        return None
-    upper = compiled(_ENV_NAME).fullmatch(match["name"]) is not None
     value = compiled(_ENV_VALUE).match(text, match.end())
-    if value is None or not holds(name, value["secret"]):
+    if value is None or before not in {"", "export", "set", "-", "ENV", "ARG"}:
         return None
+    secret = value["secret"]
     # Code looks like this too: `    password=self.password`, `password=ask()`.
-    if not upper and (
-        text[start : start + 1].isspace() or compiled(r"[([{]").search(value["secret"])
-    ):
+    upper = _matches(r"[A-Z][A-Z0-9_]*", match["name"])
+    if not upper and (text[start : start + 1].isspace() or _contains(r"[([{]", secret)):
         return None
-    if compiled(_NUMBER).fullmatch(value["secret"]) and not name.numbers:
+    if not _is_credential(name, secret) or (_matches(_NUMBER, secret) and not name.numbers):
         return None
-    return None if len(value["secret"]) < 3 else value.span("secret")  # noqa: PLR2004 - punctuation
+    return Found(*value.span("secret"), name.what)
 
 
 def _value(
@@ -702,17 +594,18 @@ def _value(
         group = next(g for g in ("secret", "double", "single", "back", "inner") if quoted[g])
         value = quoted[group]
         # `API_KEY = "api_key"` and `("password", "token")` name credentials.
-        good = holds(name, value) and named(value) is None and (not pair or _is_paired(value))
-        return Found(*quoted.span(group), name.what) if good else None
+        good = named(value) is None and (not pair or _matches(_PAIRED, value))
+        span = quoted.span(group)
+        return Found(*span, name.what) if good and _is_credential(name, value) else None
     # A text that was cut off has no second quote.
     bare = compiled(_OPEN).match(text, at)
     if bare is None:
         bare = compiled(_BARE).match(text, at)
-        if bare is None or (bare["call"] and not env):
+        if bare is None or not (
+            env or (not bare["call"] and _is_bare(bare["secret"], name, between))
+        ):
             return None
-        if not env and not _is_bare(bare["secret"], name, between):
-            return None
-    if pair or not holds(name, bare["secret"]):
+    if pair or not _is_credential(name, bare["secret"]):
         return None
     more = compiled(_MORE).match(text, bare.end("secret"))
     return Found(bare.start("secret"), more.end() if more else bare.end("secret"), name.what)
@@ -722,32 +615,22 @@ def _is_bare(value: str, name: Named, between: str | None) -> bool:
     """Return whether a value without quotes is meant literally: not a variable, a type or a word."""
     if len(value) < 4:  # noqa: PLR2004 - punctuation, "Password: 12 characters"
         return False
-    if compiled(_NUMBER).fullmatch(value):
+    if _matches(_NUMBER, value):
         return name.numbers
-    identifier = compiled(_IDENTIFIER).fullmatch(value) is not None
+    identifier, words = _matches(_IDENTIFIER, value), _matches(_WORD_LIKE, value)
+    variable = "_" in value or "." in value or any(hint in value.lower() for hint in _NAME_HINTS)
     if between == "=":
         # Env files, queries and connection strings; and the keyword arguments of a call.
         first = value.lower().replace(".", "_").split("_")[0]
-        return not identifier or not (first in _CODE or _is_variable(value)) or not _is_word(value)
-    if between is not None and "=" in between and identifier and _is_variable(value):
-        return not _is_word(value)
+        return not (identifier and words and (variable or first in _CODE))
+    if between is not None and "=" in between and identifier and variable:
+        return not words
     # Types and variables: `key: ed25519.PrivateKey`, `{"token": session_token2}`.
-    if identifier and (
-        compiled(r"\.[A-Z]\w*\Z").search(value)
-        or (between is not None and between[0] in "\"'" and _is_word(value))
-    ):
+    quoted = between is not None and between[0] in "\"'"
+    if identifier and (_contains(r"\.[A-Z]\w*\Z", value) or (quoted and words)):
         return False
     # `password: correct` is prose, `password: hunter2` is not.
-    return not value.strip(".!?:").replace("-", "").replace("_", "").replace(".", "").isalpha()
-
-
-def _is_variable(value: str) -> bool:
-    return "_" in value or "." in value or any(hint in value.lower() for hint in _NAME_HINTS)
-
-
-def _is_word(value: str) -> bool:
-    """Return whether every part of an identifier can be a word: `get_key2` can, a random text cannot."""
-    return compiled(_WORD_LIKE).fullmatch(value) is not None
+    return not compiled("[-_.]").sub("", value.strip(".!?:")).isalpha()
 
 
 # -- values of JSON ---------------------------------------------------------------------------------
@@ -757,52 +640,35 @@ _HARMLESS: Final = _words(
     "type kind source name user username email provider scheme scope scopes method description title env "
     "variable path domain id expires expires_at created created_at updated updated_at version"
 )
-_SCHEMA_TYPES: Final = _words("string number integer boolean object array null")
+_SCHEMA_TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
 _SCHEMA_KEYS: Final = frozenset({"$ref", "anyOf", "oneOf", "allOf", "enum"})
 
 
-def _below_dict(
-    value: dict[Any, Any], name: Named | None
-) -> Iterator[tuple[Any, Any, Named | None]]:
-    """Yield key, item and the name that counts for the item."""
-    told = next(
-        (value[key] for key in value if isinstance(key, str) and key.lower() in _NAMING), None
-    )
-    for_value = named(told) if isinstance(told, str) else None
-    for key, item in value.items():
-        if not isinstance(key, str):
-            yield key, item, name
-        elif (own := named(key)) is not None:
-            yield key, item, own
-        elif for_value is not None and key.lower() in _VALUES:
-            yield key, item, for_value
-        # `credentials: {"value": …}`, but not the schema of a tool's argument of that name.
-        elif name is None or key.lower() in _HARMLESS or _is_schema(value):
-            yield key, item, None
-        else:
-            yield key, item, name
+def _names_in_dict(value: dict[str, Any], name: Named | None) -> Iterator[Named | None]:
+    """Yield the name that counts for each item of an object that has a name."""
+    holder = next((value[key] for key in value if key.lower() in _NAMING), None)
+    for_value = named(holder) if isinstance(holder, str) else None
+    kind = value.get("type")
+    schema = isinstance(kind, list) or kind in _SCHEMA_TYPES or not _SCHEMA_KEYS.isdisjoint(value)
+    # `credentials: {"value": …}`, but not the schema of a tool's argument of that name.
+    inherited = None if schema else name
+    for key in value:
+        lower = key.lower()
+        other = None if lower in _HARMLESS else inherited
+        yield named(key) or (for_value if lower in _VALUES else None) or other
 
 
-def _below_list(value: list[Any] | tuple[Any, ...], name: Named | None) -> Iterator[Named | None]:
+def _names_in_list(
+    value: list[Any] | tuple[Any, ...], name: Named | None
+) -> Iterator[Named | None]:
     """Yield the name that counts for each item: that of the list, or that of the item before it."""
     before: Any = None
     for item in value:
-        own = None
-        if isinstance(before, str) and (len(value) == 2 or before.startswith("--")):  # noqa: PLR2004 - a pair
-            own = named(before.strip("-:")) if _is_paired(item) and not _is_name(item) else None
-        yield name if own is None else own
+        pair = isinstance(before, str) and (len(value) == 2 or before.startswith("--"))  # noqa: PLR2004
+        valued = pair and isinstance(item, str) and _matches(_PAIRED, item) and not named(item)
+        own = named(before.strip("-:")) if valued else None
+        yield own or name
         before = item
-
-
-def _is_name(item: Any) -> bool:
-    return isinstance(item, str) and named(item) is not None
-
-
-def _is_schema(value: dict[Any, Any]) -> bool:
-    kind = value.get("type")
-    if isinstance(kind, list):
-        return True
-    return (isinstance(kind, str) and kind in _SCHEMA_TYPES) or not _SCHEMA_KEYS.isdisjoint(value)
 
 
 def read_json(text: str) -> dict[str, Any] | list[Any] | str | None:
@@ -816,140 +682,73 @@ def read_json(text: str) -> dict[str, Any] | list[Any] | str | None:
     return value if isinstance(value, dict | list | str) else None
 
 
-# -- refusing ---------------------------------------------------------------------------------------
+class _Search:
+    """One search of a JSON value; `strict` as in `_by_name`.
 
-
-def refuse(data: dict[str, Any], what: str) -> None:
-    """Raise `SecretRefused` if JSON holds a credential; `what` names the JSON in the error.
-
-    The data must have passed `codec.encode`, which bounds their depth.
+    Attributes:
+        found: place and kind of each credential.
     """
-    try:
-        found = next(_places(data, what, None, 0), None)
-    except RecursionError:
-        # Not the data, but JSON in a string in them, and in a string in that.
-        raise InvalidEvent(f"{what}: nested too deep to search for credentials") from None
-    if found is not None:
-        place, kind = found
-        raise SecretRefused(
-            f"{place}: looks like a credential ({kind}); nothing was stored. Store a name: "
-            "'env:OPENAI_API_KEY'",
-            place=place,
-        )
 
+    def __init__(self, *, strict: bool = False) -> None:
+        self._strict = strict
+        self.found: list[tuple[str, str]] = []
 
-def _places(value: Any, place: str, name: Named | None, texts: int) -> Iterator[tuple[str, str]]:
-    """Yield place and kind of each credential in a JSON value, given the name that counts for it."""
-    if isinstance(value, dict):
-        for key, item, below in _below_dict(value, name):
-            shown, count = redact_text(key) if isinstance(key, str) else (key, 0)
-            inside = f"{place}[{shown!r:.60}]"
-            if count:
-                yield inside, "in the key itself"
-            yield from _places(item, inside, below, texts)
-    elif isinstance(value, list | tuple):
-        for index, below in enumerate(_below_list(value, name)):
-            yield from _places(value[index], f"{place}[{index}]", below, texts)
-    elif name is not None and holds(name, value):
-        yield place, name.what
-    elif isinstance(value, str):
-        lower = value.lower()
-        for found in (*by_shape(value, lower), *by_name(value, lower, strict=True)):
-            yield place, found.what
-        inner = read_json(value) if texts < _DEEPEST_TEXT else None
-        if inner is not None:
-            yield from _places(inner, place, None, texts + 1)
+    def value(self, value: Any, place: str, name: Named | None = None, texts: int = 0) -> Any:
+        """Return a value with a mark for each credential; the value itself if it has none.
 
+        `name` is the name that counts for it, `texts` the number of strings around it.
+        """
+        before = len(self.found)
+        done: Any = value
+        if isinstance(value, dict):
+            done = {}
+            for key, below in zip(value, _names_in_dict(value, name), strict=True):
+                keys = _Search()
+                shown = keys.text(key, "", texts)
+                inside = f"{place}[{shown!r:.60}]"
+                self.found += [(inside, "in the key itself") for _ in keys.found]
+                shown = unused(shown, value, done) if keys.found else shown
+                done[shown] = self.value(value[key], inside, below, texts)
+        elif isinstance(value, list | tuple):
+            names = enumerate(_names_in_list(value, name))
+            done = [self.value(value[n], f"{place}[{n}]", below, texts) for n, below in names]
+        elif name is not None and _is_credential(name, value):
+            self.found.append((place, name.what))
+            done = _mark(name.what)
+        elif isinstance(value, str):
+            done = self.text(value, place, texts)
+        return done if len(self.found) > before else value
 
-# -- redacting --------------------------------------------------------------------------------------
-
-
-def redact(value: Any) -> tuple[Any, int]:
-    """Return a JSON value with `[redacted: …]` for each credential, and how many there were.
-
-    The value itself is not changed, and is returned if there were none.
-    """
-    try:
-        return _redact(value, None, 0)
-    except RecursionError:
-        # Stored data are never so deep. What cannot be searched must not be given away.
-        raise InvalidEvent("nested too deep to search for credentials; nothing was shown") from None
-
-
-def redact_text(text: str) -> tuple[str, int]:
-    """Do as `redact` does with one text."""
-    return _redact_text(text, 0)
-
-
-def _redact(value: Any, name: Named | None, texts: int) -> tuple[Any, int]:
-    if isinstance(value, dict):
-        return _redact_dict(value, name, texts)
-    if isinstance(value, list | tuple):
-        names = _below_list(value, name)
-        done = [_redact(item, below, texts) for item, below in zip(value, names, strict=True)]
-        count = sum(each for _, each in done)
-        return ([item for item, _ in done], count) if count else (value, 0)
-    if name is not None and holds(name, value):
-        return _mark(name.what), 1
-    return _redact_text(value, texts) if isinstance(value, str) else (value, 0)
-
-
-def _redact_dict(
-    value: dict[str, Any], name: Named | None, texts: int
-) -> tuple[dict[str, Any], int]:
-    done: dict[str, Any] = {}
-    count = 0
-    for key, item, inside in _below_dict(value, name):
-        shown, in_key = _redact_text(key, texts)
-        if in_key:
-            shown = unused(shown, value, done)
-        done[shown], below = _redact(item, inside, texts)
-        count += in_key + below
-    return (done, count) if count else (value, 0)
-
-
-def unused(key: str, *taken: dict[str, Any]) -> str:
-    """Return a key that is not taken, in place of another."""
-    number, free = 1, key
-    while any(free in some for some in taken):
-        number += 1
-        free = f"{key} ({number})"
-    return free
-
-
-def _redact_text(text: str, texts: int) -> tuple[str, int]:
-    total = 0
-    if len(text) < _SHORTEST:
-        return text, 0
-    for _ in range(_ROUNDS):
-        count = 0
-        inner = read_json(text) if texts < _DEEPEST_TEXT else None
-        if inner is not None:
-            try:
-                inner, count = _redact(inner, None, texts + 1)
-            except RecursionError:
-                count = 0  # deeper than any stored data: it is searched as text below
-            if count:
-                text = msgspec.json.encode(inner).decode()
-        # JSON can name one key twice: its text is searched too.
-        spans = find(text)
-        if spans:
+    def text(self, text: str, place: str, texts: int = 0) -> str:
+        """Do as `value` does with one text."""
+        for _ in range(_ROUNDS if len(text) >= _SHORTEST else 0):
+            before = len(self.found)
+            # JSON can name one key twice: its text is searched too.
+            inner = read_json(text) if texts < _DEEPEST_TEXT else None
+            if inner is not None:
+                try:
+                    inner = self.value(inner, place, None, texts + 1)
+                except RecursionError:
+                    if self._strict:
+                        raise
+                    del self.found[before:]  # deeper than any stored data: search it as text
+                if len(self.found) > before:
+                    text = msgspec.json.encode(inner).decode()
+            spans = find(text, strict=self._strict)
             text = _replace(text, spans)
-        count += len(spans)
-        if not count:
-            break
-        total += count
-    return text, total
+            self.found += [(place, span.what) for span in spans]
+            if self._strict or len(self.found) == before:
+                break
+        return text
 
 
-def find(text: str) -> list[Found]:
+def find(text: str, *, strict: bool = False) -> list[Found]:
     """Return the credentials in a text in order; those that overlap become one."""
     spans: list[Found] = []
     lower = text.lower()
     # Sorting is stable: of two that begin at one place, the shape gives the name.
-    for found in sorted(
-        (*by_shape(text, lower), *by_name(text, lower)), key=lambda found: found.start
-    ):
+    every = (*_by_shape(text, lower), *_by_name(text, lower, strict=strict))
+    for found in sorted(every, key=lambda found: found.start):
         if text.startswith(_REDACTED, found.start):
             continue
         if spans and found.start < spans[-1].end:
@@ -970,3 +769,52 @@ def _replace(text: str, spans: list[Found]) -> str:
 
 def _mark(what: str) -> str:
     return f"{_REDACTED}{what}]"
+
+
+def unused(key: str, *taken: dict[str, Any]) -> str:
+    """Return a key that is not taken, in place of another."""
+    number, free = 1, key
+    while any(free in some for some in taken):
+        number += 1
+        free = f"{key} ({number})"
+    return free
+
+
+def refuse(data: dict[str, Any], what: str) -> None:
+    """Raise `SecretRefused` if JSON holds a credential; `what` names the JSON in the error.
+
+    The data must have passed `codec.encode`, which bounds their depth.
+    """
+    search = _Search(strict=True)
+    try:
+        search.value(data, what)
+    except RecursionError:
+        # Not the data, but JSON in a string in them, and in a string in that.
+        raise InvalidEvent(f"{what}: nested too deep to search for credentials") from None
+    if search.found:
+        place, kind = search.found[0]
+        raise SecretRefused(
+            f"{place}: looks like a credential ({kind}); nothing was stored. Store a name: "
+            "'env:OPENAI_API_KEY'",
+            place=place,
+        )
+
+
+def redact(value: Any) -> tuple[Any, int]:
+    """Return a JSON value with `[redacted: …]` for each credential, and how many there were.
+
+    The value itself is not changed, and is returned if there were none.
+    """
+    search = _Search()
+    try:
+        done = search.value(value, "")
+    except RecursionError:
+        # Stored data are never so deep. What cannot be searched must not be shown.
+        raise InvalidEvent("nested too deep to search for credentials; nothing was shown") from None
+    return done, len(search.found)
+
+
+def redact_text(text: str) -> tuple[str, int]:
+    """Do as `redact` does with one text."""
+    search = _Search()
+    return search.text(text, ""), len(search.found)
