@@ -92,7 +92,7 @@ _LATER = {
     "DiskFailed": "errors",
     "Divergence": "state.compare",
     "DropReport": "maintenance.redact",
-    "Event": "event.envelope",
+    "Event": "event.event",
     "Finding": "backend.contract",
     "FollowedEvent": "follow",
     "Follower": "follow",
@@ -165,7 +165,7 @@ if TYPE_CHECKING:
         UnknownFormat,
         UnsafePath,
     )
-    from hansard.event.envelope import Event
+    from hansard.event.event import Event
     from hansard.follow import FollowedEvent, Follower
     from hansard.index import DayStats, Hit, Page, SessionInfo, StoreStats
     from hansard.maintenance.compact import CompactReport

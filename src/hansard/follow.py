@@ -33,7 +33,7 @@ from hansard.errors import (
     SyncFailed,
     UnknownFormat,
 )
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.log import names
 from hansard.state import lineage
 

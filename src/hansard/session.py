@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hansard.backend.contract import AppendRequest, Backend, LogReader
 from hansard.errors import InvalidEvent, SessionDeleted, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import (
     APPLICATION,
     CONTROL,

@@ -14,7 +14,7 @@ from hansard import clock
 from hansard.backend.contract import Backend, Log, LogReader, Record
 from hansard.errors import UNREADABLE, InvalidEvent, SessionDeleted
 from hansard.event import codec
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.message import window as windows
 from hansard.state import fold, lineage, redaction
 from hansard.state.fold import State, Usage

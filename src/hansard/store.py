@@ -13,7 +13,7 @@ from hansard.errors import (
     SessionDeleted,
     UnknownFormat,
 )
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.index import Hit, Page
 from hansard.session import Session, create
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 from hansard.backend.contract import AppendRequest, Log
 from hansard.errors import InvalidEvent
 from hansard.event import codec
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 
 

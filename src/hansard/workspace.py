@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import METADATA_SET, SESSION_CREATED
 from hansard.log import disk, names
 

@@ -9,7 +9,7 @@ import pytest
 
 from hansard.backend.contract import AppendRequest, Backend, Log
 from hansard.event import codec
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, METADATA_SET
 
 #: Returns an empty backend.

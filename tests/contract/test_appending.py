@@ -9,7 +9,7 @@ import pytest
 from hansard.backend.contract import Log
 from hansard.errors import SeqConflict, SessionExists
 from hansard.event import codec
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from tests.contract.backends import (
     Context,
     append,

@@ -27,7 +27,7 @@ from hansard.backend.memory import (
     MemoryStage,
 )
 from hansard.errors import SessionDeleted, SessionExists
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from tests.contract import (
     test_appending,
     test_compaction,

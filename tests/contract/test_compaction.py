@@ -6,7 +6,7 @@ import pytest
 from hansard.backend.contract import CompactionFilter, Log
 from hansard.errors import SeqConflict, SessionDeleted, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_PART
 from tests.contract.backends import (
     Context,

@@ -16,7 +16,7 @@ from hansard.errors import (
     SeqConflict,
     SessionNotFound,
 )
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.follow import MOVED, SLACK, Cursor, Follower, cursors, drop_cursor
 from tests.contract.backends import (
     Context,

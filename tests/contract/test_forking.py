@@ -4,7 +4,7 @@ import pytest
 
 from hansard.backend.contract import Log
 from hansard.errors import Closed, SeqConflict, SessionDeleted, SessionExists
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from tests.contract.backends import (
     Context,
     append,

@@ -3,7 +3,7 @@
 import json
 
 from hansard.backend.contract import Chunk, CompactionFilter, Log, LogReader
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import CONTROL, MESSAGE_ADDED
 from tests.contract.backends import (
     PATIENCE,

@@ -14,7 +14,7 @@ from hansard.errors import (
     SessionDeleted,
     SessionNotFound,
 )
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from tests.contract.backends import (
     Context,
     append,

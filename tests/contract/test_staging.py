@@ -7,7 +7,7 @@ import pytest
 
 from hansard.backend.contract import Backend
 from hansard.errors import Closed, InvalidEvent, SessionDeleted, SessionExists
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from tests.contract.backends import (
     Context,
     append,

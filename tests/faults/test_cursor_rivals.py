@@ -14,7 +14,7 @@ import pytest
 from hansard.backend.contract import AppendRequest, Hold
 from hansard.backend.local.backend import LocalBackend
 from hansard.errors import Closed, LockTimeout
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.follow import Cursor, drop_cursor
 from tests.faults.workers import PATIENCE, Crew, Wire, context
 

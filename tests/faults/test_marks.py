@@ -12,7 +12,7 @@ import pytest
 
 from hansard.backend.contract import AppendRequest
 from hansard.backend.local.backend import LocalBackend
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.log import disk
 from tests.faults.workers import Crew, Wire
 

@@ -14,7 +14,7 @@ import pytest
 import hansard
 from hansard.backend.contract import AppendRequest
 from hansard.errors import InUse, SessionDeleted, SessionNotFound
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk, names
 from tests.crashlab import faults

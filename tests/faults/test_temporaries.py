@@ -152,7 +152,7 @@ def test_what_a_killed_process_left_is_swept_at_once(path: Path) -> None:
 
 def _stage_and_stay(wire: Wire, path: str) -> None:
     from hansard.backend.local.backend import LocalBackend
-    from hansard.event.envelope import NewEvent
+    from hansard.event.event import NewEvent
 
     with open_store(path, "os"):
         stage = LocalBackend(path).stage("s")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.state import fold
 from tests.hostile.forge_files import (
     TIME,

@@ -12,7 +12,7 @@ from hansard import follow
 from hansard.backend.contract import CURSOR, AppendRequest
 from hansard.backend.local.backend import LocalBackend
 from hansard.errors import Damaged, ReadOnly, UnsafePath
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.follow import _FRAME, SLACK, Cursor, cursors, drop_cursor
 from tests.crashlab import faults
 from tests.unit.disk_probe import Traffic, modes, tree

@@ -74,8 +74,8 @@ ONLY = {
         if room != "message"
     },
     ("adapters", "aio"): {"hansard.aio"},
-    # Messages are plain JSON: no file is needed to read one, and of events only their envelope.
-    ("message", "event"): {"hansard.event.envelope"},
+    # Messages are plain JSON: no file is needed to read one, and of events only `event`.
+    ("message", "event"): {"hansard.event.event"},
     ("message", "log"): set[str](),
 }
 

@@ -14,7 +14,7 @@ import pytest
 import hansard
 from hansard import Session, Store, workspace
 from hansard.backend.contract import AppendRequest
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from tests.crashlab import faults
 from tests.unit.disk_probe import log_of, tree

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, cast
 import hansard
 from hansard.aio.pool import Call, Pool, deliver
 from hansard.backend.contract import AppendRequest, Log
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.log import disk
 
 #: Maximum appends in one write: the session's lock is held while they are encoded.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 import hansard
 from hansard.aio.append_queue import AppendQueue, requesting
 from hansard.aio.methods import Method, Twin, awaited, converted, later, pieces, poll
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.session_reader import At, check_seq
 
 if TYPE_CHECKING:

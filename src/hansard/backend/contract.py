@@ -28,7 +28,7 @@ import msgspec
 
 from hansard.backend.status import StoreStatus
 from hansard.errors import InvalidEvent
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, read
 from hansard.log.append_request import AppendRequest as AppendRequest  # noqa: PLC0414 - a part of it
 
@@ -116,7 +116,7 @@ class CompactionFilter(NamedTuple):
     replaced: Mapping[int, bytes]
     #: Says whether a part of a message may go: by its seq, and that at which the message was over.
     drop_part: Callable[[int, int], bool]
-    #: It changes everything before this seq that was said (`kinds.is_said`); 0 for nothing.
+    #: It changes everything before this seq that was said (`kinds.is_content`); 0 for nothing.
     before: int = 0
     #: Says whether `drop_part` has other answers by now than it gave: somebody is led to another place.
     has_moved: Callable[[], bool] = bool

@@ -39,7 +39,7 @@ from hansard.errors import (
     SessionNotFound,
 )
 from hansard.event import codec
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import MESSAGE_ADDED
 from hansard.log import disk, format, names
 from hansard.log.append_request import seq_conflict

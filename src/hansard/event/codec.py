@@ -1,9 +1,8 @@
-"""Turn data into JSON bytes and back, so that what comes out equals what went in.
+"""Encode data as JSON bytes and decode them, so that what comes out equals what went in.
 
-msgspec is fast because it is obliging: it writes NaN as null, bytes as base64, integer keys as
-text. A record of what was said must not be, so what was encoded is decoded and compared (1.8 µs for a
-message of 760 bytes; encoding it takes 0.5), unless it is plain texts under plain names; a difference is
-an error that names the place.
+msgspec writes NaN as null, bytes as base64, and integer keys as strings. So `encode` decodes and compares
+what it encoded (1.8 µs for a message of 760 bytes; encoding it takes 0.5), unless all values are strings
+under string keys. A difference is an error that names the place.
 """
 
 import math
@@ -19,18 +18,20 @@ from hansard.errors import InvalidEvent
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_DEPTH: Final = 128
 
-#: F-27: what one append may take: its data, and for each event what goes around them.
+#: F-27: maximum bytes of one append: its data, and for each event the record around them.
 MAX_BATCH: Final = 4 * MAX_BYTES
 _AROUND: Final = 256
 
-#: At least as long as what goes around a message: `{"message":` and `}`.
+#: At least as long as what is around a message: `{"message":` and `}`.
 _WRAPPING: Final = 16
 
 Copied = TypeVar("Copied", bound=msgspec.Struct)
 
-#: Possessive: what could be given back is remembered otherwise, a hundred bytes for each of a long text.
-_TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
-_BRACKETS: Final = re.compile(rb"[\[\]{}]")
+#: Possessive: a backtracking pattern would need a hundred bytes for each of a long text.
+_TEXTS: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+
+#: What an encoder or decoder raises for data that it cannot handle.
+_REFUSED: Final = (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -40,25 +41,19 @@ _sorted = msgspec.json.Encoder(order="sorted").encode
 def encode(data: object, what: str = "data", *, wrapped: bool = False) -> bytes:
     """Return a JSON object as bytes, or raise `InvalidEvent` if it would not come back equal.
 
-    `wrapped`: it will be a member of an event's data, which has the limits of F-17, brackets and all.
+    `wrapped`: it becomes a member of an event's data, to which the limits of F-17 apply.
     """
     if type(data) is not dict:
         raise InvalidEvent(f"{what} must be a dict that holds JSON, not {type(data).__name__}")
-    # Most messages are texts under names: those cannot come back as anything else, nor be deep.
+    # Most messages are strings under names: those always come back equal, and are not deep.
     flat = _only_texts(data)
     try:
         raw = _encode(data)
         same = flat or _decode(raw) == data
-    except RecursionError:
-        raise InvalidEvent(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
-    except UnicodeEncodeError as error:
-        raise InvalidEvent(
-            f"{what} holds a lone surrogate, which is not text: {error.reason}"
-        ) from None
-    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-        raise InvalidEvent(f"{what} cannot be written as JSON: {error}") from None
+    except _REFUSED as error:
+        raise _invalid(error, f"{what} cannot be written as JSON") from None
     if not same:
-        # Slow, and only for what is refused, or holds a tuple, which JSON shows as a list.
+        # Slow, and only for data that are refused or hold a tuple, which JSON shows as a list.
         _explain(data, what)
         check_keys(raw, what)
     if len(raw) > MAX_BYTES - _WRAPPING:
@@ -69,11 +64,18 @@ def encode(data: object, what: str = "data", *, wrapped: bool = False) -> bytes:
 
 
 def _only_texts(data: dict[Any, Any]) -> bool:
-    """Return whether a dict holds nothing but strings. Ends at the first other value."""
     for key, value in data.items():  # noqa: SIM110 - `all` with a generator takes three times as long
         if type(value) is not str or type(key) is not str:
             return False
     return True
+
+
+def _invalid(error: BaseException, what: str) -> InvalidEvent:
+    if isinstance(error, RecursionError):
+        return InvalidEvent(f"{what}: nested more than {MAX_DEPTH} levels deep")
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidEvent(f"{what}: lone surrogate, which is not text: {error.reason}")
+    return InvalidEvent(f"{what}: {error}")
 
 
 def decode(raw: bytes) -> dict[str, Any]:
@@ -87,12 +89,9 @@ def check(raw: bytes, what: str = "data") -> dict[str, Any]:
     check_size(raw, what)
     try:
         data = _decode(raw)
-        # Not the same bytes, perhaps, but it can be written again: there is no lone surrogate in it.
-        _encode(data)
-    except RecursionError:
-        raise InvalidEvent(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
-    except (ValueError, OverflowError, msgspec.MsgspecError) as error:
-        raise InvalidEvent(f"{what} is not JSON: {error}") from None
+        _encode(data)  # refuses lone surrogates
+    except _REFUSED as error:
+        raise _invalid(error, f"{what} is not JSON") from None
     if type(data) is not dict:
         raise InvalidEvent(f"{what} must be a JSON object, not {type(data).__name__}")
     _check_depth(raw, what, MAX_DEPTH)
@@ -109,16 +108,14 @@ def check_keys(raw: bytes, what: str = "data") -> None:
         # msgspec keeps one of two equal keys: what it encodes to the same bytes again has none.
         if _encode(_decode(raw)) == raw:
             return
-    except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+    except _REFUSED:
         return
-    import json  # here: only for what others wrote
+    import json  # here: only for what other programs wrote
 
     try:
         json.loads(raw, object_pairs_hook=unique, parse_int=str, parse_float=str)
-    except RecursionError:
-        raise InvalidEvent(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
-    except ValueError as error:
-        raise InvalidEvent(f"{what}: {error}") from None
+    except (RecursionError, ValueError) as error:
+        raise _invalid(error, what) from None
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -147,15 +144,22 @@ def check_batch(sizes: Iterable[int]) -> None:
     size = sum(size + _AROUND for size in sizes)
     if size > MAX_BATCH:
         raise InvalidEvent(
-            f"a batch of {size:,} bytes as JSON is too large: at most {MAX_BATCH:,} can be appended at "
-            "once; nothing was stored. Append it in parts"
+            f"a batch of {size:,} bytes as JSON is too large: one append takes at most {MAX_BATCH:,}; "
+            "nothing was stored. Append it in parts"
         )
 
 
 def is_too_deep(raw: bytes, deepest: int = MAX_DEPTH) -> bool:
-    """Return whether JSON is nested deeper than can be stored."""
+    """Return whether JSON is nested deeper than can be stored. Uses no recursion."""
     # An object with fewer brackets than the limit cannot be deeper: two counts instead of a walk.
-    return raw.count(b"{") + raw.count(b"[") > deepest and _depth(raw) > deepest
+    if raw.count(b"{") + raw.count(b"[") <= deepest:
+        return False
+    depth = 0
+    for bracket in re.findall(rb"[\[\]{}]", re.sub(_TEXTS, b"", raw)):
+        depth += 1 if bracket in b"{[" else -1
+        if depth > deepest:
+            return True
+    return False
 
 
 def _check_depth(raw: bytes, what: str, deepest: int) -> None:
@@ -163,21 +167,8 @@ def _check_depth(raw: bytes, what: str, deepest: int) -> None:
         raise InvalidEvent(f"{what} is nested more than {deepest} levels deep")
 
 
-def _depth(raw: bytes) -> int:
-    """Return the depth of JSON text, without recursion."""
-    deepest = depth = 0
-    # Texts are taken out first; what is left has brackets for brackets' sake only.
-    for bracket in _BRACKETS.findall(_TEXTS.sub(b"", raw)):
-        if bracket in b"{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        else:
-            depth -= 1
-    return deepest
-
-
 def _explain(data: object, what: str) -> None:
-    """Raise `InvalidEvent` for the first value that JSON cannot hold; tuples are let pass."""
+    """Raise `InvalidEvent` for the first value that JSON cannot hold; tuples pass."""
     waiting: list[tuple[str, object]] = [(what, data)]
     while waiting:
         place, value = waiting.pop()

@@ -1,11 +1,11 @@
 """The kinds of events, and the shape of each one's data.
 
-A kind's name is permanent on disk. A new field has a default; a kind is never reused. Fields that a
-struct does not name are kept in the log and handed out with the data: structs
-are how the store itself reads an event, not all that an event may say.
+A kind's name is permanent on disk. A new field has a default; a kind is never reused. Structs show how the
+store itself reads an event. Other fields stay in the log and are part of the event's data.
 """
 
 import re
+from functools import cache
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -24,8 +24,8 @@ class MessageAdded(msgspec.Struct, omit_defaults=True):
 class MessagePart(msgspec.Struct, omit_defaults=True):
     """A piece of a message that is still streaming.
 
-    The first one has the message as far as it is known beforehand, without its content. `over`: the
-    message was discarded, and there is nothing to show of it.
+    The first part has the message as far as it is known, without its content. `over`: the message was
+    discarded, and views do not show it.
     """
 
     stream: str
@@ -35,10 +35,9 @@ class MessagePart(msgspec.Struct, omit_defaults=True):
 
 
 class MessageRedacted(msgspec.Struct, omit_defaults=True):
-    """The message at `seq` is gone from every view, and with it what was streamed of it.
+    """The message at `seq` is removed from every view, and its stream parts with it.
 
-    `data`: the replacement, if any; for a message from which only secrets were removed.
-    `kind`: the kind of the event at `seq`, if it has `data`.
+    `data`: the replacement, if only secrets were removed. `kind`: in that case, the kind of the event.
     """
 
     seq: int
@@ -49,10 +48,10 @@ class MessageRedacted(msgspec.Struct, omit_defaults=True):
 
 
 class HistoryDropped(msgspec.Struct, omit_defaults=True):
-    """All that was said before the seq `before` is gone from every view; see `is_said`.
+    """All content before the seq `before` is removed from every view; see `is_content`.
 
-    `streams`: messages that were begun before it and not finished: what was streamed of them is gone too.
-    `events`, `messages`: how many went, the messages among them.
+    `streams`: unfinished messages that began before it; their parts are removed too.
+    `events`, `messages`: how many events were removed, and how many of them were messages.
     """
 
     before: int
@@ -65,7 +64,7 @@ class HistoryDropped(msgspec.Struct, omit_defaults=True):
 class MetadataSet(msgspec.Struct, omit_defaults=True):
     """Keys merged into the metadata, as a JSON merge-patch: null removes a key.
 
-    `automatic`: a program made it up; a title that a person gave is not overwritten by it.
+    `automatic`: a program chose it; it does not replace a title that a person chose.
     """
 
     metadata: dict[str, Any]
@@ -73,20 +72,20 @@ class MetadataSet(msgspec.Struct, omit_defaults=True):
 
 
 class SessionCreated(msgspec.Struct, omit_defaults=True):
-    """The session was made on purpose, before anything was said in it."""
+    """The session was created explicitly, before its first message."""
 
     metadata: dict[str, Any] = {}
 
 
-#: An id that every backend can keep (F-5): who follows one that is none would fail, and so would a listing.
+#: An id that every backend can store (F-5): listings and reads of the parent would fail with another one.
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=1024, pattern=r"\A[^\0]*\Z")]
 
 
 class SessionForked(msgspec.Struct, omit_defaults=True):
-    """The first event of a child: it begins where its parent was at `seq`.
+    """The first event of a fork, which shares its parent's events up to `seq`.
 
-    `created`: when the parent began. A later session of the same name is not the parent. `depth`: how many
-    sessions it comes from, one forked from the other.
+    `created`: when the parent began: a later session of the same name is not the parent.
+    `depth`: the number of ancestors.
     """
 
     parent: _Id
@@ -96,33 +95,33 @@ class SessionForked(msgspec.Struct, omit_defaults=True):
 
 
 class SessionSnapshotted(msgspec.Struct):
-    """A label for a seq."""
+    """A name for a seq."""
 
     label: str
     seq: int
 
 
 class SessionReverted(msgspec.Struct):
-    """The view goes back to `seq`; later events stay in the log."""
+    """The model view is reverted to `seq`; later events stay in the log."""
 
     seq: int
 
 
 class SummaryAdded(msgspec.Struct):
-    """A model shortened the history up to `upto`; the history view still shows all of it."""
+    """A summary of the history up to `upto`; the history view still shows all of it."""
 
     upto: int
     message: dict[str, Any]
 
 
-#: What one call of a model can take. Sums of these stay finite, and within what an index can hold: one event
-#: from another source must not spoil the sums of a whole store.
+#: Maximum for one call of a model. Sums stay finite and fit into an index: one event from another source must
+#: not spoil the sums of a store.
 _Tokens = Annotated[int, msgspec.Meta(ge=-(10**12), le=10**12)]
 _Cost = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 
 
 class UsageRecorded(msgspec.Struct, omit_defaults=True):
-    """Tokens and cost of one call of a model; each at most a million millions."""
+    """Tokens and cost of one call of a model; each at most 10¹²."""
 
     model: str
     input_tokens: _Tokens = 0
@@ -135,7 +134,7 @@ class SessionCleared(msgspec.Struct):
 
 
 class SessionArchived(msgspec.Struct, omit_defaults=True):
-    """The session is out of the way, and can be read as before; or it no longer is."""
+    """The session is archived, or no longer; it can be read as before."""
 
     archived: bool = True
 
@@ -147,16 +146,16 @@ class SessionClosed(msgspec.Struct, omit_defaults=True):
 
 
 class EventLost(msgspec.Struct, omit_defaults=True):
-    """A damaged event that is lost. `kept`: the file next to the log that has its bytes."""
+    """A damaged event that is lost. `kept`: the file next to the log that holds its bytes."""
 
     kept: str = ""
 
 
 class SessionRepaired(msgspec.Struct, omit_defaults=True):
-    """Damage was repaired: where it was, which seqs are lost, first and last, and where the bytes are kept.
+    """Damage was repaired: where it was, the ranges of lost seqs, and the files that keep the bytes.
 
-    `unchecked`: seqs of events that look whole, and cannot be checked.
-    The seqs of all other events stayed as they were. Of much damage, only the beginning is listed.
+    `unchecked`: seqs of events that look valid and cannot be checked. The seqs of all other events are
+    unchanged. Of extensive damage, only the beginning is listed.
     """
 
     damage: list[dict[str, Any]] = []
@@ -166,17 +165,16 @@ class SessionRepaired(msgspec.Struct, omit_defaults=True):
 
 
 class SessionDeleted(msgspec.Struct, omit_defaults=True):
-    """Of the audit log: a session was about to be moved into the trash. `seq`: its last event."""
+    """In the audit log: a session is about to be moved to the trash. `seq`: its last event."""
 
     session: str
     seq: int = 0
 
 
 class SessionPruned(msgspec.Struct, omit_defaults=True):
-    """Of the audit log: the same, because nothing had happened in it for so long.
+    """In the audit log: likewise, because the session was inactive for `older_than` seconds.
 
-    `older_than` is in seconds; `workspace` is the one that was pruned, null for sessions that belong to
-    none; `all_workspaces`: whatever they belong to.
+    `workspace`: the one that was pruned, null for sessions without one; `all_workspaces`: all of them.
     """
 
     session: str
@@ -190,16 +188,16 @@ class SessionPruned(msgspec.Struct, omit_defaults=True):
 
 
 class SessionRestored(msgspec.Struct, omit_defaults=True):
-    """Of the audit log: a session was about to be taken out of the trash."""
+    """In the audit log: a session is about to be restored from the trash."""
 
     session: str
     seq: int = 0
 
 
 class SessionPurged(msgspec.Struct, omit_defaults=True):
-    """Of the audit log: a session was about to be removed from the trash for good.
+    """In the audit log: a session is about to be deleted from the trash permanently.
 
-    `created`: when it had begun. `seq`: its last event; 0 if its log could not be read.
+    `created`: when it began. `seq`: its last event; 0 if its log cannot be read.
     """
 
     session: str
@@ -208,7 +206,7 @@ class SessionPurged(msgspec.Struct, omit_defaults=True):
 
 
 class SessionKept(msgspec.Struct, omit_defaults=True):
-    """Of the audit log: what the event at `record` announced did not come to pass, and why."""
+    """In the audit log: what the event at `record` announced was not done, and why."""
 
     session: str
     record: int
@@ -261,52 +259,51 @@ KINDS: Final[dict[str, type[msgspec.Struct]]] = {
     SESSION_KEPT: SessionKept,
 }
 
-#: What is done to whole sessions: kept in the audit log, and in no session's own.
+#: What is done to sessions as such: stored in the audit log only.
 AUDITED: Final = frozenset(
     {SESSION_DELETED, SESSION_PRUNED, SESSION_RESTORED, SESSION_PURGED, SESSION_KEPT}
 )
 
-#: Control records (docs/format.md, F-19): few, and a view or the metadata cannot be known without
-#: them. Messages, their parts, usage and the application's own events are many, and can.
+#: Control events (docs/format.md, F-19): few, and views and metadata depend on them. Messages, their parts,
+#: usage and the application's events are many, and views do not depend on them.
 CONTROL: Final = (
     frozenset(KINDS) - AUDITED - {EVENT_LOST, MESSAGE_ADDED, MESSAGE_PART, USAGE_RECORDED}
 )
 
-#: The application's own events begin with this, and are kept, replayed and listed uninterpreted.
+#: The kinds of the application's events begin with this. The store does not interpret them.
 APPLICATION: Final = "x."
 
-_SAID: Final = frozenset({MESSAGE_ADDED, MESSAGE_PART, SUMMARY_ADDED})
+_CONTENT: Final = frozenset({MESSAGE_ADDED, MESSAGE_PART, SUMMARY_ADDED})
 
 
-def is_said(kind: str) -> bool:
-    """Return whether events of a kind are content, which dropping history removes.
-
-    What was done to the session stays: it adds up to its state.
-    """
-    return kind in _SAID or kind.startswith(APPLICATION)
+def is_content(kind: str) -> bool:
+    """Return whether dropping history removes events of a kind; the others add up to the state."""
+    return kind in _CONTENT or kind.startswith(APPLICATION)
 
 
 _NAME: Final = re.compile(r"[!#-\[\]-~]{1,100}")
 _LONGEST_KEY: Final = 1024
 
 
-_DECODERS: Final = {kind: msgspec.json.Decoder(shape) for kind, shape in KINDS.items()}
+@cache
+def _decoder(kind: str) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(KINDS[kind])
 
 
 def read(kind: str, raw: bytes) -> Any:
     """Return an event's data as the struct of its kind; None if they do not have its shape.
 
-    What a newer version, or another program, wrote in another shape means nothing to this one, like a
-    kind that it does not know. The same holds for what is nested deeper than can be stored (F-17).
+    Data in another shape, which a newer version or another program wrote, are ignored like an unknown
+    kind. So are data that are nested deeper than can be stored (F-17).
     """
     try:
-        return None if codec.is_too_deep(raw) else _DECODERS[kind].decode(raw)
+        return None if codec.is_too_deep(raw) else _decoder(kind).decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
 def check_kind(kind: object) -> str:
-    """Return the kind if a record can carry it (F-13), or raise `InvalidEvent`."""
+    """Return the kind if a record can hold it (F-13), or raise `InvalidEvent`."""
     if isinstance(kind, str) and _NAME.fullmatch(kind):
         return kind
     raise InvalidEvent(
@@ -316,7 +313,7 @@ def check_kind(kind: object) -> str:
 
 
 def check_key(key: object) -> str:
-    """Return an idempotency key that every backend can keep, or raise `InvalidEvent`."""
+    """Return an idempotency key that every backend can store, or raise `InvalidEvent`."""
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or "\0" in key:
         raise InvalidEvent(f"key {key!r:.60}: must be a text of 1 to 1,024 characters without NUL")
     try:

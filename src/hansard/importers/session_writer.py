@@ -29,7 +29,7 @@ from hansard import errors
 from hansard.backend.contract import AppendRequest, Backend, Log, LogReader
 from hansard.errors import Damaged, InvalidEvent, SeqConflict, SessionExists
 from hansard.event import codec, kinds, secrets
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.importers.source import MALFORMED, PLACES, VERBATIM, ForeignSession, Item, explain
 from hansard.state import fold, lineage
 
@@ -441,7 +441,8 @@ def _exists(session_id: str, why: str) -> SessionExists:
 def _has_grown(log: LogReader, after: int) -> bool:
     """Return whether messages were added, or the view was changed, after a seq."""
     return any(
-        kinds.is_said(event.kind) or event.kind in {kinds.SESSION_REVERTED, kinds.SESSION_CLEARED}
+        kinds.is_content(event.kind)
+        or event.kind in {kinds.SESSION_REVERTED, kinds.SESSION_CLEARED}
         for chunk in log.read(after)
         for event in chunk.events()
     )

@@ -10,7 +10,7 @@ from contextlib import suppress
 from hansard import workspace as workspaces
 from hansard.backend.contract import Backend, Finding, LogReader
 from hansard.errors import UNREADABLE, BackendUnavailable, Damaged, HansardError, SessionDeleted
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import CONTROL
 from hansard.index import SessionInfo, index
 from hansard.index.index import Index

@@ -11,7 +11,7 @@ import msgspec
 
 from hansard.backend.contract import Backend, LogReader
 from hansard.errors import UNREADABLE, SessionDeleted
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import MESSAGE_ADDED, USAGE_RECORDED
 from hansard.index import DayStats, StoreStats
 from hansard.index.catalog import Progress

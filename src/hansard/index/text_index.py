@@ -22,7 +22,7 @@ import msgspec
 from hansard.backend.contract import Backend, Head, LogReader, StreamPart, streamed
 from hansard.errors import UNREADABLE, SessionDeleted
 from hansard.event import kinds
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import (
     MESSAGE_ADDED,
     MESSAGE_PART,

@@ -24,7 +24,7 @@ from hansard.errors import (
     SessionNotFound,
 )
 from hansard.event import kinds
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import (
     MESSAGE_ADDED,
     MESSAGE_REDACTED,

@@ -19,7 +19,7 @@ import msgspec
 from hansard.backend.contract import AppendRequest, Backend, Log, LogReader
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec, kinds, secrets
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import (
     APPLICATION,
     CONTROL,
@@ -27,7 +27,7 @@ from hansard.event.kinds import (
     MESSAGE_ADDED,
     MESSAGE_PART,
     MESSAGE_REDACTED,
-    is_said,
+    is_content,
 )
 from hansard.maintenance.trash import check_unused
 from hansard.message import tool_calls
@@ -294,7 +294,7 @@ def _count(
     for chunk in whole.read(after=max(known.before - 1, 0), upto=bound - 1) if bound else ():
         for event in chunk.events():
             shown = known.mask(event)
-            if not is_said(event.kind) or after.mask(event).raw == shown.raw:
+            if not is_content(event.kind) or after.mask(event).raw == shown.raw:
                 continue
             lowest = lowest or event.seq
             events += 1

@@ -28,7 +28,7 @@ from hansard.errors import (
     SyncFailed,
 )
 from hansard.event import codec
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import SESSION_DELETED, SESSION_KEPT, SESSION_PURGED, SESSION_RESTORED
 from hansard.state.fork_graph import forks
 

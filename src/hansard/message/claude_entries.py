@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.message import origin, values
 
 #: The name of these entries among the origins of messages.

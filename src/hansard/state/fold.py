@@ -14,7 +14,7 @@ import msgspec
 
 from hansard.backend.contract import Head, LogReader
 from hansard.event import codec, kinds
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import (
     HISTORY_DROPPED,
     MESSAGE_ADDED,

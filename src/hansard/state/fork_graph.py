@@ -17,7 +17,7 @@ from hansard import workspace as workspaces
 from hansard.backend.contract import Backend, Finding, Head, Log, LogReader, between
 from hansard.errors import UNREADABLE, HansardError
 from hansard.event import kinds
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import (
     MESSAGE_ADDED,
     MESSAGE_PART,

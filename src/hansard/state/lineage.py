@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from hansard.backend.contract import Backend, Chunk, Head, LogReader
 from hansard.errors import Damaged, InvalidEvent
 from hansard.event import kinds
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import SESSION_FORKED, SessionForked
 from hansard.state import redaction
 from hansard.state.redaction import Redactions

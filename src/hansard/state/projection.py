@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from hansard.backend.contract import LogReader
 from hansard.event import kinds
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import (
     HISTORY_DROPPED,
     MESSAGE_REDACTED,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hansard.event import kinds
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import (
     HISTORY_DROPPED,
     MESSAGE_ADDED,
@@ -17,7 +17,7 @@ from hansard.event.kinds import (
     MESSAGE_REDACTED,
     SESSION_FORKED,
     MessageRedacted,
-    is_said,
+    is_content,
 )
 
 #: The data of an event of which nothing is left.
@@ -41,7 +41,7 @@ class Redactions(NamedTuple):
 
     def mask(self, event: Event) -> Event:
         """Return an event as it may be shown."""
-        dropped = event.seq < self.before and is_said(event.kind)
+        dropped = event.seq < self.before and is_content(event.kind)
         if event.kind == MESSAGE_PART and (dropped or self.streams):
             part = kinds.read(MESSAGE_PART, event.raw)
             if part is not None and (dropped or part.stream in self.streams):
@@ -162,7 +162,7 @@ def _bound(controls: list[Event], streams: set[str]) -> int:
 def _is_of_what_was_said(read: MessageRedacted) -> bool:
     """Say whether a redaction is of an event that goes when history is dropped."""
     if read.data is None or read.kind:
-        return read.data is None or is_said(read.kind)
+        return read.data is None or is_content(read.kind)
     # Written before redactions said so themselves.
     return "message" in read.data or read.data.keys() == {"stream"}
 

@@ -24,7 +24,7 @@ import msgspec
 
 from hansard.backend.contract import Chunk, LogReader, StreamPart
 from hansard.event import codec
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.state import projection
 from hansard.state.projection import Course, Known
 from hansard.state.redaction import NOTHING, Redactions

@@ -20,7 +20,7 @@ import msgspec
 from hansard.backend.contract import AppendRequest, Backend, Head, Log, LogReader
 from hansard.errors import HansardError, SessionDeleted, SessionExists, SessionNotFound
 from hansard.event import codec, kinds
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.event.kinds import MESSAGE_PART, MESSAGE_REDACTED, SessionForked
 from hansard.maintenance import trash
 from hansard.maintenance.compact import masked

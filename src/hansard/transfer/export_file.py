@@ -15,7 +15,7 @@ import msgspec
 from hansard.backend.contract import LogReader
 from hansard.errors import HansardError, InvalidEvent, InvalidExport, UnknownFormat
 from hansard.event import codec
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import MESSAGE_ADDED, SESSION_FORKED, check_key, check_kind
 from hansard.log import format
 from hansard.state import lineage

@@ -13,7 +13,7 @@ import msgspec
 from hansard.backend.contract import LogReader
 from hansard.errors import SessionNotFound
 from hansard.event import secrets
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from hansard.log import format
 from hansard.maintenance.compact import compaction_filter, masked

@@ -12,7 +12,7 @@ import msgspec
 
 from hansard.backend.contract import Backend, Log, LogReader
 from hansard.errors import Damaged, InvalidEvent, InvalidExport, SessionExists
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import CONTROL, SessionForked
 from hansard.state import lineage
 from hansard.transfer.export_file import ExportReader, Moved, Source, line_of, sha256

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from hansard.backend.contract import LogReader
 from hansard.event import kinds, secrets
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import (
     EVENT_LOST,
     MESSAGE_ADDED,

@@ -9,7 +9,7 @@ import hansard
 from hansard import aio
 from hansard.backend.contract import AppendRequest
 from hansard.errors import SyncFailed
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.log import disk
 from tests.crashlab import faults
 from tests.unit.aio.thread_probe import Stay, come_round

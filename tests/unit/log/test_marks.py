@@ -17,7 +17,7 @@ import hansard
 from hansard.backend.contract import AppendRequest, Changed, Watch
 from hansard.backend.local import changes as watch
 from hansard.backend.local.backend import LocalBackend
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.log import disk, marks
 from tests.crashlab import faults
 

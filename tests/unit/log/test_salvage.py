@@ -6,7 +6,7 @@ import pytest
 
 import hansard
 from hansard import Finding
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.log.format import TORN
 
 

@@ -11,7 +11,7 @@ import pytest
 import hansard
 from hansard import InUse, PruneReport, Session, Store
 from hansard.backend.contract import AppendRequest
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 from tests.crashlab import faults
 from tests.unit.disk_probe import log_of, tree

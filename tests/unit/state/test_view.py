@@ -7,7 +7,7 @@ import pytest
 from hansard.backend.contract import AppendRequest, LogReader
 from hansard.backend.memory import MemoryBackend
 from hansard.event import codec
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.state import fold, view
 from hansard.state.fold import EMPTY
 

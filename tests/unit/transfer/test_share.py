@@ -79,7 +79,7 @@ def test_no_key_gets_out_of_old_metadata(store: Store) -> None:
     """N-67: titles and metadata stored before they were refused, or by others, are redacted too."""
     from hansard.backend.contract import AppendRequest
     from hansard.event import codec
-    from hansard.event.envelope import NewEvent
+    from hansard.event.event import NewEvent
     from hansard.event.kinds import METADATA_SET, SESSION_CREATED
 
     _, text = KEYS["anthropic"]
@@ -126,7 +126,7 @@ def test_parts_of_every_length_hide_nothing(store: Store) -> None:
     """N-67: wherever a stream breaks a key into parts, no part of the key is shared."""
     from hansard.backend.contract import AppendRequest
     from hansard.event import codec
-    from hansard.event.envelope import NewEvent
+    from hansard.event.event import NewEvent
     from hansard.event.kinds import MESSAGE_PART
 
     _, text = KEYS["github"]

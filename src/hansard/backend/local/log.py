@@ -25,8 +25,8 @@ from hansard.backend.local.staging import LocalStage
 from hansard.clock import Backoff
 from hansard.errors import Damaged, InvalidEvent, LockTimeout, SessionDeleted, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Event, NewEvent
-from hansard.event.kinds import is_said
+from hansard.event.event import Event, NewEvent
+from hansard.event.kinds import is_content
 from hansard.log import disk, format, names, segment_scan
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
@@ -247,7 +247,9 @@ class LocalLog(InternalLog):
         if filter.before > start + 1:
             pieces = self.reader().read(start, filter.before - 1)
             dropped = (event for chunk in pieces for event in chunk.events())
-            blank += sum(is_said(event.kind) and event.seq not in filter.seqs for event in dropped)
+            blank += sum(
+                is_content(event.kind) and event.seq not in filter.seqs for event in dropped
+            )
         chain = self._files.chain(reader)
         if chain is not None:
             directory = chain.open_directory()
@@ -435,7 +437,8 @@ class LocalLog(InternalLog):
             for piece in part.reader.forwards(part.start, part.end):
                 for line in piece.lines(format.decode_lines):
                     if behind < line.seq and (
-                        line.seq in filter.seqs or (line.seq < filter.before and is_said(line.kind))
+                        line.seq in filter.seqs
+                        or (line.seq < filter.before and is_content(line.kind))
                     ):
                         yield event_of(line)
 

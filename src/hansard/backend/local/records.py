@@ -14,7 +14,7 @@ import msgspec
 from hansard.backend.contract import Chunk, Head, LogReader, StreamPart, between
 from hansard.errors import Damaged, SessionNotFound
 from hansard.event import kinds
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
 from hansard.log import disk, format, segment_scan
 from hansard.log.format import Line

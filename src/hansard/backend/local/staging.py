@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from hansard.backend.contract import AppendRequest, Stage, key_used, nothing_staged
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.log import disk, format
 from hansard.log.segment import header
 from hansard.log.store_directory import StoreDirectory

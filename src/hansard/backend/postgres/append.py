@@ -29,7 +29,7 @@ from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.read import RowReader, SessionRow
 from hansard.backend.postgres.schema import hash_number, session_number
 from hansard.errors import BackendUnavailable, SessionDeleted
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.log import disk, format
 from hansard.log.append_request import Entry
 from hansard.log.group_commit import GroupCommit

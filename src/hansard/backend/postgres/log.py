@@ -25,7 +25,7 @@ from hansard.backend.postgres.read import Purged, SessionRow
 from hansard.backend.postgres.schema import session_number
 from hansard.errors import InvalidEvent, SessionNotFound
 from hansard.event import codec
-from hansard.event.envelope import Event, NewEvent
+from hansard.event.event import Event, NewEvent
 from hansard.log.append_request import seq_conflict
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from hansard.backend.contract import Chunk, Head, StreamPart
 from hansard.backend.postgres.connection import Connections
 from hansard.backend.postgres.schema import session_number
 from hansard.errors import Damaged
-from hansard.event.envelope import Event
+from hansard.event.event import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 
 #: Maximum rows and bytes of a piece, unless one event is larger.

@@ -18,7 +18,7 @@ from hansard.backend.postgres.connection import Connection, DedicatedConnection
 from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.schema import session_number
 from hansard.errors import BackendUnavailable, SessionExists
-from hansard.event.envelope import NewEvent
+from hansard.event.event import NewEvent
 from hansard.log import format
 
 if TYPE_CHECKING:

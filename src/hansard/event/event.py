@@ -1,4 +1,4 @@
-"""An event that is stored, and one that is to be appended."""
+"""A stored event, and one to append."""
 
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from hansard.event.kinds import MESSAGE_ADDED
 class NewEvent(msgspec.Struct, frozen=True, gc=False):
     """An event to append: it has no seq yet.
 
-    A struct like `Event`: to make a named tuple takes six times as long, 0.4 µs for each append.
+    A struct like `Event`: creating a named tuple takes six times as long, 0.4 µs for each append.
     """
 
     kind: str
@@ -21,15 +21,15 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
     data: bytes
     #: Whether its record belongs to the chain of control records.
     control: bool
-    #: Only for events copied from elsewhere; otherwise the time of writing.
+    #: Only for events copied from another source; otherwise the time of writing.
     time: str | None = None
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """A fact: what happened in a session, at which place and when. Never changes.
+    """A fact: what happened in a session, at which seq and when. Never changes.
 
     Attributes:
-        seq: its place in the session: 1, 2, 3 …
+        seq: its number in the session: 1, 2, 3 …
         stamp: when it was written, as RFC 3339 text in UTC with microseconds.
         kind: what it is: `message.added`, `metadata.set`, `x.…`
         raw: its data as the JSON bytes that are stored.
