@@ -1,7 +1,7 @@
-"""What an entry of a Claude Code transcript is in a session's log, and back.
+"""Convert entries of a Claude Code transcript to events, and back.
 
-What was said, by the user or the model, is a message that every framework can read (`origin`); everything
-else in a transcript is an event of the kind `x.claude.entry`. An entry comes back equal, whatever it holds.
+Messages of the user and the model are stored in the common form (`origin`), all other entries as events of
+the kind `x.claude.entry`. An entry comes back equal, whatever it holds.
 """
 
 import uuid
@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 from hansard.event.event import Event
 from hansard.message import origin, values
 
-#: The name of these entries among the origins of messages.
+#: The format of these entries in `origin`.
 FORMAT: Final = "claude-code"
-
 #: The kind of the entries that are not messages.
 ENTRY: Final = "x.claude.entry"
 
@@ -21,42 +20,31 @@ _LONGEST_KEY: Final = 1024
 
 
 class Draft(NamedTuple):
-    """An entry, ready to be appended: kind and data, and its key, if it has one."""
+    """An entry to append: kind and data, and its idempotency key, if it has one."""
 
     event: tuple[str, dict[str, Any]]
     key: str | None
 
 
 class Titles(NamedTuple):
-    """The last titles among some entries: one that a person gave, and one that a model made up."""
+    """The last titles in some entries: the user's, and the model's."""
 
     given: str = ""
     made_up: str = ""
 
 
-# -- there --------------------------------------------------------------------------------------
-
-
 def draft(entry: dict[str, Any]) -> Draft:
-    """Return what is to be appended for an entry."""
+    """Return what to append for an entry."""
     key = entry.get("uuid")
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not _is_text(key):
         key = None
-    message = _message(entry)
-    if message is None:
-        return Draft((ENTRY, values.wrap("entry", entry)), key)
-    return Draft(("message.added", {"message": message}), key)
-
-
-def _message(entry: dict[str, Any]) -> origin.Message | None:
-    """Return the message that an entry is; None if it is none."""
-    said = entry.get("message")
-    if entry.get("type") not in {"user", "assistant"} or not isinstance(said, dict):
-        return None
-    role, content = said.get("role"), said.get("content")
-    if not isinstance(role, str) or not isinstance(content, str | list):
-        return None
-    return origin.pack(FORMAT, entry, role=role, content=content)
+    message = entry.get("message")
+    if entry.get("type") in {"user", "assistant"} and isinstance(message, dict):
+        role, content = message.get("role"), message.get("content")
+        if isinstance(role, str) and isinstance(content, str | list):
+            packed = origin.pack(FORMAT, entry, role=role, content=content)
+            return Draft(("message.added", {"message": packed}), key)
+    return Draft((ENTRY, values.wrap("entry", entry)), key)
 
 
 def _is_text(text: str) -> bool:
@@ -64,38 +52,32 @@ def _is_text(text: str) -> bool:
 
 
 def titles(entries: Iterable[Mapping[str, Any]]) -> Titles:
-    """Return the titles that some entries give."""
-    found = Titles()
+    """Return the last titles in some entries."""
+    found = ["", ""]
     for entry in entries:
-        given, made_up = entry.get("customTitle"), entry.get("aiTitle")
-        if isinstance(given, str) and _is_text(given):
-            found = found._replace(given=given)
-        if isinstance(made_up, str) and _is_text(made_up):
-            found = found._replace(made_up=made_up)
-    return found
-
-
-# -- and back -----------------------------------------------------------------------------------
+        for place, name in enumerate(("customTitle", "aiTitle")):
+            title = entry.get(name)
+            if isinstance(title, str) and _is_text(title):
+                found[place] = title
+    return Titles(*found)
 
 
 def entry(event: Event) -> dict[str, Any] | None:
-    """Return the entry that an event is; None if it is none, or was redacted."""
+    """Return the entry that an event stores; None if it stores none, or was redacted."""
     if event.kind == "message.added":
         message = event.message
         return None if message is None else origin.unpack(message, FORMAT)
-    if event.kind != ENTRY:
-        return None
-    found = values.unwrap(event.data, "entry")
+    found = values.unwrap(event.data, "entry") if event.kind == ENTRY else None
     return found if isinstance(found, dict) else None
 
 
 def entries(events: Iterable[Event], session_id: str) -> list[dict[str, Any]]:
-    """Return the entries of a transcript, and in their shape what others have said in it."""
+    """Return the entries of a transcript, and messages of other writers as entries."""
     found: list[dict[str, Any]] = []
     last: str | None = None
     for event in events:
         known = entry(event)
-        more = _others(event, session_id, last) if known is None else [known]
+        more = _foreign(event, session_id, last) if known is None else [known]
         found += more
         for one in more:
             name = one.get("uuid")
@@ -104,21 +86,19 @@ def entries(events: Iterable[Event], session_id: str) -> list[dict[str, Any]]:
     return found
 
 
-def _others(event: Event, session_id: str, last: str | None) -> list[dict[str, Any]]:
-    """Return what an event is in a transcript that was not written as one of its entries."""
+def _foreign(event: Event, session_id: str, last: str | None) -> list[dict[str, Any]]:
+    """Return the entries for a message that was not stored as one, or was redacted."""
     if event.kind != "message.added":
         return []
+    found: list[dict[str, Any]] = []
     message = event.message
-    if message is None:
-        if event.key is None:
-            return []
-        # Redacted: nothing of it is left but its name, by which what came after refers to it.
-        gone = {"type": "system", "subtype": "redacted", "content": "[redacted]", "isMeta": True}
-        return [{**_frame(event, session_id, event.key, last), **gone}]
-    found = []
-    for place, one in enumerate(origin.chat(message)):
+    if message is None and event.key is not None:
+        # Later entries refer to a redacted one by its uuid.
+        removed = {"type": "system", "subtype": "redacted", "content": "[redacted]", "isMeta": True}
+        return [{**_frame(event, session_id, event.key, last), **removed}]
+    for place, chat in enumerate(() if message is None else origin.chat(message)):
         name = str(uuid.uuid5(uuid.NAMESPACE_URL, f"hansard:{session_id}:{event.seq}:{place}"))
-        found.append({**_frame(event, session_id, name, last), **_said(one)})
+        found.append({**_frame(event, session_id, name, last), **_entry_of(chat)})
         last = name
     return found
 
@@ -133,18 +113,17 @@ def _frame(event: Event, session_id: str, name: str, last: str | None) -> dict[s
     }
 
 
-def _said(message: origin.Message) -> dict[str, Any]:
-    """Return what a message of a chat says, as an entry says it."""
-    role, text = message["role"], message["content"]
+def _entry_of(chat: origin.Message) -> dict[str, Any]:
+    """Return the type and the message of an entry for a message of a chat."""
+    role, content = chat["role"], chat["content"]
+    if role not in {"user", "assistant", "tool"}:
+        return {"type": "system", "subtype": role, "content": content}
     if role == "tool":
-        blocks = [{"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": text}]
-        return {"type": "user", "message": {"role": "user", "content": blocks}}
-    if role not in {"user", "assistant"}:
-        return {"type": "system", "subtype": role, "content": text}
-    if role == "user":
-        return {"type": "user", "message": {"role": "user", "content": text}}
-    blocks = [{"type": "text", "text": text}] if text else []
-    for call in message.get("tool_calls", ()):
-        named = {"id": call["id"], "name": call["function"]["name"]}
-        blocks.append({"type": "tool_use", **named, "input": origin.arguments_of(call)})
-    return {"type": "assistant", "message": {"role": "assistant", "content": blocks}}
+        answered = {"type": "tool_result", "tool_use_id": chat["tool_call_id"]}
+        role, content = "user", [{**answered, "content": content}]
+    elif role == "assistant":
+        content = [{"type": "text", "text": content}] if content else []
+        for call in chat.get("tool_calls", ()):
+            named = {"id": call["id"], "name": call["function"]["name"]}
+            content.append({"type": "tool_use", **named, "input": origin.arguments_of(call)})
+    return {"type": role, "message": {"role": role, "content": content}}

@@ -1,21 +1,18 @@
 """One stored shape for the messages of all frameworks.
 
-A framework's own item is stored as a message that every framework can read: `role`, `content`, and
-`tool_calls` or `tool_call_id` as in a chat. What else the item has is in `origin`, so that its own framework
-gets it back equal:
+A framework's item is stored as a message that every framework can read: `role`, `content`, and `tool_calls`
+or `tool_call_id` as in a chat. `origin` holds the rest of the item; its framework gets an equal one back:
 
     {"role": "tool", "tool_call_id": "c1", "content": "18 °C",
      "origin": {"format": "openai-agents", "from": {"/output": "/content"},
                 "item": {"type": "function_call_output", "call_id": "c1"}}}
 
-`from` says which parts of the item are taken from the message, both as JSON pointers (RFC 6901): what was
-said is stored once. With `json:` before it, a pointer means the value that a text is as JSON: a chat has the
-arguments of a call so, and most frameworks have them as an object. `pack` and `unpack` are inverses. An item
-that is not JSON (NaN, bytes, numbers as keys …) is in `origin` as `values.to_json` writes it, with
-`"encoded": true`, and the rest of the message shows what can be read of it.
+`from` maps places in the item to places in the message, both as JSON pointers (RFC 6901): each text is stored
+once. `json:` before a pointer means the value of a string that is JSON: a chat has the arguments of a call as
+such a string, and most frameworks have them as an object. `pack` and `unpack` are inverses. An item that is
+not JSON is stored as `values.to_json` encodes it, with `"encoded": true`; the rest stays readable.
 
-`plain`, `chat` and `conversation` are how one framework reads what another wrote. The search reads what is
-outside of `origin`.
+`plain`, `chat` and `conversation` convert messages for other frameworks. The search ignores `origin`.
 """
 
 import contextlib
@@ -24,19 +21,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from hansard.message import values
-from hansard.message.parse import REST, MessagePart, ParsedMessage, Shape, origin_of, parse
+from hansard.message.parse import REST, MessagePart, Shape, origin_of, parse
 
 Message = dict[str, Any]
 
-_ORIGIN: Final = "origin"
-
-#: Before a pointer: its target is JSON in a text.
+#: Before a pointer: its target is a string of JSON.
 _AS_JSON: Final = "json:"
-
-#: A shorter text takes less space than the two pointers that would replace it.
+#: A shorter string takes less space than the two pointers that would replace it.
 _WORTH: Final = 24
-
-#: What a model thinks is its own: no other framework is told.
+#: Blocks of reasoning, which only the framework that stored them gets back.
 _THOUGHTS: Final = frozenset({"reasoning", "thinking", "redacted_thinking", "reasoningContent"})
 
 
@@ -44,24 +37,24 @@ _THOUGHTS: Final = frozenset({"reasoning", "thinking", "redacted_thinking", "rea
 
 
 def pack(format: str, native: Message, *, role: str, content: Any, **more: Any) -> Message:
-    """Return the message that a framework's own item is stored as.
+    """Return the message that a framework's item is stored as.
 
-    An item that is nothing but a role and a text is the message itself, and needs no origin.
+    An item of only a role and a string is the message itself, and needs no origin.
 
     Args:
         format: the framework's name for its items, such as "openai-agents".
-        native: the item; `InvalidEvent` if it holds what `values.to_json` does not know.
-        role: who speaks: "user", "assistant", "tool", "system" …
-        content: what is said: a text, or a list of blocks in a shape that `chat` knows. None: nothing.
-        more: `tool_calls`, `tool_call_id`, or whatever else all readers should see. None: no such member.
+        native: the item; `InvalidEvent` if `values.to_json` refuses it.
+        role: "user", "assistant", "tool", "system" …
+        content: a string, a list of blocks in a shape that `chat` knows, or None.
+        more: `tool_calls`, `tool_call_id`, and other members for all readers; None: no such member.
     """
-    if _ORIGIN in more:
-        raise TypeError("`origin` is what pack makes; it cannot be given")
+    if "origin" in more:
+        raise TypeError("pack creates `origin`; it cannot be given")
     message = {"role": role, "content": content}
     message.update((name, value) for name, value in more.items() if value is not None)
     if not values.is_json(native) or not values.is_json(message):
         encoded: Message = {"format": format, "item": values.to_json(native), "encoded": True}
-        return {**values.readable(message), _ORIGIN: encoded}
+        return {**values.readable(message), "origin": encoded}
     if is_plain(native) and _same(native, message):
         return {"role": role, "content": content}
     taken: dict[str, str] = {}
@@ -72,7 +65,7 @@ def pack(format: str, native: Message, *, role: str, content: Any, **more: Any) 
     origin: Message = {"format": format, "item": rest}
     if taken:
         origin["from"] = taken
-    return {**_copied(message), _ORIGIN: origin}
+    return {**_copied(message), "origin": origin}
 
 
 def unpack(message: Message, format: str, *, chat: bool = False) -> Message | None:
@@ -81,7 +74,7 @@ def unpack(message: Message, format: str, *, chat: bool = False) -> Message | No
     Args:
         message: as it was stored.
         format: the requested format.
-        chat: items of this format may be nothing but a role and a text: such a message is one.
+        chat: a message of only a role and a string is an item of this format.
     """
     origin = origin_of(message)
     if origin is None:
@@ -93,7 +86,9 @@ def unpack(message: Message, format: str, *, chat: bool = False) -> Message | No
         if origin.get("encoded"):
             native = values.from_json(native)
         for target, source in origin.get("from", {}).items():
-            value = _taken(message, source)
+            value = _copied(_found(message, source.removeprefix(_AS_JSON)))
+            if source.startswith(_AS_JSON):
+                value = json.loads(value)
             if not target:
                 native = value  # the item is a block of the message
                 continue
@@ -101,12 +96,12 @@ def unpack(message: Message, format: str, *, chat: bool = False) -> Message | No
             place = _found(native, holder)
             place[int(name) if isinstance(place, list) else _unescaped(name)] = value
     except (AttributeError, LookupError, TypeError, ValueError):
-        return None  # not made by `pack`: the caller's own member
+        return None  # not created by `pack`: the application's own member
     return native if isinstance(native, dict) else None
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:
-    """Return whether a message is a role and a text, and nothing else."""
+    """Return whether a message is a role and a string, and nothing else."""
     return (
         message.keys() == {"role", "content"}
         and isinstance(message["role"], str)
@@ -115,7 +110,7 @@ def is_plain(message: Mapping[str, Any]) -> bool:
 
 
 class _Sources:
-    """What may be taken from a message: its texts, its members, and arguments that are JSON in a text."""
+    """What an item can take from its message: strings, members, and arguments that are JSON."""
 
     def __init__(self, message: Message) -> None:
         self._texts: dict[str, str] = {}
@@ -136,45 +131,38 @@ class _Sources:
         return None
 
 
+def _members(value: object) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
+
+
 def _texts(value: object, pointer: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield pointer, value
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _texts(inner, f"{pointer}/{_escaped(name)}")
-    elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            yield from _texts(inner, f"{pointer}/{place}")
+    for name, inner in _members(value):
+        yield from _texts(inner, f"{pointer}/{_escaped(name)}")
 
 
 def _without(value: Any, pointer: str, sources: _Sources, taken: dict[str, str]) -> Any:
-    """Return a copy of a part of an item without what the message has too, which is noted in `taken`."""
-    if isinstance(value, dict):
-        rest = {}
-        for name, inner in value.items():
-            inside = f"{pointer}/{_escaped(name)}"
-            source = sources.find(inner)
-            if source is None:
-                rest[name] = _without(inner, inside, sources, taken)
-            else:
-                taken[inside] = source
-        return rest
+    """Return a copy of a part of an item, without what is noted in `taken`: the message has it."""
+    kept = []
+    for name, inner in _members(value):
+        inside = f"{pointer}/{_escaped(name)}"
+        source = sources.find(inner)
+        if source is not None:
+            taken[inside] = source
+        # In a list, None keeps the indexes of the others.
+        kept.append((name, None if source else _without(inner, inside, sources, taken), source))
     if isinstance(value, list):
-        kept = []
-        for place, inner in enumerate(value):
-            inside = f"{pointer}/{place}"
-            source = sources.find(inner)
-            if source is None:
-                kept.append(_without(inner, inside, sources, taken))
-            else:
-                taken[inside] = source
-                kept.append(None)  # so that the others keep their places
-        return kept
+        return [inner for _, inner, _ in kept]
+    if isinstance(value, dict):
+        return {name: inner for name, inner, source in kept if source is None}
     return value
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of JSON, in a fifth of the time of `deepcopy`, which looks for more than JSON has."""
+    """Return a copy of JSON, in a fifth of the time of `deepcopy`."""
     if isinstance(value, dict):
         return {name: _copied(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -183,57 +171,42 @@ def _copied(value: Any) -> Any:
 
 
 def _same(one: object, other: object) -> bool:
-    """Return whether two values are the same JSON: for Python, 1 is True and 1.0."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    # A zero has a sign, which is told apart by how it is written.
-    return one == other and (not isinstance(one, float) or repr(one) == repr(other))
-
-
-def _taken(message: Message, source: str) -> Any:
-    """Return what an item takes from its message."""
-    if source.startswith(_AS_JSON):
-        return json.loads(_found(message, source.removeprefix(_AS_JSON)))
-    return _copied(_found(message, source))
+    """Return whether two values are the same JSON: in Python, 1 equals True and 1.0."""
+    return one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _found(value: Any, pointer: str) -> Any:
-    """Return what a JSON pointer points to."""
     for name in pointer.split("/")[1:]:
         value = value[int(name)] if isinstance(value, list) else value[_unescaped(name)]
     return value
 
 
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+def _escaped(name: object) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")
 
 
 def _unescaped(name: str) -> str:
     return name.replace("~1", "/").replace("~0", "~")
 
 
-# -- what any framework can read ----------------------------------------------------------------
+# -- for other frameworks -----------------------------------------------------------------------
 
 
 def plain(message: Mapping[str, Any]) -> Message:
-    """Return a message as a chat has it: `role`, `content` as text, `tool_calls`, `tool_call_id`.
+    """Return a message as one of a chat: `role`, `content` as a string, `tool_calls`, `tool_call_id`.
 
-    A message that answers several calls at once is more than one in a chat: see `chat`. This returns the
-    first, or what else is said.
+    A message that answers several calls is several in a chat: see `chat`. This returns the one that is not an
+    answer, or the first.
     """
     found = chat(message)
     return next((one for one in found if one["role"] != "tool"), found[0])
 
 
 def chat(message: Mapping[str, Any]) -> list[Message]:
-    """Return a message as those of a chat: answers of tools, one by one, then what else is said.
+    """Return the chat messages of a message: first the results of tools, one by one, then the rest.
 
-    What is not text is named in brackets. What a model thought is left out, and so are calls that a framework
-    could not read, and what the provider's own tools found.
+    Parts that are not text are named in brackets. Omitted: reasoning, calls that a framework could not read,
+    and results of the provider's own tools.
     """
     parsed = parse({key: message[key] for key in message if key != "invalid_tool_calls"})
     results: list[Message] = []
@@ -256,44 +229,35 @@ def chat(message: Mapping[str, Any]) -> list[Message]:
     content = "\n".join(filter(None, texts))
     if results and not content and not calls:
         return results
-    said: Message = {"role": _role(message, parsed), "content": content}
-    return [*results, {**said, "tool_calls": calls} if calls else said]
+    role = parsed.role
+    if not isinstance(message.get("role"), str) and role not in {"user", "assistant", "system"}:
+        role = "assistant" if role == "model" or "type" in message else "user"
+    last: Message = {"role": role, "content": content}
+    return [*results, {**last, "tool_calls": calls} if calls else last]
 
 
 def _is_hosted(message: Mapping[str, Any], part: MessagePart) -> bool:
-    """Return whether the provider runs a tool itself, and no other can answer the call."""
+    """Return whether the provider runs the tool."""
     if part.shape in {Shape.SERVER_BLOCK, Shape.SERVER_PART}:
         return True
     return not part.call_id and str(message.get("type")).endswith("_call")
 
 
-def _role(message: Mapping[str, Any], parsed: ParsedMessage) -> str:
-    if isinstance(message.get("role"), str) or parsed.role in {"user", "assistant", "system"}:
-        return parsed.role
-    return "assistant" if parsed.role == "model" or "type" in message else "user"
-
-
 def conversation(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
     """Return stored messages as a chat that every provider accepts.
 
-    What a model said in a row, such as a text and several calls, becomes one message. One that says nothing
-    is left out.
+    Consecutive texts and calls of a model become one message. An empty message is omitted.
     """
     found: list[Message] = []
-    for message in messages:
-        for one in chat(message):
-            last = found[-1] if found else None
-            if one["role"] == "assistant" and not one["content"] and "tool_calls" not in one:
-                continue
-            if (
-                last is not None
-                and last["role"] == one["role"] == "assistant"
-                and ("tool_calls" in one or "tool_calls" in last)
-            ):
-                last["content"] = "\n".join(filter(None, (last["content"], one["content"])))
-                last["tool_calls"] = last.get("tool_calls", []) + one.get("tool_calls", [])
-            else:
-                found.append(one)
+    for one in (said for message in messages for said in chat(message)):
+        last: Message = found[-1] if found else {"role": None}
+        if one["role"] == "assistant" and not one["content"] and "tool_calls" not in one:
+            continue
+        if last["role"] == one["role"] == "assistant" and ("tool_calls" in {**one, **last}):
+            last["content"] = "\n".join(filter(None, (last["content"], one["content"])))
+            last["tool_calls"] = last.get("tool_calls", []) + one.get("tool_calls", [])
+        else:
+            found.append(one)
     return found
 
 
@@ -305,7 +269,7 @@ def call_of(call_id: str | None, name: str, given: object) -> Message:
 
 
 def arguments_of(call: Message) -> dict[str, Any]:
-    """Return the arguments of a call as an object, whatever they are."""
+    """Return the arguments of a call as an object, even if they are not one."""
     text = call["function"]["arguments"]
     try:
         found = json.loads(text)
@@ -316,10 +280,8 @@ def arguments_of(call: Message) -> dict[str, Any]:
 
 def content_text(content: object) -> str:
     """Return a message's content as text."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
+    if content is None or isinstance(content, str):
+        return content or ""
     if isinstance(content, list):
         return "\n".join(filter(None, map(_block_text, content)))
     return values.as_text(content)

@@ -1,10 +1,10 @@
-"""Parse a message: who speaks, what is said, which tools are called, what they answer.
+"""Parse a message into its parts: texts, reasoning, tool calls and tool results.
 
-Known are the shapes of OpenAI chat and Responses items, Anthropic blocks, Claude Code entries, Google and ADK
-parts, Pydantic AI, LangChain, and Bedrock blocks (Strands). What is not known becomes a part of kind "data",
-which is shown as JSON: nothing is left out because this module does not know it.
+Known shapes: OpenAI chat and Responses items, Anthropic blocks, Claude Code entries, Google and ADK parts,
+Pydantic AI, LangChain, and Bedrock blocks (Strands). Anything else becomes a part of kind "data", which is
+shown as JSON: no text of a message is left out.
 
-Parts hold values as they were given. `text` and `pretty` render them for people; texts stay verbatim.
+Parts hold values as given. `text` and `pretty` render them for people; strings stay verbatim.
 """
 
 import json
@@ -17,7 +17,7 @@ import msgspec
 Kind = Literal["text", "thinking", "call", "result", "data"]
 Message = Mapping[str, Any]
 
-#: Members of a message, and of what is in it, that are not text: they say what it is, or which.
+#: Members that identify or describe something, and hold no text of the conversation.
 LABELS: Final = frozenset(
     {
         "role", "type", "kind", "part_kind", "id", "call_id", "tool_call_id", "tool_use_id", "message_id",
@@ -27,13 +27,11 @@ LABELS: Final = frozenset(
         "timestamp", "created_at", "object", "cache_control", "usage", "logprobs", "annotations",
     }
 )  # fmt: skip
-
-#: Labels that a reader wants to see next to a text: sources, and how a tool ended.
-_TOLD: Final = frozenset({"annotations", "status"})
-#: How a tool ends as a rule, which goes without saying.
+#: Labels that readers want to see: sources, and the status of a tool unless it succeeded.
+_SHOWN_LABELS: Final = frozenset({"annotations", "status"})
 _SUCCESS: Final = frozenset({"completed", "success"})
 
-#: Members of a message that are read here, or only name it.
+#: Members of a message that `walk` reads, or that only identify it.
 _READ: Final = frozenset(
     {
         "content", "id", "invalid_tool_calls", "kind", "name", "object", "partial", "parts", "reasoning",
@@ -41,52 +39,44 @@ _READ: Final = frozenset(
     }
 )  # fmt: skip
 
-#: Members of a chat message in which providers return a model's thoughts as text.
-_REASONING: Final = ("reasoning_content", "reasoning")
+#: Types of reasoning blocks, the members that hold the text, and those that hold it encrypted.
 _THINKING: Final = frozenset(
     {"thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text"}
 )
-#: Members that hold them.
 _THOUGHTS: Final = ("thinking", "reasoning", "summary", "content", "text")
-#: Members that hold them encrypted, by the type of the block.
 _ENCRYPTED: Final = {"redacted_thinking": ("data",), "": ("redactedContent",)}
-#: The name of a part that holds what a message or a block has besides what is known of it.
-REST: Final = "also"
-#: Stands for thoughts that a provider encrypts or withholds.
+#: Placeholder for reasoning that a provider encrypts or withholds.
 HIDDEN: Final = "(not shown by its provider)"
+#: Name of a part that holds the remaining members of a message or a block.
+REST: Final = "also"
 
-#: Members that hold the arguments of a call, and the answer to one, in the order of preference.
+#: Members that hold a call's arguments, and a result's value, in order of preference.
 _ARGUMENTS: Final = ("arguments", "args", "input", "action")
 _OUTPUTS: Final = ("content", "response")
-
-#: Members of a block that hold all of a call, or of a result.
+#: Members of a block that contain an entire call, or an entire result.
 _INNER_CALLS: Final = ("function", "custom", "function_call", "functionCall", "toolUse")
 _INNER_RESULTS: Final = ("function_response", "functionResponse", "toolResult")
-
-#: Members that name a tool or a call, which the part has.
 _NAMES: Final = frozenset({"name", "tool_name", "toolUseId"})
 
-#: LangChain's names for roles, in a message without one.
+#: LangChain's names of roles.
 _ROLES: Final = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
-_TOOLS: Final = frozenset({"tool", "function"})
 _PLAIN: Final = frozenset({"role", "content"})
-_SPEAKERS: Final = ("user", "assistant", "system")
 
 
 class Shape(Enum):
-    """How a framework writes calls and results, and where a result must stand."""
+    """How a framework writes calls and results, and where a result must be."""
 
-    #: A result is a separate message, directly after the message that calls.
+    #: A result is a message, directly after the message that calls.
     CHAT = "chat"
-    #: Call and result are items of their own, in this order.
+    #: Call and result are separate items, in this order.
     ITEM = "item"
     #: A result is a block of `content`, in the very next message.
     BLOCK = "block"
-    #: The provider runs the tool itself: the result is a block of what the model says.
+    #: The provider runs the tool: the result is a block of the model's message.
     SERVER_BLOCK = "server block"
     #: A result is one of the `parts` of the next request.
     PART = "part"
-    #: As a server's block, among the `parts` of a response.
+    #: The provider runs the tool: the result is one of the `parts` of a response.
     SERVER_PART = "server part"
 
 
@@ -106,49 +96,49 @@ _PART_SHAPES: Final = {
 
 
 class MessagePart(NamedTuple):
-    """A piece of a message."""
+    """A part of a message."""
 
     kind: Kind
-    #: What is said: a string or blocks, the arguments of a call, any JSON.
+    #: A string or blocks, the arguments of a call, any JSON.
     value: Any
-    #: The tool, for a call or a result, as far as it is named there.
+    #: The tool of a call or a result, if the message names it.
     name: str = ""
     #: The id that call and result share.
     call_id: str = ""
-    #: How call and result are paired; None if they cannot be: the shape is not known, or names no id.
+    #: How call and result are paired; None if they cannot be paired.
     shape: Shape | None = None
-    #: Its place in the list inside the message; 0 if it is the message itself.
+    #: Index in the list inside the message; 0 if the message itself is the part.
     slot: int = 0
 
     @property
     def text(self) -> str:
-        """What is said, verbatim; values as JSON in one line."""
-        return self._rendered(compact)
+        """The value: strings verbatim, others as JSON in one line."""
+        return self._render(compact)
 
     @property
     def pretty(self) -> str:
-        """As `text`, but JSON is indented, also the arguments that came as a string of JSON."""
+        """As `text`, with JSON indented, also arguments that are a string of JSON."""
         if self.kind == "call" and isinstance(self.value, str):
             try:
                 return msgspec.json.format(self.value, indent=2)
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 return self.value
-        return self._rendered(to_json)
+        return self._render(to_json)
 
-    def _rendered(self, write: Callable[[object], str]) -> str:
+    def _render(self, write: Callable[[object], str]) -> str:
         if isinstance(self.value, str) or self.kind == "result":
             return as_text(self.value, write)
         return "" if self.value is None and self.kind == "call" else write(self.value)
 
 
 class ParsedMessage(NamedTuple):
-    """A message, as it is shown."""
+    """A message as readers see it."""
 
     role: str
     parts: list[MessagePart]
-    #: What else it has: members that are not known here, or that only programs need.
+    #: Members that are unknown here, or that only programs need.
     rest: dict[str, Any]
-    #: The name of the one who speaks, if the message says it.
+    #: The name of the speaker, if the message has one.
     name: str = ""
     partial: bool = False
 
@@ -158,17 +148,23 @@ class ParsedMessage(NamedTuple):
         return f"{self.role} ({self.name})" if self.name else self.role
 
     def shown(self, *, full: bool) -> list[MessagePart]:
-        """Return the parts, and with `full`, or if there are none, the rest as one more."""
+        """Return the parts; with `full`, or if there are none, also the rest as one more."""
         if self.rest and (full or not self.parts):
             return [*self.parts, MessagePart("data", self.rest, REST)]
         return self.parts
 
 
 def parse(message: Message) -> ParsedMessage:
-    """Return the role of a message, its parts, and what else it has."""
+    """Return the role of a message, its parts, and its remaining members."""
     inner = message.get("message")
     if isinstance(inner, Mapping) and "content" in inner and "content" not in message:
-        return _parse_entry(message, inner)
+        # An entry of Claude Code wraps a message.
+        parsed = parse(inner)
+        rest = {key: value for key, value in message.items() if key != "message" and _says(value)}
+        if parsed.rest:
+            rest["message"] = parsed.rest
+        partial = parsed.partial or rest.pop("partial", None) is True
+        return parsed._replace(rest=rest, partial=partial)
     parts: list[MessagePart] = []
     called: set[str] = set()
     for part in walk(message):
@@ -179,7 +175,7 @@ def parse(message: Message) -> ParsedMessage:
         parts.append(part)
     name = _word(message.get("name"))
     if any(part.name == name for part in parts):
-        name = ""  # a tool's
+        name = ""  # the tool's name
     read = _READ | _item(message)[1]
     rest = {key: value for key, value in message.items() if _says(value) and key not in read}
     if not isinstance(message.get("name"), str) and _says(message.get("name")):
@@ -187,20 +183,10 @@ def parse(message: Message) -> ParsedMessage:
     return ParsedMessage(_role(message, parts), parts, rest, name, message.get("partial") is True)
 
 
-def _parse_entry(entry: Message, inner: Message) -> ParsedMessage:
-    """Parse an entry of Claude Code, which wraps a message."""
-    parsed = parse(inner)
-    rest = {key: value for key, value in entry.items() if key != "message" and _says(value)}
-    if parsed.rest:
-        rest["message"] = parsed.rest
-    partial = parsed.partial or rest.pop("partial", None) is True
-    return parsed._replace(rest=rest, partial=partial)
-
-
 def origin_of(message: Message) -> dict[str, Any] | None:
-    """Return what an adapter stored next to a message to restore its framework's item; None without one.
+    """Return what an adapter stored with a message to restore its framework's item; None without one.
 
-    `hansard.message.origin` creates it; a member `origin` of any other shape is the caller's own.
+    `hansard.message.origin` creates it. A member `origin` of any other shape is the application's.
     """
     origin = message.get("origin")
     if isinstance(origin, dict) and isinstance(origin.get("format"), str) and "item" in origin:
@@ -209,7 +195,7 @@ def origin_of(message: Message) -> dict[str, Any] | None:
 
 
 def compact(value: object) -> str:
-    """Return a value as JSON in one line, with its text readable."""
+    """Return a value as JSON in one line, without escapes of non-ASCII text."""
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
 
 
@@ -219,11 +205,11 @@ def to_json(value: object) -> str:
 
 
 def as_text(content: object, write: Callable[[object], str] = compact) -> str:
-    """Return content as text: strings and blocks of text verbatim, one below the other; the rest as JSON."""
+    """Return content as text: strings and text blocks verbatim, one per line; the rest as JSON."""
     if isinstance(content, str):
         return content
     blocks = list(content) if isinstance(content, list) else []
-    if not any(_is_text(block) for block in blocks):
+    if not any(map(_is_text, blocks)):
         return "" if content is None else write(content)
     return "\n".join(
         "\n".join(part.text for part in _block(block)) if _is_text(block) else write(block)
@@ -241,74 +227,74 @@ def _is_text(block: object) -> bool:
 def walk(message: Message) -> Iterator[MessagePart]:
     """Yield the parts of a message, in order."""
     role, content = message.get("role"), message.get("content")
-    if isinstance(content, str) and message.keys() == _PLAIN and role in _SPEAKERS:
-        # As most messages are.
-        if content:
+    if (
+        isinstance(content, str)
+        and message.keys() == _PLAIN
+        and role in ("user", "assistant", "system")
+    ):
+        if content:  # the fast path of most messages
             yield MessagePart("text", content)
         return
-    if _word(role or message.get("type")) not in _TOOLS:
+    if _word(role or message.get("type")) not in {"tool", "function"}:
         yield from _members(message)
         return
     call_id = message.get("tool_call_id")
-    # With an id, the message is the result, whatever its content looks like.
+    # With an id, the message is the result, even if its content looks like something else.
     is_result = isinstance(call_id, str)
     if is_result or not any(part.kind == "result" for part in _members(message)):
         shape = Shape.CHAT if role == "tool" else None
-        yield _paired("result", content, _word(message.get("name")), call_id, shape)
+        yield _half("result", content, _word(message.get("name")), call_id, shape)
         message = {key: value for key, value in message.items() if key != "content"}
     for part in _members(message):
         yield part._replace(shape=None) if is_result and role == "tool" else part
 
 
 def _members(message: Message) -> Iterator[MessagePart]:
-    """Yield what the members of a message say."""
     items, read = _item(message)
     yield from items
-    for name in _REASONING:
+    for name in ("reasoning_content", "reasoning"):
         if name not in read:
             yield from _named("thinking", name, message.get(name))
     if "content" not in read:
         yield from _content(message.get("content"))
     yield from _named("text", "refusal", message.get("refusal"))
     yield from _listed("parts", message.get("parts"), _part)
-    # Last: some frameworks write a call as a block too, and answer it as a chat does.
+    # Last: a framework that also writes a call as a block answers it as a chat does.
     yield from _listed("tool_calls", message.get("tool_calls"), _chat_call)
     for part in _listed("invalid_tool_calls", message.get("invalid_tool_calls"), _chat_call):
         yield part._replace(shape=None)
 
 
 def _item(message: Message) -> tuple[list[MessagePart], frozenset[str]]:
-    """Return what a message says as an item of OpenAI's Responses, and the members that were read."""
-    kind = _word(message.get("type"))
-    call_id = message.get("call_id")
+    """Return the parts of an OpenAI Responses item, and the members that were read."""
+    kind, call_id = _word(message.get("type")), message.get("call_id")
     if kind.endswith("_call"):
         name = _word(message.get("name")) or kind.removesuffix("_call")
-        given = {key: message[key] for key in _ARGUMENTS if key in message}
-        if given:
-            value, read = next(iter(given.values())), [next(iter(given))]
+        source = next((key for key in _ARGUMENTS if key in message), None)
+        if source is not None:
+            value, read = message[source], [source]
         else:
-            # Without arguments, as of a file search, all that it has are its arguments.
+            # Without arguments, as in a file search, all other members are the arguments.
             known = LABELS | _READ | {"output"}
             value = {k: v for k, v in message.items() if k not in known and _says(v)} or None
             read = list(value or ())
-        found = [_paired("call", value, name, call_id, Shape.ITEM)]
+        found = [_half("call", value, name, call_id, Shape.ITEM)]
         if _says(message.get("output")):
-            # A tool of the provider's: call and result are one item.
-            found.append(MessagePart("result", message["output"], name))
+            found.append(MessagePart("result", message["output"], name))  # the provider's tool
         return found, frozenset({*read, "output", "call_id"})
     if kind.endswith("_output"):
         if call_id is None and kind == "local_shell_call_output":
-            # Its published type has the call's id here; the server asks for `call_id`.
-            call_id = message.get("id")
+            call_id = message.get("id")  # OpenAI's published type; its server requires `call_id`
         source = "tools" if "tools" in message and "output" not in message else "output"
         is_answer = kind.endswith("_call_output") or kind == "tool_search_output"
         shape = Shape.ITEM if is_answer else None
-        found = [_paired("result", message.get(source), "", call_id, shape)]
-        return found, frozenset({source, "call_id"})
+        return [_half("result", message.get(source), "", call_id, shape)], frozenset(
+            {source, "call_id"}
+        )
     if kind == "reasoning":
         return [_thought(message)], frozenset({*_THOUGHTS, "encrypted_content"})
     if isinstance(message.get("function_call"), Mapping):  # OpenAI's chat, before `tool_calls`
-        return list(_call(message["function_call"], None)), frozenset({"function_call"})
+        return list(_tool("call", message["function_call"], None)), frozenset({"function_call"})
     return [], frozenset()
 
 
@@ -317,8 +303,7 @@ def _content(content: object) -> Iterator[MessagePart]:
         if content:
             yield MessagePart("text", content)
     elif isinstance(content, Mapping) and isinstance(content.get("parts"), list):
-        # ADK has Google's parts in an object.
-        for slot, part in enumerate(content["parts"]):
+        for slot, part in enumerate(content["parts"]):  # ADK nests Google's parts in an object
             yield from (found._replace(shape=None) for found in _part(part, slot))
         yield from _rest(content, {"parts"})
     elif isinstance(content, list):
@@ -330,109 +315,65 @@ def _content(content: object) -> Iterator[MessagePart]:
 
 def _chat_call(call: object, slot: int) -> Iterator[MessagePart]:
     if isinstance(call, Mapping):
-        yield from _call(_flat(call, _INNER_CALLS) or call, call.get("id"), Shape.CHAT, slot)
+        flat = _flat(call, _INNER_CALLS) or call
+        yield from _tool("call", flat, call.get("id"), Shape.CHAT, slot)
     else:
         yield MessagePart("data", call)
 
 
 def _block(block: object, slot: int | None = None) -> Iterator[MessagePart]:
-    """Yield what one block of a content says. `slot`: its place, if its calls can be paired there."""
+    """Yield the parts of a block of `content`. `slot`: its index, if its calls can be paired there."""
     if not isinstance(block, Mapping):
         yield MessagePart("text" if isinstance(block, str) else "data", block)
         return
     kind = _word(block.get("type"))
     shape = None if slot is None else _BLOCK_SHAPES.get(kind)
     if kind.endswith("tool_use"):
-        yield from _call(block, block.get("id"), shape, slot or 0)
+        yield from _tool("call", block, block.get("id"), shape, slot or 0)
     elif kind.endswith("_call"):
-        yield from _call(block, block.get("call_id", block.get("id")))
+        yield from _tool("call", block, block.get("call_id", block.get("id")))
     elif kind.endswith("tool_result"):
-        # A result of a provider's own tool is named after the tool.
+        # Results of a provider's tools have the tool's name in their type.
         shape = None if slot is None else shape or Shape.SERVER_BLOCK
-        yield from _result(block, block.get("tool_use_id"), shape, slot or 0)
+        yield from _tool("result", block, block.get("tool_use_id"), shape, slot or 0)
     elif (flat := _flat(block, _INNER_CALLS)) is not None:
-        yield from _call(flat, flat.get("toolUseId", flat.get("id")))
+        yield from _tool("call", flat, flat.get("toolUseId", flat.get("id")))
     elif (flat := _flat(block, _INNER_RESULTS)) is not None:
-        yield from _result(flat, flat.get("toolUseId", flat.get("id")))
+        yield from _tool("result", flat, flat.get("toolUseId", flat.get("id")))
     else:
-        yield from _said(block, kind)
+        yield from _text_block(block, kind)
 
 
-def _said(block: Message, kind: str) -> Iterator[MessagePart]:
-    """Yield what a block says that is neither a call nor a result."""
+def _text_block(block: Message, kind: str) -> Iterator[MessagePart]:
+    """Yield the parts of a block that is neither a call nor a result."""
     thought = _flat(block, ("reasoningContent",))
     if thought is not None:
         block = _flat(thought, ("reasoningText",)) or thought
     if thought is not None or kind in _THINKING or block.get("thought") is True:
         yield _thought(block)
         yield from _rest(block, {*_THOUGHTS, *_ENCRYPTED.get(kind, ()), "thought"})
-    elif isinstance(block.get("text"), str):
-        yield MessagePart("text", block["text"])
-        yield from _rest(block, {"text", "thought"})
-    elif kind == "refusal" and isinstance(block.get(kind), str):
-        yield MessagePart("text", block[kind])
-        yield from _rest(block, {kind})
-    else:
-        yield MessagePart("data", block)
-
-
-def _tool(block: Message) -> str:
-    """Return the name of the tool that a block calls, or that answers."""
-    return _word(block.get("tool_name")) or _word(block.get("name"))
-
-
-def _flat(block: Message, members: Iterable[str]) -> Message | None:
-    """Return a block that holds all of a call or a result in one of some members as if it did not."""
-    member = next((name for name in members if isinstance(block.get(name), Mapping)), None)
-    if member is None or (block.keys() & block[member].keys()) - LABELS:
-        return None
-    return {**{key: block[key] for key in block if key != member}, **block[member]}
-
-
-def _call(
-    block: Message, call_id: object, shape: Shape | None = None, slot: int = 0
-) -> Iterator[MessagePart]:
-    source = next((key for key in _ARGUMENTS if key in block), "arguments")
-    part = _paired("call", block.get(source), _tool(block) or "?", call_id, shape, slot)
-    yield part
-    yield from _rest(block, {source, "index"}, part)
-
-
-def _result(
-    block: Message, call_id: object, shape: Shape | None = None, slot: int = 0
-) -> Iterator[MessagePart]:
-    source = next((key for key in _OUTPUTS if key in block), "content")
-    part = _paired("result", block.get(source), _tool(block), call_id, shape, slot)
-    yield part
-    yield from _rest(block, {source}, part)
+        return
+    for name in ("text", "refusal"):
+        if isinstance(block.get(name), str) and name in {"text", kind}:
+            yield MessagePart("text", block[name])
+            yield from _rest(block, {name, "thought"})
+            return
+    yield MessagePart("data", block)
 
 
 def _part(part: object, slot: int) -> Iterator[MessagePart]:
-    """Yield what one of the `parts` of Pydantic AI or Google says."""
+    """Yield the parts of one of the `parts` of Pydantic AI or Google."""
     kind = part.get("part_kind") if isinstance(part, Mapping) else None
     if not isinstance(part, Mapping) or not isinstance(kind, str):
         yield from _block(part)
         return
     shape = _PART_SHAPES.get(kind)
-    # Without a tool's name it asks for another answer, not for another call.
-    if kind == "retry-prompt" and part.get("tool_name") is None:
-        shape = None
-    if shape is not None:
-        is_call = kind.endswith("call")
-        source = "args" if is_call else "content"
-        found = _paired(
-            "call" if is_call else "result",
-            part.get(source),
-            _tool(part) or ("?" if is_call else ""),
-            part.get("tool_call_id"),
-            shape,
-            slot,
-        )
-        yield found
-        yield from _rest(part, {source}, found)
+    if shape is not None and (kind != "retry-prompt" or part.get("tool_name") is not None):
+        half: Kind = "call" if kind.endswith("call") else "result"
+        yield from _tool(half, part, part.get("tool_call_id"), shape, slot)
     elif kind == "thinking":
         yield _thought(part)
-        yield from _rest(part, {"content"})
+        yield from _rest(part, {*_THOUGHTS})
     elif "content" in part:
         yield from (found._replace(shape=None) for found in _content(part["content"]))
         yield from _rest(part, {"content"})
@@ -440,26 +381,43 @@ def _part(part: object, slot: int) -> Iterator[MessagePart]:
         yield from _block(part)
 
 
-# -- small things -------------------------------------------------------------------------------
+def _flat(block: Message, members: Iterable[str]) -> Message | None:
+    """Return a block merged with the member that holds its call or result; None without one."""
+    member = next((name for name in members if isinstance(block.get(name), Mapping)), None)
+    if member is None or (block.keys() & block[member].keys()) - LABELS:
+        return None
+    return {**{key: block[key] for key in block if key != member}, **block[member]}
 
 
-def _paired(
+def _tool(
+    kind: Kind, block: Message, call_id: object, shape: Shape | None = None, slot: int = 0
+) -> Iterator[MessagePart]:
+    """Yield a call or a result, and the remaining members of its block."""
+    is_call = kind == "call"
+    sources = _ARGUMENTS if is_call else _OUTPUTS
+    source = next((key for key in sources if key in block), sources[0])
+    name = _word(block.get("tool_name")) or _word(block.get("name")) or ("?" if is_call else "")
+    part = _half(kind, block.get(source), name, call_id, shape, slot)
+    yield part
+    yield from _rest(block, {source, "index"} if is_call else {source}, part)
+
+
+def _half(
     kind: Kind, value: object, name: str, call_id: object, shape: Shape | None, slot: int = 0
 ) -> MessagePart:
-    """Return a call or a result. Without an id, as of a hosted search, it waits for nothing."""
+    """Return a call or a result. Without an id, as in a hosted search, it is not paired."""
     if not isinstance(call_id, str):
         return MessagePart(kind, value, name)
     return MessagePart(kind, value, name, call_id, shape, slot)
 
 
 def _thought(block: Message) -> MessagePart:
-    """Return what a model thought, whichever member has it."""
     found = [text for key in _THOUGHTS if _says(block.get(key)) and (text := as_text(block[key]))]
     return MessagePart("thinking", "\n".join(found) or HIDDEN)
 
 
 def _named(kind: Kind, name: str, value: object) -> Iterator[MessagePart]:
-    """Yield a member that holds a text; as data, if it holds something else."""
+    """Yield a member that should hold a string; any other value as data."""
     if isinstance(value, str):
         if value:
             yield MessagePart(kind, value)
@@ -470,7 +428,7 @@ def _named(kind: Kind, name: str, value: object) -> Iterator[MessagePart]:
 def _listed(
     name: str, value: object, read: Callable[[object, int], Iterator[MessagePart]]
 ) -> Iterator[MessagePart]:
-    """Yield what the entries of a list say; what should be a list and is not, as data."""
+    """Yield the parts of a member that should hold a list; any other value as data."""
     if isinstance(value, list):
         for slot, entry in enumerate(value):
             yield from read(entry, slot)
@@ -479,12 +437,12 @@ def _listed(
 
 
 def _rest(block: Message, read: set[str], part: MessagePart | None = None) -> Iterator[MessagePart]:
-    """Yield what a block has besides what was read of it, as data. `part`: the call or result it became."""
+    """Yield the members of a block that were not read, as data. `part`: its call or result."""
     rest = {
         key: value
         for key, value in block.items()
         if key not in read
-        and (key not in LABELS or key in _TOLD)
+        and (key not in LABELS or key in _SHOWN_LABELS)
         and not (part and key in _NAMES and value in (part.name, part.call_id))
         and _says(value)
     }
@@ -493,7 +451,7 @@ def _rest(block: Message, read: set[str], part: MessagePart | None = None) -> It
 
 
 def _says(value: object) -> bool:
-    """Return whether a member says anything: empty ones do not, nor does success."""
+    """Return whether a member is worth showing: neither empty nor a report of success."""
     if isinstance(value, str):
         return bool(value) and value not in _SUCCESS
     return value is not None and value is not False and value not in ([], {})
@@ -505,27 +463,19 @@ def _role(message: Message, parts: list[MessagePart]) -> str:
     role = _word(message.get("role")) or _word(inner)
     if role:
         return role
-    kind = _word(message.get("kind"))
-    if kind in {"request", "response"} and isinstance(message.get("parts"), list):
-        return "assistant" if kind == "response" else _requested(message["parts"], parts)
+    kinds = {part.kind for part in parts}
+    listed, kind = message.get("parts"), _word(message.get("kind"))
+    if kind in {"request", "response"} and isinstance(listed, list):
+        asked = [part.get("part_kind") for part in listed if isinstance(part, Mapping)]
+        if kind == "response" or "user-prompt" in asked:
+            return "assistant" if kind == "response" else "user"
+        return "system" if "system-prompt" in asked else "tool" if "result" in kinds else "user"
     kind = _word(message.get("type"))
     if kind in _ROLES:
         return _ROLES[kind]
-    if any(part.kind in {"call", "thinking"} for part in parts):
+    if kinds & {"call", "thinking"}:
         return "assistant"
-    if any(part.kind == "result" for part in parts):
-        return "tool"
-    return kind or "message"
-
-
-def _requested(request: list[Any], parts: list[MessagePart]) -> str:
-    """Return whose the parts of a request are."""
-    kinds = [part.get("part_kind") for part in request if isinstance(part, Mapping)]
-    if "user-prompt" in kinds:
-        return "user"
-    if "system-prompt" in kinds:
-        return "system"
-    return "tool" if any(part.kind == "result" for part in parts) else "user"
+    return "tool" if "result" in kinds else kind or "message"
 
 
 def _word(value: object) -> str:

@@ -1,10 +1,9 @@
-"""Return the text by which a message is found, whatever its shape.
+"""Return the searchable text of a message of any shape.
 
-Messages are any JSON, so there is no list of shapes here, but a few rules. Every text in a message can be
-found, but for what says only what something is (`role`, `type`, ids). What a tool was called with, and JSON
-inside of a text, is found with its names and numbers. What is not meant to be read, such as an image in
-base64, is left out: no word has 256 characters. So is `origin`, by which an
-adapter gives its framework the item back: what was said is outside of it.
+Messages are any JSON, so there are rules instead of shapes. Every string is searchable, except labels
+(`role`, `type`, ids). Arguments of tools, and JSON inside a string, are searchable with their names and
+numbers. Binary data, such as an image in base64, is left out: no word has 256 characters. `origin` is left
+out, too: the text of a message is outside it.
 """
 
 import re
@@ -15,26 +14,25 @@ import msgspec
 
 from hansard.message.parse import LABELS, origin_of
 
-#: Members that hold what a tool was called with.
+#: Members that hold the arguments of a tool.
 _ARGUMENTS: Final = frozenset({"arguments", "input", "args", "parameters"})
 
-#: JSON inside of a text inside of JSON …; what is deeper is taken as text.
+#: Levels of JSON inside a string inside JSON …; a deeper string is searched as text.
 _DEEPEST_TEXT: Final = 4
 
-#: A run of this many characters of base64, without a space, is not a word.
+#: A longer run of base64 characters, without a space, is not a word.
 _LONGEST: Final = 255
 _STRETCH: Final = 128
 _BINARY: Final = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{256,}")
 
-#: What the index keeps for itself: it parts characters (`split`), and marks what was found.
+#: Characters that the index reserves: to separate characters (`split`), and to mark matches.
 PART: Final = "\x1f"
 OPEN: Final = "\x02"
 CLOSE: Final = "\x03"
 _RESERVED: Final = f"\0{OPEN}{CLOSE}{PART}"
 _BLANKS: Final = str.maketrans(_RESERVED, " " * len(_RESERVED))
 
-#: Scripts that are written without spaces, or in which words grow at their ends: Thai, Lao, Burmese, Khmer,
-#: Japanese, Chinese, Korean.
+#: Scripts written without spaces, or with suffixes: Thai, Lao, Burmese, Khmer, Japanese, Chinese, Korean.
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3100-\u312f\u31a0-\u31bf\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]+"
@@ -44,7 +42,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def of(message: object) -> str:
-    """Return the text of a message by which it is found; empty if it has none."""
+    """Return the searchable text of a message; empty if it has none."""
     if isinstance(message, dict) and origin_of(message) is not None:
         message = {key: value for key, value in message.items() if key != "origin"}
     found = [text for text in _texts(message, 0, arguments=False) if text]
@@ -52,7 +50,7 @@ def of(message: object) -> str:
 
 
 def _texts(value: object, texts: int, *, arguments: bool) -> Iterator[str]:
-    """Yield the texts of a JSON value. `arguments`: it is what a tool was called with, or said."""
+    """Yield the texts of a JSON value. `arguments`: it is a tool's arguments, or JSON in a string."""
     if isinstance(value, str):
         yield from _of_text(value, texts)
     elif isinstance(value, dict):
@@ -72,14 +70,14 @@ def _texts(value: object, texts: int, *, arguments: bool) -> Iterator[str]:
 def _of_text(text: str, texts: int) -> Iterator[str]:
     inner = _json(text) if texts < _DEEPEST_TEXT else None
     if inner is not None:
-        # As it was meant: in the text itself "\n" is a letter, and "é" may be a number.
+        # Decoded: in the string itself, "\n" is a letter, and "é" may be an escape.
         yield from _texts(inner, texts + 1, arguments=True)
         return
     yield _BINARY.sub(" ", text) if _may_be_binary(text) else text
 
 
 def _may_be_binary(text: str) -> bool:
-    """Return whether a text can contain such a run: it then fills one of these stretches."""
+    """Return whether a text can contain such a run, which fills one of these stretches."""
     return any(
         " " not in (stretch := text[at : at + _STRETCH]) and "\n" not in stretch
         for at in range(0, len(text) - _LONGEST + _STRETCH, _STRETCH)
@@ -87,7 +85,7 @@ def _may_be_binary(text: str) -> bool:
 
 
 def _json(text: str) -> Any:
-    """Return the object or list that a text is, as JSON; None if it is none."""
+    """Return the object or list that a string of JSON holds; None if it holds none."""
     if text[:1] not in {"{", "["}:
         return None
     try:
@@ -97,7 +95,7 @@ def _json(text: str) -> Any:
 
 
 def split(text: str) -> str:
-    """Return a text as it is searched: each character of a script without spaces is a separate word."""
+    """Return a text for the index: each character of a script without spaces is a word."""
     if any(reserved in text for reserved in _RESERVED):
         text = text.translate(_BLANKS)
     return text if text.isascii() else _UNSPACED.sub(_parted, text)

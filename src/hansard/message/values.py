@@ -1,15 +1,16 @@
-r"""Values that Python has and JSON has not, as JSON that comes back equal.
+r"""Encode values that Python has and JSON lacks as JSON that decodes to an equal value.
 
-A framework keeps what a program gives it: numbers as keys, NaN, bytes, half a character, deep nests.
-`to_json` tells these with members that begin with `$`, so that `jq` and `session.scrub` still see every text:
+Frameworks keep any value of a program: numbers as keys, NaN, bytes, lone surrogates, deep nesting. `to_json`
+writes these as objects whose member begins with `$`; `jq` and `session.scrub` still see every string:
 
     {1: nan}        {"$map": [[1, {"$float": "nan"}]]}
     b"\x00"         {"$bytes": "AA=="}
     "a\ud83d"       {"$text": ["a", 55357]}
     ("a", {"b"})    {"$tuple": ["a", {"$set": ["b"]}]}
 
-What is too deep for an event is cut into pieces: {"$deep": [piece, …]}, in which {"$at": 2} is the third one.
-What is none of these is refused before anything is stored. `readable` is for people and other frameworks.
+An extension of MessagePack is {"$ext": [code, content]}; content of another format is {"$ext": [base64]}.
+A value too deep for an event is split: {"$deep": [piece, …]}, in which {"$at": 2} is the third piece. Any
+other value is refused before anything is stored. `readable` is for people and other frameworks.
 """
 
 import base64
@@ -27,26 +28,27 @@ from hansard.errors import InvalidEvent
 Answer = TypeVar("Answer")
 Mode = Literal["json", "python"]
 
-#: An event has at most 128 levels; what goes around a value takes some of them.
+#: An event has at most 128 levels; what contains a value takes some of them.
 _DEEPEST: Final = 100
-#: A piece of a deep value. Each mark adds up to two levels to the value that it replaces.
+#: Levels of a piece of a deep value. Each notation adds up to two levels to the value that it replaces.
 _PIECE: Final = 32
 
 _TOO_DEEP: Final = "value is nested too deep; nothing was stored"
+_FAILURES: Final = (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
 
-_BYTES, _DEEP, _AT, _FLOAT, _MAP, _SET = "$bytes", "$deep", "$at", "$float", "$map", "$set"
-_TEXT, _TIME, _TUPLE = "$text", "$time", "$tuple"
-
+#: Types that are the same in JSON.
+_SAME: Final = frozenset({int, bool, type(None)})
+_SURROGATE: Final = re.compile("([\ud800-\udfff])")
 _TAKEN: Final = object()
-
-_HALVES: Final = re.compile("([\ud800-\udfff])")
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_encode_msgpack = msgspec.msgpack.Encoder().encode
+_decode_msgpack = msgspec.msgpack.Decoder().decode
 
 
 def is_json(value: Any) -> bool:
-    """Return whether a value comes back equal from JSON, and is not too deep for an event."""
+    """Return whether a value equals its JSON, and is not too deep for an event."""
     raw = _equal_json(value)
     return raw is not None and (
         raw.count(b"{") + raw.count(b"[") <= _DEEPEST or _depth(value) <= _DEEPEST
@@ -54,7 +56,7 @@ def is_json(value: Any) -> bool:
 
 
 def is_json_of_any_depth(value: Any) -> bool:
-    """Return whether a value comes back equal from JSON."""
+    """Return whether a value equals its JSON."""
     return _equal_json(value) is not None
 
 
@@ -62,7 +64,7 @@ def _equal_json(value: Any) -> bytes | None:
     try:
         raw = _encode(value)
         return raw if _decode(raw) == value else None
-    except (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+    except _FAILURES:
         return None
 
 
@@ -82,17 +84,17 @@ def _depth(value: object) -> int:
 
 
 def to_json(value: Any) -> Any:
-    """Return JSON for a value, or raise `InvalidEvent` if no notation is known for a part of it."""
+    """Return JSON for a value, or raise `InvalidEvent` if a part of it has no notation."""
     pieces: list[Any] = [None]
     try:
-        pieces[0] = _told(value, 0, pieces)
+        pieces[0] = _encoded(value, 0, pieces)
     except RecursionError:
         raise InvalidEvent(_TOO_DEEP) from None
-    return {_DEEP: pieces} if len(pieces) > 1 else pieces[0]
+    return {"$deep": pieces} if len(pieces) > 1 else pieces[0]
 
 
 def is_storable(value: Any) -> bool:
-    """Return whether `to_json` knows every part of a value."""
+    """Return whether `to_json` accepts a value."""
     try:
         to_json(value)
     except InvalidEvent:
@@ -100,114 +102,128 @@ def is_storable(value: Any) -> bool:
     return True
 
 
-def _told(value: Any, depth: int, pieces: list[Any]) -> Any:  # noqa: C901, PLR0911 - one for each type
-    if value is None or isinstance(value, bool):
-        return value
+def _encoded(value: Any, depth: int, pieces: list[Any]) -> Any:  # noqa: PLR0911 - one for each type
+    if type(value) in _SAME or (type(value) is str and value.isascii()):
+        return value  # by the exact type: a message of LangGraph has dozens of values
     if isinstance(value, str):
         text = str.__str__(value)
-        return text if _is_text(text) else {_TEXT: _halves(text)}
+        return text if _is_text(text) else {"$text": _split(text)}
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else {_FLOAT: repr(float(value))}
+        return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
     if isinstance(value, bytes):
-        return {_BYTES: base64.b64encode(value).decode()}
+        return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, datetime):
-        return {_TIME: value.isoformat()}
+        return {"$time": value.isoformat()}
     if depth > _PIECE:
         pieces.append(None)
         place = len(pieces) - 1
-        pieces[place] = _told(value, 0, pieces)
-        return {_AT: place}
-    depth += 1
+        pieces[place] = _encoded(value, 0, pieces)
+        return {"$at": place}
+    return _encoded_container(value, depth + 1, pieces)
+
+
+def _encoded_container(value: Any, depth: int, pieces: list[Any]) -> Any:
     if isinstance(value, dict):
         if all(isinstance(name, str) and name[:1] != "$" and _is_text(name) for name in value):
-            return {str(name): _told(inner, depth, pieces) for name, inner in value.items()}
-        pairs = [[name, inner] for name, inner in value.items()]
-        return {_MAP: [[_told(one, depth, pieces) for one in pair] for pair in pairs]}
+            return {str(name): _encoded(inner, depth, pieces) for name, inner in value.items()}
+        return {"$map": [[_encoded(one, depth, pieces) for one in pair] for pair in value.items()]}
     if isinstance(value, list | tuple | set | frozenset):
-        told = [_told(inner, depth, pieces) for inner in value]
+        found = [_encoded(inner, depth, pieces) for inner in value]
         if isinstance(value, list):
-            return told
-        return {_TUPLE if isinstance(value, tuple) else _SET: told}
+            return found
+        return {"$tuple" if isinstance(value, tuple) else "$set": found}
+    if isinstance(value, msgspec.msgpack.Ext):
+        return {"$ext": [value.code, _encoded_ext(bytes(value.data), depth, pieces)]}
     raise InvalidEvent(
         f"a value of type {type(value).__name__} cannot be stored; nothing was stored. "
         "Convert it to strings, numbers, bytes, lists or dicts"
     )
 
 
-def _is_text(text: str) -> bool:
+def _encoded_ext(data: bytes, depth: int, pieces: list[Any]) -> Any:
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        return _encoded(_decode_msgpack(data), depth, pieces)
+    except (ValueError, TypeError, msgspec.MsgspecError):
+        return {"$ext": [base64.b64encode(data).decode()]}
 
 
-def _halves(text: str) -> list[str | int]:
-    return [ord(one) if _HALVES.match(one) else one for one in _HALVES.split(text) if one]
+def _is_text(text: str) -> bool:
+    return text.isascii() or _SURROGATE.search(text) is None
 
 
-def from_json(told: Any) -> Any:
-    """Return the value that `to_json` told."""
+def _split(text: str) -> list[str | int]:
+    return [ord(one) if _SURROGATE.match(one) else one for one in _SURROGATE.split(text) if one]
+
+
+def from_json(encoded: Any) -> Any:
+    """Return the value that `to_json` encoded."""
     pieces: list[Any] = []
-    if isinstance(told, dict) and told.keys() == {_DEEP}:
-        pieces = list(told[_DEEP])
-        told = _piece(0, pieces)
-    return _meant(told, pieces)
+    if isinstance(encoded, dict) and encoded.keys() == {"$deep"}:
+        pieces = list(encoded["$deep"])
+        encoded = _piece(0, pieces)
+    return _decoded(encoded, pieces)
 
 
 def _piece(place: int, pieces: list[Any]) -> Any:
-    """Return a piece of a deep value. Each is taken once: others would make an endless or a huge value."""
+    """Return a piece of a deep value, once: using it again could make an endless or a huge value."""
     piece, pieces[place] = pieces[place], _TAKEN
     if piece is _TAKEN:
         raise ValueError(f"piece {place} of a value is used twice")
     return piece
 
 
-def _meant(told: Any, pieces: list[Any]) -> Any:  # noqa: PLR0911 - one for each type
-    if isinstance(told, list):
-        return [_meant(inner, pieces) for inner in told]
-    if not isinstance(told, dict):
-        return told
-    if len(told) == 1:
-        ((name, inner),) = told.items()
-        if name == _AT:
-            return _meant(_piece(inner, pieces), pieces)
-        if name == _MAP:
-            return {_meant(key, pieces): _meant(item, pieces) for key, item in inner}
-        if name in {_TUPLE, _SET}:
-            kind = tuple if name == _TUPLE else set
-            return kind(_meant(item, pieces) for item in inner)
-        if name in _SIMPLE:
-            return _SIMPLE[name](inner)
-    return {name: _meant(inner, pieces) for name, inner in told.items()}
+def _decoded(encoded: Any, pieces: list[Any]) -> Any:
+    if isinstance(encoded, list):
+        return [_decoded(inner, pieces) for inner in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    if len(encoded) == 1:
+        ((name, inner),) = encoded.items()
+        if name in _NOTATIONS:
+            return _NOTATIONS[name](inner, pieces)
+    return {name: _decoded(inner, pieces) for name, inner in encoded.items()}
 
 
-_SIMPLE: Final[dict[str, Callable[[Any], Any]]] = {
-    _BYTES: base64.b64decode,
-    _FLOAT: float,
-    _TIME: datetime.fromisoformat,
-    _TEXT: lambda parts: "".join(one if isinstance(one, str) else chr(one) for one in parts),
+def _decoded_ext(inner: Any, pieces: list[Any]) -> Any:
+    code, held = inner
+    if isinstance(held, dict) and len(held.get("$ext", ())) == 1:
+        return msgspec.msgpack.Ext(code, base64.b64decode(held["$ext"][0]))
+    return msgspec.msgpack.Ext(code, _encode_msgpack(_decoded(held, pieces)))
+
+
+_NOTATIONS: Final[dict[str, Callable[[Any, list[Any]], Any]]] = {
+    "$at": lambda place, pieces: _decoded(_piece(place, pieces), pieces),
+    "$map": lambda pairs, pieces: {
+        _decoded(key, pieces): _decoded(item, pieces) for key, item in pairs
+    },
+    "$tuple": lambda items, pieces: tuple(_decoded(item, pieces) for item in items),
+    "$set": lambda items, pieces: {_decoded(item, pieces) for item in items},
+    "$ext": _decoded_ext,
+    "$bytes": lambda text, _: base64.b64decode(text),
+    "$float": lambda text, _: float(text),
+    "$time": lambda text, _: datetime.fromisoformat(text),
+    "$text": lambda parts, _: "".join(one if isinstance(one, str) else chr(one) for one in parts),
 }
 
 
 def dumped(
     value: Answer, dump: Callable[[Answer, Mode], Any], load: Callable[[Any], Answer]
 ) -> Any:
-    """Return a framework's model as JSON, or as Python values if it would not come back equal from that.
+    """Return a framework's model as JSON, or as Python values if JSON would not restore it.
 
     Args:
         value: the model.
-        dump: writes a model as a mode says, "json" or "python", as pydantic does.
-        load: makes a model from JSON.
+        dump: writes a model in a mode, "json" or "python", as pydantic does.
+        load: creates a model from JSON.
     """
     plain = dump(value, "python")
     try:
         found = dump(value, "json")
         if dump(load(found), "python") == plain:
             return found
-    except ValueError:  # a lone surrogate, or what pydantic cannot write as JSON
+    except ValueError:  # a lone surrogate, or a value that pydantic cannot write as JSON
         return plain
     return plain if is_storable(plain) else found
 
@@ -216,7 +232,7 @@ def dumped(
 
 
 def wrap(name: str, value: Any) -> dict[str, Any]:
-    """Return the member of an event's data that holds a value, as it is if that is JSON."""
+    """Return the members of an event's data that hold a value; JSON is stored unchanged."""
     return {name: value} if is_json(value) else {name: to_json(value), "encoded": True}
 
 
@@ -230,14 +246,14 @@ def unwrap(data: dict[str, Any], name: str) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """Return a value if it is JSON, and JSON that shows it if it is not."""
+    """Return a value if it is JSON, else JSON that shows it."""
     return value if is_json(value) else readable(value)
 
 
 def readable(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one for each type
-    """Return JSON that shows a value, which need not come back from it."""
+    """Return JSON that shows a value; it cannot be decoded."""
     if isinstance(value, str):
-        return _HALVES.sub("?", value)
+        return _SURROGATE.sub("?", value)
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -254,7 +270,7 @@ def readable(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one for each
 
 
 def as_text(value: Any) -> str:
-    """Return a value as JSON text, as a chat has the arguments of a call."""
+    """Return a value as JSON in a string, as a chat has the arguments of a call."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
     except RecursionError:

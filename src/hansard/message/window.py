@@ -1,7 +1,7 @@
-"""Cut a view to what a model can take: the last messages, turns or tokens.
+"""Cut a view to its last messages, turns or tokens.
 
-A cut never separates a call from its result. Where the wanted place would, the cut moves on to a later
-one, so that a limit stays a limit; only if nothing would be left does it move back, past the call.
+A cut never separates a call from its result. Where a limit would, the cut moves to a later place, so that the
+limit holds. Only if nothing would be left does it move back, before the call.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,19 +13,19 @@ from hansard.message import tool_calls
 
 Message = dict[str, Any]
 
-#: A token is about four bytes of JSON, as a rule of thumb for English and code.
+#: A token is about four bytes of JSON, for English and code.
 _BYTES_PER_TOKEN = 4
 
 _encode = msgspec.json.Encoder().encode
 
 
 def estimate_tokens(message: Message) -> int:
-    """Guess how many tokens a message takes: a quarter of its bytes as JSON, rounded up."""
+    """Estimate the tokens of a message: a quarter of its bytes as JSON, rounded up."""
     return -(-len(_encode(message)) // _BYTES_PER_TOKEN)
 
 
 class Limits(NamedTuple):
-    """Limits of what is kept; None: unlimited. `counter` returns the tokens of a message."""
+    """Limits of a window; None: unlimited. `counter` returns the tokens of a message."""
 
     turns: int | None = None
     messages: int | None = None
@@ -33,7 +33,7 @@ class Limits(NamedTuple):
     counter: Callable[[Message], int] = estimate_tokens
 
     def less(self, message: Message) -> "Limits":
-        """Return what is left when a message is kept outside the window."""
+        """Return the limits that remain when a message is kept in addition to the window."""
         return self._replace(
             messages=None if self.messages is None else max(self.messages - 1, 0),
             tokens=None if self.tokens is None else self.tokens - self.counter(message),
@@ -50,10 +50,10 @@ def window(
     """Return the last messages that fit every limit.
 
     Args:
-        messages: what to cut: a view, or the end of one.
-        limits: how much may be kept.
-        first: a message to begin with if it is not kept anyway; it counts.
-        partial: there are more messages before these. None is returned if they must be seen too.
+        messages: a view, or the end of one.
+        limits: the maximum of what is kept.
+        first: a message to begin with, if it is not kept anyway; it counts.
+        partial: there are more messages before these. Return None if they are needed.
     """
     cut = _cut(messages, limits, partial=partial)
     if cut is None or first is None or any(kept is first for kept in messages[cut:]):
@@ -63,7 +63,7 @@ def window(
 
 
 def _cut(messages: Sequence[Message], limits: Limits, *, partial: bool) -> int | None:
-    """Return where the window begins; None if that cannot be said from these messages alone."""
+    """Return where the window begins; None if that depends on earlier messages."""
     wanted = 0
     if limits.turns is not None:
         wanted = max(wanted, _turn_cut(messages, limits.turns))
@@ -82,7 +82,7 @@ def _cut(messages: Sequence[Message], limits: Limits, *, partial: bool) -> int |
 
 
 def is_user(message: Message) -> bool:
-    """Return whether a person speaks: results of tools are in messages of the role user too."""
+    """Return whether a message is a person's: results of tools also have the role user."""
     if tool_calls.results(message):
         return False
     if message.get("role") == "user":
@@ -109,9 +109,9 @@ def _token_cut(messages: Sequence[Message], left: int, counter: Callable[[Messag
 
 
 def _legal_cuts(messages: Sequence[Message], *, partial: bool) -> list[int]:
-    """Return the places between messages over which no call waits for its result.
+    """Return the places between messages that separate no call from its result.
 
-    In the end of a view, a result whose call is not there has it before: no cut up to it is legal.
+    In the end of a view, a result without a call belongs to an earlier one: no cut before it is legal.
     """
     last_result: dict[str, int] = {}
     called: set[str] = set()
