@@ -64,7 +64,7 @@ def test_what_was_found_stands_out(width: int, store: Path, terminal: OpenTermin
     text = " ".join(shown.text.split())
     assert "agent/1 3 user just now “Refund” Where is my refund? I asked twice." in text
     # In one piece, to be copied: where it is too long, it is the terminal that wraps it.
-    assert b"1 hit. To read on: \x1b[0mhansard replay agent/1 --from 3\r\n" in shown.raw
+    assert b"1 hit. To read on: hansard replay agent/1 --from 3\x1b[0m\r\n" in shown.raw
 
 
 def test_a_title_is_read_on_with_show(store: Path, terminal: OpenTerminal) -> None:

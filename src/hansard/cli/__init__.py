@@ -1,7 +1,7 @@
-"""The command: inspect, edit, maintain and transfer a store without writing Python.
+"""The command line: inspect, edit, maintain and transfer a store without writing Python.
 
-`__main__` → `app` (which command) → `command` (its words) → `commands/<name>` → `screen` (what is shown).
+`__main__` → `app` (finds the command) → `command` (common options) → `commands/<name>` → `screen` (output).
 """
 
-#: What `hansard --version` says, known without looking anything up. A test compares it with pyproject.toml.
+#: The answer to `hansard --version`. A test compares it with pyproject.toml.
 VERSION = "0.1.0"

@@ -1,4 +1,4 @@
-"""The command line: the table of commands, and one line and an exit code for every error."""
+"""The table of commands, and one line and an exit code for every error."""
 
 import importlib
 import os
@@ -9,17 +9,7 @@ from typing import Final, NamedTuple
 import click
 
 from hansard.cli import VERSION
-from hansard.cli.command import (
-    DEBUG_HELP,
-    FAILED,
-    INTERRUPTED,
-    JSON_HELP,
-    MISUSED,
-    STORE_HELP,
-    Interrupted,
-    ReaderGone,
-    Settings,
-)
+from hansard.cli.command import FAILED, INTERRUPTED, MISUSED, Settings, common_options
 from hansard.cli.screen import visible
 
 
@@ -111,39 +101,39 @@ def load(name: str) -> click.Command:
     'Tab completion: `eval "$(_HANSARD_COMPLETE=bash_source hansard)"`, or zsh_source, or '
     "fish_source.",
 )
-@click.option("-s", "--store", metavar="PATH", help=STORE_HELP)
-@click.option("--json", is_flag=True, help=JSON_HELP)
-@click.option("--debug", is_flag=True, help=DEBUG_HELP)
 @click.version_option(VERSION, "-V", "--version", message="hansard %(version)s")
 @click.pass_context
 def app(ctx: click.Context, store: str | None, *, json: bool, debug: bool) -> None:
     """Inspect, edit, maintain and transfer the sessions of LLM agents."""
-    settings = ctx.ensure_object(Settings)
-    settings.store = store or None
-    settings.json = json
-    settings.debug = settings.debug or debug
+    ctx.obj.store, ctx.obj.json, ctx.obj.debug = store or None, json, debug
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
+common_options(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return the exit code. An error is one line on stderr; --debug adds the traceback."""
-    settings = Settings()
-    if "_HANSARD_COMPLETE" in os.environ:
-        importlib.import_module("hansard.cli.completion")  # registers the shells
     _open_missing_streams()
+    shell = os.environ.get("_HANSARD_COMPLETE")
+    if shell:
+        from click.shell_completion import shell_complete
+
+        importlib.import_module("hansard.cli.completion")  # registers the shells
+        return shell_complete(app, {}, "hansard", "_HANSARD_COMPLETE", shell)
+    settings = Settings()
     try:
-        found = app.main(list(arguments), prog_name="hansard", standalone_mode=False, obj=settings)
+        # Not `app.main`, which takes a closed pipe for a failure, and an interrupt for an empty line.
+        with app.make_context("hansard", list(arguments), obj=settings) as ctx:
+            found = app.invoke(ctx)
         # Flushed here: after the end of `main`, Python itself would report a closed pipe.
         sys.stdout.flush()
-    except (BrokenPipeError, ReaderGone):
-        _close_stdout()
-        return 0
+    except BrokenPipeError:
+        return 0  # the reader has closed the pipe, as in `hansard replay x | head`
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
-    except BaseException as error:
-        if not isinstance(error, Exception | KeyboardInterrupt):
-            raise
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - reported
         return _report(error, settings)
     else:
         return found if isinstance(found, int) else 0
@@ -155,74 +145,54 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _report(error: BaseException, settings: Settings) -> int:
-    """Write an error to stderr, and return the exit code."""
-    from hansard.errors import HansardError
-
+    """Print an error on stderr, and return the exit code."""
     if settings.debug:
         import traceback
 
         traceback.print_exc()
-    match error:
-        case KeyboardInterrupt() | Interrupted() | click.Abort():
-            if isinstance(error.__cause__, EOFError):
-                # Click raises Abort for an unexpected EOFError, too.
-                _say(_unexpected(error.__cause__))
-                return FAILED
-            if isinstance(error, Interrupted) and sys.stderr.isatty():
-                sys.stderr.write("\n")  # after the ^C that the terminal has printed
-            _say("interrupted; the store is intact, and completed changes are kept")
-            return INTERRUPTED
-        case click.UsageError():
-            _say(_usage(error))
-            return MISUSED
-        case click.ClickException():
-            _say(error.format_message())
-        case HansardError() | OSError() | ValueError():
-            _say(_explain(error))
-        case _ if settings.debug:
-            _say(_explain(error))
-        case _:
-            _say(_unexpected(error))
-    return FAILED
+    interrupted = isinstance(error, KeyboardInterrupt | click.Abort)
+    if interrupted and sys.stderr.isatty():
+        sys.stderr.write("\n")  # after the ^C that the terminal has printed
+    _say(_message(error, debug=settings.debug))
+    misused = isinstance(error, click.UsageError)
+    return INTERRUPTED if interrupted else MISUSED if misused else FAILED
 
 
-def _unexpected(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}; this is a bug in hansard, --debug shows where"
-
-
-def _explain(error: BaseException) -> str:
+def _message(error: BaseException, *, debug: bool) -> str:
     from hansard import errors
 
     text = str(error) or type(error).__name__
     match error:
+        case KeyboardInterrupt() | click.Abort():
+            text = "interrupted; the store is intact, and completed changes are kept"
+        case click.UsageError():
+            command = error.ctx.command_path if error.ctx is not None else "hansard"
+            text = error.format_message().rstrip(".")
+            text = f"{text[:1].lower()}{text[1:]}; see `{command} --help`"
+        case click.ClickException():
+            text = error.format_message()
         case errors.StoreNotFound():
             # The library's hint names Python arguments; the path comes first.
             path = text.partition(": no hansard store here")[0]
-            return (
+            text = (
                 f"{path}: no hansard store here; name one with -s PATH or HANSARD_STORE, "
                 "or create one with `hansard add` or `hansard demo`"
             )
         case errors.Damaged() if "hansard " not in text:
-            return f"{text}; run `hansard verify` for details, or `hansard repair`"
+            text += "; run `hansard verify` for details, or `hansard repair`"
         case errors.HansardError():
-            return text
-        case PermissionError():
-            return f"{_path(error)}: permission denied; ask its owner for access"
+            pass
         case OSError(strerror=str(reason)):
-            return f"{_path(error)}: {reason}"
+            if isinstance(error, PermissionError):
+                reason = "permission denied; ask its owner for access"
+            # The library's errors name a file: one without is about stdout.
+            text = f"{error.filename or 'the output'}: {reason}"
+        case OSError() | ValueError():
+            pass
         case _:
-            return text
-
-
-def _path(error: OSError) -> str:
-    # The library's errors name a file: one without is about stdout.
-    return str(error.filename) if error.filename is not None else "the output"
-
-
-def _usage(error: click.UsageError) -> str:
-    path = error.ctx.command_path if error.ctx is not None else "hansard"
-    message = error.format_message().rstrip(".")
-    return f"{message[:1].lower()}{message[1:]}; see `{path} --help`"
+            hint = "" if debug else "; this is a bug in hansard, --debug shows where"
+            text = f"{type(error).__name__}: {error}{hint}"
+    return text
 
 
 def _say(message: str) -> None:
@@ -243,15 +213,11 @@ def _open_missing_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the end
 
 
-def _close_stdout() -> None:
-    """Send the rest of the buffer nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-
-
 def _flush_quietly() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        _close_stdout()  # or Python would try again, and print its own message
+        # Send the rest of the buffer nowhere, or Python would try again, and print its own message.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

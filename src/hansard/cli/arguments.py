@@ -1,6 +1,7 @@
 """Types of arguments: ages, times, points of a session, session ids."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,55 +26,76 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _LONG_AGO: Final = 14 * 86400
 
 
-def _age(text: str) -> timedelta | None:
+class Parsed(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    """An argument that a function parses. A ValueError is a usage error."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the parsed argument."""
+        try:
+            return self.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _duration(text: str) -> timedelta | None:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhdw])", text)
     return match and timedelta(seconds=float(match[1]) * _UNITS[match[2]])
 
 
-class Age(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """A duration: `30d`, `12h`, `2w`."""
-
-    name = "age"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
-        """Return it as a timedelta."""
-        age = _age(str(value))
-        if age is None:
-            self.fail(
-                f"must be a duration such as 30d, 12h or 2w (s, m, h, d, w), got {value!r}",
-                param,
-                ctx,
-            )
-        return age
+def _age(text: str) -> timedelta:
+    try:
+        age = _duration(text)
+    except OverflowError:
+        age = None
+    if age is None:
+        raise ValueError(f"must be a duration such as 30d, 12h or 2w (s, m, h, d, w), got {text!r}")
+    return age
 
 
-class Moment(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """A time: `2026-11-16`, `2026-11-16T09:30` (local unless it names a zone), or `2d` ago."""
+def _moment(text: str) -> datetime:
+    text = text.strip()
+    try:
+        age = _duration(text)
+        if age is not None:
+            return clock.now() - age
+        # May overflow: the year 1 of another zone may be the year 0 of UTC.
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            "must be a time such as 2026-11-16, 2026-11-16T09:30, or 2d for two days ago, "
+            f"got {text!r}"
+        ) from None
 
-    name = "time"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
-        """Return it as a datetime with a zone."""
-        if isinstance(value, datetime):
-            return value
-        text = str(value).strip()
-        try:
-            age = _age(text)
-            if age is not None:
-                return clock.now() - age
-            found = datetime.fromisoformat(text)
-            # May overflow: the year 1 of another zone may be the year 0 of UTC.
-            return found.astimezone(UTC)
-        except (ValueError, OverflowError, OSError):
-            self.fail(
-                f"must be a time such as 2026-11-16, 2026-11-16T09:30, or 2d for two days ago, got {text!r}",
-                param,
-                ctx,
-            )
+def parse_place(text: str) -> Place:
+    """Return the point that a text names: a seq, a time, or else a snapshot."""
+    if text.isdecimal() and text.isascii():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return time.astimezone() if time.tzinfo is None else time
+
+
+#: A duration: `30d`, `12h`, `2w`.
+AGE: Final = Parsed("age", _age)
+#: A time: `2026-11-16`, `2026-11-16T09:30` (local unless it names a zone), or `2d` ago.
+MOMENT: Final = Parsed("time", _moment)
+#: A seq (`12`), a time (`2026-11-16T09:30`), or a snapshot name.
+PLACE: Final = Parsed("seq|time|name", parse_place)
+
+
+def key_value(option: str, text: str) -> tuple[str, str]:
+    """Split KEY=VALUE."""
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise click.UsageError(f"{option} must be KEY=VALUE, got {text!r}")
+    return key, value
 
 
 def ago(stamp: str, at: datetime) -> str:
@@ -84,40 +106,12 @@ def ago(stamp: str, at: datetime) -> str:
     seconds = (at - then).total_seconds()
     if seconds < -60:  # noqa: PLR2004 - another machine's clock
         return then.astimezone().strftime("%Y-%m-%d %H:%M")
-    if seconds < 60:  # noqa: PLR2004 - a minute
-        return "just now"
     if seconds > _LONG_AGO:
         return then.astimezone().strftime("%Y-%m-%d")
     for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= unit:
             return f"{seconds // unit:.0f} {name} ago"
-    raise AssertionError  # a minute or more is at least one of these
-
-
-class PlaceType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """A seq (`12`), a time (`2026-11-16T09:30`, local unless it names a zone), or a snapshot name."""
-
-    name = "seq|time|name"
-
-    def convert(
-        self,
-        value: Any,
-        param: click.Parameter | None,  # noqa: ARG002 - click's signature
-        ctx: click.Context | None,  # noqa: ARG002 - click's signature
-    ) -> Place:
-        """Return the point. What is neither a number nor a time is a snapshot name."""
-        return value if isinstance(value, int | datetime) else parse_place(str(value))
-
-
-def parse_place(text: str) -> Place:
-    """Return the point that a text names."""
-    if text.isdecimal() and text.isascii():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    return time.astimezone() if time.tzinfo is None else time
+    return "just now"
 
 
 def last_before(session: "Session", place: Place) -> int:
@@ -136,16 +130,8 @@ def seq_at(session: "Session", place: Place) -> int:
 
             raise InvalidEvent(f"session {session.id!r} has no event {place}; the last is {last}")
         return place
-    if isinstance(place, str):
-        known = session.snapshots
-        if place in known:
-            return known[place]
-    return session.state(at=place).seq
-
-
-AGE: Final = Age()
-MOMENT: Final = Moment()
-PLACE: Final = PlaceType()
+    known = session.snapshots.get(place) if isinstance(place, str) else None
+    return session.state(at=place).seq if known is None else known
 
 
 class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
@@ -163,9 +149,12 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         import hansard
         from hansard.cli.completion import is_safe
 
+        above: Any = ctx.parent.params.get("store") if ctx.parent else None
+        settings = ctx.find_object(Settings)
+        named = ctx.params.get("store") or above or (settings.store if settings else None)
         try:
             # With the index: the user must not wait until all logs are read.
-            with open_indexed(_named(ctx)) as store:
+            with open_indexed(named or store_of_environment()) as store:
                 found = store.sessions(prefix=incomplete, limit=_OFFERED).items
         except (hansard.HansardError, OSError, ValueError):
             return []
@@ -178,12 +167,8 @@ class SessionId(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         ]
 
 
-def _named(ctx: click.Context) -> str:
-    """Return the store that an unfinished command line names."""
-    above: Any = ctx.parent.params.get("store") if ctx.parent else None
-    settings = ctx.find_object(Settings)
-    said = settings.store if settings else None
-    return ctx.params.get("store") or above or said or store_of_environment()
+SESSION: Final = SessionId()
 
-
-SESSION = SessionId()
+#: The argument of commands on one session, and on several.
+session_argument = click.argument("session_id", metavar="ID", type=SESSION)
+sessions_argument = click.argument("session_ids", metavar="[ID]...", nargs=-1, type=SESSION)

@@ -1,14 +1,16 @@
 """What all commands share: common options, help, the store, and the session that an id names.
 
-A command is a function that takes a `Call` and its own arguments, calls the library, and shows the result.
+A command is a function that takes a `Call` and its own arguments, calls the library, and prints the result.
 It returns the exit code, or None for 0. A command that only reads opens the store read-only: it works without
-write permission, and leaves no trace.
+write permission, and changes no file.
 """
 
 import inspect
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -17,10 +19,6 @@ from hansard.cli.screen import Screen
 
 if TYPE_CHECKING:
     from hansard import Session, Store
-
-STORE_HELP: Final = "Directory or postgresql:// URL [env: HANSARD_STORE; default: .hansard]"
-JSON_HELP: Final = "Output JSON"
-DEBUG_HELP: Final = "Print tracebacks"
 
 DEFAULT_STORE: Final = ".hansard"
 
@@ -33,21 +31,13 @@ INTERRUPTED: Final = 130
 _COMPARED: Final = 5_000
 
 
-class ReaderGone(Exception):
-    """The reader of our output has closed the pipe, as in `hansard replay x | head`: not an error."""
-
-
-class Interrupted(Exception):
-    """The user has pressed Ctrl-C."""
-
-
+@dataclass(slots=True)
 class Settings:
     """The options before the name of the command."""
 
-    def __init__(self) -> None:
-        self.store: str | None = None
-        self.json = False
-        self.debug = False
+    store: str | None = None
+    json: bool = False
+    debug: bool = False
 
 
 class Call:
@@ -125,48 +115,31 @@ def session_of(store: "Store", session_id: str) -> "Session":
     raise SessionNotFound(f"no session {session_id!r} in this store; {hint}")
 
 
-def check_deleted(store: "Store", session_id: str) -> None:
-    """Raise unless a session is in the trash; the error suggests a similar id."""
-    from difflib import get_close_matches
-
-    from hansard import SessionNotFound
-
-    trash = store.trash()
-    if session_id in trash:
-        return
-    close = get_close_matches(session_id, trash, 1)
-    hint = f"did you mean {close[0]!r}?" if close else "`hansard restore` lists the trash"
-    raise SessionNotFound(f"no session {session_id!r} in the trash; {hint}")
-
-
 def _similar(store: "Store", wanted: str) -> str | None:
-    """Return the existing id that is most similar to another one."""
-    from difflib import get_close_matches
-
     # In a large store, compare ids with the same beginning first: typing errors are rare there.
     for prefix in (wanted[:3], wanted[:1], ""):
         known = [info.id for info in store.sessions(prefix=prefix, limit=_COMPARED).items]
-        found = get_close_matches(wanted, known, 1, 0.6)
+        found = get_close_matches(wanted, known, 1)
+        found += [id for id in known if id.startswith(wanted)]
         if found:
             return found[0]
-        longer = [id for id in known if id.startswith(wanted)]
-        if longer:
-            return longer[0]
     return None
+
+
+def check_targets(ids: tuple[str, ...], verb: str, *, everything: bool) -> None:
+    """Raise unless a call has either ids or --all."""
+    if everything == bool(ids):
+        raise click.UsageError(f"name the sessions to {verb}, or pass --all")
 
 
 class Command(click.Command):
     """A command with the common options, and with examples in its help."""
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(self, *args: Any, examples: tuple[str, ...], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         #: Without `hansard`; the purpose follows `#`.
-        self.examples = tuple(examples)
-        self.params += [
-            click.Option(["--json"], is_flag=True, help=JSON_HELP),
-            click.Option(["-s", "--store"], metavar="PATH", help=STORE_HELP),
-            click.Option(["--debug"], is_flag=True, help=DEBUG_HELP),
-        ]
+        self.examples = examples
+        common_options(self)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Call the function with a `Call` and its own arguments."""
@@ -181,25 +154,15 @@ class Command(click.Command):
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # names the command in the message
             raise
-        except BrokenPipeError as error:
-            # As another exception: Click takes a closed pipe for a failure.
-            raise ReaderGone from error
-        except KeyboardInterrupt as error:
-            # Likewise: Click would print an empty line.
-            raise Interrupted from error
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the examples."""
-        if not self.examples:
-            return
         with formatter.section("Examples"):
             for example in self.examples:
-                line, _, purpose = example.partition("  # ")
-                formatter.write_text(f"hansard {line}" + (f"    # {purpose}" if purpose else ""))
-        super().format_epilog(ctx, formatter)
+                formatter.write_text(f"hansard {example.replace('  # ', '    # ')}")
 
 
-def define(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., int | None]], Command]:
+def define(name: str, *examples: str) -> Callable[[Callable[..., int | None]], Command]:
     """Return a decorator that makes a command of a function. Its docstring is the help."""
 
     def make(function: Callable[..., int | None]) -> Command:
@@ -208,6 +171,16 @@ def define(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., int
         return click.command(name, cls=Command, examples=examples, help=text)(function)
 
     return make
+
+
+def common_options(command: click.Command) -> None:
+    """Add the options that `hansard` and all commands have."""
+    store_help = "Directory or postgresql:// URL [env: HANSARD_STORE; default: .hansard]"
+    command.params += [
+        click.Option(["--json"], is_flag=True, help="Output JSON"),
+        click.Option(["-s", "--store"], metavar="PATH", help=store_help),
+        click.Option(["--debug"], is_flag=True, help="Print tracebacks"),
+    ]
 
 
 #: Options that several commands have.
@@ -219,3 +192,18 @@ prefix_option = click.option(
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Write nothing; show what would be done"
 )
+yes_option = click.option("-y", "--yes", is_flag=True, help="Skip confirmation")
+
+
+def count_option(
+    *names: str, help: str, default: int | None = None, least: int = 0
+) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
+    """Return an option that takes a number."""
+    return click.option(
+        *names,
+        type=click.IntRange(min=least),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=help,
+    )

@@ -5,8 +5,8 @@ characters escaped. Only very long texts are truncated, only on a terminal, and 
 is rendered only on request, because it hides characters. Every other event is one line.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,22 +58,32 @@ class EventPrinter:
         data = event.data
         if event.kind == "message.part" and not alone and self._part(event, data, session):
             return
-        told = self._stream
+        streamed = self._stream
         self.end()
         head = self._head(event, session)
         match event.kind, data:
             case "message.added", {"redacted": True}:
-                self._screen.beside(head, [("(redacted message)", "dim italic")])
+                self._screen.labeled(head, ("(redacted message)", "dim italic"))
             case "message.added", {"message": dict() as message}:
-                if told is not None and told == (data.get("stream"), message.get("content")):
+                if streamed is not None and streamed == (
+                    data.get("stream"),
+                    message.get("content"),
+                ):
                     self._screen.line(*head, ("end of the stream above", "dim"))
                     return
                 self._message(message, head)
             case "summary.added", {"message": dict() as message}:
-                stands = f"summary of everything up to {data.get('upto')}: "
-                self._message(message, [*head, (stands, "italic")])
+                covers = f"summary of everything up to {data.get('upto')}: "
+                self._message(message, [*head, (covers, "italic")])
             case _:
-                self._screen.beside(head, _sentence(event.kind, data, full=self._full))
+                self._screen.labeled(head, *_sentence(event.kind, data, full=self._full))
+
+    def output(self, event: "Event", session: str | None = None, *, named: bool = False) -> None:
+        """Print an event, or with --json output it. `named`: print its session, too."""
+        if self._screen.json:
+            self._screen.record(event_json(event, session=session))
+        else:
+            self.event(event, session=(session or "") if named else "")
 
     def message(self, message: Mapping[str, Any]) -> None:
         """Print a message of a view, without seq and time."""
@@ -97,17 +107,17 @@ class EventPrinter:
             message = data.get("message")
             role = message.get("role") if isinstance(message, dict) else None
             head = self._head(event, session)
-            said = f"{cell(str(role or 'message'))}, streamed"
-            self._screen.line(*head, (said, ROLES.get(str(role), "bold")))
-            self._screen.bit(" " * _INDENT)
+            speaker = f"{cell(str(role or 'message'))}, streamed"
+            self._screen.line(*head, (speaker, ROLES.get(str(role), "bold")))
+            self._screen.write(" " * _INDENT)
         self._stream = (stream, before + text)
-        self._screen.bit(text.replace("\n", "\n" + " " * _INDENT))
+        self._screen.write(text.replace("\n", "\n" + " " * _INDENT))
         return True
 
     def end(self) -> None:
         """End the line of a streamed message."""
         if self._stream is not None:
-            self._screen.bit("\n")
+            self._screen.write("\n")
             self._stream = None
 
     def _message(self, message: Mapping[str, Any], head: list[Piece]) -> None:
@@ -118,35 +128,36 @@ class EventPrinter:
         parts = parsed.shown(full=self._full)
         if len(parts) == 1 and parts[0].kind == "result" and "\n" not in parts[0].text:
             # The most frequent message fits in one line.
-            said = self._cut(parts[0].text)
-            self._screen.beside(head, [*line, (f" {self._answering(parts[0])}", "yellow"), *said])
+            line.append((f" {self._answering(parts[0])}", "yellow"))
+            self._screen.labeled(head, *line, *self._cut(parts[0].text))
             return
-        self._screen.beside(head, line)
+        self._screen.labeled(head, *line)
         for part in parts:
             self._show_part(part)
 
     def _show_part(self, part: MessagePart) -> None:
-        text = part.text
-        said = self._cut(text)
+        texts = self._cut(part.text)
+        pieces: list[Piece] = [*texts]
+        indent = _INDENT
         match part.kind:
             case "text" if self._markdown:
-                self._screen.markdown("".join(said), indent=_INDENT)
+                self._screen.markdown("".join(texts), indent=_INDENT)
+                return
             case "text":
-                self._screen.line(*said, indent=_INDENT)
+                pass
             case "call":
                 self._called[part.call_id] = part.name
-                name = f"→ {cell(part.name)}"
-                self._screen.line((name, "yellow"), "(", *said, ")", indent=_INDENT)
-            case "result" if "\n" in text:
+                pieces = [(f"→ {cell(part.name)}", "yellow"), "(", *texts, ")"]
+            case "result" if "\n" in part.text:
                 self._screen.line((self._answering(part).rstrip(), "yellow"), indent=_INDENT)
-                self._screen.line(*said, indent=2 * _INDENT)
+                indent = 2 * _INDENT
             case "result":
-                self._screen.line((self._answering(part), "yellow"), *said, indent=_INDENT)
+                pieces = [(self._answering(part), "yellow"), *texts]
             case "thinking":
-                thought: list[Piece] = [(text, "dim italic") for text in ("(thinks) ", *said)]
-                self._screen.line(*thought, indent=_INDENT)
+                pieces = [(text, "dim italic") for text in ("(thinks) ", *texts)]
             case _:
-                self._screen.line(*((text, "dim") for text in said), indent=_INDENT)
+                pieces = [(text, "dim") for text in texts]
+        self._screen.line(*pieces, indent=indent)
 
     def _answering(self, part: MessagePart) -> str:
         name = self._called.pop(part.call_id, "") or part.name or part.call_id
@@ -169,11 +180,11 @@ def short(value: object, length: int | None = 60) -> str:
 def brief(message: Mapping[str, Any], length: int | None = 100) -> str:
     """Return a message in one line, with `↵` for a line break, of bounded length."""
     parsed = parse(message)
-    said = [
+    texts = [
         f"→ {part.name}({part.text})" if part.kind == "call" else part.text
         for part in parsed.shown(full=length is None)
     ]
-    return f"{cell(parsed.speaker)}: {short(' '.join(said), length)}"
+    return f"{cell(parsed.speaker)}: {short(' '.join(texts), length)}"
 
 
 def show_changes(
@@ -207,9 +218,8 @@ def show_state(
     ]
     lines += [(f"snapshot {label}", str(seq)) for label, seq in state.snapshots.items()]
     for model, usage in state.usage.items():
-        cost = f", cost {usage.cost:g}" if usage.cost else ""
-        said = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cost}"
-        lines.append((f"usage {model}", f"{many(usage.calls, 'call')}, {said}"))
+        fields = msgspec.structs.asdict(usage)
+        lines.append((f"usage {model}", f"{many(usage.calls, 'call')}, {_tokens(fields)}"))
     if state.streams:
         lines.append(("unfinished", many(len(state.streams), "message")))
     marks = [name for name in ("archived", "closed") if getattr(state, name)]
@@ -217,8 +227,8 @@ def show_state(
         lines.append(("is", ", ".join(marks)))
     lines += more
     width = max(len(name) for name, _ in lines)
-    for name, said in lines:
-        screen.beside([(f"  {name:<{width}}  ", "dim")], [said])
+    for name, fact in lines:
+        screen.labeled([(f"  {name:<{width}}  ", "dim")], fact)
 
 
 def _moment(stamp: str) -> str:
@@ -228,30 +238,32 @@ def _moment(stamp: str) -> str:
     return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def event_json(event: "Event", *, session: str | None = None) -> bytes:
-    """Return an event as a JSON object with its stored data."""
-    head = b"" if session is None else b'"session":%b,' % json.dumps(session).encode()
-    key = b"" if event.key is None else b',"key":%b' % json.dumps(event.key).encode()
-    return b'{%b"seq":%d,"time":"%b","kind":"%b","data":%b%b}' % (
-        head,
-        event.seq,
-        event.stamp.encode(),
-        event.kind.encode(),
-        event.raw,
-        key,
-    )
+def event_json(event: "Event", *, session: str | None = None) -> dict[str, object]:
+    """Return an event for JSON output, with its stored data."""
+    return {
+        **({} if session is None else {"session": session}),
+        "seq": event.seq,
+        "time": event.stamp,
+        "kind": event.kind,
+        "data": msgspec.Raw(event.raw),
+        **({} if event.key is None else {"key": event.key}),
+    }
 
 
 def _sentence(kind: str, data: dict[str, Any], *, full: bool) -> list[Piece]:
     """Return what an event other than a message did."""
-    said = _SENTENCES.get(kind)
-    if said is not None:
-        try:
-            return [("· ", "dim"), said(data)]
-        except (KeyError, TypeError, ValueError, AttributeError):
-            pass  # an unknown shape: printed as JSON
+    sentence = _SENTENCES.get(kind)
+    # A shape that the sentence does not fit is printed as JSON.
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        if sentence is not None:
+            return [("· ", "dim"), sentence(data)]
     text = compact(data)
     return [("· ", "dim"), (kind, "magenta"), f" {text if full else short(text, _SHORT)}"]
+
+
+def count_seqs(ranges: Iterable[tuple[int, int]]) -> int:
+    """Return the number of seqs in ranges."""
+    return sum(last - first + 1 for first, last in ranges)
 
 
 def _metadata(data: dict[str, Any]) -> str:
@@ -261,46 +273,35 @@ def _metadata(data: dict[str, Any]) -> str:
     )
 
 
-def _usage(data: dict[str, Any]) -> str:
-    given, made = data.get("input_tokens", 0), data.get("output_tokens", 0)
-    cost = data.get("cost")
-    price = f", cost {cost:g}" if isinstance(cost, int | float) else ""
-    return f"usage: {data['model']}, {given:,} tokens in, {made:,} out{price}"
+def _tokens(usage: Mapping[str, Any]) -> str:
+    given, made = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
+    cost = usage.get("cost")
+    price = f", cost {cost:g}" if cost and isinstance(cost, int | float) else ""
+    return f"{given:,} tokens in, {made:,} out{price}"
 
 
-def _redacted(data: dict[str, Any]) -> str:
-    reason = data.get("reason")
-    return f"redacted message {data['seq']}" + (f": {reason}" if reason else "")
-
-
-def _repaired(data: dict[str, Any]) -> str:
-    lost = sum(last - first + 1 for first, last in data.get("lost", []))
-    return f"repaired: {many(lost, 'event')} lost"
-
-
-def _created(data: dict[str, Any]) -> str:
-    said = _metadata(data)
-    return f"created: {said}" if said else "created"
-
-
-_SENTENCES: Final = {
+_SENTENCES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "event.lost": lambda _: "a damaged event was lost",
     "message.part": lambda data: (
         f"stream part: {short(data['text'], _SHORT)}"
         if data.get("text")
         else "the streamed message was discarded"
     ),
-    "message.redacted": _redacted,
+    "message.redacted": lambda data: (
+        f"redacted message {data['seq']}" + (f": {data['reason']}" if data.get("reason") else "")
+    ),
     "metadata.set": lambda data: f"metadata: {_metadata(data)}",
     "session.archived": lambda data: (
         "archived" if data.get("archived", True) else "no longer archived"
     ),
     "session.cleared": lambda _: "cleared: the model view starts here",
     "session.closed": lambda data: "closed" if data.get("closed", True) else "reopened",
-    "session.created": _created,
+    "session.created": lambda data: ": ".join(filter(None, ("created", _metadata(data)))),
     "session.forked": lambda data: f"forked from {data['parent']} at {data['seq']}",
-    "session.repaired": _repaired,
+    "session.repaired": lambda data: (
+        f"repaired: {many(count_seqs(data.get('lost', ())), 'event')} lost"
+    ),
     "session.reverted": lambda data: f"reverted to {data['seq']}",
     "session.snapshotted": lambda data: f"snapshot “{data['label']}” of seq {data['seq']}",
-    "usage.recorded": _usage,
+    "usage.recorded": lambda data: f"usage: {data['model']}, {_tokens(data)}",
 }

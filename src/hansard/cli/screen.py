@@ -3,21 +3,21 @@
 A terminal gets colors (unless NO_COLOR is set), and tables that fit its width. A pipe gets the same text
 without colors, never wrapped or cut. Both show every character of a text: long lines are wrapped here,
 because Rich would drop spaces and expand tabs. With --json, stdout has only JSON. Progress, questions and
-remarks go to stderr.
+notes go to stderr.
 """
 
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress as RichProgress
     from rich.text import Text
 
 #: A piece of a line: text, or text and its style.
@@ -38,8 +38,6 @@ class Screen:
         terminal: stdout is a terminal.
     """
 
-    __slots__ = ("_console", "_errors", "json", "terminal")
-
     def __init__(self, *, json: bool) -> None:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
@@ -47,8 +45,6 @@ class Screen:
                 stream.reconfigure(errors="backslashreplace")
         self.json = json
         self.terminal = not json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        self._console: Console | None = None
-        self._errors: Console | None = None
 
     @property
     def interactive(self) -> bool:
@@ -60,14 +56,12 @@ class Screen:
         """The number of columns."""
         return self.console.width if self.terminal else _WIDTH
 
-    @property
+    @cached_property
     def console(self) -> "Console":
         """Rich's console."""
-        if self._console is None:
-            from rich.console import Console
+        from rich.console import Console
 
-            self._console = Console(markup=False, highlight=False, emoji=False)
-        return self._console
+        return Console(markup=False, highlight=False, emoji=False)
 
     @property
     def pens(self) -> "Pens":
@@ -92,10 +86,8 @@ class Screen:
         import msgspec
 
         raw = value if isinstance(value, bytes) else msgspec.json.encode(value)
-        text = json_line(raw.decode())
-        if not _is_utf8():
-            text = "".join(c if c.isascii() else _escaped(c) for c in text)
-        sys.stdout.write(text + "\n")
+        acting = _IN_JSON if _is_utf8() else _NOT_ASCII
+        sys.stdout.write(acting.sub(_escape_json, raw.decode()) + "\n")
 
     def flush(self) -> None:
         """Flush stdout."""
@@ -118,33 +110,29 @@ class Screen:
         from rich.segment import Segment, Segments
 
         margin = indent if self.width > 2 * indent else 0
-        styled = [(p, "") if isinstance(p, str) else p for p in pieces]
-        shown = [(visible(text), self.console.get_style(style or "none")) for text, style in styled]
+        styled = self.text(*pieces)
         segments: list[Segment] = []
-        for lead, start, end in _rows("".join(t for t, _ in shown), self.width, margin, hang):
+        for lead, start, end in _rows(styled.plain, self.width, margin, hang):
             segments.append(Segment(" " * lead if end > start else ""))
-            before = 0
-            for text, style in shown:
-                part = text[max(start - before, 0) : max(end - before, 0)]
-                before += len(text)
-                if part:
-                    segments.append(Segment(part, style))
-            segments.append(Segment.line())
+            segments += styled[start:end].render(self.console, end="\n")
         self.console.print(Segments(segments), soft_wrap=True, end="")
 
-    def beside(self, head: Sequence[Piece], said: Sequence[Piece]) -> None:
+    def labeled(self, head: Sequence[Piece], *pieces: Piece) -> None:
         """Print a line after a head; on a terminal, a long line continues next to the head."""
         width = sum(columns_of(p if isinstance(p, str) else p[0]) for p in head)
-        self.line(*head, *said, hang=width if self.width >= 2 * width else 0)
+        self.line(*head, *pieces, hang=width if self.width >= 2 * width else 0)
 
-    def whole(self, *pieces: Piece) -> None:
-        """Print a line that only the terminal wraps, so that it can be copied."""
-        if not self.terminal:
-            self.line(*pieces)
-            return
-        self.console.print(self.text(*pieces), soft_wrap=True)
+    def hint(self, text: str) -> None:
+        """Print a line below the output that only the terminal wraps, so that it can be copied.
 
-    def unbroken(self, *pieces: Piece) -> None:
+        In a pipe, on stderr.
+        """
+        if self.terminal:
+            self.console.print(self.text((text, "dim")), soft_wrap=True)
+        else:
+            self.note(text)
+
+    def cropped(self, *pieces: Piece) -> None:
         """Print a line that is never wrapped; a terminal cuts it off."""
         if not self.terminal:
             self.line(*pieces)
@@ -153,8 +141,8 @@ class Screen:
         line.rstrip()
         self.console.print(line, no_wrap=True, overflow="crop", crop=True)
 
-    def bit(self, text: str) -> None:
-        """Print a part of a line at once."""
+    def write(self, text: str) -> None:
+        """Print a part of a line, and flush it."""
         if not self.json:
             sys.stdout.write(visible(text))
             sys.stdout.flush()
@@ -187,45 +175,19 @@ class Screen:
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: str = ""
     ) -> None:
         """Print a table. `numbers`: the columns that are aligned right, separated by spaces."""
-        if self.json:
-            return
-        places = {place for place, column in enumerate(columns) if column in numbers.split()}
+        right = {place for place, column in enumerate(columns) if column in numbers.split()}
         shown = [[cell(str(value)) for value in row] for row in rows]
-        if self.terminal:
-            self._rich_table(columns, shown, places)
-            return
-        widths = [
-            max(len(column), *(columns_of(row[place]) for row in shown), 0)
-            for place, column in enumerate(columns)
-        ]
-        for row in ([column.upper() for column in columns], *shown):
+        shown.insert(0, [column.upper() for column in columns])
+        widths = [max(map(columns_of, values)) for values in zip(*shown, strict=True)]
+        for number, row in enumerate(shown):
             cells = [
-                padded(value, width, right=place in places)
-                for place, (value, width) in enumerate(zip(row, widths, strict=True))
+                padded(value, widths[place], right=place in right)
+                for place, value in enumerate(row)
             ]
-            sys.stdout.write("  ".join(cells).rstrip() + "\n")
-
-    def _rich_table(
-        self, columns: Sequence[str], rows: Sequence[Sequence[str]], places: set[int]
-    ) -> None:
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-        for place, column in enumerate(columns):
-            table.add_column(
-                column,
-                justify="right" if place in places else "left",
-                no_wrap=place in places,
-                overflow="fold",
-            )
-        for row in rows:
-            table.add_row(*(Text(value) for value in row))
-        self.console.print(table)
+            self.line(("  ".join(cells).rstrip(), "" if number else "bold"))
 
     def note(self, text: str) -> None:
-        """Print a remark on stderr."""
+        """Print a note on stderr."""
         sys.stdout.flush()
         sys.stderr.write(f"hansard: {visible(text)}\n")
         sys.stderr.flush()
@@ -242,14 +204,25 @@ class Screen:
         sys.stdout.flush()
         return click.confirm(visible(question), default=False, err=True)
 
+    def damaged(self, count: int, consequence: str) -> None:
+        """Print a note about damaged sessions, if there are any."""
+        if count:
+            damaged = many(count, "session is", "sessions are")
+            self.note(f"{damaged} damaged{consequence}; `hansard ls --damaged` lists them")
+
     @contextmanager
-    def progress(self, label: str, *, unit: str = "bytes") -> "Iterator[Progress]":
+    def progress(
+        self, label: str, *, unit: str = "bytes", least: int = 0
+    ) -> "Iterator[Callable[[int, int], None]]":
         """Show a progress bar while the block runs, if stderr is a terminal.
 
-        `unit`: "bytes", which have a rate, or what is counted.
+        Args:
+            label: what is done.
+            unit: "bytes", which have a rate, or what is counted.
+            least: show it only if the total is at least this.
         """
         if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-            yield Progress(None)
+            yield lambda _done, _total: None
             return
         from rich import progress as bars
         from rich.console import Console
@@ -260,51 +233,27 @@ class Screen:
             else [bars.MofNCompleteColumn(), bars.TextColumn(unit)]
         )
         console = Console(stderr=True, markup=False, highlight=False, emoji=False)
-        with bars.Progress(
+        bar = bars.Progress(
             bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(bar_width=None if console.width < _WIDTH else 40),
             *amount,
             bars.TimeRemainingColumn(),
             console=console,
             transient=True,
-        ) as shown:
-            yield Progress(shown, label=cell(label))
+        )
+        task = bar.add_task(cell(label), total=None)
 
-    @contextmanager
-    def progress_if_slow(
-        self, label: str, *, unit: str, least: int = 200
-    ) -> "Iterator[Callable[[int, int], None]]":
-        """Show a progress bar only if there are at least `least` things to do."""
-        with ExitStack() as stack:
-            shown: list[Progress] = []
+        def update(done: int, total: int) -> None:
+            if total >= least:
+                bar.start()
+            bar.update(task, completed=done, total=total)
 
-            def update(done: int, total: int) -> None:
-                if not shown and total >= least:
-                    shown.append(stack.enter_context(self.progress(label, unit=unit)))
-                for progress in shown:
-                    progress.update(done, total)
-
+        if not least:
+            bar.start()
+        try:
             yield update
-
-
-class Progress:
-    """A progress bar, or nothing."""
-
-    __slots__ = ("_bar", "_task")
-
-    def __init__(self, bar: "RichProgress | None", *, label: str = "") -> None:
-        self._bar = bar
-        self._task = None if bar is None else bar.add_task(label, total=None)
-
-    def update(self, done: int, total: int) -> None:
-        """Set the progress."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=total)
-
-    def label(self, text: str) -> None:
-        """Set the label."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=cell(text))
+        finally:
+            bar.stop()
 
 
 class Pens(NamedTuple):
@@ -414,15 +363,9 @@ def columns_of(text: str) -> int:
     """Return the width of a text in columns."""
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width
+    from rich.cells import cell_len
 
-    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
-
-
-def _escaped(character: str) -> str:
-    import json
-
-    return json.dumps(character)[1:-1]
+    return cell_len(text)
 
 
 # -- characters that act on a terminal -----------------------------------------------------------
@@ -436,6 +379,8 @@ _ACTING: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
+
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7e]")
 
 #: Those that JSON may contain unescaped.
 _IN_JSON: Final = re.compile(
@@ -451,11 +396,6 @@ def visible(text: str) -> str:
 def cell(text: str) -> str:
     """Return the same in one line."""
     return visible(text).replace("\n", "↵").replace("\t", " ")
-
-
-def json_line(text: str) -> str:
-    """Return equal JSON with control characters escaped."""
-    return _IN_JSON.sub(_escape_json, text)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -7,9 +7,7 @@ wrapped.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import click
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hansard import clock
 from hansard.cli import arguments
@@ -47,8 +45,7 @@ def _amount(value: Callable[["SessionInfo"], int]) -> Column:
 
 def marks(info: "SessionInfo") -> str:
     """Return a session's marks: damaged, archived, closed."""
-    names = ("damaged", "archived", "closed")
-    return ", ".join(name for name in names if getattr(info, name))
+    return ", ".join(name for name in ("damaged", "archived", "closed") if getattr(info, name))
 
 
 COLUMNS: Final[Mapping[str, Column]] = {
@@ -81,25 +78,19 @@ USUAL: Final = ("id", "title", "messages", "updated", "size", "parent", "is")
 IN_TREES: Final = ("id", "title", "at", "messages", "updated", "size", "is")
 
 
-class Names(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """Names of columns, separated by commas."""
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    unknown = [n for n in names if n not in COLUMNS and n.removeprefix(_MEMBER) in {n, ""}]
+    if unknown or not names:
+        raise ValueError(
+            f"must be columns of {', '.join(COLUMNS)}, or {_MEMBER}KEY for metadata, "
+            f"got {(unknown or [text])[0]!r}"
+        )
+    return names
 
-    name = "names"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Return them as a tuple."""
-        names = tuple(filter(None, (name.strip() for name in str(value).split(","))))
-        unknown = [n for n in names if n not in COLUMNS and n.removeprefix(_MEMBER) in {n, ""}]
-        if unknown or not names:
-            self.fail(
-                f"must be columns of {', '.join(COLUMNS)}, or {_MEMBER}KEY for metadata, "
-                f"got {(unknown or [value])[0]!r}",
-                param,
-                ctx,
-            )
-        return names
+#: Names of columns, separated by commas.
+NAMES: Final = arguments.Parsed("names", _names)
 
 
 class Row(NamedTuple):
@@ -116,14 +107,16 @@ class Row(NamedTuple):
     depth: int = 0
 
 
-def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, asked: bool) -> None:
-    """Print a listing. `asked`: the user has named these columns; report those that do not fit."""
-    columns = [column_of(name) for name in names]
+def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, requested: bool) -> None:
+    """Print a listing. `requested`: the user has named these columns; report those that do not fit."""
+    columns = [_column(name) for name in names]
+    if not rows:
+        if screen.terminal:
+            screen.line(("no sessions", "dim"))
+        return
     if not screen.terminal:
-        if not rows:
-            return
         full = [
-            [_full(row, name, column) or "-" for name, column in zip(names, columns, strict=True)]
+            [_full(row, *named) or "-" for named in zip(names, columns, strict=True)]
             for row in rows
         ]
         numbers = " ".join(n for n, column in zip(names, columns, strict=True) if column.number)
@@ -131,43 +124,57 @@ def show(screen: Screen, rows: Sequence[Row], names: Sequence[str], *, asked: bo
         return
     at = clock.now()
     cells = [
-        [_short(row, name, column, at) for name, column in zip(names, columns, strict=True)]
-        for row in rows
+        [_short(row, *named, at) for named in zip(names, columns, strict=True)] for row in rows
     ]
     # Omit empty columns, unless the user has named them.
     shown = [
         place
-        for place in range(len(names))
-        if asked
-        or names[place] not in {"is", "title", "parent", "at"}
-        or any(r[place] for r in cells)
+        for place, name in enumerate(names)
+        if requested or name not in {"is", "title", "parent", "at"} or any(r[place] for r in cells)
     ]
     widths = {p: max(len(names[p]), *(columns_of(r[p]) for r in cells), 1) for p in shown}
     fitted = fit(
         widths,
         {p: _least(names[p], columns[p], widths[p], screen.width) for p in shown},
-        {p: p if asked else columns[p].rank for p in shown},
+        {p: p if requested else columns[p].rank for p in shown},
         screen.width,
     )
-    _print(screen, rows, cells, names, columns, fitted)
-    left_out = [names[p] for p in shown if p not in fitted]
-    if asked and left_out:
-        screen.note(f"omitted, too wide: {', '.join(left_out)}; a pipe or --json shows all")
+
+    def line(values: Sequence[str], style: Callable[[int], str], drawn: int = 0) -> None:
+        pieces: list[Piece] = []
+        for place, width in fitted.items():
+            is_id = names[place] == "id"
+            text = shorten(values[place], width, screen.pens.dots, middle=is_id)
+            padding = " " * (width - columns_of(text))
+            lines, text = (text[:drawn], text[drawn:]) if is_id else ("", text)
+            value: list[Piece] = [(lines, "dim"), (text, style(place))]
+            pieces += [padding, *value] if columns[place].number else [*value, padding]
+            pieces.append(_GAP)
+        screen.cropped(*pieces[:-1])
+
+    line(names, lambda _: "bold underline")
+    for row, values in zip(rows, cells, strict=True):
+
+        def style(place: int, row: Row = row) -> str:
+            if row.info.damaged and names[place] in {"id", "is"}:
+                return "bold red"
+            return "bold yellow" if row.named and names[place] == "id" else columns[place].style
+
+        line(values, style, drawn=len(row.drawn))
+    omitted = [names[p] for p in shown if p not in fitted]
+    if requested and omitted:
+        screen.note(f"omitted, too wide: {', '.join(omitted)}; a pipe or --json shows all")
 
 
-def column_of(name: str) -> Column:
-    """Return a column by its name."""
+def _column(name: str) -> Column:
     if name in COLUMNS:
         return COLUMNS[name]
-    key = name.removeprefix(_MEMBER)
-    return Column(lambda info: _member(info, key), least=8)
 
+    def member(info: "SessionInfo") -> str:
+        value = info.metadata.get(name.removeprefix(_MEMBER))
+        return "" if value is None else value if isinstance(value, str) else compact(value)
 
-def _member(info: "SessionInfo", key: str) -> str:
-    value = info.metadata.get(key)
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else compact(value)
+    return Column(member, least=8)
 
 
 def _full(row: Row, name: str, column: Column) -> str:
@@ -175,8 +182,8 @@ def _full(row: Row, name: str, column: Column) -> str:
         return row.drawn + row.info.id
     if row.info.damaged and column.short is not None:
         return ""  # unknown, not 0
-    said = str(column.full(row.info))
-    return ", ".join(filter(None, (said, row.mark))) if name == "is" else said
+    text = str(column.full(row.info))
+    return ", ".join(filter(None, (text, row.mark))) if name == "is" else text
 
 
 def _short(row: Row, name: str, column: Column, at: datetime) -> str:
@@ -192,14 +199,13 @@ def _least(name: str, column: Column, width: int, screen: int) -> int:
 
 
 def fit(
-    widths: Mapping[int, int], least: Mapping[int, int], ranks: Mapping[int, int], room: int
+    widths: Mapping[int, int], least: Mapping[int, int], ranks: Mapping[int, int], space: int
 ) -> dict[int, int]:
     """Return the columns to show, each with its width, so that they fit."""
     kept = dict(widths)
     while True:
-        excess = sum(kept.values()) + len(_GAP) * (len(kept) - 1) - room
-        spare = sum(kept[place] - least[place] for place in kept)
-        if excess <= spare or len(kept) == 1:
+        excess = sum(kept.values()) + len(_GAP) * (len(kept) - 1) - space
+        if excess <= sum(kept[place] - least[place] for place in kept) or len(kept) == 1:
             break
         del kept[max(kept, key=ranks.__getitem__)]
     for place in sorted(kept, key=ranks.__getitem__, reverse=True):
@@ -207,41 +213,5 @@ def fit(
         kept[place] -= taken
         excess -= taken
     if len(kept) == 1:
-        kept = {place: min(width, max(room, 1)) for place, width in kept.items()}
+        kept = {place: min(width, max(space, 1)) for place, width in kept.items()}
     return kept
-
-
-def _print(
-    screen: Screen,
-    rows: Sequence[Row],
-    cells: Sequence[Sequence[str]],
-    names: Sequence[str],
-    columns: Sequence[Column],
-    widths: Mapping[int, int],
-) -> None:
-    dots = screen.pens.dots
-
-    def line(values: Sequence[str], styles: Callable[[int], str], drawn: int = 0) -> None:
-        pieces: list[Piece] = []
-        for place, width in widths.items():
-            number = columns[place].number
-            text = shorten(values[place], width, dots, middle=names[place] == "id")
-            room = " " * (width - columns_of(text))
-            if pieces:
-                pieces.append(_GAP)
-            if names[place] == "id" and drawn:
-                pieces.append((text[:drawn], "dim"))
-                text = text[drawn:]
-            pieces += [room, (text, styles(place))] if number else [(text, styles(place)), room]
-        screen.unbroken(*pieces)
-
-    if rows:
-        line(names, lambda _: "bold underline")
-    for row, values in zip(rows, cells, strict=True):
-
-        def style(place: int, row: Row = row) -> str:
-            if row.info.damaged and names[place] in {"id", "is"}:
-                return "bold red"
-            return "bold yellow" if row.named and names[place] == "id" else columns[place].style
-
-        line(values, style, drawn=len(row.drawn))

@@ -5,29 +5,26 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from hansard.cli import arguments
-from hansard.cli.command import Call, define
+from hansard.cli.command import Call, count_option, define
 from hansard.cli.render import event_json
 from hansard.cli.screen import many
 
 if TYPE_CHECKING:
-    from hansard import Event, Session
+    from hansard import Event
 
 
 @define(
     "add",
-    examples=[
-        'add support/42 "Where is my refund?"',
-        'add support/42 --role assistant "Let me look."',
-        "add support/42 - < answer.md  # text from stdin",
-        "add support/42 --jsonl < messages.jsonl  # messages, one JSON object per line, all or none",
-        "add support/42 --title Refund --meta user=u7",
-        """add support/42 --kind x.todo '{"task": "call back"}'  # an application event""",
-    ],
+    'add support/42 "Where is my refund?"',
+    'add support/42 --role assistant "Let me look."',
+    "add support/42 - < answer.md  # text from stdin",
+    "add support/42 --jsonl < messages.jsonl  # messages, one JSON object per line, all or none",
+    "add support/42 --title Refund --meta user=u7",
+    """add support/42 --kind x.todo '{"task": "call back"}'  # an application event""",
 )
-@click.argument("session_id", metavar="ID", type=arguments.SESSION)
+@arguments.session_argument
 @click.argument("text", required=False)
 @click.option("--role", default="user", show_default=True, help="Role of the message")
 @click.option(
@@ -42,12 +39,7 @@ if TYPE_CHECKING:
     help="Set metadata; VALUE is JSON or text; repeatable",
 )
 @click.option("--key", help="Idempotency key; a repeated key appends nothing")
-@click.option(
-    "--expected-seq",
-    type=click.IntRange(min=0),
-    metavar="SEQ",
-    help="Fail unless the last seq is SEQ",
-)
+@count_option("--expected-seq", help="Fail unless the last seq is N")
 @click.option("--new", is_flag=True, help="Fail if the session exists")
 def command(
     call: Call,
@@ -73,49 +65,36 @@ def command(
         raise click.UsageError("--jsonl reads stdin; omit the text")
     if kind is not None and (jsonl or text is None):
         raise click.UsageError("--kind needs its data as the text, and excludes --jsonl")
-    changes = dict(_setting(words) for words in meta)
-    said: list[dict[str, Any]] = []
-    if jsonl:
-        said = _lines()
-    elif text is not None:
-        text = sys.stdin.read() if text == "-" else text
-        said = [_object(text, "the text")] if kind else [{"role": role, "content": text}]
-    if not said and not changes and title is None:
+    changes = dict(_setting(pair) for pair in meta)
+    data = _lines() if jsonl else _data(text, role, kind)
+    if not data and not changes and title is None:
         raise click.UsageError("nothing to add; pass a text, --jsonl, --title or --meta")
+    found: list[Event | None] = []
     with call.writing(create=True) as store:
         session = store.create(session_id) if new else store.session(session_id)
-        added = _append(session, said, kind=kind, key=key, expected_seq=expected_seq)
+        if kind is not None:
+            found.append(session.append(kind, data[0], key=key, expected_seq=expected_seq))
+        elif data:
+            found += session.add_messages(data, key=key, expected_seq=expected_seq)
         if title is not None:
-            added.append(session.set_title(title))
+            found.append(session.set_title(title))
         if changes:
-            added.append(session.patch_metadata(changes))
-    _tell(call, session_id, [event for event in added if event is not None])
-
-
-def _append(
-    session: "Session",
-    said: list[dict[str, Any]],
-    *,
-    kind: str | None,
-    key: str | None,
-    expected_seq: int | None,
-) -> "list[Event | None]":
-    if not said:
-        return []
-    if kind is not None:
-        return [session.append(kind, said[0], key=key, expected_seq=expected_seq)]
-    return list(session.add_messages(said, key=key, expected_seq=expected_seq))
-
-
-def _tell(call: Call, session_id: str, added: "list[Event]") -> None:
-    shown = [msgspec.Raw(event_json(event)) for event in added]
-    call.screen.document({"session": session_id, "events": shown})
+            found.append(session.patch_metadata(changes))
+    added = [event for event in found if event is not None]
+    call.screen.document({"session": session_id, "events": [event_json(e) for e in added]})
     if not added:
         call.screen.line(f"{session_id}: unchanged; nothing was appended")
         return
     first, last = added[0].seq, added[-1].seq
     place = f"seq {first}" if first == last else f"seq {first} to {last}"
     call.screen.line(f"{session_id}: {many(len(added), 'event')}, {place}")
+
+
+def _data(text: str | None, role: str, kind: str | None) -> list[dict[str, Any]]:
+    if text is None:
+        return []
+    text = sys.stdin.read() if text == "-" else text
+    return [_object(text, "the text")] if kind else [{"role": role, "content": text}]
 
 
 def _lines() -> list[dict[str, Any]]:
@@ -132,10 +111,8 @@ def _object(text: str, where: str) -> dict[str, Any]:
     return value
 
 
-def _setting(words: str) -> tuple[str, Any]:
-    key, sign, value = words.partition("=")
-    if not sign or not key:
-        raise click.UsageError(f"--meta must be KEY=VALUE, got {words!r}")
+def _setting(pair: str) -> tuple[str, Any]:
+    key, value = arguments.key_value("--meta", pair)
     try:
         json.loads(value)
     except ValueError:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from hansard.cli import arguments
-from hansard.cli.command import FAILED, Call, define, dry_run_option, session_of
+from hansard.cli.command import (
+    FAILED,
+    Call,
+    check_targets,
+    define,
+    dry_run_option,
+    session_of,
+)
 from hansard.cli.screen import many, size
 
 if TYPE_CHECKING:
@@ -16,19 +23,13 @@ if TYPE_CHECKING:
 _ROWS: Final = 30
 
 
-#: Which events are emptied.
-_EMPTIED: Final = "(redacted, or parts of completed messages)"
-
-
 @define(
     "compact",
-    examples=[
-        "compact support/42",
-        "compact --all",
-        "compact --all --dry-run  # what would be rewritten",
-    ],
+    "compact support/42",
+    "compact --all",
+    "compact --all --dry-run  # what would be rewritten",
 )
-@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=arguments.SESSION)
+@arguments.sessions_argument
 @click.option("--all", "everything", is_flag=True, help="Compact all sessions")
 @dry_run_option
 def command(
@@ -42,8 +43,7 @@ def command(
     With --json: one document with the bytes of each session before and after. Exit 1 if a session could not
     be compacted.
     """
-    if everything == bool(session_ids):
-        raise click.UsageError("name the sessions to compact, or pass --all")
+    check_targets(session_ids, "compact", everything=everything)
     opened = call.reading() if dry_run else call.writing()
     with opened as store:
         for session_id in session_ids:
@@ -53,7 +53,7 @@ def command(
     # Opened again: an open store may know older sizes.
     with call.reading() if dry_run else call.finding() as store:
         after = _sizes(store, session_ids)
-    _show(call, report, before, after, dry_run=dry_run)
+    _show(call, report, before, after)
     return FAILED if report.failed else None
 
 
@@ -68,9 +68,9 @@ def _compact(
         if everything:
             return store.compact(
                 dry_run=dry_run,
-                progress=lambda done, _: progress.update(ends[min(done, len(before))], ends[-1]),
+                progress=lambda done, _: progress(ends[min(done, len(before))], ends[-1]),
             )
-        return _one_by_one(store, before, ends, progress.update, dry_run=dry_run)
+        return _one_by_one(store, before, ends, progress, dry_run=dry_run)
 
 
 def _one_by_one(
@@ -88,23 +88,20 @@ def _one_by_one(
     for place, session_id in enumerate(sorted(before)):
         update(ends[place], ends[-1])
 
-        def within(done: int, whole: int, place: int = place) -> None:
+        def within(done: int, total: int, place: int = place) -> None:
             # Scaled: progress counts uncompressed bytes.
-            share = (ends[place + 1] - ends[place]) * done // max(whole, 1)
+            share = (ends[place + 1] - ends[place]) * done // max(total, 1)
             update(ends[place] + share, ends[-1])
 
         try:
             reports.append(store.session(session_id).compact(dry_run=dry_run, progress=within))
         except HansardError as error:
             failed[session_id] = str(error)
-    return CompactReport(
-        sessions=sum(report.sessions for report in reports),
-        before=sum(report.before for report in reports),
-        after=sum(report.after for report in reports),
-        blanked=sum(report.blanked for report in reports),
-        failed=failed,
-        dry_run=dry_run,
-    )
+    sums = {
+        name: sum(getattr(report, name) for report in reports)
+        for name in ("sessions", "before", "after", "blanked")
+    }
+    return CompactReport(**sums, failed=failed, dry_run=dry_run)
 
 
 def _sizes(store: "Store", session_ids: tuple[str, ...]) -> dict[str, int]:
@@ -119,20 +116,16 @@ def _sizes(store: "Store", session_ids: tuple[str, ...]) -> dict[str, int]:
 
 
 def _show(
-    call: Call,
-    report: "CompactReport",
-    before: dict[str, int],
-    after: dict[str, int],
-    *,
-    dry_run: bool,
+    call: Call, report: "CompactReport", before: dict[str, int], after: dict[str, int]
 ) -> None:
     screen = call.screen
+    total, left = sum(before.values()), sum(after.get(id, 0) for id in before)
     screen.document(
         {
             "dry_run": report.dry_run,
             "rewritten": report.sessions,
-            "before": sum(before.values()),
-            "after": sum(after.get(id, 0) for id in before),
+            "before": total,
+            "after": left,
             "to_rewrite": report.before if report.dry_run else 0,
             "blanked": report.blanked,
             "failed": report.failed,
@@ -141,10 +134,11 @@ def _show(
             ],
         }
     )
-    if dry_run:
+    emptied = f"{many(report.blanked, 'event')} (redacted, or parts of completed messages)"
+    if report.dry_run:
         screen.line(
             f"would rewrite {size(report.before)} of {many(report.sessions, 'session')}"
-            f", and empty {many(report.blanked, 'event')} {_EMPTIED}; nothing was written"
+            f", and empty {emptied}; nothing was written"
         )
     else:
         changed = [id for id in before if after.get(id, 0) != before[id]]
@@ -158,10 +152,9 @@ def _show(
             screen.table(["session", "before", "after", "left"], rows, numbers="before after left")
         if len(changed) > len(shown):
             screen.line(f"… and {many(len(changed) - len(shown), 'session')} more")
-        whole, left = sum(before.values()), sum(after.get(id, 0) for id in before)
-        taken = f", {many(report.blanked, 'event')} emptied {_EMPTIED}" if report.blanked else ""
         screen.line(
-            f"{many(report.sessions, 'session')} rewritten: {size(whole)} before, {size(left)} after{taken}"
+            f"{many(report.sessions, 'session')} rewritten: {size(total)} before, {size(left)} after"
+            + (f", {emptied} emptied" if report.blanked else "")
         )
     if not screen.json:
         screen.failures(report.failed)

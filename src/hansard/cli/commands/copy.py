@@ -8,11 +8,9 @@ from hansard.cli.screen import many
 
 @define(
     "copy",
-    examples=[
-        "copy data backup  # all sessions; again: only what is new",
-        "copy data backup support/42",
-        "copy data backup --prefix support/",
-    ],
+    "copy data backup  # all sessions; again: only what is new",
+    "copy data backup support/42",
+    "copy data backup --prefix support/",
 )
 @click.argument("source")
 @click.argument("target")
@@ -41,17 +39,10 @@ def command(
             hansard.open(target) as there,
             call.screen.progress("copying", unit="events") as progress,
         ):
-            report = here.copy_to(
-                there, session_ids or None, prefix=prefix, progress=progress.update
-            )
+            report = here.copy_to(there, session_ids or None, prefix=prefix, progress=progress)
+    names = ("sessions", "found", "ancestors", "failed")
     call.screen.document(
-        {
-            "sessions": report.sessions,
-            "copied": report.events,
-            "found": report.found,
-            "ancestors": report.ancestors,
-            "failed": report.failed,
-        }
+        {"copied": report.events, **{name: getattr(report, name) for name in names}}
     )
     found = f"; {many(report.found, 'event')} existed" if report.found else ""
     call.screen.line(

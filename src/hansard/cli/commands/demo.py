@@ -4,18 +4,15 @@ Each scene announces what it does, does it, and prints the outcome; the figures 
 processes and kills are real. `python -m hansard.cli.commands.demo` is one of the processes.
 """
 
-import contextlib
 import itertools
-import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -33,39 +30,40 @@ _PATIENCE: Final = 60.0
 Figures = dict[str, Any]
 
 
-@define(
-    "demo",
-    examples=["demo", "demo /tmp/look  # in this directory, which must be new or empty"],
-)
-@click.argument("folder", required=False, type=click.Path(file_okay=False))
-def command(call: Call, folder: str | None) -> None:
+@define("demo", "demo", "demo /tmp/look  # in this directory, which must be new or empty")
+@click.argument("directory", required=False, type=click.Path(file_okay=False))
+def command(call: Call, directory: str | None) -> None:
     """Run a demo on a real store.
 
     Eight processes write concurrently and one is killed; a fork, a revert, damage, compaction, verify, a
-    replay. It takes a few seconds, and leaves the store for you to explore: in FOLDER, or in a new directory.
+    replay. It takes a few seconds, and leaves the store for you to explore: in DIRECTORY, or in a new one.
 
     With --json: one document with the figures.
     """
-    wanted = folder or (call.store if call.named else None)
+    wanted = directory or (call.store if call.named else None)
     if wanted is not None and "://" in wanted:
         raise click.UsageError("the demo damages files, so it needs a directory, not a URL")
     store = Path(wanted or Path(tempfile.mkdtemp(prefix="hansard-demo-")) / "store")
     if store.exists() and any(store.iterdir()):
         raise click.UsageError(f"{store} is not empty; name a new directory")
-    figures = _play(store, call.screen)
-    call.screen.document(figures)
-    # The program next to this Python, if it is not on PATH, as in a checkout.
-    beside = Path(sys.executable).with_name("hansard")
-    program = f"{shlex.quote(sys.executable)} -m hansard"
-    if beside.exists():
-        on_path = shutil.which("hansard")
-        program = "hansard" if on_path == str(beside) else shlex.quote(str(beside))
     screen = call.screen
+    begun = time.perf_counter()
+    figures: Figures = {"store": str(store)}
+    for scene in _SCENES:
+        figures |= scene(_Stage(store, screen))
+    figures["seconds"] = round(time.perf_counter() - begun, 1)
+    screen.document(figures)
+    # The program next to this Python, if it is not on PATH, as in a checkout.
+    installed = Path(sys.executable).with_name("hansard")
+    program = f"{shlex.quote(sys.executable)} -m hansard"
+    if installed.exists():
+        on_path = shutil.which("hansard") == str(installed)
+        program = "hansard" if on_path else shlex.quote(str(installed))
     screen.line()
     screen.line((f"Done in {figures['seconds']} s. Explore the store:", "bold"))
     screen.line()
     screen.line(f"export HANSARD_STORE={shlex.quote(str(store))}", indent=4)
-    for words in (
+    for example in (
         "replay support/42",
         "replay support/42 --step",
         "replay support/42 --at 'before the answer'",
@@ -75,15 +73,14 @@ def command(call: Call, folder: str | None) -> None:
         "dump support/42",
         "compact --all --dry-run",
     ):
-        screen.line(f"{program} {words}", indent=4)
+        screen.line(f"{program} {example}", indent=4)
 
 
-class _Stage:
+class _Stage(NamedTuple):
     """The store and the screen of the demo."""
 
-    def __init__(self, folder: Path, screen: Screen) -> None:
-        self.folder = folder
-        self.screen = screen
+    path: Path
+    screen: Screen
 
     def scene(self, title: str) -> None:
         """Print the title of a scene."""
@@ -97,38 +94,16 @@ class _Stage:
 
     def log_of(self, name: str) -> Path:
         """Return the active segment of a session."""
-        return self.folder / "sessions" / name / "log.jsonl"
+        return self.path / "sessions" / name / "log.jsonl"
 
-    def bytes(self) -> int:
-        """Return the bytes of the store."""
-        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
-
-
-def _play(folder: Path, screen: Screen) -> Figures:
-    """Run all scenes and return their figures."""
-    stage = _Stage(folder, screen)
-    begun = time.perf_counter()
-    figures: Figures = {"store": str(folder)}
-    for scene in (
-        _conversation,
-        _writers_at_once,
-        _retries,
-        _interrupted_answer,
-        _another_way,
-        _torn_log,
-        _damage,
-        _compaction,
-        _verify,
-        _replay,
-    ):
-        figures |= scene(stage)
-    figures["seconds"] = round(time.perf_counter() - begun, 1)
-    return figures
+    def files(self) -> list[Path]:
+        """Return the files of the store."""
+        return [file for file in self.path.rglob("*") if file.is_file()]
 
 
 def _conversation(stage: _Stage) -> Figures:
     stage.scene("A conversation: each message is one line, synced before the call returns")
-    with hansard.open(stage.folder) as store:
+    with hansard.open(stage.path) as store:
         session = store.create("support/42", metadata={"title": "Refund", "user": "u7"})
         session.add_message({"role": "user", "content": "Where is my refund?"})
         event = session.add_message({"role": "assistant", "content": "Let me look."})
@@ -137,75 +112,72 @@ def _conversation(stage: _Stage) -> Figures:
     return {}
 
 
-def _writers_at_once(stage: _Stage) -> Figures:
+def _writers(stage: _Stage) -> Figures:
     stage.scene(f"{WRITERS} processes append to one session; one is killed with -9 while it writes")
     begun = time.perf_counter()
-    told = _let_them_write(stage.folder)
+    acknowledged = _run_writers(stage.path)
     took = time.perf_counter() - begun
-    with hansard.open(stage.folder, read_only=True) as store:
+    with hansard.open(stage.path, read_only=True) as store:
         session = store.session("meeting")
         seen: dict[int, list[int]] = {}
         for message in session.messages():
             seen.setdefault(message["writer"], []).append(message["number"])
         kept = all(
             seen[number] == list(range(len(seen[number]))) and len(seen[number]) >= count
-            for number, count in told.items()
+            for number, count in acknowledged.items()
         )
-        stage.say(f"acknowledged: {sum(told.values()):,}, stored: {session.seq:,}, in {took:.1f} s")
-        stage.say(f"the killed writer had {told[0]:,} acknowledged; {len(seen[0]):,} are stored")
+        total, first = sum(acknowledged.values()), acknowledged[0]
+        stage.say(f"acknowledged: {total:,}, stored: {session.seq:,}, in {took:.1f} s")
+        stage.say(f"the killed writer had {first:,} acknowledged; {len(seen[0]):,} are stored")
         stage.say(
             f"nothing acknowledged lost, nothing duplicated, each writer's order kept: {kept}"
         )
         stored = session.seq
     if not kept:
         raise hansard.HansardError(
-            f"hansard lost events in {stage.folder}: keep the store, and report this"
+            f"hansard lost events in {stage.path}: keep the store, and report this"
         )
-    return {"writers": WRITERS, "acknowledged": sum(told.values()), "stored": stored}
+    return {"writers": WRITERS, "acknowledged": total, "stored": stored}
 
 
-def _let_them_write(folder: Path) -> dict[int, int]:
-    """Let the writers write; return how many messages each was told are safe."""
-    processes = [_start("writer", folder, str(number)) for number in range(WRITERS)]
-    told: dict[int, int] = {}
+def _run_writers(path: Path) -> dict[int, int]:
+    """Run the writers; return how many messages of each were acknowledged."""
+    processes = [_start("writer", path, str(number)) for number in range(WRITERS)]
+    acknowledged: dict[int, int] = {}
     try:
         for process in processes:
-            assert process.stdout is not None
-            process.stdout.readline()  # ready
+            process.stdout.readline()  # type: ignore[union-attr] # ready
         for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
+            process.stdin.write("go\n")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
         victim = processes[0]
-        assert victim.stdout is not None
         # The victim prints how many were acknowledged, line by line, and is killed early.
-        for line in victim.stdout:
-            told[0] = int(line)
-            if told[0] == EACH // 4:
-                os.kill(victim.pid, signal.SIGKILL)
+        for line in victim.stdout or ():
+            acknowledged[0] = int(line)
+            if acknowledged[0] == EACH // 4:
+                victim.kill()
         for number, process in enumerate(processes[1:], 1):
             output, _ = process.communicate(timeout=_PATIENCE)
-            told[number] = int(output.split()[-1])
+            acknowledged[number] = int(output.split()[-1])
     finally:
         for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            process.kill()
             process.communicate()
-    return told
+    return acknowledged
 
 
-def _start(role: str, folder: Path, *words: str) -> subprocess.Popen[str]:
+def _start(role: str, path: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 - this very module
-        [sys.executable, "-m", __name__, role, str(folder), *words],
+        [sys.executable, "-m", __name__, role, str(path), *more],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
-def _write(folder: str, number: int) -> None:
+def _write(path: str, number: int) -> None:
     """Run one of the writers."""
-    with hansard.open(folder, durability="os") as store:
+    with hansard.open(path, durability="os") as store:
         session = store.session("meeting")
         print("ready", flush=True)  # noqa: T201 - to the process that waits
         sys.stdin.readline()
@@ -217,7 +189,7 @@ def _write(folder: str, number: int) -> None:
 
 def _retries(stage: _Stage) -> Figures:
     stage.scene("A retry with the same key is one event; an unexpected seq is refused")
-    with hansard.open(stage.folder) as store:
+    with hansard.open(stage.path) as store:
         session = store.session("support/42")
         turn = [{"role": "user", "content": "Thanks."}, {"role": "assistant", "content": "Bye."}]
         first = session.add_messages(turn, key="turn-2")
@@ -232,14 +204,14 @@ def _retries(stage: _Stage) -> Figures:
 
 def _interrupted_answer(stage: _Stage) -> Figures:
     stage.scene("A process is killed with -9 while it streams an answer: what it wrote is stored")
-    speaker = _start("speaker", stage.folder)
+    speaker = _start("speaker", stage.path)
     try:
         assert speaker.stdout is not None
         speaker.stdout.readline()  # it has streamed four words, and continues
     finally:
         speaker.kill()
         speaker.communicate()
-    with hansard.open(stage.folder) as store:
+    with hansard.open(stage.path) as store:
         session = store.session("support/42")
         message = session.messages()[-1]
         message["content"] = message["content"][:40] + " …"
@@ -250,9 +222,9 @@ def _interrupted_answer(stage: _Stage) -> Figures:
     return {}
 
 
-def _speak(folder: str) -> None:
+def _speak(path: str) -> None:
     """Run the process that is killed."""
-    with hansard.open(folder) as store:
+    with hansard.open(path) as store:
         session = store.session("support/42")
         session.add_message({"role": "user", "content": "So where is it?"})
         session.snapshot("before the answer")
@@ -263,11 +235,11 @@ def _speak(folder: str) -> None:
                     print("speaking", flush=True)  # noqa: T201 - to the process that waits
 
 
-def _another_way(stage: _Stage) -> Figures:
+def _fork(stage: _Stage) -> Figures:
     stage.scene(
         "A fork is one event, whatever its parent's length; it reads inherited events there"
     )
-    with hansard.open(stage.folder) as store:
+    with hansard.open(stage.path) as store:
         session = store.session("meeting")
         fork = session.fork("meeting-again", at=100)
         fork.add_message({"role": "user", "content": "Let us begin again."})
@@ -283,7 +255,7 @@ def _torn_log(stage: _Stage) -> Figures:
     before = path.stat().st_size
     with path.open("ab") as file:
         file.write(b'{"seq":99999,"time":"2026-11-16T00:0')
-    with hansard.open(stage.folder) as store:
+    with hansard.open(stage.path) as store:
         session = store.session("meeting")
         stage.say(f"{len(session.messages()):,} messages are read as before")
         session.add_message({"role": "user", "writer": -1, "number": 0})
@@ -300,14 +272,14 @@ def _damage(stage: _Stage) -> Figures:
     flipped[len(flipped) // 2] ^= 1
     path.write_bytes(flipped)
     try:
-        with hansard.open(stage.folder) as store:
+        with hansard.open(stage.path) as store:
             try:
                 store.session("meeting").messages()
             except hansard.Damaged as error:
                 stage.say(f"Damaged: …/{path.name}: byte {error.offset}: {error.reason}")
             reports = store.verify().sessions
-            hurt = [report.session for report in reports if not report.ok]
-            stage.say(f"{many(len(reports), 'session')} verified; damaged: {', '.join(hurt)}")
+            damaged = [report.session for report in reports if not report.ok]
+            stage.say(f"{many(len(reports), 'session')} verified; damaged: {', '.join(damaged)}")
     finally:
         path.write_bytes(original)
     stage.say("(the bit was flipped back)")
@@ -316,20 +288,18 @@ def _damage(stage: _Stage) -> Figures:
 
 def _compaction(stage: _Stage) -> Figures:
     stage.scene("Compaction: logs are compressed, and redacted data is erased")
-    with hansard.open(stage.folder) as store:
+    with hansard.open(stage.path) as store:
         session = store.session("meeting")
         secret = session.add_message({"role": "user", "content": "the password is swordfish"})
         session.redact(secret.seq, reason="sent by mistake")
         messages = session.messages()
-        before = stage.bytes()
+        before = sum(file.stat().st_size for file in stage.files())
         begun = time.perf_counter()
         report = store.compact()
         took = time.perf_counter() - begun
-        after = stage.bytes()
+        after = sum(file.stat().st_size for file in stage.files())
         same = session.messages() == messages
-        there = any(
-            b"swordfish" in _unpacked(file) for file in stage.folder.rglob("*") if file.is_file()
-        )
+        there = any(b"swordfish" in _unpacked(file) for file in stage.files())
     compacted = f"{many(report.sessions, 'session')} compacted in {took:.2f} s"
     stage.say(f"{compacted}: {size(before)} before, {size(after)} after")
     stage.say(f"every message is unchanged: {same}")
@@ -350,7 +320,7 @@ def _unpacked(file: Path) -> bytes:
 
 def _verify(stage: _Stage) -> Figures:
     stage.scene("Verify: every byte of every session is checked")
-    with hansard.open(stage.folder, read_only=True) as store:
+    with hansard.open(stage.path, read_only=True) as store:
         rows = [
             [info.id, info.title or "", f"{info.seq:,}", size(info.bytes)]
             for info in store.sessions().items
@@ -364,7 +334,7 @@ def _verify(stage: _Stage) -> Figures:
 
 def _replay(stage: _Stage) -> Figures:
     stage.scene("Replay: the events of support/42 in order; the reverted answer is kept")
-    with hansard.open(stage.folder, read_only=True) as store:
+    with hansard.open(stage.path, read_only=True) as store:
         printer = EventPrinter(stage.screen)
         events = list(store.session("support/42").events())
         shown = [event for event in events if event.kind != "message.part"]
@@ -373,6 +343,19 @@ def _replay(stage: _Stage) -> Figures:
     stage.say(f"and {many(len(events) - len(shown), 'part')} of the interrupted answer")
     return {"events": len(events)}
 
+
+_SCENES: Final = (
+    _conversation,
+    _writers,
+    _retries,
+    _interrupted_answer,
+    _fork,
+    _torn_log,
+    _damage,
+    _compaction,
+    _verify,
+    _replay,
+)
 
 if __name__ == "__main__":
     if sys.argv[1] == "writer":

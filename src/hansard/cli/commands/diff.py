@@ -1,7 +1,6 @@
 """`hansard diff`: compare two sessions or points."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -13,20 +12,25 @@ from hansard.cli.screen import Screen, many
 from hansard.message.parse import as_text
 
 if TYPE_CHECKING:
-    from hansard import CallDifference, Comparison, Divergence, NumberedMessage, Session, Store
+    from hansard import CallDifference, Comparison, Session, Store
 
 #: Maximum characters of a value that is compared.
-_ANSWER = 100
+_ANSWER: Final = 100
+
+_CALLS: Final = {
+    "arguments": "different arguments",
+    "result": "same arguments, different result",
+    "only a": "only in -",
+    "only b": "only in +",
+}
 
 
 @define(
     "diff",
-    examples=[
-        "diff support/42 support/42-b  # a session and its fork",
-        "diff support/42@12 support/42  # what came after event 12",
-        "diff 'support/42@before tools' support/42-b@20  # a snapshot, a seq; or a time",
-        "diff run/1 run/2 --json | jq '.calls[]'  # tool calls that differ",
-    ],
+    "diff support/42 support/42-b  # a session and its fork",
+    "diff support/42@12 support/42  # what came after event 12",
+    "diff 'support/42@before tools' support/42-b@20  # a snapshot, a seq; or a time",
+    "diff run/1 run/2 --json | jq '.calls[]'  # tool calls that differ",
 )
 @click.argument("one", metavar="A", type=arguments.SESSION)
 @click.argument("other", metavar="B", type=arguments.SESSION)
@@ -66,9 +70,8 @@ def _point(store: "Store", text: str) -> "tuple[Session, int | None]":
 
 
 def _show(screen: Screen, found: "Comparison", *, full: bool) -> None:
-    a, b = (f"{side.session}@{side.seq}" for side in (found.a, found.b))
-    screen.line((f"- {a}", "bold red"))
-    screen.line((f"+ {b}", "bold green"))
+    screen.line((f"- {found.a.session}@{found.a.seq}", "bold red"))
+    screen.line((f"+ {found.b.session}@{found.b.seq}", "bold green"))
     if found.base is None:
         screen.line("not related by forks")
     else:
@@ -76,14 +79,23 @@ def _show(screen: Screen, found: "Comparison", *, full: bool) -> None:
     if found.equal:
         screen.line((f"equal: {many(found.same, 'message')}, and the same state", "bold"))
         return
-    counts = (
-        f"{found.same:,} in both, {len(found.only_a):,} only in -, {len(found.only_b):,} only in +"
-    )
-    screen.line(f"messages: {counts}")
+    only_a, only_b = len(found.only_a), len(found.only_b)
+    screen.line(f"messages: {found.same:,} in both, {only_a:,} only in -, {only_b:,} only in +")
     if found.divergence is not None:
-        _show_divergence(screen, found.divergence)
-    _show_messages(screen, "-", "red", found.only_a, full=full)
-    _show_messages(screen, "+", "green", found.only_b, full=full)
+        at_a, at_b = (
+            "at the end" if seq is None else f"at seq {seq}"
+            for seq in (found.divergence.a, found.divergence.b)
+        )
+        where = at_a if at_a == at_b else f"{at_a} of -, {at_b} of +"
+        screen.line(f"they differ after {many(found.divergence.after, 'message')}: {where}")
+    printer = EventPrinter(screen, full=True)
+    for sign, style, messages in (("-", "red", found.only_a), ("+", "green", found.only_b)):
+        for one in messages:
+            if full:
+                screen.line((f"{sign} {one.seq}", style), indent=2)
+                printer.message(one.message)
+            else:
+                screen.line((f"{sign} {one.seq:>4}  {brief(one.message)}", style), indent=2)
     if found.calls:
         screen.line("tool calls:")
     for difference in found.calls:
@@ -92,42 +104,15 @@ def _show(screen: Screen, found: "Comparison", *, full: bool) -> None:
         show_changes(screen, name, getattr(found, name), _ANSWER)
 
 
-def _show_divergence(screen: Screen, divergence: "Divergence") -> None:
-    place_a, place_b = (
-        "at the end" if seq is None else f"at seq {seq}" for seq in (divergence.a, divergence.b)
-    )
-    both = many(divergence.after, "message")
-    where = place_a if place_a == place_b else f"{place_a} of -, {place_b} of +"
-    screen.line(f"they differ after {both}: {where}")
-
-
-def _show_messages(
-    screen: Screen, sign: str, style: str, messages: "Sequence[NumberedMessage]", *, full: bool
-) -> None:
-    printer = EventPrinter(screen, full=True)
-    for said in messages:
-        if full:
-            screen.line((f"{sign} {said.seq}", style), indent=2)
-            printer.message(said.message)
-        else:
-            screen.line((f"{sign} {said.seq:>4}  {brief(said.message)}", style), indent=2)
-
-
 def _show_call(screen: Screen, difference: "CallDifference", *, full: bool) -> None:
     either = difference.a or difference.b
-    assert either is not None  # a difference is between something
-    said = {
-        "arguments": "different arguments",
-        "result": "same arguments, different result",
-        "only a": "only in -",
-        "only b": "only in +",
-    }[difference.what]
-    screen.line((either.name, "yellow"), f": {said}", indent=2)
+    assert either is not None  # a difference has at least one side
+    screen.line((either.name, "yellow"), f": {_CALLS[difference.what]}", indent=2)
     for sign, style, call in (("-", "red", difference.a), ("+", "green", difference.b)):
         if call is None:
             continue
-        asked = as_text(call.arguments)
+        given = as_text(call.arguments)
         result = "no result" if call.result is None else call.result
         if not full:
-            asked, result = short(asked, _ANSWER), short(result, _ANSWER)
-        screen.line((f"{sign} {call.seq:>4}  {call.name}({asked}) ← {result}", style), indent=4)
+            given, result = short(given, _ANSWER), short(result, _ANSWER)
+        screen.line((f"{sign} {call.seq:>4}  {call.name}({given}) ← {result}", style), indent=4)

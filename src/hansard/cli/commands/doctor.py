@@ -1,4 +1,4 @@
-"""`hansard doctor`: how the store is, and what needs attention."""
+"""`hansard doctor`: diagnose the store."""
 
 import os
 from typing import TYPE_CHECKING
@@ -8,24 +8,18 @@ import msgspec
 
 from hansard.cli import VERSION
 from hansard.cli.command import DEFAULT_STORE, FAILED, Call, define
-from hansard.cli.screen import Screen, many, size
+from hansard.cli.screen import many, size
 
 if TYPE_CHECKING:
-    from hansard import Diagnosis, Diagnostic
+    from hansard import Diagnosis
 
 
 @define(
     "doctor",
-    examples=[
-        "doctor",
-        "doctor --json | jq '.diagnostics[] | select(.severity == \"problem\")'",
-    ],
+    "doctor",
+    "doctor --json | jq '.diagnostics[] | select(.severity == \"problem\")'",
 )
-@click.option(
-    "--migrate",
-    is_flag=True,
-    help="Bring the tables of a store in PostgreSQL up to date first.",
-)
+@click.option("--migrate", is_flag=True, help="Upgrade the PostgreSQL tables first")
 def command(call: Call, *, migrate: bool) -> int | None:
     """Diagnose the store.
 
@@ -38,25 +32,17 @@ def command(call: Call, *, migrate: bool) -> int | None:
     With --json: one document; each diagnostic has a code. Exit 1 if there is a problem.
     """
     if migrate:
-        _migrate(call)
+        import hansard
+
+        versions = hansard.migrate(call.store)
+        done = f"to version {versions[-1]}" if versions else "they were up to date"
+        call.screen.labeled([(f"{'migration':<13}", "dim")], f"the store's tables: {done}")
     with call.reading() as store:
         found = store.diagnose()
-    if call.screen.json:
-        call.screen.document(
-            {"ok": found.ok, **msgspec.structs.asdict(found), "settings": _settings(call)}
-        )
-    else:
-        _show(call, found)
+    fields = msgspec.structs.asdict(found)
+    call.screen.document({"ok": found.ok, **fields, "settings": _settings(call)})
+    _show(call, found)
     return None if found.ok else FAILED
-
-
-def _migrate(call: Call) -> None:
-    import hansard
-
-    versions = hansard.migrate(call.store)
-    if not call.screen.json:
-        done = f"to version {versions[-1]}" if versions else "they were up to date"
-        call.screen.beside([(f"{'migration':<13}", "dim")], [f"the store's tables: {done}"])
 
 
 def _settings(call: Call) -> dict[str, str]:
@@ -76,58 +62,62 @@ def _settings(call: Call) -> dict[str, str]:
 
 def _show(call: Call, found: "Diagnosis") -> None:
     screen = call.screen
-    for name, said in _facts(found):
-        screen.beside([(f"{name:<13}", "dim")], [said])
     settings = ", ".join(f"{name} {value}" for name, value in _settings(call).items())
-    screen.beside([(f"{'settings':<13}", "dim")], [settings])
+    for name, fact in [*_facts(found), ("settings", settings)]:
+        screen.labeled([(f"{name:<13}", "dim")], fact)
     for lock in found.locks:
         screen.line(f"{_below(found, lock.where)}: process {lock.pid} {lock.command}", indent=13)
     for leftover in found.leftovers:
-        whose = f", of process {leftover.pid}" if leftover.pid is not None else ""
+        fragments = leftover.what == "discarded"
+        what = many(leftover.count, "discarded fragment") if fragments else leftover.what
+        owner = f", of process {leftover.pid}" if leftover.pid is not None else ""
         state = f", in use {leftover.command}".rstrip() if leftover.living else ""
         place = _below(found, leftover.where)
-        torn = leftover.what == "discarded"
-        what = many(leftover.count, "discarded fragment") if torn else leftover.what
-        screen.line(f"{place}: {what}, {size(leftover.bytes)}{whose}{state}", indent=13)
+        screen.line(f"{place}: {what}, {size(leftover.bytes)}{owner}{state}", indent=13)
     screen.line()
-    for diagnostic in found.diagnostics:
-        _show_remark(screen, diagnostic)
-    problems = sum(diagnostic.severity == "problem" for diagnostic in found.diagnostics)
+    for one in found.diagnostics:
+        style = "bold red" if one.severity == "problem" else "yellow"
+        others = f" (and {one.count - 1:,} more)" if one.count > 1 else ""
+        advice = f"; {one.advice}" if one.advice else ""
+        screen.labeled(
+            [(f"{one.severity:<9}", style)], f"{one.where}{others}: {one.reason}{advice}"
+        )
+    problems = sum(one.severity == "problem" for one in found.diagnostics)
     if problems:
-        screen.line((f"{many(problems, 'problem')}", "bold red"))
+        screen.line((many(problems, "problem"), "bold red"))
     else:
         screen.line(("no problems", "bold green"))
 
 
 def _facts(found: "Diagnosis") -> list[tuple[str, str]]:
-    home, index = found.home, found.index
-    free = "no limit" if home.free_bytes is None else f"{size(home.free_bytes)} free"
-    kind = f"{home.file_system} at {home.mounted}" if home.file_system else "of unknown kind"
+    home, index, server = found.home, found.index, found.server
     if not index.there:
         listed = "none; the first listing creates it"
     elif index.reason:
         listed = f"not used: {index.reason}"
     else:
-        state = f"{many(index.behind, 'session')} behind" if index.behind else "up to date"
+        state = f"{many(index.behind, 'session')} to read" if index.behind else "up to date"
         texts = "with texts" if index.texts else "without texts"
         taken = f"{size(index.bytes)}, " if index.bytes else ""
         listed = f"version {index.version}, {taken}{texts}, {state}"
-    server = found.server
+    sessions = ("sessions", f"{found.sessions:,}, and {found.trash:,} in the trash")
     if server is not None:
         role = "a standby" if server.standby else "writable"
-        followers = ", ".join(f"{name} ({state})" for name, state in server.followers.items())
+        standbys = ", ".join(f"{name} ({state})" for name, state in server.followers.items())
         tables = f"version {server.tables} in schema {server.schema}, {size(server.bytes)}"
         return [
             ("store", found.where),
-            ("sessions", f"{found.sessions:,}, and {found.trash:,} in the trash"),
+            sessions,
             ("server", f"PostgreSQL {server.version}, {role}"),
             ("tables", tables),
-            ("standbys", followers or "none that this role can see"),
+            ("standbys", standbys or "none that this role can see"),
             ("index", listed),
         ]
+    free = "no limit" if home.free_bytes is None else f"{size(home.free_bytes)} free"
+    kind = f"{home.file_system} at {home.mounted}" if home.file_system else "of unknown kind"
     return [
         ("store", f"{found.where}, format {found.version}"),
-        ("sessions", f"{found.sessions:,}, and {found.trash:,} in the trash"),
+        sessions,
         ("file system", f"{kind}, {free}"),
         ("locks", f"{len(found.locks):,} held"),
         ("leftovers", f"{len(found.leftovers):,}"),
@@ -138,13 +128,3 @@ def _facts(found: "Diagnosis") -> list[tuple[str, str]]:
 
 def _below(found: "Diagnosis", path: str) -> str:
     return path.removeprefix(f"{found.where}/")
-
-
-def _show_remark(screen: Screen, diagnostic: "Diagnostic") -> None:
-    style = "bold red" if diagnostic.severity == "problem" else "yellow"
-    others = f" (and {diagnostic.count - 1:,} more)" if diagnostic.count > 1 else ""
-    advice = f"; {diagnostic.advice}" if diagnostic.advice else ""
-    screen.beside(
-        [(f"{diagnostic.severity:<9}", style)],
-        [f"{diagnostic.where}{others}: {diagnostic.reason}{advice}"],
-    )

@@ -8,13 +8,11 @@ from hansard.cli.command import FAILED, Call, define, full_option, session_of
 
 @define(
     "dump",
-    examples=[
-        "dump support/42",
-        "dump support/42 --problems  # only damaged records",
-        "dump support/42 --json | jq -r 'select(.file == \"log.jsonl\") | .text'",
-    ],
+    "dump support/42",
+    "dump support/42 --problems  # only damaged records",
+    "dump support/42 --json | jq -r 'select(.file == \"log.jsonl\") | .text'",
 )
-@click.argument("session_id", metavar="ID", type=arguments.SESSION)
+@arguments.session_argument
 @click.option("--problems", is_flag=True, help="Only damaged records")
 @full_option
 def command(call: Call, session_id: str, *, problems: bool, full: bool) -> int | None:
@@ -39,9 +37,9 @@ def command(call: Call, session_id: str, *, problems: bool, full: bool) -> int |
                 call.screen.record({**shown, "text": text})
                 continue
             place = f"{record.file} {record.offset:>8} +{record.length:<6} "
-            room = call.screen.width - len(place) - 2
-            if call.screen.terminal and not full and len(text) > room > 0:
-                text = text[:room] + " …"
+            space = call.screen.width - len(place) - 2
+            if call.screen.terminal and not full and len(text) > space > 0:
+                text = text[:space] + " …"
             problem = f"  ← {record.problem}" if record.problem else ""
             call.screen.line((place, "dim"), text, (problem, "red"))
     return FAILED if bad else None

@@ -1,21 +1,21 @@
 """The small commands that change sessions: fork, snapshot, revert, redact, rm, restore."""
 
+from difflib import get_close_matches
+
 import click
 
 from hansard.cli import arguments
-from hansard.cli.command import Call, check_deleted, define, session_of
+from hansard.cli.command import FAILED, Call, define, session_of, yes_option
 from hansard.cli.screen import many
 
 
 @define(
     "fork",
-    examples=[
-        "fork support/42  # with a generated id",
-        "fork support/42 support/42-b --at 10",
-        "fork support/42 support/42-c --at 'before tools'",
-    ],
+    "fork support/42  # with a generated id",
+    "fork support/42 support/42-b --at 10",
+    "fork support/42 support/42-c --at 'before tools'",
 )
-@click.argument("session_id", metavar="ID", type=arguments.SESSION)
+@arguments.session_argument
 @click.argument("child", metavar="[NEW_ID]", required=False)
 @click.option("--at", type=arguments.PLACE, help="Seq, time or snapshot name [default: the end]")
 def fork(call: Call, session_id: str, child: str | None, at: arguments.Place | None) -> None:
@@ -32,13 +32,11 @@ def fork(call: Call, session_id: str, child: str | None, at: arguments.Place | N
 
 @define(
     "snapshot",
-    examples=[
-        'snapshot support/42 "before tools"',
-        "snapshot support/42  # list the names",
-        'revert support/42 "before tools"  # come back to it',
-    ],
+    'snapshot support/42 "before tools"',
+    "snapshot support/42  # list the names",
+    'revert support/42 "before tools"  # come back to it',
 )
-@click.argument("session_id", metavar="ID", type=arguments.SESSION)
+@arguments.session_argument
 @click.argument("label", required=False)
 def snapshot(call: Call, session_id: str, label: str | None) -> None:
     """Name the current point, or list names.
@@ -59,13 +57,11 @@ def snapshot(call: Call, session_id: str, label: str | None) -> None:
 
 @define(
     "revert",
-    examples=[
-        "revert support/42 'before tools'",
-        "revert support/42 12",
-        "revert support/42 20  # undo: 20 was the seq before the revert",
-    ],
+    "revert support/42 'before tools'",
+    "revert support/42 12",
+    "revert support/42 20  # undo: 20 was the seq before the revert",
 )
-@click.argument("session_id", metavar="ID", type=arguments.SESSION)
+@arguments.session_argument
 @click.argument("place", metavar="SEQ|TIME|NAME", type=arguments.PLACE)
 def revert(call: Call, session_id: str, place: arguments.Place) -> None:
     """Revert the model view to a point.
@@ -90,16 +86,14 @@ def revert(call: Call, session_id: str, place: arguments.Place) -> None:
 
 @define(
     "redact",
-    examples=[
-        "redact support/42 12 --reason 'sent by mistake'",
-        "redact support/42 12 13 --yes",
-        "compact support/42  # erase the bytes",
-    ],
+    "redact support/42 12 --reason 'sent by mistake'",
+    "redact support/42 12 13 --yes",
+    "compact support/42  # erase the bytes",
 )
-@click.argument("session_id", metavar="ID", type=arguments.SESSION)
+@arguments.session_argument
 @click.argument("seqs", metavar="SEQ...", nargs=-1, required=True, type=click.IntRange(min=1))
 @click.option("--reason", default="", help="Stored with the redaction")
-@click.option("-y", "--yes", is_flag=True, help="Skip confirmation")
+@yes_option
 def redact(
     call: Call, session_id: str, seqs: tuple[int, ...], reason: str, *, yes: bool
 ) -> int | None:
@@ -113,7 +107,7 @@ def redact(
         question = f"Permanently hide {many(len(seqs), 'message')} of {session_id}?"
         if not yes and not call.screen.confirm(question):
             call.screen.line("nothing was written")
-            return 1
+            return FAILED
         done = [session.redact(seq, reason=reason).seq for seq in seqs]
     call.screen.document({"session": session_id, "redacted": list(seqs), "events": done})
     call.screen.line(
@@ -125,11 +119,9 @@ def redact(
 
 @define(
     "rm",
-    examples=[
-        "rm support/42",
-        "restore support/42  # undo",
-        "rm --purge support/42  # permanently; asks",
-    ],
+    "rm support/42",
+    "restore support/42  # undo",
+    "rm --purge support/42  # permanently; asks",
 )
 @click.argument("session_ids", metavar="ID...", nargs=-1, required=True, type=arguments.SESSION)
 @click.option("--purge", is_flag=True, help="Delete permanently, also from the trash")
@@ -148,7 +140,7 @@ def rm(call: Call, session_ids: tuple[str, ...], *, purge: bool, yes: bool) -> i
         question = f"Permanently delete {many(len(session_ids), 'session')}?"
         if purge and not yes and not call.screen.confirm(question):
             call.screen.line("nothing was removed")
-            return 1
+            return FAILED
         for session_id in session_ids:
             if store.exists(session_id):
                 store.delete(session_id)
@@ -160,16 +152,15 @@ def rm(call: Call, session_ids: tuple[str, ...], *, purge: bool, yes: bool) -> i
     return None
 
 
-@define(
-    "restore",
-    examples=["restore support/42", "restore  # list the trash"],
-)
+@define("restore", "restore support/42", "restore  # list the trash")
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
 def restore(call: Call, session_ids: tuple[str, ...]) -> None:
     """Restore sessions from the trash.
 
     Without an id, list the trash. With --json: one document.
     """
+    from hansard import SessionNotFound
+
     if not session_ids:
         with call.reading() as store:
             trash = store.trash()
@@ -178,8 +169,14 @@ def restore(call: Call, session_ids: tuple[str, ...]) -> None:
             call.screen.line(session_id)
         return
     with call.writing() as store:
+        trash = store.trash()
         for session_id in session_ids:
-            check_deleted(store, session_id)
+            if session_id not in trash:
+                close = get_close_matches(session_id, trash, 1)
+                hint = (
+                    f"did you mean {close[0]!r}?" if close else "`hansard restore` lists the trash"
+                )
+                raise SessionNotFound(f"no session {session_id!r} in the trash; {hint}")
         for session_id in session_ids:
             store.restore(session_id)
     call.screen.document({"restored": list(session_ids)})

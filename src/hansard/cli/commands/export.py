@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +12,7 @@ import click
 
 from hansard.cli import arguments
 from hansard.cli.command import Call, define, session_of
-from hansard.cli.screen import Progress, many, size
+from hansard.cli.screen import Screen, many, size
 
 if TYPE_CHECKING:
     from hansard import Session
@@ -33,21 +33,14 @@ _LONGEST: Final = 180
 
 @define(
     "export",
-    examples=[
-        "export support/42 > refund.jsonl  # for `hansard import`",
-        "export support/42 --as html -o refund.html  # one page for people",
-        "export support/42 support/43 -o directory/  # one file each",
-        "export support/42 --unredacted -o backup.jsonl  # unchanged",
-        "export support/42 --as codex -o rollout.jsonl  # for another program",
-    ],
+    "export support/42 > refund.jsonl  # for `hansard import`",
+    "export support/42 --as html -o refund.html  # one page for people",
+    "export support/42 support/43 -o directory/  # one file each",
+    "export support/42 --unredacted -o backup.jsonl  # unchanged",
+    "export support/42 --as codex -o rollout.jsonl  # for another program",
 )
 @click.argument("session_ids", metavar="ID...", nargs=-1, required=True, type=arguments.SESSION)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="File, or directory for several sessions",
-)
+@click.option("-o", "--output", metavar="FILE", help="File, or directory for several sessions")
 @click.option(
     "--as",
     "format",
@@ -73,7 +66,7 @@ def command(
     force: bool,
     unredacted: bool,
     **options: Any,
-) -> int | None:
+) -> None:
     """Export sessions to files.
 
     Credentials are replaced, unless you pass --unredacted. A file appears when it is complete. A fork
@@ -81,42 +74,36 @@ def command(
 
     With --json: one document that lists the files; without -o, the JSONL itself.
     """
+    screen, format = call.screen, options["format"]
     output = None if output == "-" else output
-    _check(call, session_ids, output, options["format"])
-    ending = _ENDINGS[options["format"]]
+    if output is None and len(session_ids) > 1:
+        raise click.UsageError("several sessions need a directory: -o DIRECTORY/")
+    if output is None and screen.json and format != "jsonl":
+        raise click.UsageError(f"--json with {format} needs -o FILE")
     options["redacted"] = not unredacted
-    written: list[dict[str, object]] = []
+    written: list[tuple[str, Path, int]] = []
     with call.reading() as store:
         sessions = [session_of(store, session_id) for session_id in session_ids]
         if output is None:
-            _print(call, _exported(sessions[0], options))
-            return None
-        place = Path(output)
-        paths = [
-            place / _name_of(session.id, ending) if _is_folder(output, session_ids) else place
-            for session in sessions
-        ]
+            _print(screen, _exported(sessions[0], options))
+            return
+        several = len(sessions) > 1 or output.endswith("/") or Path(output).is_dir()
+        names = [_name_of(session.id, _ENDINGS[format]) for session in sessions]
+        paths = [Path(output, name) if several else Path(output) for name in names]
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             # All are checked before one is written.
             _refuse_existing(path, force=force)
-        with call.screen.progress("exporting", unit="events") as progress:
-            for session, path in zip(sessions, paths, strict=True):
-                progress.label(session.id)
-                pieces = _counted(session, progress, _exported(session, options))
-                count = _write(path, pieces, force=force)
-                written.append({"session": session.id, "file": str(path), "bytes": count})
-    _show(call, written, unredacted=unredacted)
-    return None
-
-
-def _check(call: Call, session_ids: tuple[str, ...], output: str | None, format: str) -> None:
-    if output is not None:
-        return
-    if len(session_ids) > 1:
-        raise click.UsageError("several sessions need a directory: -o DIRECTORY/")
-    if call.screen.json and format != "jsonl":
-        raise click.UsageError(f"--json with {format} needs -o FILE")
+        for session, path in zip(sessions, paths, strict=True):
+            with screen.progress(session.id, unit="events") as progress:
+                pieces = _counted(session.seq, progress, _exported(session, options))
+                written.append((session.id, path, _write(path, pieces, force=force)))
+    files = [{"session": id, "file": str(path), "bytes": count} for id, path, count in written]
+    screen.document({"written": files, "redacted": not unredacted})
+    for _, path, count in written:
+        screen.line(f"{path}: {size(count)}")
+    if unredacted and not screen.json:
+        screen.note(f"{many(len(written), 'file')} may contain credentials (--unredacted)")
 
 
 def _exported(session: "Session", options: dict[str, Any]) -> Iterator[bytes]:
@@ -129,40 +116,25 @@ def _exported(session: "Session", options: dict[str, Any]) -> Iterator[bytes]:
     return session.export(**{**options, "view": view or "history"})
 
 
-def _is_folder(output: str, session_ids: tuple[str, ...]) -> bool:
-    return len(session_ids) > 1 or output.endswith("/") or Path(output).is_dir()
-
-
-def _print(call: Call, pieces: Iterator[bytes]) -> None:
+def _print(screen: Screen, pieces: Iterator[bytes]) -> None:
     """Write to stdout; on a terminal, with control characters escaped."""
-    if sys.stdout.isatty():
-        for piece in pieces:
-            if piece.startswith(b"{"):
-                call.screen.record(piece.rstrip(b"\n"))
-            else:
-                call.screen.bit(piece.decode())
-        return
     for piece in pieces:
-        sys.stdout.buffer.write(piece)
+        if not sys.stdout.isatty():
+            sys.stdout.buffer.write(piece)
+        elif piece.startswith(b"{"):
+            screen.record(piece.rstrip(b"\n"))
+        else:
+            screen.write(piece.decode())
     sys.stdout.buffer.flush()
 
 
-def _counted(session: "Session", progress: Progress, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _counted(
+    total: int, progress: Callable[[int, int], None], pieces: Iterator[bytes]
+) -> Iterator[bytes]:
     """Yield pieces, and report progress: about one piece per event."""
-    total = session.seq
     for count, piece in enumerate(pieces):
-        progress.update(min(count, total), total)
+        progress(min(count, total), total)
         yield piece
-
-
-def _show(call: Call, written: list[dict[str, object]], *, unredacted: bool) -> None:
-    call.screen.document({"written": written, "redacted": not unredacted})
-    for one in written:
-        number = one["bytes"]
-        assert isinstance(number, int)
-        call.screen.line(f"{one['file']}: {size(number)}")
-    if unredacted and not call.screen.json:
-        call.screen.note(f"{many(len(written), 'file')} may contain credentials (--unredacted)")
 
 
 # -- complete files, or none --------------------------------------------------------------------

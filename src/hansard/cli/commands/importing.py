@@ -1,8 +1,9 @@
 """`hansard import`: import sessions from files or programs."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
@@ -21,13 +22,11 @@ _PIECE: Final = 1024 * 1024
 
 @define(
     "import",
-    examples=[
-        "import refund.jsonl",
-        "import refund.jsonl --id support/42-copy  # under another id",
-        "export support/42 --unredacted | hansard -s other import -",
-        "import openclaw ~/.openclaw --dry-run  # from another program",
-        "import claude-code ~/.claude/projects --prefix laptop/",
-    ],
+    "import refund.jsonl",
+    "import refund.jsonl --id support/42-copy  # under another id",
+    "export support/42 --unredacted | hansard -s other import -",
+    "import openclaw ~/.openclaw --dry-run  # from another program",
+    "import claude-code ~/.claude/projects --prefix laptop/",
 )
 @click.argument("names", metavar="FILE... | KIND PATH", nargs=-1, required=True)
 @click.option("--id", "session_id", metavar="ID", help="Import under this id")
@@ -71,62 +70,22 @@ def _own(call: Call, names: tuple[str, ...], session_id: str | None) -> int | No
     """Import what `hansard export` wrote."""
     if session_id is not None and len(names) > 1:
         raise click.UsageError("--id is for one file; import the others separately")
-    done: list[tuple[str, ImportReport]] = []
-    failed: dict[str, str] = {}
-    with (
-        call.writing(create=True) as store,
-        call.screen.progress("importing") as progress,
-    ):
-        for name in names:
-            progress.label(name)
-            report = _import(store, name, session_id, progress.update)
-            if isinstance(report, str):
-                failed[name] = report
-            else:
-                done.append((name, report))
-    _show(call, done, failed)
-    return FAILED if failed else None
-
-
-def _import(
-    store: "Store", name: str, session_id: str | None, update: Callable[[int, int], None]
-) -> "ImportReport | str":
-    """Import one file, or return the reason of the failure."""
     from hansard import HansardError
 
-    try:
-        with _opened(name) as (file, total):
-            return store.import_session(_pieces(file, total, update), id=session_id)
-    except HansardError as error:
-        return str(error)
-    except OSError as error:
-        return error.strerror or str(error)
-
-
-@contextmanager
-def _opened(name: str) -> Iterator[tuple[IO[bytes], int]]:
-    if name == "-":
-        yield sys.stdin.buffer, 0
-        return
-    path = Path(name)
-    with path.open("rb") as file:
-        yield file, path.stat().st_size
-
-
-def _pieces(file: IO[bytes], total: int, update: Callable[[int, int], None]) -> Iterator[bytes]:
-    done = 0
-    while piece := file.read(_PIECE):
-        yield piece
-        done += len(piece)
-        update(done, max(done, total))
-
-
-def _show(call: Call, done: "list[tuple[str, ImportReport]]", failed: dict[str, str]) -> None:
-    members = ("session", "events", "already", "redacted", "redactions")
-    shown = [
-        {"file": name, **{member: getattr(report, member) for member in members}}
-        for name, report in done
-    ]
+    done: list[tuple[str, ImportReport]] = []
+    failed: dict[str, str] = {}
+    with call.writing(create=True) as store:
+        for name in names:
+            try:
+                with call.screen.progress(name) as progress, _opened(name) as file:
+                    pieces = _pieces(file, progress)
+                    done.append((name, store.import_session(pieces, id=session_id)))
+            except HansardError as error:
+                failed[name] = str(error)
+            except OSError as error:
+                failed[name] = error.strerror or str(error)
+    fields = ("session", "events", "already", "redacted", "redactions")
+    shown = [{"file": name, **{f: getattr(report, f) for f in fields}} for name, report in done]
     call.screen.document({"imported": shown, "failed": failed})
     for name, report in done:
         what = f"{report.session}: {many(report.events, 'event')}"
@@ -136,25 +95,38 @@ def _show(call: Call, done: "list[tuple[str, ImportReport]]", failed: dict[str, 
             what += f"; {many(report.redactions, 'credential')} replaced in the file"
         call.screen.line(f"{name}: {what}")
     call.screen.failures(failed)
+    return FAILED if failed else None
+
+
+def _opened(name: str) -> AbstractContextManager[IO[bytes]]:
+    return nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")
+
+
+def _pieces(file: IO[bytes], update: Callable[[int, int], None]) -> Iterator[bytes]:
+    done, total = 0, os.fstat(file.fileno()).st_size
+    while piece := file.read(_PIECE):
+        yield piece
+        done += len(piece)
+        update(done, max(done, total))
 
 
 def _foreign(call: Call, kind: str, path: str, *, prefix: str, dry_run: bool) -> int | None:
-    """Import a foreign source, show what was done, and return the exit code."""
+    """Import what another program keeps."""
     from hansard import importers
 
+    reason = ""
     with (
         _opened_store(call, dry_run=dry_run) as store,
         call.screen.progress(f"importing {kind}", unit="files") as progress,
     ):
         try:
             report = importers.import_sessions(
-                store, kind, path, prefix=prefix, progress=progress.update, dry_run=dry_run
+                store, kind, path, prefix=prefix, progress=progress, dry_run=dry_run
             )
         except importers.NothingToImport as error:
-            _show_foreign(call, error.report, reason=str(error))
-            return FAILED
-    _show_foreign(call, report)
-    return FAILED if report.skipped else None
+            report, reason = error.report, str(error)
+    _show_foreign(call, report, reason)
+    return FAILED if report.skipped or reason else None
 
 
 def _opened_store(call: Call, *, dry_run: bool) -> "Store":
@@ -168,36 +140,32 @@ def _opened_store(call: Call, *, dry_run: bool) -> "Store":
         return hansard.open("memory:")  # like an empty store
 
 
-def _show_foreign(call: Call, report: "Report", *, reason: str = "") -> None:
-    members = ("session", "where", "outcome", "items", "new", "parent")
+def _show_foreign(call: Call, report: "Report", reason: str) -> None:
+    screen = call.screen
+    fields = ("session", "where", "outcome", "items", "new", "parent")
     shown = {
         "kind": report.kind,
         "dry_run": report.dry_run,
-        "sessions": [{name: getattr(one, name) for name in members} for one in report.sessions],
+        "sessions": [{name: getattr(one, name) for name in fields} for one in report.sessions],
         "skipped": [{"where": one.where, "what": one.what} for one in report.skipped],
     }
-    call.screen.document({**shown, "failed": reason} if reason else shown)
+    screen.document({**shown, "failed": reason} if reason else shown)
+    would = "would be " if report.dry_run else ""
     for one in report.sessions:
         if one.outcome != "present":
             fork = f", a fork of {one.parent}" if one.parent else ""
-            what = f"{many(one.new, 'item')} {_done(one.outcome, dry_run=report.dry_run)}{fork}"
-            call.screen.line(f"{one.session}: {what}")
-    counts = [
-        f"{many(len(found), 'session')} {word}"
-        for found, word in (
-            (report.imported, _done("imported", dry_run=report.dry_run)),
-            (report.continued, _done("continued", dry_run=report.dry_run)),
-            (report.present, "there already"),
+            screen.line(f"{one.session}: {many(one.new, 'item')} {would}{one.outcome}{fork}")
+    counts = {
+        f"{would}imported": report.imported,
+        f"{would}continued": report.continued,
+        "there already": report.present,
+    }
+    if report.sessions:
+        screen.line(
+            "; ".join(
+                f"{many(len(found), 'session')} {what}" for what, found in counts.items() if found
+            )
         )
-        if found
-    ]
-    if counts:
-        call.screen.line("; ".join(counts))
-    for problem in report.skipped:
-        call.screen.note(f"{problem.where}: {problem.what}")
+    screen.failures({problem.where: problem.what for problem in report.skipped})
     if reason:
-        call.screen.note(reason)
-
-
-def _done(outcome: str, *, dry_run: bool) -> str:
-    return f"would be {outcome}" if dry_run else outcome
+        screen.note(reason)

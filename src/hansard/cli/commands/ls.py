@@ -5,13 +5,21 @@ be long.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from hansard.cli import arguments, table
-from hansard.cli.command import FAILED, Call, define, prefix_option, session_of
+from hansard.cli.command import (
+    FAILED,
+    Call,
+    check_targets,
+    count_option,
+    define,
+    prefix_option,
+    session_of,
+)
 from hansard.cli.screen import Pens, Screen, many
 from hansard.cli.table import Row
 
@@ -33,6 +41,9 @@ _ORDERS: Final = {
     "cost": "-cost",
 }
 
+#: Sessions from which on a progress bar is shown.
+_SLOW: Final = 200
+
 #: Maximum damaged sessions that are named.
 _NAMED: Final = 5
 
@@ -42,33 +53,23 @@ _DEEPEST: Final = 40
 
 @define(
     "ls",
-    examples=[
-        "ls  # latest first",
-        "ls --prefix support/ --where user=u7 --since 2d",
-        "ls --sort size --limit 10",
-        "ls --tree  # forks under their parents",
-        "ls --columns id,messages,cost,meta.user --sort cost",
-        "ls --damaged",
-        "ls --json | jq -r 'select(.message_count > 100).id'",
-    ],
+    "ls  # latest first",
+    "ls --prefix support/ --where user=u7 --since 2d",
+    "ls --sort size --limit 10",
+    "ls --tree  # forks under their parents",
+    "ls --columns id,messages,cost,meta.user --sort cost",
+    "ls --damaged",
+    "ls --json | jq -r 'select(.message_count > 100).id'",
 )
 @prefix_option
 @click.option(
-    "--where",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Filter by metadata; null: key absent",
+    "--where", multiple=True, metavar="KEY=VALUE", help="Filter by metadata; null: key absent"
 )
 @click.option("--since", type=arguments.MOMENT, help="Only sessions active since TIME")
 @click.option("--until", type=arguments.MOMENT, help="Only sessions inactive since TIME")
 @click.option("--title", default="", metavar="TEXT", help="Only titles containing TEXT")
 @click.option("--workspace", metavar="PATH", help="Only sessions of this directory")
-@click.option(
-    "--parent",
-    type=arguments.SESSION,
-    metavar="ID",
-    help="Only forks of this session",
-)
+@click.option("--parent", type=arguments.SESSION, metavar="ID", help="Only forks of this session")
 @click.option("--archived", is_flag=True, help="Only archived sessions")
 @click.option("-a", "--all", "everything", is_flag=True, help="Include archived sessions")
 @click.option("--damaged", is_flag=True, help="Only damaged sessions")
@@ -78,18 +79,16 @@ _DEEPEST: Final = 40
     help="Sort key; times and numbers descending [default: updated]",
 )
 @click.option("-r", "--reverse", is_flag=True, help="Reverse the order")
-@click.option(
+@count_option(
     "-n",
     "--limit",
-    type=click.IntRange(min=0),
-    metavar="N",
     help=f"Maximum sessions; 0: all [default: {_SCREENFUL} on a terminal, else all]",
 )
 @click.option("--cursor", metavar="TEXT", help="Page token to continue from")
 @click.option(
     "--columns",
     "names",
-    type=table.Names(),
+    type=table.NAMES,
     metavar="NAMES",
     help=f"Columns, separated by commas: {', '.join(table.COLUMNS)}; meta.KEY for metadata",
 )
@@ -119,82 +118,64 @@ def ls(
 
     With --json: one session per line; with --count, one document. Exit 1 if a listed session is damaged.
     """
-    _check(tree=tree, count=count, paged=bool(limit or cursor), sort=sort, reverse=reverse)
-    filters["where"] = dict(_condition(words) for words in where)
+    screen = call.screen
+    _check(tree=tree, count=count, paged=bool(limit or cursor), sorted_=bool(sort or reverse))
+    filters["where"] = dict(_condition(pair) for pair in where)
     filters["archived"] = True if archived else None if everything or damaged else False
     filters["damaged"] = True if damaged else None
+    order = _ORDERS[sort or "updated"]
+    if reverse:
+        order = order[1:] if order[0] == "-" else f"-{order}"
     with call.finding() as store:
         if filters["parent"] is not None:
             session_of(store, filters["parent"])
         if count:
             found = store.count(**filters)
-            call.screen.document({"count": found})
-            call.screen.line(str(found))
+            screen.document({"count": found})
+            screen.line(str(found))
             return None
-        if limit is None and call.screen.terminal and not tree:
+        if limit is None and screen.terminal and not tree:
             limit = _SCREENFUL
-        with call.screen.progress_if_slow("reading sessions", unit="sessions") as progress:
+        with screen.progress("reading sessions", unit="sessions", least=_SLOW) as progress:
             page = store.sessions(
-                **filters,
-                order=_order(sort or "updated", reverse=reverse),
-                limit=limit or None,
-                cursor=cursor,
-                progress=progress,
+                **filters, order=order, limit=limit or None, cursor=cursor, progress=progress
             )
         rows = [Row(info) for info in page.items]
         if tree:
-            parents = related(store, page.items)
-            rows = [_row(node) for node in forest(page.items, parents, *_room(call.screen))]
-        hidden = 0
-        if call.screen.terminal and filters["archived"] is False:
-            hidden = store.count(**{**filters, "archived": True})
-    if not rows and call.screen.terminal:
-        call.screen.line(("no sessions", "dim"))
+            rows = forest(page.items, related(store, page.items), *_levels(screen))
+        # On a terminal, count the archived sessions that are omitted.
+        counted = screen.terminal and filters["archived"] is False
+        hidden = store.count(**{**filters, "archived": True}) if counted else 0
     shown = names or (table.IN_TREES if tree else table.USUAL)
-    _show(call.screen, rows, shown, asked=bool(names))
+    _show(screen, rows, shown, requested=bool(names))
     if page.next is not None:
-        _remark(call, f"more sessions: repeat with --cursor {page.next}")
+        screen.hint(f"more sessions: repeat with --cursor {page.next}")
     if hidden:
-        _remark(call, f"{many(hidden, 'archived session')} not shown; --all includes them")
-    return _tell_damaged(call, page.items)
+        screen.hint(f"{many(hidden, 'archived session')} not shown; --all includes them")
+    return _report_damaged(screen, page.items)
 
 
-def _check(*, tree: bool, count: bool, paged: bool, sort: str | None, reverse: bool) -> None:
+def _check(*, tree: bool, count: bool, paged: bool, sorted_: bool) -> None:
     """Raise for options that exclude each other."""
     if tree and count:
         raise click.UsageError("--tree and --count exclude each other")
     if tree and paged:
         raise click.UsageError("--tree excludes --limit and --cursor")
-    if count and (paged or sort or reverse):
+    if count and (paged or sorted_):
         raise click.UsageError("--count excludes --sort, --limit and --cursor")
 
 
-def _condition(words: str) -> tuple[str, Any]:
-    key, sign, value = words.partition("=")
-    if not sign or not key:
-        raise click.UsageError(f"--where must be KEY=VALUE, got {words!r}")
+def _condition(pair: str) -> tuple[str, Any]:
+    key, value = arguments.key_value("--where", pair)
     try:
         return key, json.loads(value)
     except ValueError:
         return key, value
 
 
-def _order(sort: str, *, reverse: bool) -> str:
-    order = _ORDERS[sort]
-    if not reverse:
-        return order
-    return order[1:] if order[0] == "-" else f"-{order}"
-
-
-def _row(node: "Node", gone: str = "", *, named: bool = False) -> Row:
-    """Return a session's line in a tree. `gone`: why its parent is not above it."""
-    mark = f"fork of {node.info.parent}{gone}" if node.orphan else ""
-    return Row(node.info, node.drawn, mark, named, node.depth)
-
-
-def _show(screen: Screen, rows: list[Row], names: tuple[str, ...], *, asked: bool) -> None:
+def _show(screen: Screen, rows: list[Row], names: tuple[str, ...], *, requested: bool) -> None:
     if not screen.json:
-        table.show(screen, rows, names, asked=asked)
+        table.show(screen, rows, names, requested=requested)
         return
     import msgspec
 
@@ -202,34 +183,24 @@ def _show(screen: Screen, rows: list[Row], names: tuple[str, ...], *, asked: boo
         screen.record({**msgspec.structs.asdict(row.info), "depth": row.depth})
 
 
-def _remark(call: Call, text: str) -> None:
-    """Print a remark below a listing; in a pipe, on stderr."""
-    if call.screen.terminal:
-        call.screen.whole((text, "dim"))
-    else:
-        call.screen.note(text)
-
-
-def _tell_damaged(call: Call, infos: "list[SessionInfo]") -> int | None:
+def _report_damaged(screen: Screen, infos: "list[SessionInfo]") -> int | None:
     """Name the damaged sessions on stderr; return the exit code."""
     damaged = [info for info in infos if info.damaged]
     for info in damaged[:_NAMED]:
-        call.screen.note(f"{info.id} is damaged: {info.damaged}")
+        screen.note(f"{info.id} is damaged: {info.damaged}")
     if len(damaged) > _NAMED:
         rest = many(len(damaged) - _NAMED, "more session is", "more sessions are")
-        call.screen.note(f"{rest} damaged; `hansard ls --damaged` lists them")
+        screen.note(f"{rest} damaged; `hansard ls --damaged` lists them")
     return FAILED if damaged else None
 
 
 @define(
     "tree",
-    examples=[
-        "tree support/42  # its ancestors and forks",
-        "tree --all",
-        "tree support/42 --json | jq -r '[.depth, .id, .forked_at] | @tsv'",
-    ],
+    "tree support/42  # its ancestors and forks",
+    "tree --all",
+    "tree support/42 --json | jq -r '[.depth, .id, .forked_at] | @tsv'",
 )
-@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=arguments.SESSION)
+@arguments.sessions_argument
 @click.option("--all", "everything", is_flag=True, help="Show all sessions")
 def tree(call: Call, session_ids: tuple[str, ...], *, everything: bool) -> int | None:
     """Show forks as a tree.
@@ -240,45 +211,33 @@ def tree(call: Call, session_ids: tuple[str, ...], *, everything: bool) -> int |
     With --json: one session per line, in the order of the tree, with its depth. Exit 1 if a session is
     damaged.
     """
-    if everything == bool(session_ids):
-        raise click.UsageError("name the sessions to show, or pass --all")
+    check_targets(session_ids, "show", everything=everything)
+    screen = call.screen
     with call.finding() as store:
         for session_id in session_ids:
             session_of(store, session_id)
-        with call.screen.progress_if_slow("reading sessions", unit="sessions") as progress:
+        with screen.progress("reading sessions", unit="sessions", least=_SLOW) as progress:
             known = store.sessions(progress=progress).items
         parents = related(store, known)
         infos = known if everything else lineage(session_ids, known, parents)
-        nodes = forest(infos, parents, *_room(call.screen))
-        trash = set(store.trash()) if any(node.orphan for node in nodes) else set[str]()
-    rows = []
-    for node in nodes:
-        gone = ", which is in the trash" if node.info.parent in trash else ", which is missing"
-        rows.append(_row(node, gone, named=node.info.id in session_ids))
-    _show(call.screen, rows, table.IN_TREES, asked=False)
+        rows = forest(infos, parents, *_levels(screen))
+        trash = set(store.trash()) if any(row.mark for row in rows) else set[str]()
+    for place, row in enumerate(rows):
+        missing = ", which is in the trash" if row.info.parent in trash else ", which is missing"
+        mark = row.mark + missing if row.mark else ""
+        rows[place] = row._replace(mark=mark, named=row.info.id in session_ids)
+    _show(screen, rows, table.IN_TREES, requested=False)
     drawn = {info.id for info in infos}
     lost = sum(bool(i.damaged) and i.parent is None and i.id not in drawn for i in known)
     if lost:
-        call.screen.note(
+        screen.note(
             f"{many(lost, 'damaged session is', 'damaged sessions are')} not shown, because their "
             "parents are unknown; `hansard ls --damaged` lists them"
         )
-    return _tell_damaged(call, infos)
+    return _report_damaged(screen, infos)
 
 
-class Node(NamedTuple):
-    """A session in a tree."""
-
-    info: "SessionInfo"
-    #: Its distance from the root.
-    depth: int
-    #: The lines before its id.
-    drawn: str
-    #: Whether its parent is not above it.
-    orphan: bool
-
-
-def _room(screen: Screen) -> tuple[Pens, int]:
+def _levels(screen: Screen) -> tuple[Pens, int]:
     """Return the characters for lines, and the levels that fit in a third of a terminal's width."""
     deepest = max(min(screen.width // 9, _DEEPEST), 1) if screen.terminal else _DEEPEST
     return screen.pens, deepest
@@ -302,7 +261,7 @@ def related(store: "Store", infos: "Iterable[SessionInfo]") -> dict[str, str]:
 
 def forest(
     infos: "Iterable[SessionInfo]", parents: Mapping[str, str], pens: Pens, deepest: int
-) -> list[Node]:
+) -> list[Row]:
     """Return sessions in the order of the tree: forks under their parents, oldest first."""
     listed = list(infos)
     below: dict[str, list[SessionInfo]] = {}
@@ -310,70 +269,41 @@ def forest(
         if info.id in parents:
             below.setdefault(parents[info.id], []).append(info)
     done: set[str] = set()
-    nodes: list[Node] = []
+    rows: list[Row] = []
     # A cycle of parents has no root: its first session becomes one.
     for root in [*(info for info in listed if info.id not in parents), *listed]:
-        if root.id not in done:
-            nodes += _tree(root, below, done, pens, deepest)
-    return nodes
-
-
-def _tree(
-    root: "SessionInfo",
-    below: "Mapping[str, list[SessionInfo]]",
-    done: set[str],
-    pens: Pens,
-    deepest: int,
-) -> list[Node]:
-    nodes = []
-    #: The session, its depth, the lines before it, and the margin of its forks.
-    waiting: list[tuple[SessionInfo, int, str, str]] = [(root, 0, "", "")]
-    step = len(pens.branch)
-    while waiting:
-        info, depth, drawn, margin = waiting.pop()
-        if info.id in done:
-            continue
-        done.add(info.id)
-        left_out = f"{pens.dots} " if depth > deepest else ""
-        orphan = depth == 0 and info.parent is not None
-        nodes.append(Node(info, depth, left_out + drawn, orphan))
-        under = below.get(info.id, [])
-        margin = margin[-step * (deepest - 1) :] if deepest > 1 else ""
-        for place, fork in reversed(list(enumerate(under))):
-            last = place == len(under) - 1
-            waiting.append(
-                (
-                    fork,
-                    depth + 1,
-                    margin + (pens.last if last else pens.branch),
-                    margin + (pens.nothing if last else pens.past),
-                )
-            )
-    return nodes
+        #: The session, its depth, the lines before it, and the margin of its forks.
+        waiting: list[tuple[SessionInfo, int, str, str]] = [(root, 0, "", "")]
+        while waiting:
+            info, depth, drawn, margin = waiting.pop()
+            if info.id in done:
+                continue
+            done.add(info.id)
+            drawn = f"{pens.dots} {drawn}" if depth > deepest else drawn
+            mark = f"fork of {info.parent}" if depth == 0 and info.parent is not None else ""
+            rows.append(Row(info, drawn, mark, depth=depth))
+            margin = margin[-len(pens.branch) * (deepest - 1) :] if deepest > 1 else ""
+            line, past = pens.last, pens.nothing
+            for fork in reversed(below.get(info.id, [])):
+                waiting.append((fork, depth + 1, margin + line, margin + past))
+                line, past = pens.branch, pens.past
+    return rows
 
 
 def lineage(
     named: Iterable[str], infos: "Iterable[SessionInfo]", parents: Mapping[str, str]
 ) -> "list[SessionInfo]":
     """Return the sessions that share a root with a named one, sorted by id."""
-    roots = _rooted(parents)
-    wanted = {roots(session_id) for session_id in named}
-    return sorted((info for info in infos if roots(info.id) in wanted), key=lambda info: info.id)
-
-
-def _rooted(parents: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a function that finds a session's root, in linear time overall."""
-    known: dict[str, str] = {}
+    roots: dict[str, str] = {}
 
     def root(session_id: str) -> str:
-        way = []
-        on_it = set()
-        while session_id in parents and session_id not in known and session_id not in on_it:
-            way.append(session_id)
-            on_it.add(session_id)
+        way: dict[str, None] = {}
+        while session_id in parents and session_id not in roots and session_id not in way:
+            way[session_id] = None
             session_id = parents[session_id]
-        found = known.get(session_id, session_id)
-        known.update(dict.fromkeys(way, found))
+        found = roots.get(session_id, session_id)
+        roots.update(dict.fromkeys(way, found))  # each session is visited once
         return found
 
-    return root
+    wanted = {root(session_id) for session_id in named}
+    return sorted((info for info in infos if root(info.id) in wanted), key=lambda info: info.id)

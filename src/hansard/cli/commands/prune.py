@@ -6,17 +6,15 @@ from datetime import timedelta
 import click
 
 from hansard.cli import arguments
-from hansard.cli.command import Call, define, dry_run_option, prefix_option
+from hansard.cli.command import Call, count_option, define, dry_run_option, prefix_option
 from hansard.cli.screen import many
 
 
 @define(
     "prune",
-    examples=[
-        "prune --older-than 30d --dry-run  # look first",
-        "prune --older-than 30d",
-        "prune --older-than 2w --workspace . --keep-last 5",
-    ],
+    "prune --older-than 30d --dry-run  # look first",
+    "prune --older-than 30d",
+    "prune --older-than 2w --workspace . --keep-last 5",
 )
 @click.option(
     "--older-than",
@@ -25,13 +23,7 @@ from hansard.cli.screen import many
     metavar="AGE",
     help="Inactive for AGE, such as 30d or 12h",
 )
-@click.option(
-    "--keep-last",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="Keep the N newest of each workspace",
-)
+@count_option("--keep-last", default=0, help="Keep the N newest of each workspace")
 @click.option("--workspace", metavar="PATH", help="Only sessions of this directory")
 @click.option("--all-workspaces", is_flag=True, help="Sessions of every workspace")
 @prefix_option

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 import click
 
 from hansard.cli import arguments
-from hansard.cli.command import FAILED, Call, define, session_of
+from hansard.cli.command import FAILED, Call, check_targets, define, session_of, yes_option
+from hansard.cli.commands.verify import sentence
+from hansard.cli.render import count_seqs
 from hansard.cli.screen import many
 
 if TYPE_CHECKING:
@@ -14,15 +16,13 @@ if TYPE_CHECKING:
 
 @define(
     "repair",
-    examples=[
-        "repair support/42  # lists the damage, and asks",
-        "repair support/42 --yes",
-        "repair --all --yes --json",
-    ],
+    "repair support/42  # lists the damage, and asks",
+    "repair support/42 --yes",
+    "repair --all --yes --json",
 )
-@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=arguments.SESSION)
+@arguments.sessions_argument
 @click.option("--all", "everything", is_flag=True, help="Repair all damaged sessions")
-@click.option("-y", "--yes", is_flag=True, help="Skip confirmation")
+@yes_option
 @click.option("--missing", is_flag=True, help="Accept loss of missing segments")
 def command(
     call: Call, session_ids: tuple[str, ...], *, everything: bool, yes: bool, missing: bool
@@ -34,8 +34,7 @@ def command(
 
     With --json: one document with what was saved, lost and kept. Exit 1 if damage is left.
     """
-    if everything == bool(session_ids):
-        raise click.UsageError("name the sessions to repair, or pass --all")
+    check_targets(session_ids, "repair", everything=everything)
     with call.writing() as store:
         damaged = _damaged(call, store, session_ids)
         reports: list[RepairReport] = []
@@ -65,15 +64,12 @@ def _damaged(call: Call, store: "Store", session_ids: tuple[str, ...]) -> list[s
     for report in damaged:
         for finding in report.findings:
             if finding.severity == "damage":
-                call.screen.line(
-                    f"{report.session}: {finding.where}: byte {finding.offset}, "
-                    f"{many(finding.length, 'byte')}: {finding.reason}"
-                )
+                call.screen.line(sentence(report.session, finding))
     return [report.session for report in damaged]
 
 
 def _show(call: Call, report: "RepairReport") -> None:
-    lost = sum(last - first + 1 for first, last in report.lost)
+    lost = count_seqs(report.lost)
     where = ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in report.lost[:20])
     lines = [f"{report.session}: {many(report.salvaged, 'event')} saved, {lost:,} lost"]
     if lost:

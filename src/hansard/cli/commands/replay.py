@@ -1,7 +1,7 @@
 """`hansard replay`: play back a session's events."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import msgspec
 
 from hansard.cli import arguments
 from hansard.cli.command import Call, define, full_option, markdown_option, session_of
-from hansard.cli.render import EventPrinter, brief, event_json, show_changes, show_state
+from hansard.cli.render import EventPrinter, brief, show_changes, show_state
 from hansard.cli.screen import many
 
 if TYPE_CHECKING:
@@ -19,24 +19,18 @@ if TYPE_CHECKING:
 
 @define(
     "replay",
-    examples=[
-        "replay support/42",
-        "replay support/42 --speed 10  # ten times as fast",
-        "replay support/42 --at 12  # the state at event 12",
-        "replay support/42 --at 'before tools'  # or at a snapshot or a time",
-        "replay support/42 --diff 5 20  # what changed in between",
-        "replay support/42 --step  # step with keys",
-        "replay support/42 --kind 'message.*' --json | jq .data",
-    ],
+    "replay support/42",
+    "replay support/42 --speed 10  # ten times as fast",
+    "replay support/42 --at 12  # the state at event 12",
+    "replay support/42 --at 'before tools'  # or at a snapshot or a time",
+    "replay support/42 --diff 5 20  # what changed in between",
+    "replay support/42 --step  # step with keys",
+    "replay support/42 --kind 'message.*' --json | jq .data",
 )
-@click.argument("session_id", metavar="ID", type=arguments.SESSION)
+@arguments.session_argument
 @click.option("--at", type=arguments.PLACE, help="Show the state and the model view at a point")
 @click.option(
-    "--diff",
-    nargs=2,
-    type=arguments.PLACE,
-    metavar="A B",
-    help="Show changes between two points",
+    "--diff", nargs=2, type=arguments.PLACE, metavar="A B", help="Show changes between two points"
 )
 @click.option("--from", "start", type=arguments.PLACE, help="First point")
 @click.option("--to", "end", type=arguments.PLACE, help="Last point")
@@ -89,53 +83,52 @@ def command(
 
     With --json: one event per line, as stored; with --at or --diff, one document.
     """
-    _check(
-        call,
-        at=at,
-        diff=diff,
-        follow=follow,
-        step=step,
-        ranged=start is not None or end is not None or bool(kinds),
-    )
+    ranged = start is not None or end is not None or bool(kinds)
+    _check(call, ranged=ranged, at=at, diff=diff, follow=follow, step=step)
+    printer = EventPrinter(call.screen, full=full, markdown=markdown)
     with call.reading() as store:
         session = session_of(store, session_id)
         if at is not None:
-            _state(call, session, at, EventPrinter(call.screen, full=full, markdown=markdown))
+            _state(call, session, at, printer)
             return
         if diff is not None:
             _difference(call, session, *diff, full=full)
             return
         after = 0 if start is None else arguments.last_before(session, start)
         upto = None if end is None else arguments.seq_at(session, end)
+        chosen = _chosen(session.events(after=after, follow=follow), upto, kinds)
         if step:
             from hansard.cli.stepper import step_through
 
-            wanted = _wanted(session, after, upto, kinds)
-            step_through(call.screen, session, wanted, full=full, markdown=markdown)
+            seqs = [event.seq for event in chosen]
+            step_through(call.screen, session, seqs, full=full, markdown=markdown)
             return
-        played = session.events(after=after, follow=follow)
-        _play(
-            call,
-            _chosen(played, upto, kinds),
-            EventPrinter(call.screen, full=full, markdown=markdown),
-            speed=speed,
-            max_pause=max_pause,
-            live=follow,
-        )
+        before: Event | None = None
+        for event in chosen:
+            if speed is not None and before is not None:
+                pause = (event.time - before.time).total_seconds() / speed
+                if pause > 0:
+                    call.screen.flush()
+                    time.sleep(min(pause, max_pause))
+            before = event
+            printer.output(event)
+            if follow or call.screen.terminal or speed is not None:
+                call.screen.flush()
+        printer.end()
 
 
-def _check(call: Call, *, at: object, diff: object, follow: bool, step: bool, ranged: bool) -> None:
+def _check(call: Call, *, ranged: bool, **modes: object) -> None:
     """Raise for options that exclude each other."""
     chosen = [
-        name
-        for name, given in (("--at", at), ("--diff", diff), ("--follow", follow), ("--step", step))
+        f"--{name}"
+        for name, given in modes.items()
         if given is not None and given is not False  # 0 is a point
     ]
     if len(chosen) > 1:
         raise click.UsageError(f"{chosen[0]} and {chosen[1]} exclude each other")
     if ranged and chosen and chosen[0] in {"--at", "--diff"}:
         raise click.UsageError(f"{chosen[0]} excludes --from, --to and --kind")
-    if step and not call.screen.interactive:
+    if "--step" in chosen and not call.screen.interactive:
         raise click.UsageError("--step needs a terminal, and excludes --json")
 
 
@@ -152,38 +145,6 @@ def _chosen(
             yield event
         if event.seq == upto:
             return
-
-
-def _wanted(session: "Session", after: int, upto: int | None, kinds: tuple[str, ...]) -> list[int]:
-    """Return the seqs of the requested events."""
-    return [event.seq for event in _chosen(session.events(after=after), upto, kinds)]
-
-
-def _play(
-    call: Call,
-    played: "Iterator[Event]",
-    printer: EventPrinter,
-    *,
-    speed: float | None,
-    max_pause: float,
-    live: bool,
-) -> None:
-    screen = call.screen
-    before: Event | None = None
-    for event in played:
-        if speed is not None and before is not None:
-            pause = (event.time - before.time).total_seconds() / speed
-            if pause > 0:
-                screen.flush()
-                time.sleep(min(pause, max_pause))
-        before = event
-        if screen.json:
-            screen.record(event_json(event))
-        else:
-            printer.event(event)
-        if live or screen.terminal or speed is not None:
-            screen.flush()
-    printer.end()
 
 
 def _state(call: Call, session: "Session", at: arguments.Place, printer: EventPrinter) -> None:
@@ -206,8 +167,8 @@ def _difference(
     screen = call.screen
     first, last = arguments.seq_at(session, before), arguments.seq_at(session, after)
     found = session.compare(session, at=first, other_at=last)
-    added = [said.message for said in found.only_b]
-    removed = [said.message for said in found.only_a]
+    added = [one.message for one in found.only_b]
+    removed = [one.message for one in found.only_a]
     changes = {"metadata": found.metadata, "snapshots": found.snapshots, "usage": found.usage}
     screen.document(
         {
@@ -217,7 +178,10 @@ def _difference(
             "added": added,
             "removed": removed,
             "kept": found.same,
-            **{name: _before_and_after(changed) for name, changed in changes.items()},
+            **{
+                name: {key: _sides(change) for key, change in changed.items()}
+                for name, changed in changes.items()
+            },
         }
     )
     screen.line((f"{session.id}: from {first} to {last}", "bold"))
@@ -230,13 +194,6 @@ def _difference(
         show_changes(screen, name, changed, None if full else 60)
 
 
-def _before_and_after(changes: "Mapping[str, Change]") -> dict[str, dict[str, Any]]:
-    """Return changes for JSON, without the values that do not exist."""
-    return {
-        key: {
-            name: value
-            for name, value in (("before", change.a), ("after", change.b))
-            if value is not msgspec.UNSET
-        }
-        for key, change in changes.items()
-    }
+def _sides(change: "Change") -> dict[str, Any]:
+    sides = {"before": change.a, "after": change.b}
+    return {name: value for name, value in sides.items() if value is not msgspec.UNSET}

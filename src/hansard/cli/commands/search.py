@@ -1,31 +1,28 @@
 """`hansard search`: search messages and titles."""
 
 import shlex
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hansard import clock
 from hansard.cli import arguments
-from hansard.cli.command import FAILED, Call, define, prefix_option, session_of
+from hansard.cli.command import FAILED, Call, count_option, define, prefix_option, session_of
 from hansard.cli.render import ROLES
 from hansard.cli.screen import Piece, cell, many
 
 if TYPE_CHECKING:
-    from hansard import Hit, Store
+    from hansard import Hit
 
 
 @define(
     "search",
-    examples=[
-        "search refund order  # both words, ignoring case and accents",
-        "search '\"my order\"'  # a phrase",
-        "search 'refun* OR return'",
-        "search refund --prefix support/ --role user --since 2d",
-        "search 'refund -order'  # or: search refund NOT order",
-        "search refund --json | jq -r .session",
-    ],
+    "search refund order  # both words, ignoring case and accents",
+    "search '\"my order\"'  # a phrase",
+    "search 'refun* OR return'",
+    "search refund --prefix support/ --role user --since 2d",
+    "search 'refund -order'  # or: search refund NOT order",
+    "search refund --json | jq -r .session",
 )
 @click.argument("words", metavar="TEXT...", nargs=-1, required=True)
 @prefix_option
@@ -39,31 +36,16 @@ if TYPE_CHECKING:
 @click.option("--since", type=arguments.MOMENT, help="Only messages since TIME, such as 2d")
 @click.option("--until", type=arguments.MOMENT, help="Only messages before TIME")
 @click.option("--role", metavar="ROLE", help="Only messages of this role, such as user")
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Maximum hits",
-)
-@click.option(
-    "--no-index",
-    is_flag=True,
-    help="Write nothing: read all logs for this search",
-)
+@count_option("-n", "--limit", default=20, least=1, help="Maximum hits")
+@click.option("--no-index", is_flag=True, help="Write nothing: read all logs for this search")
 def command(
     call: Call,
     words: tuple[str, ...],
-    prefix: str,
     session_id: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    role: str | None,
     limit: int,
     *,
     no_index: bool,
+    **filters: Any,
 ) -> int | None:
     """Search messages and titles.
 
@@ -76,18 +58,9 @@ def command(
     with call.reading() if no_index else call.finding() as store:
         if session_id is not None:
             session_of(store, session_id)
-        with call.screen.progress_if_slow("reading events", unit="events", least=2_000) as progress:
-            hits = store.search(
-                text,
-                prefix=prefix,
-                session=session_id,
-                since=since,
-                until=until,
-                role=role,
-                limit=limit,
-                progress=progress,
-            )
-        passed_over = 0 if session_id is not None else _damaged(store, prefix)
+        with call.screen.progress("reading events", unit="events", least=2_000) as progress:
+            hits = store.search(text, session=session_id, limit=limit, progress=progress, **filters)
+        damaged = store.count(prefix=filters["prefix"], damaged=True) if session_id is None else 0
     if call.screen.json:
         for hit in hits:
             call.screen.record(hit)
@@ -97,20 +70,12 @@ def command(
         for hit in hits:
             role_of = f"{cell(hit.role)}: " if hit.role else ""
             call.screen.line(f"{cell(hit.session)}:{_place(hit)}: {role_of}{cell(hit.snippet)}")
-    if passed_over:
-        damaged = many(passed_over, "session is", "sessions are")
-        call.screen.note(
-            f"{damaged} damaged and were not searched; `hansard ls --damaged` lists them"
-        )
+    call.screen.damaged(damaged, " and were not searched")
     if hits:
         return None
     hint = "" if "*" in text else "; only complete words match: `refun*` finds refund and refunds"
     call.screen.note(f"nothing found for {text!r}{hint}")
     return FAILED
-
-
-def _damaged(store: "Store", prefix: str) -> int:
-    return store.count(prefix=prefix, damaged=True)
 
 
 def _place(hit: "Hit") -> str:
@@ -140,7 +105,7 @@ def _show(call: Call, hits: "list[Hit]", limit: int) -> None:
         if first is None
         else f"hansard replay {shlex.quote(first.session)} --from {first.seq}"
     )
-    call.screen.whole((f"{found}. To read on: ", "dim"), on)
+    call.screen.hint(f"{found}. To read on: {on}")
 
 
 def _marked(hit: "Hit") -> list[Piece]:

@@ -1,26 +1,31 @@
 """`hansard show`: show a session's state and messages."""
 
+from typing import Literal
+
 import click
 
 from hansard.cli import arguments
-from hansard.cli.command import Call, define, full_option, markdown_option, session_of
+from hansard.cli.command import (
+    Call,
+    count_option,
+    define,
+    full_option,
+    markdown_option,
+    session_of,
+)
 from hansard.cli.render import EventPrinter, show_state
 from hansard.cli.screen import many, size
 
 
 @define(
     "show",
-    examples=[
-        "show support/42",
-        "show support/42 --last 5  # the last messages that a model sees",
-        "show support/42 --view history  # with reverted and summarized messages",
-        "show support/42 --json | jq '.messages[-1]'",
-    ],
+    "show support/42",
+    "show support/42 --last 5  # the last messages that a model sees",
+    "show support/42 --view history  # with reverted and summarized messages",
+    "show support/42 --json | jq '.messages[-1]'",
 )
-@click.argument("session_id", metavar="ID", type=arguments.SESSION)
-@click.option(
-    "-n", "--last", type=click.IntRange(min=0), metavar="N", help="Only the last N messages"
-)
+@arguments.session_argument
+@count_option("-n", "--last", help="Only the last N messages")
 @click.option(
     "--view",
     type=click.Choice(["model", "history"]),
@@ -35,7 +40,7 @@ def command(
     call: Call,
     session_id: str,
     last: int | None,
-    view: str,
+    view: Literal["model", "history"],
     at: arguments.Place | None,
     *,
     full: bool,
@@ -49,24 +54,13 @@ def command(
         session = session_of(store, session_id)
         seq = None if at is None else arguments.seq_at(session, at)
         state = session.state(at=seq)
-        messages = session.messages(
-            last=last, at=seq, view="history" if view == "history" else "model"
-        )
+        messages = session.messages(last=last, at=seq, view=view)
         children = session.children()
         info = next(
             (i for i in store.sessions(prefix=session_id).items if i.id == session_id), None
         )
-    if call.screen.json:
-        call.screen.document(
-            {
-                "session": session_id,
-                "bytes": info.bytes if info else 0,
-                "children": children,
-                "state": state,
-                "messages": messages,
-            }
-        )
-        return
+    document = {"session": session_id, "children": children, "state": state, "messages": messages}
+    call.screen.document({**document, "bytes": info.bytes if info else 0})
     more = [("size", size(info.bytes))] if info is not None else []
     if children:
         more.append(("forks", ", ".join(children)))

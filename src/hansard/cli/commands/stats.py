@@ -3,12 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import click
+import msgspec
 
-from hansard.cli.command import Call, define, prefix_option
-from hansard.cli.screen import Pens, Screen, cell, columns_of, many, padded, shorten, size
+from hansard.cli.command import Call, count_option, define, prefix_option
+from hansard.cli.screen import Pens, Piece, Screen, cell, columns_of, many, padded, shorten, size
 
 if TYPE_CHECKING:
     from hansard import SessionInfo, StoreStats
@@ -31,22 +32,13 @@ _SPANS = ((1, "day"), (7, "week"), (28, "4 weeks"), (364, "52 weeks"))
 
 @define(
     "stats",
-    examples=[
-        "stats",
-        "stats --prefix support/ --top 10",
-        "stats --json | jq '.models[].cost'",
-        "stats --json | jq '.days | to_entries[-7:]'  # the last week",
-    ],
+    "stats",
+    "stats --prefix support/ --top 10",
+    "stats --json | jq '.models[].cost'",
+    "stats --json | jq '.days | to_entries[-7:]'  # the last week",
 )
 @prefix_option
-@click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="Number of sessions and models",
-)
+@count_option("--top", default=5, help="Number of sessions and models")
 def command(call: Call, prefix: str, top: int) -> None:
     """Show totals, growth and model usage.
 
@@ -56,54 +48,38 @@ def command(call: Call, prefix: str, top: int) -> None:
     With --json: one document.
     """
     with call.finding() as store:
-        with call.screen.progress_if_slow("reading sessions", unit="sessions") as progress:
+        with call.screen.progress("reading sessions", unit="sessions", least=200) as progress:
             stats = store.stats(prefix=prefix, progress=progress)
         largest = store.sessions(prefix=prefix, order="-bytes", limit=top).items if top else []
-    if call.screen.json:
-        call.screen.document(_document(stats, largest))
-        return
+    call.screen.document(
+        {
+            **msgspec.structs.asdict(stats),
+            "compression": stats.compression,
+            "largest": [{"id": info.id, "bytes": info.bytes} for info in largest],
+        }
+    )
     _totals(call.screen, stats)
     if call.screen.terminal:
         _plots(call.screen, stats, largest, top)
     else:
         _tables(call.screen, stats, largest)
-    if stats.damaged:
-        damaged = many(stats.damaged, "session is", "sessions are")
-        call.screen.note(
-            f"{damaged} damaged and were not counted; `hansard ls --damaged` lists them"
-        )
-
-
-def _document(stats: "StoreStats", largest: "Sequence[SessionInfo]") -> dict[str, Any]:
-    import msgspec
-
-    return {
-        **msgspec.structs.asdict(stats),
-        "days": {day: msgspec.structs.asdict(added) for day, added in stats.days.items()},
-        "compression": stats.compression,
-        "largest": [{"id": info.id, "bytes": info.bytes} for info in largest],
-    }
+    call.screen.damaged(stats.damaged, " and were not counted")
 
 
 def _totals(screen: Screen, stats: "StoreStats") -> None:
-    kinds = [
-        many(number, word) if word == "fork" else f"{number:,} {word}"
-        for number, word in (
-            (stats.forks, "fork"),
-            (stats.archived, "archived"),
-            (stats.damaged, "damaged"),
-        )
-        if number
-    ]
-    added = f" ({', '.join(kinds)})" if kinds else ""
+    counts = (
+        many(stats.forks, "fork") if stats.forks else "",
+        f"{stats.archived:,} archived" if stats.archived else "",
+        f"{stats.damaged:,} damaged" if stats.damaged else "",
+    )
+    kinds = ", ".join(filter(None, counts))
+    added = f" ({kinds})" if kinds else ""
     screen.line((many(stats.sessions, "session"), "bold"), added)
     screen.line(f"{many(stats.messages, 'message')} in {many(stats.events, 'event')}")
-    said = [f"{size(stats.bytes)} on disk"]
+    stored = f"{size(stats.bytes)} on disk"
     if stats.raw_bytes > stats.bytes:
-        said.append(
-            f"{size(stats.raw_bytes)} before compaction, {stats.compression:.1f} times that"
-        )
-    screen.line("; ".join(said))
+        stored += f"; {size(stats.raw_bytes)} before compaction, {stats.compression:.1f} times that"
+    screen.line(stored)
 
 
 # -- in a pipe ----------------------------------------------------------------------------------
@@ -135,36 +111,20 @@ def _tables(screen: Screen, stats: "StoreStats", largest: "Sequence[SessionInfo]
 
 def _plots(screen: Screen, stats: "StoreStats", largest: "Sequence[SessionInfo]", top: int) -> None:
     _grown(screen, {day: added.messages for day, added in stats.days.items()})
-    _bars(
-        screen,
-        "Largest sessions",
-        [(info.id, info.bytes, size(info.bytes)) for info in largest if info.bytes],
-        "cyan",
-    )
-    models = [
-        (model, used.input_tokens + used.output_tokens, _used(used.calls, used.cost))
-        for model, used in stats.models.items()
-    ]
-    models.sort(key=lambda row: row[1], reverse=True)
-    _bars(
-        screen,
-        "Tokens by model",
-        [(model, tokens, f"{_short(tokens)} {said}") for model, tokens, said in models[:top]],
-        "magenta",
-    )
+    sizes = [(info.id, info.bytes, size(info.bytes)) for info in largest if info.bytes]
+    _bars(screen, "Largest sessions", sizes, "cyan")
+    models = []
+    for model, used in stats.models.items():
+        tokens = used.input_tokens + used.output_tokens
+        cost = f", cost {used.cost:,.4g}" if used.cost else ""
+        models.append((model, tokens, f"{_short(tokens)} in {many(used.calls, 'call')}{cost}"))
+    models.sort(key=itemgetter(1), reverse=True)
+    _bars(screen, "Tokens by model", models[:top], "magenta")
     if len(models) > top:
         screen.line((f"{_MARGIN}and {many(len(models) - top, 'model')} more; --top", "dim"))
-    folders = sorted(stats.workspaces.items(), key=lambda row: row[1], reverse=True)
-    _bars(
-        screen,
-        "Sessions by workspace",
-        [(path, number, f"{number:,}") for path, number in folders[:top]],
-        "blue",
-    )
-
-
-def _used(calls: int, cost: float) -> str:
-    return f"in {many(calls, 'call')}" + (f", cost {cost:,.4g}" if cost else "")
+    paths = [(path, number, f"{number:,}") for path, number in stats.workspaces.items()]
+    paths.sort(key=itemgetter(1), reverse=True)
+    _bars(screen, "Sessions by workspace", paths[:top], "blue")
 
 
 def _short(number: int) -> str:
@@ -177,28 +137,28 @@ def _short(number: int) -> str:
 
 def _grown(screen: Screen, days: dict[str, int]) -> None:
     pens = screen.pens
-    room = min(screen.width, _WIDEST) - len(_MARGIN)
     scale = max(len(_short(sum(days.values()))), 1)
-    grown = growth(days, max((room - scale - 1) // 2, 1))
+    space = min(screen.width, _WIDEST) - len(_MARGIN) - scale - 1
+    grown = growth(days, max(space // 2, 1))
     if grown is None or not any(grown.values):
         return
     # Wide columns where they fit: seven thin lines are hard to read.
-    wide = max(1, min(6, (room - scale - 1) // len(grown.values) - 1))
+    wide = max(1, min(6, space // len(grown.values) - 1))
     gap = 1 if wide > 1 else 0
     screen.line()
-    screen.unbroken((f"Messages per {grown.span}", "bold"))
+    screen.cropped((f"Messages per {grown.span}", "bold"))
     for place, line in enumerate(columns(grown.values, _HIGH, pens)):
         label = _short(max(grown.values)) if place == 0 else ""
         drawn = (" " * gap).join(character * wide for character in line)
-        screen.unbroken((f"{_MARGIN}{label:>{scale}} ", "dim"), (drawn, "green"))
+        screen.cropped((f"{_MARGIN}{label:>{scale}} ", "dim"), (drawn, "green"))
     length = len(grown.values) * (wide + gap) - gap
     begin, end = grown.first.isoformat(), grown.last.isoformat()
     under = pens.ground * length
-    screen.unbroken((f"{_MARGIN}{'0':>{scale}} {under}", "dim"))
+    screen.cropped((f"{_MARGIN}{'0':>{scale}} {under}", "dim"))
     dates = f"{begin}{end:>{max(length - len(begin), len(end) + 1)}}"
-    if begin == end or scale + 1 + len(dates) > room:
+    if begin == end or len(dates) > space:
         dates = begin
-    screen.unbroken((f"{_MARGIN}{'':>{scale}} {dates}", "dim"))
+    screen.cropped((f"{_MARGIN}{'':>{scale}} {dates}", "dim"))
 
 
 def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], style: str) -> None:
@@ -206,22 +166,22 @@ def _bars(screen: Screen, title: str, rows: Sequence[tuple[str, int, str]], styl
     if not rows:
         return
     pens = screen.pens
-    room = min(screen.width, _WIDEST) - len(_MARGIN)
+    space = min(screen.width, _WIDEST) - len(_MARGIN)
     names = [cell(name) for name, _, _ in rows]
-    said = max(columns_of(text) for _, _, text in rows)
+    text_width = max(columns_of(text) for _, _, text in rows)
     # Name and value come first; the bar takes the rest, or is omitted.
-    name_width = min(max(map(columns_of, names)), max(room - said - 8, room // 3))
-    bar_width = min(_BAR, room - name_width - said - 2)
+    name_width = min(max(map(columns_of, names)), max(space - text_width - 8, space // 3))
+    bar_width = min(_BAR, space - name_width - text_width - 2)
     screen.line()
-    screen.unbroken((title, "bold"))
+    screen.cropped((title, "bold"))
     most = max(value for _, value, _ in rows)
     for name, (_, value, text) in zip(names, rows, strict=True):
         shown = padded(shorten(name, name_width, pens.dots, middle=True), name_width)
-        pieces: list[Any] = [_MARGIN, shown, " "]
+        pieces: list[Piece] = [_MARGIN, shown, " "]
         if bar_width > 1:
             drawn = bar(value, most, bar_width, pens)
             pieces += [(padded(drawn, bar_width), style), " "]
-        screen.unbroken(*pieces, text)
+        screen.cropped(*pieces, text)
 
 
 def bar(value: float, most: float, width: int, pens: Pens) -> str:
@@ -230,8 +190,8 @@ def bar(value: float, most: float, width: int, pens: Pens) -> str:
         return ""
     parts = len(pens.across)
     eighths = min(max(round(value / most * width * parts), 1), width * parts)
-    whole, rest = divmod(eighths, parts)
-    return pens.across[-1] * whole + (pens.across[rest - 1] if rest else "")
+    full, rest = divmod(eighths, parts)
+    return pens.across[-1] * full + (pens.across[rest - 1] if rest else "")
 
 
 def columns(values: Sequence[float], height: int, pens: Pens) -> list[str]:

@@ -1,43 +1,29 @@
 """`hansard tail`: show the latest events."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from hansard.cli import arguments
 from hansard.cli.command import (
     Call,
+    count_option,
     define,
     full_option,
     markdown_option,
     prefix_option,
     session_of,
 )
-from hansard.cli.render import EventPrinter, event_json
-
-if TYPE_CHECKING:
-    from hansard import Event
+from hansard.cli.render import EventPrinter
 
 
 @define(
     "tail",
-    examples=[
-        "tail support/42",
-        "tail -f support/42  # and new events, until Ctrl-C",
-        "tail -f  # new events of all sessions",
-        "tail -n 100 support/42 --json | jq -c .kind",
-    ],
+    "tail support/42",
+    "tail -f support/42  # and new events, until Ctrl-C",
+    "tail -f  # new events of all sessions",
+    "tail -n 100 support/42 --json | jq -c .kind",
 )
 @click.argument("session_id", metavar="[ID]", required=False, type=arguments.SESSION)
-@click.option(
-    "-n",
-    "--lines",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Number of past events",
-)
+@count_option("-n", "--lines", default=10, help="Number of past events")
 @click.option("-f", "--follow", is_flag=True, help="Wait for more events until Ctrl-C")
 @prefix_option
 @full_option
@@ -59,23 +45,16 @@ def command(
     if session_id is None and not follow:
         raise click.UsageError("name a session, or pass -f to follow all")
     printer = EventPrinter(call.screen, full=full, markdown=markdown)
-
-    def tell(event: "Event", session: str, *, named: bool) -> None:
-        if call.screen.json:
-            call.screen.record(event_json(event, session=session))
-        else:
-            printer.event(event, session=session if named else "")
-        if follow or call.screen.terminal:
-            call.screen.flush()
-
     with call.reading() as store:
         if session_id is None:
             with store.follow(prefix=prefix, from_now=True) as follower:
                 for followed in follower:
-                    tell(followed.event, followed.session, named=True)
+                    printer.output(followed.event, followed.session, named=True)
+                    call.screen.flush()
             return
         session = session_of(store, session_id)
-        after = max(session.seq - lines, 0)
-        for event in session.events(after=after, follow=follow):
-            tell(event, session_id, named=False)
+        for event in session.events(after=max(session.seq - lines, 0), follow=follow):
+            printer.output(event, session_id)
+            if follow or call.screen.terminal:
+                call.screen.flush()
         printer.end()

@@ -9,23 +9,17 @@ from hansard.cli.command import FAILED, Call, define, session_of
 from hansard.cli.screen import many
 
 if TYPE_CHECKING:
-    from hansard import SessionReport
+    from hansard import Finding
 
 
 @define(
     "verify",
-    examples=[
-        "verify  # all sessions",
-        "verify support/42 support/43",
-        "verify --json | jq '.findings[]'",
-    ],
+    "verify  # all sessions",
+    "verify support/42 support/43",
+    "verify --json | jq '.findings[]'",
 )
-@click.argument("session_ids", metavar="[ID]...", nargs=-1, type=arguments.SESSION)
-@click.option(
-    "--reopen",
-    is_flag=True,
-    help="Allow appends again if verification passes",
-)
+@arguments.sessions_argument
+@click.option("--reopen", is_flag=True, help="Allow appends again if verification passes")
 def command(call: Call, session_ids: tuple[str, ...], *, reopen: bool) -> int | None:
     """Check sessions for damage.
 
@@ -38,32 +32,29 @@ def command(call: Call, session_ids: tuple[str, ...], *, reopen: bool) -> int | 
             reports = [session_of(store, session_id).verify() for session_id in session_ids]
         else:
             reports = store.verify().sessions
-    ok = all(report.ok for report in reports)
+    screen = call.screen
+    damaged = [report for report in reports if not report.ok]
     findings = [
         {"session": report.session, **finding._asdict()}
         for report in reports
         for finding in report.findings
     ]
-    call.screen.document({"ok": ok, "sessions": len(reports), "findings": findings})
-    _show(call, reports)
-    return None if ok else FAILED
-
-
-def _show(call: Call, reports: "list[SessionReport]") -> None:
-    screen = call.screen
+    screen.document({"ok": not damaged, "sessions": len(reports), "findings": findings})
     for report in reports:
         for finding in report.findings:
             style = "red" if finding.severity == "damage" else "yellow"
-            place = f"{finding.where}: byte {finding.offset}, {many(finding.length, 'byte')}"
-            screen.line(
-                (f"{finding.severity:<6}  ", style), f"{report.session}  {place}: {finding.reason}"
-            )
-    damaged = [report.session for report in reports if not report.ok]
+            screen.line((f"{finding.severity:<6}  ", style), sentence(report.session, finding))
     if damaged:
-        whole = len(reports) - len(damaged)
         screen.line(
             (f"{many(len(damaged), 'session')} damaged", "bold red"),
-            f", {whole:,} valid; run `hansard repair`",
+            f", {len(reports) - len(damaged):,} valid; run `hansard repair`",
         )
-    else:
-        screen.line((f"{many(len(reports), 'session')}, no damage", "bold green"))
+        return FAILED
+    screen.line((f"{many(len(reports), 'session')}, no damage", "bold green"))
+    return None
+
+
+def sentence(session_id: str, finding: "Finding") -> str:
+    """Return a finding in one line."""
+    place = f"{finding.where}: byte {finding.offset}, {many(finding.length, 'byte')}"
+    return f"{session_id}: {place}: {finding.reason}"
