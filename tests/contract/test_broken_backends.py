@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from hansard.backend.contract import AppendRequest, Changed, CompactionResult, Head, Unwatched
+from hansard.backend.contract import AppendRequest, Changed, CompactionResult, Head
 from hansard.backend.memory import (
     MemoryBackend,
     MemoryChunk,
@@ -451,38 +451,26 @@ def stamps_more_than_requested(real: Bug, self: Any, session_ids: Any = None) ->
     return real(self)
 
 
-@broken(MemoryBackend, "watch", test_watching)
-def reports_no_change(real: Bug, self: Any) -> Any:
-    """After the first pass nothing changes any more."""
-    return Silent(self)
+@broken(MemoryBackend, "changed", test_watching)
+def reports_no_change(real: Bug, self: Any, since: str) -> Changed:
+    """After the first refresh nothing changes any more."""
+    return Changed(every=not since, since="seen")
 
 
-class Silent(Unwatched):
-    """Reports everything once, and nothing later."""
-
-    def begin(self, known: str) -> Changed:
-        """Return what has changed."""
-        return Changed(every=not known)
-
-    def done(self) -> str:
-        """Return what to begin with next time."""
-        return "seen"
-
-
-@broken(Unwatched, "begin", test_watching)
-def reports_everything_as_changed(real: Bug, self: Any, known: str) -> Changed:
-    """Each pass reads every session."""
-    return Changed(frozenset(self._backend.ids()), every=True)
+@broken(MemoryBackend, "changed", test_watching)
+def reports_everything_as_changed(real: Bug, self: Any, since: str) -> Changed:
+    """Each refresh reads every session."""
+    return Changed(frozenset(self.ids()), every=True)
 
 
 _SEEN: dict[int, dict[str, str]] = {}
 
 
-@broken(Unwatched, "begin", test_watching)
-def reports_a_change_once(real: Bug, self: Any, known: str) -> Changed:
-    """A change is lost with the pass that read it."""
-    before, now = _SEEN.get(id(self._backend), {}), self._backend.stamps()
-    _SEEN[id(self._backend)] = now
+@broken(MemoryBackend, "changed", test_watching)
+def reports_a_change_once(real: Bug, self: Any, since: str) -> Changed:
+    """A change is lost with the refresh that read it."""
+    before, now = _SEEN.get(id(self), {}), self.stamps()
+    _SEEN[id(self)] = now
     return Changed(
         frozenset(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
     )

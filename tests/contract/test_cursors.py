@@ -146,18 +146,17 @@ def test_cursors_are_kept_apart(context: Context) -> None:
 def test_internal_logs_are_no_sessions(context: Context) -> None:
     """No list of sessions, no stamp and no change tells of a cursor, and no record of the audit log does."""
     append(context.log("s"), [message("m")])
-    watch = context.backend.watch()
-    watch.begin("")
-    known = watch.done()
-    watch.consumed()
+    changed = context.backend.changed("")
+    changed.done()
     _keep(context.backend, "c", {"s": 1})
     assert drop_cursor(context.backend, "c"), "drop_cursor says that there was none"
     _keep(context.backend, "d", {"s": 1})
     assert list(context.backend.ids()) == ["s"], "ids"
     assert list(context.backend.ids(trash=True)) == [], "trash"
     assert set(context.backend.stamps()) == {"s"}, "stamps"
-    assert watch.begin(known).ids <= {"s"}, "changed sessions"
-    assert set(watch.ids()) == {"s"}, "sessions to be watched"
+    changed = context.backend.changed(changed.since)
+    assert changed.ids <= {"s"}, "changed sessions"
+    assert changed.present in {None, frozenset({"s"})}, "sessions that are present"
     assert context.backend.internals() == [CURSOR + "d"], "internal logs"
 
 

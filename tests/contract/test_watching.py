@@ -1,4 +1,4 @@
-"""Checks of what an index needs: to be told which sessions have changed, or to be able to find out."""
+"""A backend reports which sessions changed, or lets the index find out by their stamps."""
 
 from collections.abc import Callable
 
@@ -7,45 +7,43 @@ from tests.contract.backends import Context, append, message, two_handles
 
 
 class _Consumer:
-    """Goes over the sessions again and again, as an index does."""
+    """Refreshes again and again, as an index does."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._watch = backend.watch()
-        self._known = ""
+        self._since = ""
         self._stamps: dict[str, str] = {}
 
     def news(self, *, keep: bool = True) -> set[str]:
-        """Return the sessions that may have changed since the last pass that was kept."""
-        if self._watch.quiet(self._known):
+        """Return the sessions that may have changed since the last refresh that was committed."""
+        if self._backend.unchanged(self._since):
             return set()
-        changed = self._watch.begin(self._known)
+        changed = self._backend.changed(self._since)
         found = set(changed.ids)
         stamps = self._backend.stamps()
         if changed.every:
             for session_id in stamps.keys() | self._stamps.keys():
                 if stamps.get(session_id) != self._stamps.get(session_id):
                     found.add(session_id)
-        elif changed.names:
-            found |= set(self._watch.ids()) ^ self._stamps.keys()
-        said = self._watch.done()
+        elif changed.present is not None:
+            found |= changed.present ^ self._stamps.keys()
         if keep:
-            self._known, self._stamps = said, stamps
-            self._watch.consumed()
+            self._since, self._stamps = changed.since, stamps
+            changed.done()
         return found
 
 
 def _told(context: Context, do: Callable[[], object], what: str) -> None:
-    """Check that a consumer who knows everything hears of something that is done to the session s."""
+    """Check that a change of the session s is reported until the refresh is committed."""
     consumer = _Consumer(context.backend)
     consumer.news()
     do()
-    assert "s" in consumer.news(keep=False), f"nobody was told of {what}"
-    assert "s" in consumer.news(), f"{what} was told once, though nobody kept it"
+    assert "s" in consumer.news(keep=False), f"{what} was not reported"
+    assert "s" in consumer.news(), f"{what} was reported once, although it was not committed"
 
 
 def test_stamps_change_with_each_append(context: Context) -> None:
-    """A session has a stamp, another one after each append, and others keep theirs."""
+    """Each append changes the stamp of its session, and of no other."""
     log, other = context.log("s"), context.log("t")
     for one in (log, other):
         append(one, [message(1)])
@@ -58,11 +56,11 @@ def test_stamps_change_with_each_append(context: Context) -> None:
     after = context.backend.stamps()
     seen.add(after["s"])
     assert len(seen) == 6, "different stamps after five appends"
-    assert after["t"] == before["t"], "the stamp of a session that nobody appended to"
+    assert after["t"] == before["t"], "the stamp of an unchanged session"
 
 
-def test_stamps_are_of_those_that_were_asked_for(context: Context) -> None:
-    """Asked for some sessions, a backend gives the stamps of those of them that exist, and of no others."""
+def test_stamps_are_of_the_requested_sessions(context: Context) -> None:
+    """A backend returns the stamps of those requested sessions that exist, and of no others."""
     for name in "abc":
         append(context.log(name), [message(1)])
     every = context.backend.stamps()
@@ -72,27 +70,27 @@ def test_stamps_are_of_those_that_were_asked_for(context: Context) -> None:
     assert sorted(context.backend.stamps()) == ["b", "c"], "sessions with a stamp, one deleted"
 
 
-def test_whoever_watches_hears_of_every_change(context: Context) -> None:
-    """A first event, another one, a deletion and a return: each is told in the next pass."""
+def test_every_change_is_reported(context: Context) -> None:
+    """A first event, another one, a deletion and a restoration are reported by the next refresh."""
     backend = context.backend
     _told(context, lambda: append(context.log(), [message(1)]), "a first event")
     _told(context, lambda: append(context.log(), [message(2)]), "an append")
     _told(context, lambda: backend.delete("s"), "a deletion")
-    _told(context, lambda: backend.restore("s"), "a return from the trash")
+    _told(context, lambda: backend.restore("s"), "a restoration")
 
 
-def test_a_pass_that_was_kept_is_not_told_again_for_ever(context: Context) -> None:
-    """Of what nobody has changed for two passes, one who keeps what he reads hears no more."""
+def test_a_committed_change_is_not_reported_again(context: Context) -> None:
+    """Two refreshes after the last change, nothing is reported."""
     append(context.log(), [message(1)])
     consumer = _Consumer(context.backend)
-    assert "s" in consumer.news(), "nobody was told of a session that was there before"
+    assert "s" in consumer.news(), "a session that existed before was not reported"
     consumer.news()
-    assert consumer.news() == set(), "what has changed since, although nothing has"
+    assert consumer.news() == set(), "changes, although there are none"
 
 
 @two_handles
-def test_changes_by_others_are_told_too(context: Context) -> None:
-    """What another handle on the same backend appends is told like one's own."""
+def test_changes_by_another_handle_are_reported(context: Context) -> None:
+    """Appends and deletions through another handle are reported alike."""
     other = context.other()
     _told(context, lambda: append(other.log("s"), [message(1)]), "another's first event")
     _told(context, lambda: append(other.log("s"), [message(2)]), "another's append")

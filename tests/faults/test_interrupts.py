@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.backend.local.changes import LocalWatch
+from hansard.backend.local import changes
 from hansard.log.group_commit import GroupCommit
 from tools.crash import interrupts, memory
 from tools.crash.rows.interrupts import Interrupted, OutOfMemory, cases
@@ -130,7 +130,7 @@ def test_close_lets_go_of_all_files_after_a_listing(tmp_path: os.PathLike[str]) 
 
 
 def files_left_open(path: Path, at: int) -> int:
-    """Let the nth allocation of `_begin` fail in a child; return how many files of the store stay open."""
+    """Let the nth allocation of `_changed` fail in a child; return how many files of the store stay open."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -139,13 +139,13 @@ def files_left_open(path: Path, at: int) -> int:
         import _testcapi  # type: ignore[import-not-found]
 
         faulthandler.disable()
-        real = LocalWatch._begin
+        real = changes._changed
 
         def struck(*arguments: Any) -> Any:
             _testcapi.set_nomemory(at, at + 1)
             return real(*arguments)
 
-        setattr(LocalWatch, "_begin", struck)  # noqa: B010 - mypy refuses an assignment
+        setattr(changes, "_changed", struck)  # noqa: B010 - mypy refuses an assignment
         with hansard.open(path, durability="os") as store, suppress(Exception):
             store.sessions()
         _testcapi.remove_mem_hooks()

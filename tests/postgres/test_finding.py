@@ -174,31 +174,49 @@ def test_only_what_changed_is_read(url: str, store: Store, server: Server) -> No
     assert store.count() == 20
     after: dict[Any, Any] = dict(server.execute(ask, database=name))  # type: ignore[arg-type]
     assert {found for found in before if before[found] != after[found]} == {"s7"}
-    assert server.execute("SELECT * FROM hansard.index_pending", database=name) == []
+    assert server.execute("SELECT * FROM hansard.index_purged", database=name) == []
 
 
-def test_a_pass_that_dies_loses_nothing(url: str, store: Store) -> None:
-    """N-76: marks that were taken by a pass which never ended are told to the next one."""
+def test_a_refresh_that_dies_loses_nothing(url: str, store: Store) -> None:
+    """N-76: what a refresh read that never ended is reported to the next one."""
     store.session("a").add_message({"role": "user", "content": "x"})
     assert store.count() == 1
     store.session("b").add_message({"role": "user", "content": "x"})
     with hansard.open(url) as dying:
-        assert dying._backend.watch().begin("marks").ids == {"b"}
+        assert dying._backend.changed("marks").ids == {"b"}
     assert [info.id for info in store.sessions().items] == ["a", "b"]
 
 
-def test_a_session_that_is_being_written_to_holds_up_no_listing(url: str, store: Store) -> None:
-    """N-76: a listing waits a moment for a writer's lock, answers without, and tells the rest later."""
+@pytest.mark.parametrize("change", ["append", "delete and restore", "purge"])
+def test_a_change_during_a_refresh_is_reported_by_the_next(change: str, store: Store) -> None:
+    """N-76: a refresh removes no mark of a row that was written since it read the marks."""
+    store.session("a").add_message({"role": "user", "content": "x"})
+    changed = store._backend.changed("marks")
+    assert changed.ids == {"a"}
+    if change == "append":
+        store.session("a").add_message({"role": "user", "content": "y"})
+    else:
+        store._backend.delete("a")
+        (store._backend.purge if change == "purge" else store._backend.restore)("a")
+    changed.done()
+    changed = store._backend.changed("marks")
+    assert changed.ids == {"a"}
+    changed.done()
+    assert store._backend.unchanged("marks")
+
+
+def test_a_locked_session_does_not_block_a_listing(url: str, store: Store) -> None:
+    """N-76: a refresh waits for no writer, and leaves the mark of a row that is locked."""
     store.session("a").add_message({"role": "user", "content": "x"})
     assert store.count() == 1
     store.session("a").add_message({"role": "user", "content": "y"})
     with psycopg.connect(url) as holder:
         holder.execute("SELECT * FROM hansard.sessions FOR UPDATE")
         assert [info.seq for info in store.sessions().items] == [2]
-    assert not store._backend.watch().quiet("marks")
+    assert not store._backend.unchanged("marks")
     store.session("a").add_message({"role": "user", "content": "z"})
     assert [info.seq for info in store.sessions().items] == [3]
-    assert store._backend.watch().quiet("marks")
+    assert store._backend.unchanged("marks")
 
 
 def test_redacted_content_leaves_the_index(url: str, store: Store, server: Server) -> None:

@@ -478,73 +478,18 @@ class Hold(ABC):
 
 
 class Changed(NamedTuple):
-    """What may have changed since an earlier pass over the sessions."""
+    """What may have changed since an earlier refresh of the index."""
 
-    #: Sessions to look into, whatever their stamps say. Some may be gone, or deleted, or unchanged.
+    #: Sessions to read, whatever their stamps are. Some may be missing, deleted or unchanged.
     ids: frozenset[str] = frozenset()
-    #: Nothing is known of the others: compare all `Backend.stamps`, also for what has appeared or vanished.
+    #: Nothing is known of the others: compare all `Backend.stamps`, also for those that are new or missing.
     every: bool = False
-    #: Some may have appeared or vanished without being among `ids`: compare `Watch.ids`.
-    names: bool = False
-
-
-class Watch(ABC):
-    """Tells one who goes over the sessions again and again what has changed since the last time.
-
-    For one consumer at a time: who calls holds a lock of his own from `begin` to `consumed`. A pass is
-    `begin`, then reading what it said, then `done`, then whatever makes what was read last (a commit, which
-    keeps the text that `done` returned), then `consumed`. It may end anywhere: what was not committed is told
-    again. After `begin` everything that was acknowledged before it can be read. A change by other hands than
-    this library's inside of a session is not told: compare the stamps of some sessions in each pass.
-    """
-
-    __slots__ = ()
-
-    def quiet(self, known: str) -> bool:
-        """Say whether a pass would find nothing: no change was acknowledged since the one that said `known`.
-
-        Costs next to nothing and changes nothing. False: it is not known.
-        """
-        del known
-        return False
-
-    @abstractmethod
-    def begin(self, known: str) -> Changed:
-        """Begin a pass. `known`: what `done` returned in the last one that was committed, "" at first."""
-
-    @abstractmethod
-    def ids(self) -> Iterable[str]:
-        """Return the ids of all that may be sessions, unsorted. Cheaper than `Backend.ids`, and not sure."""
-
-    @abstractmethod
-    def done(self) -> str:
-        """Return the text to keep with what this pass has read."""
-
-    @abstractmethod
-    def consumed(self) -> None:
-        """Hear that what this pass has read is kept: it need not be told again. Raises nothing."""
-
-
-class Unwatched(Watch):
-    """Knows nothing: all stamps are to be compared in each pass."""
-
-    __slots__ = ("_backend",)
-
-    def __init__(self, backend: "Backend") -> None:
-        self._backend = backend
-
-    def begin(self, known: str) -> Changed:
-        del known
-        return Changed(every=True)
-
-    def ids(self) -> Iterable[str]:
-        return self._backend.ids()
-
-    def done(self) -> str:
-        return ""
-
-    def consumed(self) -> None:
-        pass
+    #: If some may have appeared or vanished without being among `ids`: the ids of all that may be sessions.
+    present: frozenset[str] | None = None
+    #: What to pass to the next call, once what was read is committed; "" if nothing is known.
+    since: str = ""
+    #: To be called after the commit: these changes need not be reported again. Raises nothing.
+    done: Callable[[], None] = lambda: None
 
 
 class IndexFile(ABC):
@@ -750,12 +695,23 @@ class Backend(ABC):
         Of these sessions, or of all; missing ones are left out. Cheap: opens no session.
         """
 
-    def watch(self) -> Watch:
-        """Return what tells which sessions have changed: of the whole, if this is a part of a backend.
+    def unchanged(self, since: str) -> bool:
+        """Return whether no change was acknowledged since a refresh; False if that is not known.
 
-        One that knows nothing is always right. It can be used for as long as the backend is open.
+        Costs little and changes nothing. `since`: what that refresh stored.
         """
-        return Unwatched(self)
+        del since
+        return False
+
+    def changed(self, since: str) -> Changed:
+        """Begin a refresh: return what may have changed since an earlier one ("" at first).
+
+        For one consumer at a time: the caller holds a lock until it has called `done`. A refresh may end
+        anywhere: changes are reported until `done` is called. All that was acknowledged before this call
+        can be read after it. Changes inside a session by other programs are not reported.
+        """
+        del since
+        return Changed(every=True)
 
     def index_storage(self) -> "IndexFile | IndexTables | None":
         """Return where to store an index of the sessions; None: nowhere, or nothing may be written."""

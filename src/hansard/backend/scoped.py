@@ -6,7 +6,7 @@ search, fork or write. What a session inside was forked from is read with it, wh
 
 from collections.abc import Iterable, Iterator
 
-from hansard.backend.contract import Backend, Health, Hold, InternalLog, Log, Stage, Watch
+from hansard.backend.contract import Backend, Health, Hold, InternalLog, Log, Stage
 from hansard.errors import Closed, InvalidSessionId
 
 
@@ -70,10 +70,6 @@ class ScopedBackend(Backend):
             session_ids = [found for found in session_ids if found.startswith(self.prefix)]
         stamps = self._whole.stamps(session_ids)
         return {found: stamp for found, stamp in stamps.items() if found.startswith(self.prefix)}
-
-    def watch(self) -> Watch:
-        self.check_open()
-        return self._whole.watch()
 
     def delete(
         self, session_id: str, *, expected_seq: int | None = None, timeout: float | None = None

@@ -1,6 +1,6 @@
 """Keep a listing of the sessions up to date with their logs.
 
-One refresh at a time, of all processes: it learns which sessions have changed (`backend.contract.Watch`),
+One refresh at a time, of all processes: it learns which sessions have changed (`Backend.changed`),
 describes these again, and commits. A description continues from the state at an earlier seq, so it costs
 what is new in a session. In addition, each question compares the stamps of some other sessions, so that
 changes by other programs are found: in a small store at once, in a large one after a few questions.
@@ -15,7 +15,7 @@ from zlib import crc32
 import msgspec
 
 from hansard import workspace as workspaces
-from hansard.backend.contract import Backend, Head, LogReader, Unwatched, Watch
+from hansard.backend.contract import Backend, Changed, Head, LogReader
 from hansard.errors import UNREADABLE, DiskFailed, HansardError, SessionDeleted
 from hansard.event.kinds import HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED, SessionForked
 from hansard.index import SessionInfo
@@ -250,8 +250,6 @@ class SessionCatalog:
     def __init__(self, backend: Backend, storage: Storage) -> None:
         self._backend = backend
         self._storage = storage
-        # A private index must not consume the change markers.
-        self._watch: Watch = Unwatched(backend) if storage.private else backend.watch()
         #: The number after which the next sample begins; at first, any.
         self._place = -1
 
@@ -262,10 +260,15 @@ class SessionCatalog:
         """
         storage = self._storage
         suspects = self._suspects()
-        if not suspects and self._watch.quiet(storage.get("watch", "")):
+        if not suspects and self._backend.unchanged(storage.get("watch", "")):
             return
         with storage.changing():
-            changed = self._watch.begin(storage.get("watch", ""))
+            # A private index must not consume the change markers.
+            changed = (
+                Changed(every=True)
+                if storage.private
+                else self._backend.changed(storage.get("watch", ""))
+            )
             wanted = {*changed.ids, *suspects}
             stamps: dict[str, str] = {}
             if changed.every:
@@ -273,15 +276,14 @@ class SessionCatalog:
                 known = dict(storage.all("SELECT id, stamp FROM index_session"))
                 wanted |= {found for found in known if found not in stamps}
                 wanted |= {found for found, stamp in stamps.items() if known.get(found) != stamp}
-            elif changed.names:
-                wanted |= {found for (found,) in storage.all("SELECT id FROM index_session")} ^ set(
-                    self._watch.ids()
-                )
+            elif changed.present is not None:
+                listed = {found for (found,) in storage.all("SELECT id FROM index_session")}
+                wanted |= listed ^ changed.present
             if wanted:
                 _Refresh(self._backend, storage, stamps, progress).run(wanted)
-            storage.put("watch", self._watch.done())
+            storage.put("watch", changed.since)
         if storage.in_place():
-            self._watch.consumed()
+            changed.done()
 
     def _suspects(self) -> set[str]:
         """Return those of the next few sessions whose logs have changed since they were described."""

@@ -456,7 +456,7 @@ def _status_of_tables(tables: IndexTables) -> IndexStatus:
 
 _ASK_SERVER: Final = """
 SELECT (SELECT count(*) FROM index_session),
-       (SELECT count(*) FROM (SELECT id FROM index_pending
+       (SELECT count(*) FROM (SELECT id FROM index_purged
                               UNION SELECT id FROM sessions WHERE marked AND NOT internal) AS b),
        EXISTS (SELECT FROM index_log)"""
 

@@ -39,7 +39,7 @@ CHECKPOINT: Final = "checkpoint"  # derived: control events and state of the sea
 HOLDER: Final = "holder"  # of an internal log: empty; a consumer holds the OS lock on it
 COMPACTION: Final = "compaction"  # empty; compactors take the OS lock on it
 LOCK: Final = "lock"  # always empty; writers take the OS lock on it
-EPOCH: Final = "epoch"  # next to the change markers: three numbers that writers compare
+EPOCH: Final = "epoch"  # next to the change marks: a number that writers compare
 
 MAX_ID_CHARACTERS: Final = 1024
 MAX_NAME_BYTES: Final = 200  # a temporary name stays below the usual limit of 255

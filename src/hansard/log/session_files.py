@@ -12,9 +12,9 @@ from typing import Final
 
 from hansard.errors import LockTimeout, SessionNotFound
 from hansard.log import checkpoint, disk, names
+from hansard.log.change_marks import NOWHERE, UNMARKED
 from hansard.log.checkpoint import Checkpoint
 from hansard.log.disk import Lock
-from hansard.log.marks import NOWHERE, UNMARKED
 from hansard.log.sealed_chain import SealedChain
 from hansard.log.sealed_segment import SealedSegment
 from hansard.log.segment import Raw, Segment, open_raw, open_segment

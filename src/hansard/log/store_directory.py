@@ -18,7 +18,7 @@ from hansard.errors import (
     UnsafePath,
 )
 from hansard.log import descriptors, disk, format, names
-from hansard.log.marks import Marks, NoMarks
+from hansard.log.change_marks import ChangeMarks
 
 #: Longer than the resolution of a file system's clock, in nanoseconds; some count in seconds.
 _TICK: Final = 100_000_000
@@ -50,7 +50,7 @@ class StoreDirectory:
         self.path = disk.absolute(path)
         self.read_only = read_only
         self.failed: set[str] = set()
-        self.marks = Marks()
+        self.marks = ChangeMarks()
         self._named = False
         #: The open directories, by name; the root has an empty name. None after `close`.
         self._parts: dict[str, disk.OwnedDirFd] | None = {}
@@ -511,7 +511,7 @@ class InternalDirectory(StoreDirectory):
         self.path = store.path
         self.read_only = store.read_only
         self.failed = set()
-        self.marks = NoMarks()
+        self.marks = ChangeMarks(used=False)
 
     def _part(self, name: str) -> int:
         # A log that is dropped is removed like one in the trash.

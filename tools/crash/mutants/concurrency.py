@@ -89,10 +89,10 @@ CONCURRENCY = (
     ),
     Mutant(
         "sessions that change are not marked for the index",
-        "log/marks.py",
+        "log/change_marks.py",
         "            if disk.write(file, line) != len(line):\n",
         '            if disk.write(file, b"") != 0:\n',
-        ("tests/faults/test_marks.py", "tests/unit/log/test_marks.py"),
+        ("tests/faults/test_change_marks.py", "tests/unit/log/test_change_marks.py"),
     ),
     Mutant(
         "a lone append leaves no mark for the index",
@@ -100,6 +100,6 @@ CONCURRENCY = (
         "            if files.marked != files.numbers[0]:\n                files.mark()\n"
         "            files.end = None\n",
         "            files.end = None\n",
-        ("tests/unit/log/test_marks.py::test_a_lone_append_by_the_fast_path_leaves_a_mark",),
+        ("tests/unit/log/test_change_marks.py::test_a_lone_append_by_the_fast_path_leaves_a_mark",),
     ),
 )  # fmt: skip

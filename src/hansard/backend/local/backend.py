@@ -13,15 +13,15 @@ from weakref import WeakSet, WeakValueDictionary
 from hansard.backend.contract import (
     INTERNAL,
     Backend,
+    Changed,
     Health,
     Hold,
     IndexFile,
     InternalLog,
     Log,
     Stage,
-    Watch,
 )
-from hansard.backend.local.changes import LocalWatch, stamps
+from hansard.backend.local import changes
 from hansard.backend.local.index_file import LocalIndexFile
 from hansard.backend.local.log import LocalLog
 from hansard.backend.status import StoreStatus
@@ -265,13 +265,18 @@ class LocalBackend(Backend):
     def stamps(self, session_ids: Iterable[str] | None = None) -> dict[str, str]:
         self.check_open()
         if session_ids is None:
-            return dict(stamps(self._root, self._named(self._root.directories())))
+            return dict(changes.stamps(self._root, self._named(self._root.directories())))
         asked = ((session_id, self._name_of(session_id)) for session_id in session_ids)
-        return dict(stamps(self._root, asked))
+        return dict(changes.stamps(self._root, asked))
 
-    def watch(self) -> Watch:
-        # Who may write nothing begins no epoch; and marks that he does not consume tell him nothing.
-        return super().watch() if self.read_only else LocalWatch(self._root, self._known_ids)
+    def unchanged(self, since: str) -> bool:
+        return not self.read_only and changes.unchanged(self._root, since)
+
+    def changed(self, since: str) -> Changed:
+        # A read-only store begins no epoch.
+        if self.read_only:
+            return super().changed(since)
+        return changes.changed(self._root, self._known_ids, since)
 
     def _known_ids(self, found: Iterable[str]) -> Iterator[str]:
         self.check_open()

@@ -1,217 +1,186 @@
-"""Tell from the marks which sessions have changed: for whoever keeps an index of a directory of sessions.
+"""Find out which sessions of a directory have changed: the consumer of `log.change_marks`.
 
-The other half of `log.marks`. A pass begins the next epoch, reads the marks of those before it, and has the
-lock of each marked session for a moment: a writer that saw the old epoch has written when that is over. The
-files of the marks go when what was read is kept, and not before.
+A refresh begins the next epoch, reads the names that writers added in earlier ones, and takes the lock of
+each named session for a moment: a writer that saw an earlier epoch has then written. The files of these
+epochs are removed after the caller has committed.
 
-Marks are not synced, and others may have had their hands in the store. So a pass looks at all sessions if
-anything says that a mark may be missing: the machine was started anew, the directories are others, somebody
-else has read the marks, or a writer could not leave one. docs/format.md, F-128 to F-134.
+Marks are not synced, and other programs may change the store. So all sessions are compared if a mark may be
+missing: after a reboot, in another directory, or where the file of an epoch is missing, because another
+consumer read it or a writer could not add to it. docs/format.md, F-128 to F-134.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import cache, partial
 from typing import Final
-from weakref import ref
 
 import msgspec
 
-from hansard.backend.contract import Changed, Watch
+from hansard.backend.contract import Changed
 from hansard.errors import LockTimeout, UnsafePath
 from hansard.log import disk, names
+from hansard.log.change_marks import MarkFiles
 from hansard.log.disk import Lock
-from hansard.log.marks import CONSUMED, EPOCH, LOST, Table, following
 from hansard.log.store_directory import StoreDirectory
 
-#: How long one pass waits, in all, for writers that hold the locks of marked sessions.
+#: Seconds that a refresh waits in all for writers that hold the locks of marked sessions.
 PATIENCE: Final = 1.0
 
-#: A directory that was changed so short a time ago may change again without its time changing.
-RACY: Final = 2_000_000_000
+#: Nanoseconds for which a directory may change again without its modification time changing.
+_RACY: Final = 2_000_000_000
 
-#: How often to start again when a lock file is taken away under our hands.
+#: Maximum tries to lock a session whose lock file is replaced.
 _TRIES: Final = 5
 
+Ids = Callable[[Iterable[str]], Iterator[str]]
 
-class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """What a pass that was kept has seen of the store."""
+boot_id = cache(disk.boot)
 
-    #: The run of the machine.
+
+class _Seen(msgspec.Struct, frozen=True, array_like=True):
+    """What a refresh that was committed has seen of the store."""
+
     boot: str = ""
-    #: Which directory of sessions it was, and which file of numbers.
+    #: Device and inode of the directory of sessions, and the inode of `epoch`.
     place: tuple[int, ...] = ()
-    lost: int = 0
-    #: The marks of all epochs before this one have been read.
+    #: The names of all earlier epochs have been read.
     epoch: int = 0
-    #: When a name appeared in the directory of sessions, or vanished; 0 if that cannot be relied on.
+    #: The modification time of the directory of sessions; 0 if it is too recent to rely on.
     names: int = 0
 
 
-class LocalWatch(Watch):
-    """The marks of a store, read pass by pass."""
-
-    __slots__ = ("_boot", "_found", "_ids_of", "_read", "_root", "_table")
-
-    def __init__(
-        self, root: StoreDirectory, ids_of: Callable[[Iterable[str]], Iterator[str]]
-    ) -> None:
-        self._root = root
-        self._ids_of = ids_of
-        self._boot = disk.boot()
-        #: Of those that the store has open: it is the store that lets go of them, when it is closed.
-        self._table: Callable[[], Table | None] = _none
-        self._found: Seen | None = None
-        self._read: list[int] = []
-
-    def quiet(self, known: str) -> bool:
-        # The marks that everybody has, or none: who has not opened them yet begins a pass, which does.
-        table = self._table()
-        try:
-            if table is None or not table.in_place(self._root.descriptor) or table.epochs():
-                return False
-            found = self._look(table)
-        except OSError:
-            return False
-        return bool(found.boot and found.names) and found == _seen(known)
-
-    def begin(self, known: str) -> Changed:
-        self._found = None
-        self._read = []
-        # What a closed store says is for the caller; what a disk says is only that there are no marks.
-        root = self._root.descriptor
-        try:
-            table = self._root.marks.table(root)
-            self._table = _none if table is None else ref(table)
-            if table is None:
-                return Changed(every=True)
-            return self._begin(table, _seen(known))
-        except OSError:
-            self._found = None
-            self._read = []
-            return Changed(every=True)
-
-    def _begin(self, table: Table, known: Seen) -> Changed:
-        numbers = table.numbers
-        consumed = numbers[CONSUMED]
-        found = self._look(table)
-        marked: set[str] = set()
-        if not _follows(known, found, consumed) or table.epochs():
-            # From here on changes are marked in the next epoch.
-            epoch = following(found.epoch)
-            table.put(EPOCH, epoch)
-            if not numbers[LOST]:
-                table.lose()
-            # After the epoch: who saw the old one and could not mark has said so, or will see the new one.
-            found = msgspec.structs.replace(found, epoch=epoch, lost=numbers[LOST])
-            # No closure: CPython loses the arguments of a function if it has no memory for a cell.
-            for old in table.epochs():
-                if old < epoch:
-                    self._read.append(old)
-                    marked.update(table.read(old))
-        certain = _follows(known, found, consumed) and numbers[CONSUMED] == consumed
-        # A mark that is missing may be that of a change which is not written yet.
-        self._wait(table, marked if certain else {*marked, *self._root.directories()})
-        self._found = found
-        rebooted = not found.boot or found.boot != known.boot
-        return Changed(
-            frozenset(self._ids_of(marked)),
-            every=rebooted or not certain,
-            # The id of what is gone cannot be told from a hashed name.
-            names=known.names != found.names
-            or not found.names
-            or any(names.is_hashed(name) for name in marked),
-        )
-
-    def _look(self, table: Table) -> Seen:
-        """Return what can be seen of the store at this moment."""
-        now = time.time_ns()
-        modified = disk.version(self._root.sessions, ".")[1]
-        return Seen(
-            self._boot,
-            (*disk.identity(self._root.sessions)[:2], table.inode),
-            table.numbers[LOST],
-            table.numbers[EPOCH],
-            modified if now - modified > RACY else 0,
-        )
-
-    def _wait(self, table: Table, marked: Iterable[str]) -> None:
-        """Have the lock of each session for a moment; mark those again that cannot be had."""
-        deadline = time.monotonic() + PATIENCE
-        for name in marked:
-            try:
-                self._pass(name, deadline)
-            except LockTimeout:
-                table.mark(name)
-            except UnsafePath:
-                continue  # a link or a file: no writer goes there
-
-    def _pass(self, name: str, deadline: float) -> None:
-        for _ in range(_TRIES):
-            directory = self._root.open_live(name)
-            if directory is None:
-                return  # deleted: with its lock held, and under a mark
-            path = self._root.path_of(name, names.LOCK)
-            try:
-                lock = Lock(disk.open_file(directory, names.LOCK), path)
-            except FileNotFoundError:
-                return  # nobody has written here since it was lost
-            except OSError as error:
-                raise disk.explain(error, "open", path) from error
-            finally:
-                disk.close(directory)
-            with lock.for_a_moment(max(0.0, deadline - time.monotonic())):
-                if lock.exists():
-                    return
-
-    def ids(self) -> Iterable[str]:
-        return self._ids_of(self._root.directories())
-
-    def done(self) -> str:
-        return "" if self._found is None else msgspec.json.encode(self._found).decode()
-
-    def consumed(self) -> None:
-        table, read = self._table(), self._read
-        self._read = []
-        if table is None or not read:
-            return
-        # If this fails, they are read once more.
-        with suppress(OSError):
-            # The number first: who has read none of them must know that they are going.
-            table.put(CONSUMED, read[-1])
-            for epoch in read:
-                table.remove(epoch)
-
-
-def _none() -> None:
-    """Stand for marks that are not open."""
-
-
-def _seen(known: str) -> Seen:
+def unchanged(root: StoreDirectory, since: str) -> bool:
+    """Return whether no change was acknowledged since a refresh; False if that is not known."""
+    files = root.marks.files
     try:
-        return msgspec.json.decode(known, type=Seen)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return Seen()
+        if files is None or not files.in_place(root.descriptor):
+            return False
+        found = _look(root, files)
+        return _is_current(files, found, _decode(since)) and bool(found.boot and found.names)
+    except OSError:
+        return False
 
 
-def _follows(known: Seen, found: Seen, consumed: int) -> bool:
-    """Say whether nothing of the marks is missing between what was known and what is found."""
-    return (
-        known.place == found.place
-        and known.lost == found.lost
-        # Neither set back, nor read by somebody else since.
-        and consumed < known.epoch <= found.epoch
+def changed(root: StoreDirectory, ids_of: Ids, since: str) -> Changed:
+    """Begin a refresh. `ids_of`: returns the ids of the sessions in directories."""
+    descriptor = root.descriptor  # raises if the store is closed
+    try:
+        files = root.marks.open(descriptor)
+        return Changed(every=True) if files is None else _changed(root, files, ids_of, since)
+    except OSError:
+        return Changed(every=True)
+
+
+# No closure in it: CPython loses the arguments of a function if it has no memory for a cell.
+def _changed(root: StoreDirectory, files: MarkFiles, ids_of: Ids, since: str) -> Changed:
+    known = _decode(since)
+    found = _look(root, files)
+    marked: set[str] = set()
+    read: list[int] = []
+    done: Callable[[], None] = _nothing
+    certain = _is_current(files, found, known)
+    if not certain:
+        last = found.epoch
+        found = msgspec.structs.replace(found, epoch=files.begin())
+        # After it began: a writer that saw the last epoch has added its name, or removed the file, or will
+        # see the new one.
+        old = files.epochs() - {found.epoch}
+        for epoch in old:
+            with suppress(OSError):
+                marked.update(files.read(epoch))
+                read.append(epoch)
+        done = partial(_remove, files, old)
+        certain = known.place == found.place and _are_complete(read, known.epoch, last)
+    # A session that is not recorded may not be written yet either.
+    _wait(root, files, marked if certain else {*marked, *root.directories()})
+    every = not certain or not found.boot or found.boot != known.boot
+    # The id of a session that is missing cannot be derived from a hashed name.
+    appeared = known.names != found.names or not found.names or any(map(names.is_hashed, marked))
+    present = None if every or not appeared else frozenset(ids_of(root.directories()))
+    seen = msgspec.json.encode(found).decode()
+    return Changed(frozenset(ids_of(marked)), every, present, seen, done)
+
+
+def _look(root: StoreDirectory, files: MarkFiles) -> _Seen:
+    now = time.time_ns()
+    modified = disk.version(root.sessions, ".")[1]
+    return _Seen(
+        boot_id(),
+        (*disk.identity(root.sessions)[:2], files.inode),
+        files.numbers[0],
+        modified if now - modified > _RACY else 0,
     )
 
 
+def _is_current(files: MarkFiles, found: _Seen, known: _Seen) -> bool:
+    """Return whether nothing was recorded or lost since a refresh, which began the current epoch."""
+    same = (known.place, known.epoch) == (found.place, found.epoch)
+    return same and found.epoch > 0 and files.is_empty(found.epoch)
+
+
+def _wait(root: StoreDirectory, files: MarkFiles, marked: Iterable[str]) -> None:
+    """Take the lock of each session for a moment; mark those again that stay locked."""
+    deadline = time.monotonic() + PATIENCE
+    for name in marked:
+        try:
+            _pass(root, name, deadline)
+        except LockTimeout:
+            files.mark(name)
+        except UnsafePath:
+            continue  # a link or a file: no writer follows it
+
+
+def _pass(root: StoreDirectory, name: str, deadline: float) -> None:
+    for _ in range(_TRIES):
+        directory = root.open_live(name)
+        if directory is None:
+            return  # deleted with its lock held, and recorded
+        path = root.path_of(name, names.LOCK)
+        try:
+            lock = Lock(disk.open_file(directory, names.LOCK), path)
+        except FileNotFoundError:
+            return  # no process has written here since it was lost
+        except OSError as error:
+            raise disk.explain(error, "open", path) from error
+        finally:
+            disk.close(directory)
+        with lock.for_a_moment(max(0.0, deadline - time.monotonic())):
+            if lock.exists():
+                return
+
+
+def _are_complete(read: list[int], first: int, last: int) -> bool:
+    """Return whether the files of all epochs from first to last were read. There may be too many to count."""
+    return 0 < first <= last < first + sum(first <= epoch <= last for epoch in read)
+
+
+def _remove(files: MarkFiles, epochs: set[int]) -> None:
+    """Remove files that were read; one that stays is read again."""
+    for epoch in epochs:
+        with suppress(OSError):
+            files.remove(epoch)
+
+
+def _nothing() -> None:
+    """There is nothing to remove."""
+
+
+def _decode(since: str) -> _Seen:
+    try:
+        return msgspec.json.decode(since, type=_Seen)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _Seen()
+
+
 def stamps(root: StoreDirectory, sessions: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield ids, each with a text that changes when its log does; given ids and names of directories."""
+    """Yield ids with a string that changes when the log does; given ids and names of directories."""
     directory = root.sessions
     for session_id, name in sessions:
         try:
             inode, modified, size = disk.version(directory, f"{name}/{names.LOG}")
             yield session_id, f"{inode} {size} {modified}"
         except OSError:
-            # No log, or not yet; or one that cannot be looked at, which is a session all the same.
+            # No log yet, or one that cannot be examined, which is a session too.
             if root.holds_log(name):
                 yield session_id, "?"

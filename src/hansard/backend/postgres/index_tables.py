@@ -35,7 +35,9 @@ INDEX: Final = """
 ALTER TABLE {schema}.sessions ADD COLUMN marked boolean NOT NULL DEFAULT true;
 CREATE INDEX sessions_marked ON {schema}.sessions (session) WHERE marked AND NOT internal;
 
-CREATE TABLE {schema}.index_pending (pass uuid NOT NULL, id varchar COLLATE "C" NOT NULL);
+CREATE TABLE {schema}.index_purged (
+    purge uuid PRIMARY KEY DEFAULT gen_random_uuid(), id varchar COLLATE "C" NOT NULL
+);
 
 CREATE TABLE {schema}.index_meta (key varchar COLLATE "C" PRIMARY KEY, value varchar COLLATE "C" NOT NULL);
 

@@ -1,4 +1,4 @@
-"""Two writers and one who goes over what has changed, as real processes: nothing acknowledged is missed."""
+"""Two writers and a consumer of change marks, as real processes: no acknowledged append is missed."""
 
 import contextlib
 import os
@@ -23,9 +23,9 @@ SECONDS = 2.0
 
 
 class Board:
-    """What every writer has been acknowledged in every session, in memory that all processes share.
+    """The last acknowledged seq of each writer in each session, in shared memory.
 
-    Eight bytes for each, written by one process: a number is seen whole, or not yet.
+    Eight bytes each, written by one process: a reader sees the old number or the new one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +45,7 @@ class Board:
 
 
 def dawdle(rng: random.Random) -> None:
-    """Let this process lose the processor, now and then, just before it writes: that is where races are."""
+    """Sleep now and then just before a write: races are there."""
     real = disk.write
 
     def write(descriptor: int, data: bytes) -> int:
@@ -57,7 +57,7 @@ def dawdle(rng: random.Random) -> None:
 
 
 def append(wire: Wire, store: str, board: str, writer: int, seed: int) -> int:
-    """Append to sessions at random until told to end; return how often."""
+    """Append to random sessions until told to end; return the number of appends."""
     rng = random.Random(seed)
     dawdle(rng)
     acknowledged = Board(Path(board))
@@ -66,7 +66,7 @@ def append(wire: Wire, store: str, board: str, writer: int, seed: int) -> int:
     count = 0
     wire.tell("ready")
     while not wire.told_to_go():
-        # Few at a time: a session that is appended to all the time hides that an append was missed.
+        # Few at a time: the next append to a session hides that one was missed.
         number = rng.randrange(SESSIONS)
         for _ in range(rng.randrange(1, 4)):
             key = str(rng.random()) if rng.random() < 0.3 else None
@@ -77,38 +77,37 @@ def append(wire: Wire, store: str, board: str, writer: int, seed: int) -> int:
 
 
 class Index:
-    """Keeps the seq of each session, as far as it was told to look."""
+    """Stores the seq of each session that it was told of."""
 
     def __init__(self, store: str, kept: Path | None = None) -> None:
         self._backend = LocalBackend(store, durability="os")
-        self._watch = self._backend.watch()
         self._kept = kept
         self.known = ""
         self.seqs: dict[str, int] = {}
         if kept is not None and kept.exists():
             self.known, *lines = kept.read_text().split("\n")
             self.seqs = {name: int(seq) for name, seq in (line.split() for line in lines)}
-        self.passes = self.whole = 0
+        self.refreshes = self.complete = 0
 
-    def go_over(self) -> None:
-        """Look at what has changed, and keep it."""
-        changed = self._watch.begin(self.known)
-        self.passes += 1
-        self.whole += changed.every
+    def refresh(self) -> None:
+        """Read what has changed, and commit it."""
+        changed = self._backend.changed(self.known)
+        self.refreshes += 1
+        self.complete += changed.every
         for session_id in self._backend.ids() if changed.every else changed.ids:
             head = self._backend.log(session_id).reader().head()
             if head is not None:
                 self.seqs[session_id] = head.seq
-        self.known = self._watch.done()
+        self.known = changed.since
         if self._kept is not None:
             lines = [self.known, *(f"{name} {seq}" for name, seq in self.seqs.items())]
             aside = self._kept.with_suffix(".new")
             aside.write_text("\n".join(lines))
             aside.replace(self._kept)
-        self._watch.consumed()
+        changed.done()
 
-    def knows(self, seqs: list[int]) -> list[tuple[int, int, int]]:
-        """Return where it is behind: session, what it knows, what there is."""
+    def missed(self, seqs: list[int]) -> list[tuple[int, int, int]]:
+        """Return the sessions of which it missed an append: number, known seq, acknowledged seq."""
         return [
             (number, self.seqs.get(f"s{number}", 0), seq)
             for number, seq in enumerate(seqs)
@@ -117,13 +116,13 @@ class Index:
 
 
 def index(wire: Wire, store: str, kept: str, seed: int) -> int:
-    """Go over what has changed, again and again, until killed."""
+    """Refresh until killed."""
     del seed
     found = Index(store, Path(kept))
     wire.tell("ready")
     while not wire.told_to_go():
-        found.go_over()
-    return found.passes
+        found.refresh()
+    return found.refreshes
 
 
 @pytest.fixture
@@ -133,18 +132,18 @@ def crew() -> Iterator[Crew]:
         yield crew
 
 
-def stands(store: str) -> list[int]:
-    """Return the seqs at which the sessions really are."""
+def last_seqs(store: str) -> list[int]:
+    """Return the last seq of each session, as its log has it."""
     backend = LocalBackend(store, read_only=True)
     heads = [backend.log(f"s{number}").reader().head() for number in range(SESSIONS)]
     return [0 if head is None else head.seq for head in heads]
 
 
 @pytest.mark.slow
-def test_every_pass_knows_what_was_acknowledged_before_it(
+def test_every_refresh_finds_what_was_acknowledged_before_it(
     crew: Crew, tmp_path: Path, seed: int
 ) -> None:
-    """F-130, F-131: beside two writers, each pass finds all appends acknowledged before it began."""
+    """F-130, F-131: next to two writers, each refresh finds all appends acknowledged before it began."""
     store, board = str(tmp_path / "store"), tmp_path / "board"
     acknowledged = Board(board)
     found = Index(store)
@@ -153,59 +152,58 @@ def test_every_pass_knows_what_was_acknowledged_before_it(
     ]
     for worker in workers:
         worker.hear()
-    found.go_over()
+    found.refresh()
     end = time.monotonic() + SECONDS
-    while time.monotonic() < end or found.passes <= SESSIONS:
+    while time.monotonic() < end or found.refreshes <= SESSIONS:
         before = acknowledged.seqs()
-        found.go_over()
-        assert found.knows(before) == []
+        found.refresh()
+        assert found.missed(before) == []
     for worker in workers:
         worker.go()
     counts = [worker.result() for worker in workers]
-    found.go_over()
-    assert found.knows(stands(store)) == []
-    # It has been about marks, and about something.
-    assert found.whole == 1
+    found.refresh()
+    assert found.missed(last_seqs(store)) == []
+    assert found.complete == 1
     assert min(counts) > SESSIONS
-    assert found.passes > SESSIONS
+    assert found.refreshes > SESSIONS
 
 
 @pytest.mark.slow
-def test_killed_writers_and_a_killed_consumer_leave_nothing_unknown(
+def test_a_killed_writer_and_a_killed_consumer_lose_nothing(
     crew: Crew, tmp_path: Path, rng: random.Random
 ) -> None:
-    """F-130, F-131: whoever is killed at whatever moment, the next pass knows all that there is."""
+    """F-130, F-131: after a kill at any moment, the next refresh finds everything, by marks alone."""
     store, board, kept = str(tmp_path / "store"), tmp_path / "board", tmp_path / "kept"
     Board(board)
-    Index(store, kept).go_over()
-    whole = 0
+    Index(store, kept).refresh()
+    complete = 0
     for _ in range(12):
         writer = crew.start(append, store, str(board), 0, rng.randrange(1 << 30))
         consumer = crew.start(index, store, str(kept), rng.randrange(1 << 30))
         writer.hear()
         consumer.hear()
-        time.sleep(rng.random() / 10)  # until some moment, whichever
+        time.sleep(rng.random() / 10)  # until a random moment
         for worker in rng.sample([writer, consumer], 2):
             worker.kill()
         found = Index(store, kept)
-        found.go_over()
-        assert found.knows(stands(store)) == []
-        whole += found.whole
-    assert whole == 0
+        found.refresh()
+        assert found.missed(last_seqs(store)) == []
+        complete += found.complete
+    assert complete == 0
 
 
 @pytest.mark.slow
-def test_marks_that_are_removed_beside_writers_are_found_again(
+def test_marks_that_are_removed_next_to_a_writer_are_created_again(
     crew: Crew, tmp_path: Path, seed: int
 ) -> None:
-    """F-128, F-132: without its marks a store goes on; who opens it anew marks where all others do."""
+    """F-128, F-132: appends continue without marks, and nothing is missed in the end."""
     store, board = str(tmp_path / "store"), tmp_path / "board"
     Board(board)
     found = Index(store)
     worker = crew.start(append, store, str(board), 0, seed)
     worker.hear()
     for _ in range(20):
-        found.go_over()
+        found.refresh()
         for name in os.listdir(tmp_path / "store/marks"):
             with contextlib.suppress(FileNotFoundError):
                 (tmp_path / "store/marks" / name).unlink()
@@ -213,5 +211,5 @@ def test_marks_that_are_removed_beside_writers_are_found_again(
             (tmp_path / "store/marks").rmdir()
     worker.go()
     worker.result()
-    found.go_over()
-    assert found.knows(stands(store)) == []
+    found.refresh()
+    assert found.missed(last_seqs(store)) == []
