@@ -134,6 +134,18 @@ class CompactionFilter(NamedTuple):
         return hashlib.blake2b(said, digest_size=8).hexdigest()
 
 
+#: Returns what a compaction would leave out now. Called once the session is known to be readable.
+MakeFilter = Callable[[], CompactionFilter]
+
+
+class SavedState(NamedTuple):
+    """The state in a checkpoint: up to a seq, and where the checkpoint is stored, for messages."""
+
+    seq: int
+    state: bytes
+    where: str
+
+
 class CompactionResult(NamedTuple):
     """What a compaction has done: bytes of the sealed segments, and how many were rewritten."""
 
@@ -145,14 +157,12 @@ class CompactionResult(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What others know of a session that is to be repaired: those that were forked from it, and `verify`."""
+    """What the forks of a session know of it."""
 
     #: The last seq of it that they refer to.
     seq: int = 0
-    #: When it began; empty if nobody says so.
+    #: When it began; empty if unknown.
     created: str = ""
-    #: The seqs of events that are written down as taken out, and are there.
-    untrue: frozenset[int] = frozenset()
 
 
 class RepairResult(NamedTuple):
@@ -283,8 +293,8 @@ class LogReader(ABC):
         """
 
     @abstractmethod
-    def checkpoint(self) -> tuple[int, bytes] | None:
-        """Return the state that the last compaction saved, and its seq; None if there is none."""
+    def checkpoint(self) -> SavedState | None:
+        """Return the state that the last compaction saved; None if there is none."""
 
     @abstractmethod
     def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
@@ -352,16 +362,8 @@ class Log(ABC):
         """Yield what the session's files hold, line by line, whole or not; nothing if it has no files."""
         return iter(())
 
-    def checkpoint_file(self) -> str:
-        """Return where that is kept, for people; empty if nowhere."""
-        return ""
-
     def drop_checkpoint(self) -> None:  # noqa: B027 - a backend need not have any
         """Remove it: what it says can be had from the events."""
-
-    def taken_out(self, filter: CompactionFilter) -> Iterator[Event]:  # noqa: ARG002 - see above
-        """Yield the events of which the index says that this filter has changed them, as they are stored."""
-        return iter(())
 
     @abstractmethod
     def compact(
@@ -385,21 +387,27 @@ class Log(ABC):
         """
 
     @abstractmethod
-    def verify(self) -> list[Finding]:
+    def verify(self, filter: MakeFilter | None = None) -> list[Finding]:
         """Check all that is stored of the session, and return what is wrong with it.
 
         If a sync has failed and nothing is found, the session can be appended to again.
         `SessionNotFound` if there is no such session: nothing is not whole.
         """
 
-    def repair(self, *, known: Known | None = None, missing: bool = False) -> RepairResult:
+    def repair(
+        self,
+        *,
+        known: Known | None = None,
+        filter: MakeFilter | None = None,
+        missing: bool = False,
+    ) -> RepairResult:
         """Mend what is damaged, if anything is; keep the damaged bytes, and record it in the session.
 
         Every event that is whole keeps its seq, and one of the kind `event.lost` stands for each that is not.
         `missing`: also where a part of the session is not there at all. A backend that leaves damage to those
         who run it has nothing to do here.
         """
-        del known, missing
+        del known, filter, missing
         return RepairResult()
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hansard.backend.contract import Backend, CompactionFilter, Log
+from hansard.backend.contract import Backend, CompactionFilter, Log, SavedState
 from hansard.errors import (
     UNREADABLE,
     BackendUnavailable,
@@ -174,11 +174,11 @@ def _pending(backend: Backend, session_id: str) -> CompactReport:
     )
 
 
-def _state(log: Log, known: tuple[int, bytes] | None, seq: int) -> bytes:
+def _state(log: Log, known: SavedState | None, seq: int) -> bytes:
     """Return the state at a seq for the checkpoint, folded from the previous checkpoint."""
     reader = log.reader()
     redactions = redaction.of(reader.controls())
-    start = None if known is None else fold.load(known[1], redactions)
+    start = None if known is None else fold.load(known.state, redactions)
     folded = fold.replay(reader, start=start or fold.EMPTY, upto=seq, redactions=redactions)
     return fold.save(folded, redactions)
 

@@ -6,13 +6,20 @@ last seq and when it began.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from hansard.backend.contract import WRONG_CHECKPOINT, Backend, Finding, Known, Log, LogReader
+from hansard.backend.contract import (
+    WRONG_CHECKPOINT,
+    Backend,
+    Finding,
+    Known,
+    Log,
+    LogReader,
+    MakeFilter,
+)
 from hansard.errors import (
     Damaged,
     DiskFailed,
@@ -22,8 +29,6 @@ from hansard.errors import (
     UnknownFormat,
     UnsafePath,
 )
-from hansard.event import kinds
-from hansard.event.kinds import MESSAGE_PART
 from hansard.maintenance.compact import compaction_filter, controls_of
 from hansard.state import fold, lineage, redaction
 from hansard.state.fork_graph import forks
@@ -78,7 +83,7 @@ def verify_session(
 ) -> SessionReport:
     """Check a session and its ancestors. `sound`: see `lineage.check`."""
     log = backend.log(session_id)
-    findings = log.verify()
+    findings = log.verify(_filter_of(log))
     try:
         lineage.check(backend, session_id, set() if sound is None else sound)
     except Damaged as error:
@@ -90,21 +95,23 @@ def verify_session(
         head = reader.head()
         seq = head.seq if head is not None else 0
         if not any(finding.severity == "damage" for finding in findings):
-            findings += [
-                *_compare_checkpoint(reader, log.checkpoint_file()),
-                *_compare_taken_out(log),
-            ]
+            findings += _compare_checkpoint(reader)
     except Damaged:
         pass  # already one of the findings
     return SessionReport(session_id, seq, findings)
 
 
-def _compare_checkpoint(log: LogReader, where: str) -> Iterator[Finding]:
+def _filter_of(log: Log) -> MakeFilter:
+    """Return what tells which events a compaction has erased."""
+    return partial(compaction_filter, partial(controls_of, log), set)
+
+
+def _compare_checkpoint(log: LogReader) -> Iterator[Finding]:
     """Compare the state in the checkpoint with the state of the events."""
     found = log.checkpoint()
     if found is None:
         return
-    seq, saved = found
+    seq, saved, where = found
     redactions = redaction.of(log.controls())
     state = fold.load(saved, redactions)
     if state is None:
@@ -114,27 +121,6 @@ def _compare_checkpoint(log: LogReader, where: str) -> Iterator[Finding]:
     elif state != fold.replay(log, upto=seq, redactions=redactions):
         reason = "this checkpoint differs from the state of the log"
         yield Finding("damage", where, 0, 0, f"{reason}; {WRONG_CHECKPOINT}")
-
-
-def _compare_taken_out(log: Log) -> list[Finding]:
-    """Check that events marked as erased have no data: no compaction checks them again."""
-    where = log.checkpoint_file().rpartition("/")[0]
-    reason = "is marked as erased, but still has its data"
-    return [Finding("damage", where, 0, 0, f"event {seq} {reason}") for seq in untrue(log)]
-
-
-def untrue(log: Log) -> list[int]:
-    """Return the seqs of events with data that a segment index marks as erased."""
-    filter = compaction_filter(partial(controls_of, log), set)
-    found = []
-    for event in log.taken_out(filter):
-        if event.kind == MESSAGE_PART:
-            part = kinds.read(MESSAGE_PART, event.raw)
-            if part is None or not part.text:
-                continue  # an empty part holds nothing to erase
-        if filter.mask(event).raw != event.raw:
-            found.append(event.seq)
-    return found
 
 
 #: Prefix of an internal log's name in a report: no session's directory begins so.
@@ -223,17 +209,13 @@ def repair_session(backend: Backend, session_id: str, *, missing: bool = False) 
         return RepairReport(session_id)
     log = backend.log(session_id)
     damage = before.damage
-    wrong = [finding for finding in damage if finding.where == log.checkpoint_file()]
+    wrong = [finding for finding in damage if finding.reason.endswith(WRONG_CHECKPOINT)]
     if wrong:
         # Derived from the log: its removal loses nothing.
         log.drop_checkpoint()
         if wrong == damage:
             return RepairReport(session_id, wrong, left=_damage(backend, session_id))
-    known = _known(backend, session_id)
-    # Damaged segments are rewritten in any case.
-    with suppress(Damaged):
-        known = known._replace(untrue=frozenset(untrue(log)))
-    done = log.repair(known=known, missing=missing)
+    done = log.repair(known=_known(backend, session_id), filter=_filter_of(log), missing=missing)
     return RepairReport(
         session_id,
         list(done.findings),

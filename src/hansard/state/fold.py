@@ -349,9 +349,9 @@ def _sum(redactions: Redactions) -> int:
 def saved_state(log: LogReader, upto: int | None, redactions: Redactions) -> State:
     """Return the state that a compaction saved, if it is of use up to a seq; the empty one if not."""
     known = log.checkpoint()
-    if known is None or (upto is not None and known[0] > upto):
+    if known is None or (upto is not None and known.seq > upto):
         return EMPTY
-    return load(known[1], redactions) or EMPTY
+    return load(known.state, redactions) or EMPTY
 
 
 def latest_activity(log: LogReader, upto: int) -> str:

@@ -9,7 +9,7 @@ redactions.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from hansard.backend.contract import Backend, Chunk, Head, LogReader
+from hansard.backend.contract import Backend, Chunk, Head, LogReader, SavedState
 from hansard.errors import Damaged, InvalidEvent
 from hansard.event import kinds
 from hansard.event.event import Event
@@ -90,7 +90,7 @@ class ForkedReader(LogReader):
         """Return the event that made the fork."""
         return self.first_event
 
-    def checkpoint(self) -> tuple[int, bytes] | None:
+    def checkpoint(self) -> SavedState | None:
         """Return None: a compaction saves no state that depends on other sessions."""
         return None
 

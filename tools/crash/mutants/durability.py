@@ -146,7 +146,7 @@ DURABILITY = (
     Mutant(
         "a damaged file is replaced before its copy is synced",
         "backend/local/repair.py",
-        "        disk.sync(target.descriptor)\n        disk.publish(",
+        "        disk.sync(target)\n        disk.publish(",
         "        disk.publish(",
         ("tests/faults/test_repair.py::test_what_was_damaged_is_durable_first",),
     ),

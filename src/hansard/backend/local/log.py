@@ -16,6 +16,7 @@ from hansard.backend.contract import (
     Finding,
     InternalLog,
     Known,
+    MakeFilter,
     Record,
     RepairResult,
     attempt,
@@ -32,7 +33,6 @@ from hansard.log.checkpoint import Checkpoint
 from hansard.log.checkpoint import write as write_checkpoint
 from hansard.log.descriptors import SESSION
 from hansard.log.sealed_chain import SealedChain, SealedPart, check_chain
-from hansard.log.sealed_segment import SealedSegment
 from hansard.log.segment_reader import LogEnd, SegmentReader
 from hansard.log.session_files import DELETED, FAILED, SessionFiles
 from hansard.log.store_directory import StoreDirectory
@@ -346,7 +346,7 @@ class LocalLog(InternalLog):
         finally:
             disk.close(directory)
 
-    def verify(self) -> list[Finding]:
+    def verify(self, filter: MakeFilter | None = None) -> list[Finding]:
         try:
             found = self._look()
         except Damaged as error:
@@ -377,6 +377,8 @@ class LocalLog(InternalLog):
             notes.append(Finding("note", self._files.path, tail.position.offset, length, reason))
         if chain is not None:
             notes += self._verify_checkpoint(reader, chain)
+            if filter is not None:
+                notes += self._verify_erased(chain, filter())
         self._clear_failure(tail)
         return notes
 
@@ -405,42 +407,32 @@ class LocalLog(InternalLog):
     def _verify_checkpoint(self, reader: SegmentReader, chain: SealedChain) -> list[Finding]:
         """Compare the checkpoint's control records with the log's; its state is for others to compare."""
         found = self._files.look_at_checkpoint(reader)
+        where = self._files.root.path_of(self._files.name, names.CHECKPOINT)
         if isinstance(found, str):
             hint = "readers ignore it, and the next compaction replaces it"
-            note = Finding("note", self.checkpoint_file(), 0, 0, f"this checkpoint {found}: {hint}")
+            note = Finding("note", where, 0, 0, f"this checkpoint {found}: {hint}")
             return [note] if found else []
         said = format.decode_lines(found.controls)
         right = [line for line in chain.controls() if line.seq <= found.seq]
         if [format.control_line(line) for line in said] == list(map(format.control_line, right)):
             return []
         reason = "this checkpoint has other control records than the log"
-        return [Finding("damage", self.checkpoint_file(), 0, 0, f"{reason}; {WRONG_CHECKPOINT}")]
+        return [Finding("damage", where, 0, 0, f"{reason}; {WRONG_CHECKPOINT}")]
 
-    def checkpoint_file(self) -> str:
-        return self._files.root.path_of(self._files.name, names.CHECKPOINT)
+    @staticmethod
+    def _verify_erased(chain: SealedChain, filter: CompactionFilter) -> Iterator[Finding]:
+        from hansard.backend.local.verify import unerased
+
+        reason = "is marked as erased, but still has its data"
+        for part, _ in chain.parts():
+            path = part.reader.segment.path
+            for seq in unerased(part.reader, part.end, filter):
+                yield Finding("damage", path, 0, 0, f"event {seq} {reason}")
 
     def drop_checkpoint(self) -> None:
         self._backend.used(self)
         self._files.drop_checkpoint()
         self._known = KnownRecords()
-
-    def taken_out(self, filter: CompactionFilter) -> Iterator[Event]:
-        found = self._look()
-        chain = None if found is None else self._files.chain(found[0])
-        for part, behind in () if chain is None else chain.parts():
-            segment = part.reader.segment
-            if not isinstance(segment, SealedSegment) or not segment.index.fingerprint:
-                continue
-            first, last = part.start.seq + 1, part.end.seq
-            if segment.index.fingerprint != filter.fingerprint(first, last):
-                continue  # it waits for the next compaction
-            for piece in part.reader.forwards(part.start, part.end):
-                for line in piece.lines(format.decode_lines):
-                    if behind < line.seq and (
-                        line.seq in filter.seqs
-                        or (line.seq < filter.before and is_content(line.kind))
-                    ):
-                        yield event_of(line)
 
     def _forget_cached(self, reader: SegmentReader) -> None:
         try:
@@ -466,17 +458,28 @@ class LocalLog(InternalLog):
         found = [Finding("damage", error.path, *finding) for finding in listed]
         return found or [Finding("damage", error.path, error.offset, 0, error.reason)]
 
-    def repair(self, *, known: Known | None = None, missing: bool = False) -> RepairResult:
+    def repair(
+        self,
+        *,
+        known: Known | None = None,
+        filter: MakeFilter | None = None,
+        missing: bool = False,
+    ) -> RepairResult:
         self._backend.used(self)
         from hansard.backend.local.repair import repair
 
         root = self._files.root
+        erased = None
+        if filter is not None:
+            with suppress(Damaged):  # then damaged segments are written again in any case
+                erased = filter()
         try:
             done = repair(
                 root,
                 self.session_id,
                 self._files.name,
                 known=known or Known(),
+                filter=erased,
                 missing=missing,
                 timeout=self._backend.lock_timeout,
             )

@@ -11,12 +11,12 @@ from weakref import ref
 
 import msgspec
 
-from hansard.backend.contract import Chunk, Head, LogReader, StreamPart, between
+from hansard.backend.contract import Chunk, Head, LogReader, SavedState, StreamPart, between
 from hansard.errors import Damaged, SessionNotFound
 from hansard.event import kinds
 from hansard.event.event import Event
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART, SESSION_FORKED
-from hansard.log import disk, format, segment_scan
+from hansard.log import disk, format, names, segment_scan
 from hansard.log.format import Line
 from hansard.log.sealed_chain import SealedChain
 from hansard.log.segment_reader import LogEnd, SegmentRange, SegmentReader
@@ -299,13 +299,14 @@ class LocalReader(LogReader):
                     return event
         return first
 
-    def checkpoint(self) -> tuple[int, bytes] | None:
+    def checkpoint(self) -> SavedState | None:
         return None if self._end is None else self._asking(self._checkpoint)
 
-    def _checkpoint(self) -> tuple[int, bytes] | None:
+    def _checkpoint(self) -> SavedState | None:
         reader, _, chain = self._open()
         known = None if chain is None else self._files.checkpoint(reader)
-        return None if known is None or not known.state else (known.seq, known.state)
+        where = self._files.root.path_of(self._files.name, names.CHECKPOINT)
+        return SavedState(known.seq, known.state, where) if known and known.state else None
 
     def size(self, *, unpacked: bool = False) -> int:
         if self._end is None:

@@ -6,11 +6,15 @@ what a file holds. Each line is judged by itself; `verify` tells what its damage
 
 from collections.abc import Iterator
 
-from hansard.backend.contract import Record
+from hansard.backend.contract import CompactionFilter, Record
+from hansard.backend.local.records import event_of, stream_of
 from hansard.errors import Damaged, UnknownFormat
+from hansard.event.kinds import MESSAGE_PART, is_content
 from hansard.log import disk, format, names, segment_scan
+from hansard.log.format import Position
 from hansard.log.sealed_segment import SealedSegment
 from hansard.log.segment import Raw, Segment, open_segment, sealed_files
+from hansard.log.segment_reader import SegmentReader
 
 
 def records(directory: int, path: str) -> Iterator[Record]:
@@ -81,3 +85,21 @@ def _walked(
     if size > end:
         rest = source.read_some(end, size - end)
         yield Record(name, end, size - end, rest, "unfinished, as a crash leaves it")
+
+
+def unerased(reader: SegmentReader, end: Position, filter: CompactionFilter) -> Iterator[int]:
+    """Yield the seqs of events with data that the index of a segment marks as erased."""
+    segment = reader.segment
+    if not isinstance(segment, SealedSegment) or not segment.index.fingerprint:
+        return
+    if segment.index.fingerprint != filter.fingerprint(segment.start.seq + 1, end.seq):
+        return  # it waits for the next compaction
+    for piece in reader.forwards(segment.start, end):
+        for line in piece.lines(format.decode_lines):
+            if line.seq in filter.seqs or (line.seq < filter.before and is_content(line.kind)):
+                # A stream part without text has nothing to erase.
+                if line.kind == MESSAGE_PART and not stream_of(line):
+                    continue
+                event = event_of(line)
+                if filter.mask(event).raw != event.raw:
+                    yield line.seq

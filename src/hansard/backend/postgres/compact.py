@@ -14,7 +14,7 @@ import msgspec
 import psycopg
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import CompactionFilter, CompactionResult
+from hansard.backend.contract import CompactionFilter, CompactionResult, SavedState
 from hansard.backend.postgres.append import deleted
 from hansard.backend.postgres.connection import AdvisoryLock, Connection
 from hansard.backend.postgres.errors import ConnectionLost
@@ -297,12 +297,11 @@ class Compaction:
         return connection.execute(query, {"session": self._session, **params})
 
 
-def checkpoint(
-    backend: "PostgresBackend", session: str, row: SessionRow
-) -> tuple[int, bytes] | None:
-    """Return the state that the last compaction saved, with its seq; None if there is none."""
+def checkpoint(backend: "PostgresBackend", session: str, row: SessionRow) -> SavedState | None:
+    """Return the state that the last compaction saved; None if there is none."""
     rows = backend.connections.run(_LOAD, {"session": session, "life": row.life}, binary=True)
-    return (rows[0][0], rows[0][1]) if rows else None
+    where = f"{backend.where}/checkpoints (session {session})"
+    return SavedState(rows[0][0], rows[0][1], where) if rows else None
 
 
 def drop_checkpoint(backend: "PostgresBackend", session: str) -> None:

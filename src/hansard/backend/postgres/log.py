@@ -17,6 +17,8 @@ from hansard.backend.contract import (
     Head,
     InternalLog,
     LogReader,
+    MakeFilter,
+    SavedState,
     attempt,
 )
 from hansard.backend.postgres import compact
@@ -172,7 +174,8 @@ class PostgresLog(InternalLog):
                     f"the session's row ends at seq {row.head.seq}, but there are events up to {after}"
                 )
 
-    def verify(self) -> list[Finding]:
+    def verify(self, filter: MakeFilter | None = None) -> list[Finding]:
+        del filter  # what is erased is not in the rows
         if self._row() is None:
             raise SessionNotFound(f"no session {self.session_id!r} in this store")
         findings: list[Finding] = []
@@ -187,9 +190,6 @@ class PostgresLog(InternalLog):
             if len(findings) >= _MAX_FINDINGS:
                 break
         return findings
-
-    def checkpoint_file(self) -> str:
-        return f"{self._backend.where}/checkpoints (session {self._session})"
 
     def drop_checkpoint(self) -> None:
         self._backend.check_writable()
@@ -255,7 +255,7 @@ class PostgresReader(LogReader):
             raise self._backend.rows.damaged(self._session, "its first event is missing")
         return None if self._row is None else self._row.first
 
-    def checkpoint(self) -> tuple[int, bytes] | None:
+    def checkpoint(self) -> SavedState | None:
         if self._row is None or not self._backend.rows.may_have_checkpoint(self._session):
             return None
         return compact.checkpoint(self._backend, self._session, self._row)
