@@ -116,26 +116,13 @@ def test_a_point_that_is_not_there_is_named(place: str, said: str, store: Path) 
     assert said in done.err
 
 
-def test_diff_says_what_changed_between_two_points(store: Path) -> None:
-    """`--diff A B` has the messages that came and went, and changes of metadata, snapshots and usage."""
-    found = hansard("replay", "agent/1", "--diff", "3", "12", "--json", store=store).json
-    assert (found["before"], found["after"], found["kept"]) == (3, 12, 2)
-    assert [message["role"] for message in found["added"]] == ["assistant", "tool", "assistant"]
-    assert found["removed"] == []
-    assert found["metadata"] == {"user": {"before": "u7", "after": "u8"}}
-    assert found["snapshots"] == {"looked": {"after": 5}}
-    assert found["usage"]["m"]["after"]["input_tokens"] == 1000
-    back = hansard("replay", "agent/1", "--diff", "12", "3", "--json", store=store).json
-    assert back["removed"] == found["added"]
-    assert back["added"] == []
-    told = hansard("replay", "agent/1", "--diff", "3", "12", store=store).out.splitlines()
-    assert told[:3] == [
-        "agent/1: from 3 to 12",
-        "model view: 2 messages the same, 3 added, 0 removed",
-        '  + assistant: → lookup({"order": 42, "deep": true})',
-    ]
-    assert "  - user = u7" in told
-    assert "  + user = u8" in told
+def test_diff_compares_two_points(store: Path) -> None:
+    """`replay ID --diff A B` prints what `diff ID@A ID@B` prints, and exits with 0."""
+    for extra in ((), ("--json",)):
+        done = hansard("replay", "agent/1", "--diff", "3", "12", *extra, store=store)
+        compared = hansard("diff", "agent/1@3", "agent/1@12", *extra, store=store)
+        assert done == compared._replace(code=0)
+        assert compared.code == 1
 
 
 def test_a_fork_is_played_with_what_it_inherited(store: Path) -> None:

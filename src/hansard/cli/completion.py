@@ -97,8 +97,9 @@ class Zsh(ZshComplete):
 
     def format_completion(self, item: "CompletionItem[str]") -> str:
         """Return three lines. A value with a colon or a backslash has no help: zsh would split it there."""
-        help_ = cell(item.help) if item.help and not re.search(r"[:\\]", item.value) else None
-        return super().format_completion(CompletionItem(item.value, item.type, help_))
+        return super().format_completion(
+            _one_line(item, helped=not re.search(r"[:\\]", item.value))
+        )
 
 
 @add_completion_class
@@ -109,8 +110,11 @@ class Fish(FishComplete):
 
     def format_completion(self, item: "CompletionItem[str]") -> str:
         """Return one line."""
-        help_ = cell(item.help) if item.help else None
-        return super().format_completion(CompletionItem(item.value, item.type, help_))
+        return super().format_completion(_one_line(item))
+
+
+def _one_line(item: "CompletionItem[str]", *, helped: bool = True) -> "CompletionItem[str]":
+    return CompletionItem(item.value, item.type, cell(item.help) if item.help and helped else None)
 
 
 def is_safe(value: str) -> bool:

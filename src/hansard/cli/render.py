@@ -16,7 +16,7 @@ from hansard.cli.screen import Piece, Screen, cell, many
 from hansard.message.parse import MessagePart, compact, parse
 
 if TYPE_CHECKING:
-    from hansard import Change, Event, State
+    from hansard import Event, State
 
 #: Maximum characters of an event's data, and of a part of a message on a terminal, without --full.
 _SHORT: Final = 160
@@ -185,18 +185,6 @@ def brief(message: Mapping[str, Any], length: int | None = 100) -> str:
         for part in parsed.shown(full=length is None)
     ]
     return f"{cell(parsed.speaker)}: {short(' '.join(texts), length)}"
-
-
-def show_changes(
-    screen: Screen, name: str, changes: "Mapping[str, Change]", length: int | None
-) -> None:
-    """Print the changes of a mapping, each value in one line of bounded length."""
-    if changes:
-        screen.line(f"{name}:")
-    for key, change in changes.items():
-        for sign, style, value in (("-", "red", change.a), ("+", "green", change.b)):
-            if value is not msgspec.UNSET:
-                screen.line((f"{sign} {key} = {short(value, length)}", style), indent=2)
 
 
 def show_state(

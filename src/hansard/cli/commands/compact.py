@@ -1,20 +1,12 @@
 """`hansard compact`: compress sessions and erase redacted data."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from hansard.cli import arguments
-from hansard.cli.command import (
-    FAILED,
-    Call,
-    check_targets,
-    define,
-    dry_run_option,
-    session_of,
-)
-from hansard.cli.screen import many, size
+from hansard.cli.command import FAILED, Call, check_targets, define, dry_run_option, session_of
+from hansard.cli.screen import Screen, many, size
 
 if TYPE_CHECKING:
     from hansard import CompactReport, Store
@@ -44,12 +36,11 @@ def command(
     be compacted.
     """
     check_targets(session_ids, "compact", everything=everything)
-    opened = call.reading() if dry_run else call.writing()
-    with opened as store:
+    with call.reading() if dry_run else call.writing() as store:
         for session_id in session_ids:
             session_of(store, session_id)
         before = _sizes(store, session_ids)
-        report = _compact(call, store, before, everything=everything, dry_run=dry_run)
+        report = _compact(call.screen, store, session_ids, dry_run=dry_run)
     # Opened again: an open store may know older sizes.
     with call.reading() if dry_run else call.finding() as store:
         after = _sizes(store, session_ids)
@@ -58,43 +49,21 @@ def command(
 
 
 def _compact(
-    call: Call, store: "Store", before: dict[str, int], *, everything: bool, dry_run: bool
-) -> "CompactReport":
-    """Compact, with progress in bytes."""
-    ends = [0]
-    for session_id in sorted(before):
-        ends.append(ends[-1] + before[session_id])
-    with call.screen.progress("reading" if dry_run else "compacting") as progress:
-        if everything:
-            return store.compact(
-                dry_run=dry_run,
-                progress=lambda done, _: progress(ends[min(done, len(before))], ends[-1]),
-            )
-        return _one_by_one(store, before, ends, progress, dry_run=dry_run)
-
-
-def _one_by_one(
-    store: "Store",
-    before: dict[str, int],
-    ends: list[int],
-    update: Callable[[int, int], None],
-    *,
-    dry_run: bool,
+    screen: Screen, store: "Store", session_ids: tuple[str, ...], *, dry_run: bool
 ) -> "CompactReport":
     from hansard import CompactReport, HansardError
 
+    label = "reading" if dry_run else "compacting"
+    if not session_ids:
+        with screen.progress(label, unit="sessions") as progress:
+            return store.compact(dry_run=dry_run, progress=progress)
     reports: list[CompactReport] = []
     failed: dict[str, str] = {}
-    for place, session_id in enumerate(sorted(before)):
-        update(ends[place], ends[-1])
-
-        def within(done: int, total: int, place: int = place) -> None:
-            # Scaled: progress counts uncompressed bytes.
-            share = (ends[place + 1] - ends[place]) * done // max(total, 1)
-            update(ends[place] + share, ends[-1])
-
+    for session_id in sorted(session_ids):
         try:
-            reports.append(store.session(session_id).compact(dry_run=dry_run, progress=within))
+            with screen.progress(f"{label} {session_id}") as progress:
+                session = store.session(session_id)
+                reports.append(session.compact(dry_run=dry_run, progress=progress))
         except HansardError as error:
             failed[session_id] = str(error)
     sums = {
@@ -106,13 +75,12 @@ def _one_by_one(
 
 def _sizes(store: "Store", session_ids: tuple[str, ...]) -> dict[str, int]:
     """Return the bytes of the named sessions, or of all."""
-    if not session_ids:
-        return {info.id: info.bytes for info in store.sessions().items}
-    found = {}
-    for session_id in session_ids:
-        page = store.sessions(prefix=session_id)
-        found[session_id] = next((i.bytes for i in page.items if i.id == session_id), 0)
-    return found
+    return {
+        info.id: info.bytes
+        for prefix in session_ids or ("",)
+        for info in store.sessions(prefix=prefix).items
+        if not session_ids or info.id == prefix
+    }
 
 
 def _show(

@@ -109,6 +109,15 @@ def _conversation(stage: _Stage) -> Figures:
         event = session.add_message({"role": "assistant", "content": "Let me look."})
         stage.say(f"the answer is event {event.seq}, written at {event.stamp}")
         stage.say(f"messages: {session.messages()}")
+        stage.scene("A retry with the same key is one event; an unexpected seq is refused")
+        turn = [{"role": "user", "content": "Thanks."}, {"role": "assistant", "content": "Bye."}]
+        first = [event.seq for event in session.add_messages(turn, key="turn-2")]
+        again = [event.seq for event in session.add_messages(turn, key="turn-2")]
+        stage.say(f"first call: events {first}, retry: {again}")
+        try:
+            session.add_message({"role": "user", "content": "stale"}, expected_seq=3)
+        except hansard.SeqConflict as error:
+            stage.say(f"{type(error).__name__}: {error}")
     return {}
 
 
@@ -185,21 +194,6 @@ def _write(path: str, number: int) -> None:
         for place in range(EACH) if number else itertools.count():
             session.add_message({"role": "user", "writer": number, "number": place})
             print(place + 1, flush=True)  # noqa: T201 - likewise
-
-
-def _retries(stage: _Stage) -> Figures:
-    stage.scene("A retry with the same key is one event; an unexpected seq is refused")
-    with hansard.open(stage.path) as store:
-        session = store.session("support/42")
-        turn = [{"role": "user", "content": "Thanks."}, {"role": "assistant", "content": "Bye."}]
-        first = session.add_messages(turn, key="turn-2")
-        again = session.add_messages(turn, key="turn-2")
-        stage.say(f"first call: events {[e.seq for e in first]}, retry: {[e.seq for e in again]}")
-        try:
-            session.add_message({"role": "user", "content": "stale"}, expected_seq=3)
-        except hansard.SeqConflict as error:
-            stage.say(f"{type(error).__name__}: {error}")
-    return {}
 
 
 def _interrupted_answer(stage: _Stage) -> Figures:
@@ -347,7 +341,6 @@ def _replay(stage: _Stage) -> Figures:
 _SCENES: Final = (
     _conversation,
     _writers,
-    _retries,
     _interrupted_answer,
     _fork,
     _torn_log,

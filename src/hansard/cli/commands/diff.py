@@ -1,5 +1,6 @@
 """`hansard diff`: compare two sessions or points."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -7,12 +8,12 @@ import msgspec
 
 from hansard.cli import arguments
 from hansard.cli.command import FAILED, Call, define, full_option, session_of
-from hansard.cli.render import EventPrinter, brief, short, show_changes
+from hansard.cli.render import EventPrinter, brief, short
 from hansard.cli.screen import Screen, many
 from hansard.message.parse import as_text
 
 if TYPE_CHECKING:
-    from hansard import CallDifference, Comparison, Session, Store
+    from hansard import CallDifference, Change, Comparison, Session, Store
 
 #: Maximum characters of a value that is compared.
 _ANSWER: Final = 100
@@ -47,10 +48,7 @@ def command(call: Call, one: str, other: str, *, full: bool) -> int | None:
         first, at = _point(store, one)
         second, other_at = _point(store, other)
         found = first.compare(second, at=at, other_at=other_at)
-    if call.screen.json:
-        call.screen.document({"equal": found.equal, **msgspec.structs.asdict(found)})
-    else:
-        _show(call.screen, found, full=full)
+    show_comparison(call.screen, found, full=full)
     return None if found.equal else FAILED
 
 
@@ -69,7 +67,9 @@ def _point(store: "Store", text: str) -> "tuple[Session, int | None]":
     return session_of(store, text.rpartition("@")[0] or text), None
 
 
-def _show(screen: Screen, found: "Comparison", *, full: bool) -> None:
+def show_comparison(screen: Screen, found: "Comparison", *, full: bool) -> None:
+    """Print a comparison, or with --json output it."""
+    screen.document({"equal": found.equal, **msgspec.structs.asdict(found)})
     screen.line((f"- {found.a.session}@{found.a.seq}", "bold red"))
     screen.line((f"+ {found.b.session}@{found.b.seq}", "bold green"))
     if found.base is None:
@@ -100,8 +100,19 @@ def _show(screen: Screen, found: "Comparison", *, full: bool) -> None:
         screen.line("tool calls:")
     for difference in found.calls:
         _show_call(screen, difference, full=full)
+    _show_changes(screen, found, full=full)
+
+
+def _show_changes(screen: Screen, found: "Comparison", *, full: bool) -> None:
     for name in ("metadata", "usage", "snapshots"):
-        show_changes(screen, name, getattr(found, name), _ANSWER)
+        changes: Mapping[str, Change] = getattr(found, name)
+        if changes:
+            screen.line(f"{name}:")
+        for key, change in changes.items():
+            for sign, style, value in (("-", "red", change.a), ("+", "green", change.b)):
+                if value is not msgspec.UNSET:
+                    shown = short(value, None if full else _ANSWER)
+                    screen.line((f"{sign} {key} = {shown}", style), indent=2)
 
 
 def _show_call(screen: Screen, difference: "CallDifference", *, full: bool) -> None:

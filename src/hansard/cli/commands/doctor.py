@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 @define(
-    "doctor",
-    "doctor",
-    "doctor --json | jq '.diagnostics[] | select(.severity == \"problem\")'",
+    "doctor", "doctor", "doctor --json | jq '.diagnostics[] | select(.severity == \"problem\")'"
 )
 @click.option("--migrate", is_flag=True, help="Upgrade the PostgreSQL tables first")
 def command(call: Call, *, migrate: bool) -> int | None:

@@ -33,12 +33,7 @@ _PIECE: Final = 1024 * 1024
 @click.option("--prefix", metavar="TEXT", help="With a KIND: put TEXT before all ids")
 @click.option("--dry-run", is_flag=True, help="With a KIND: write nothing; show what would be done")
 def command(
-    call: Call,
-    names: tuple[str, ...],
-    session_id: str | None,
-    prefix: str | None,
-    *,
-    dry_run: bool,
+    call: Call, names: tuple[str, ...], session_id: str | None, prefix: str | None, *, dry_run: bool
 ) -> int | None:
     """Import sessions from files or programs.
 

@@ -3,18 +3,18 @@
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from hansard.cli import arguments
 from hansard.cli.command import Call, define, full_option, markdown_option, session_of
-from hansard.cli.render import EventPrinter, brief, show_changes, show_state
-from hansard.cli.screen import many
+from hansard.cli.commands.diff import show_comparison
+from hansard.cli.render import EventPrinter, show_state
 
 if TYPE_CHECKING:
-    from hansard import Change, Event, Session
+    from hansard import Event, Session
 
 
 @define(
@@ -81,7 +81,8 @@ def command(
     the output says so. A fork is played with the events it inherits. A point is a seq, a time such as
     2026-11-16T09:30, or a snapshot name.
 
-    With --json: one event per line, as stored; with --at or --diff, one document.
+    With --json: one event per line, as stored; with --at or --diff, one document. --diff A B is like
+    `hansard diff ID@A ID@B`.
     """
     ranged = start is not None or end is not None or bool(kinds)
     _check(call, ranged=ranged, at=at, diff=diff, follow=follow, step=step)
@@ -92,7 +93,10 @@ def command(
             _state(call, session, at, printer)
             return
         if diff is not None:
-            _difference(call, session, *diff, full=full)
+            before, later = (arguments.seq_at(session, point) for point in diff)
+            show_comparison(
+                call.screen, session.compare(session, at=before, other_at=later), full=full
+            )
             return
         after = 0 if start is None else arguments.last_before(session, start)
         upto = None if end is None else arguments.seq_at(session, end)
@@ -103,14 +107,14 @@ def command(
             seqs = [event.seq for event in chosen]
             step_through(call.screen, session, seqs, full=full, markdown=markdown)
             return
-        before: Event | None = None
+        last: Event | None = None
         for event in chosen:
-            if speed is not None and before is not None:
-                pause = (event.time - before.time).total_seconds() / speed
+            if speed is not None and last is not None:
+                pause = (event.time - last.time).total_seconds() / speed
                 if pause > 0:
                     call.screen.flush()
                     time.sleep(min(pause, max_pause))
-            before = event
+            last = event
             printer.output(event)
             if follow or call.screen.terminal or speed is not None:
                 call.screen.flush()
@@ -150,50 +154,10 @@ def _chosen(
 def _state(call: Call, session: "Session", at: arguments.Place, printer: EventPrinter) -> None:
     seq = arguments.seq_at(session, at)
     state = session.state(at=seq)
-    if call.screen.json:  # the messages as they are stored
-        shown = msgspec.Raw(session.messages_json(at=seq))
-        call.screen.document({"session": session.id, "at": seq, "state": state, "messages": shown})
-        return
+    stored = msgspec.Raw(session.messages_json(at=seq))
+    call.screen.document({"session": session.id, "at": seq, "state": state, "messages": stored})
     show_state(call.screen, session.id, state)
     call.screen.line()
     call.screen.line((f"the model view at {seq}:", "italic"))
     for message in session.messages(at=seq):
         printer.message(message)
-
-
-def _difference(
-    call: Call, session: "Session", before: arguments.Place, after: arguments.Place, *, full: bool
-) -> None:
-    screen = call.screen
-    first, last = arguments.seq_at(session, before), arguments.seq_at(session, after)
-    found = session.compare(session, at=first, other_at=last)
-    added = [one.message for one in found.only_b]
-    removed = [one.message for one in found.only_a]
-    changes = {"metadata": found.metadata, "snapshots": found.snapshots, "usage": found.usage}
-    screen.document(
-        {
-            "session": session.id,
-            "before": first,
-            "after": last,
-            "added": added,
-            "removed": removed,
-            "kept": found.same,
-            **{
-                name: {key: _sides(change) for key, change in changed.items()}
-                for name, changed in changes.items()
-            },
-        }
-    )
-    screen.line((f"{session.id}: from {first} to {last}", "bold"))
-    kept = many(found.same, "message")
-    screen.line(f"model view: {kept} the same, {len(added):,} added, {len(removed):,} removed")
-    for sign, style, messages in (("-", "red", removed), ("+", "green", added)):
-        for message in messages:
-            screen.line((f"{sign} {brief(message, None if full else 100)}", style), indent=2)
-    for name, changed in changes.items():
-        show_changes(screen, name, changed, None if full else 60)
-
-
-def _sides(change: "Change") -> dict[str, Any]:
-    sides = {"before": change.a, "after": change.b}
-    return {name: value for name, value in sides.items() if value is not msgspec.UNSET}

@@ -5,14 +5,7 @@ from typing import Literal
 import click
 
 from hansard.cli import arguments
-from hansard.cli.command import (
-    Call,
-    count_option,
-    define,
-    full_option,
-    markdown_option,
-    session_of,
-)
+from hansard.cli.command import Call, count_option, define, full_option, markdown_option, session_of
 from hansard.cli.render import EventPrinter, show_state
 from hansard.cli.screen import many, size
 
