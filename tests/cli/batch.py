@@ -14,7 +14,7 @@ PATIENCE = 240.0
 
 
 def batch(calls: Sequence[dict[str, Any]], **variables: str) -> list[Done]:
-    """Make calls one after another, each in a process of its own; `forking` says what one can be."""
+    """Make calls one after another, each in a separate process; see `forking` for the options."""
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("forking.py"))],
         input=json.dumps([{**call, "words": list(map(str, call["words"]))} for call in calls]),

@@ -10,7 +10,7 @@ from tests.cli import samples
 
 
 class Example(NamedTuple):
-    """A call: its words behind the command's name."""
+    """A call: its arguments after the name of the command."""
 
     words: tuple[str, ...]
     #: It names a session that must be there: the place of it among the words.
@@ -25,7 +25,7 @@ class Example(NamedTuple):
     code: int = 0
 
 
-#: EXPORTED is a file beside the store, TARGET a path that is free.
+#: EXPORTED is a file next to the store, TARGET a path that is free.
 EXAMPLES: dict[str, Example] = {
     "ls": Example((), id_at=None, lines=True),
     "tree": Example(("agent/1",), lines=True),
@@ -42,7 +42,7 @@ EXAMPLES: dict[str, Example] = {
     "revert": Example(("agent/1", "3"), writes=True),
     "redact": Example(("agent/1", "3", "--yes"), writes=True),
     "rm": Example(("agent/1-b",), writes=True),
-    "restore": Example(("gone",), writes=True),
+    "restore": Example(("deleted",), writes=True),
     "prune": Example(("--older-than", "0.001s"), id_at=None, writes=True),
     "compact": Example(("agent/1",), writes=True),
     "verify": Example(("agent/1",)),
@@ -56,12 +56,12 @@ EXAMPLES: dict[str, Example] = {
 
 
 def fill(path: Path) -> Path:
-    """Make the store that the calls are about, and what else they need, below a folder; return the store."""
+    """Create the store that the calls use, and the other files they need; return the store."""
     store = path / "store"
     samples.agent(store)
     with hansard.open(store, durability="os") as opened:
-        opened.session("gone").add_message({"role": "user", "content": "bye"})
-        opened.delete("gone")
+        opened.session("deleted").add_message({"role": "user", "content": "bye"})
+        opened.delete("deleted")
         (path / "exported").write_bytes(b"".join(opened.session("agent/1-b").export()))
     with hansard.open(path / "other", durability="os") as opened:
         opened.session("new").add_message({"role": "user", "content": "new"})
@@ -79,7 +79,7 @@ def words(name: str, path: Path, store: Path | None = None) -> list[str]:
 
 
 def each(tmp_path: Path, *without: str) -> list[tuple[str, Path]]:
-    """Return the commands, each with a folder in which there is a store for it; who writes has its own."""
+    """Return the commands, each with the directory of its store; a writing command has a separate one."""
     first = tmp_path / "first"
     fill(first)
     found = []
@@ -92,9 +92,9 @@ def each(tmp_path: Path, *without: str) -> list[tuple[str, Path]]:
     return found
 
 
-def folders(asked: list[tuple[str, Path]]) -> set[Path]:
-    """Return the folders of some commands, once each."""
-    return {path for _, path in asked}
+def directories(requested: list[tuple[str, Path]]) -> set[Path]:
+    """Return the directories of some commands, once each."""
+    return {path for _, path in requested}
 
 
 def call(name: str, path: Path, *more: str, **how: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def terminal() -> Iterator[OpenTerminal]:
-    """Return what runs the command in a terminal of its own."""
+    """Return a function that runs the command in a new terminal."""
     opened: list[Terminal] = []
 
     def run(*words: str | Path, **options: object) -> Terminal:

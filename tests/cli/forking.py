@@ -1,8 +1,8 @@
-"""Call the command many times, each in a process of its own, without starting Python for each of them.
+"""Call the command many times, each in a separate process, without starting Python for each of them.
 
 Run as a script by `tests.cli.batch`, with a list of calls on stdin; prints what came of them. Everything that
 the command may import is imported once, and each call is a fork of this process: real streams and signals, a
-real exit, a user and limits of its own.
+real exit, its user and its limits.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ import sys
 import tempfile
 from typing import Any
 
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 def preload() -> None:
-    """Import what the calls will need: somebody else may not be allowed to read the files of it."""
+    """Import all modules that the calls need: another user may not be allowed to read their files."""
     import hansard
 
     for package in ("hansard.cli.commands", "hansard.cli"):
@@ -31,8 +31,8 @@ def preload() -> None:
     with contextlib.suppress(ImportError):
         importlib.import_module("hansard.backend.postgres.backend")
     with (
-        tempfile.TemporaryDirectory() as folder,
-        hansard.open(f"{folder}/s", durability="os") as store,
+        tempfile.TemporaryDirectory() as directory,
+        hansard.open(f"{directory}/s", durability="os") as store,
     ):
         # The rooms that are entered late.
         session = store.session("a")
@@ -49,7 +49,7 @@ def preload() -> None:
 
 
 def become(call: dict[str, Any]) -> None:
-    """Make this process the one that was asked for; its output goes where the call says."""
+    """Set up this process as the call requests."""
     if call.get("cwd"):
         os.chdir(call["cwd"])
     os.environ.update(call.get("env", {}))
@@ -66,10 +66,10 @@ def become(call: dict[str, Any]) -> None:
     if call.get("largest") is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (call["largest"], resource.RLIM_INFINITY))
-    if call.get("nobody"):
+    if call.get("other_user"):
         os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        os.setgid(OTHER_USER)
+        os.setuid(OTHER_USER)
     if call.get("interrupted_at"):
         interrupt_at(call["interrupted_at"])
 
@@ -92,7 +92,7 @@ def interrupt_at(number: int) -> None:
 
 
 def read_pipe(pipe: int, *, lines: int | None = None) -> bytes:
-    """Read a pipe to its end, or so many lines of it, as `head` does."""
+    """Read a pipe to its end, or a number of lines of it, as `head` does."""
     data = b""
     while lines is None or data.count(b"\n") < lines:
         more = os.read(pipe, 65536)
@@ -133,7 +133,7 @@ if __name__ == "__main__":
     preload()
     # A child whose files may not grow must not leave half a compiled module for others.
     sys.dont_write_bytecode = True
-    gc.freeze()  # what is there now is nobody's garbage, and need not be copied for each call
+    gc.freeze()  # existing objects need not be copied for each call
     found = answers(asked)
     if isinstance(found, dict):
         become(found)

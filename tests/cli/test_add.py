@@ -16,7 +16,7 @@ def messages(path: Path, name: str = "s") -> list[dict[str, object]]:
 
 
 def test_a_message_makes_the_session_and_the_store(tmp_path: Path) -> None:
-    """The first `add` in an empty folder makes store and session, and says where the event is."""
+    """The first `add` in an empty directory creates store and session, and says where the event is."""
     done = hansard("add", "s", "hello", cwd=tmp_path)
     assert done == (0, "s: 1 event, seq 1\n", "")
     assert messages(tmp_path / ".hansard") == [{"role": "user", "content": "hello"}]
@@ -34,7 +34,7 @@ def test_texts_and_messages_from_stdin(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", ["{", "[1]", '"text"'])
 def test_a_bad_line_adds_nothing(bad: str, tmp_path: Path) -> None:
-    """N-88: one line that is no JSON object is named by its number, and none of the others is added."""
+    """N-88: a line that is not a JSON object is named by its number, and no line is added."""
     done = hansard("add", "s", "--jsonl", store=tmp_path / "s", input=f'{{"a":1}}\n{bad}\n')
     assert done.code == 2
     assert "line 2 of stdin" in done.err
@@ -75,9 +75,3 @@ def test_metadata_events_keys_and_expectations(tmp_path: Path) -> None:
     assert "'s'" in exists.err
     secret = hansard("add", "s", "--meta", "api_key=sk-ant-REDACTED", store=tmp_path)
     assert secret.code == 1
-
-
-def test_nothing_to_add_is_a_misuse(tmp_path: Path) -> None:
-    """`add` with an id alone says what it takes."""
-    assert hansard("add", "s", store=tmp_path / "s").code == 2
-    assert not (tmp_path / "s").exists()

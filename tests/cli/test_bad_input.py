@@ -1,4 +1,4 @@
-"""What no command may do, whatever it meets: show a trace, say nothing, or exit with the wrong code.
+"""No command prints a traceback, fails in silence, or exits with the wrong code.
 
 Each claim is about every command: `calls.EXAMPLES` has one call of each.
 """
@@ -18,9 +18,10 @@ import hansard
 from hansard.cli.app import COMMANDS
 from tests.cli import calls, samples
 from tests.cli.batch import batch
+from tests.cli.conftest import OpenTerminal
 from tests.cli.running import Done
 
-#: It shows what hansard does in a folder of its own, takes long, and is tested in test_demo.
+#: It takes long, and is tested in test_demo.
 LONG = "demo"
 
 #: Commands, each with the directory of its store.
@@ -39,7 +40,7 @@ def complaint(name: str, done: Done, code: int = 1) -> str:
 
 
 def quiet(name: str, done: Done) -> None:
-    """See that a call said nothing beside its output, and did what it is for."""
+    """Check that a call printed nothing on stderr, and succeeded."""
     assert done.err == "", (name, done)
     assert done.code == calls.EXAMPLES[name].code, (name, done)
 
@@ -66,58 +67,155 @@ def test_json_is_json(tmp_path: Path) -> None:
         assert calls.EXAMPLES[name].lines or len(values) == 1, (name, done.out)
 
 
-def test_no_store(tmp_path: Path) -> None:
-    """N-31: where there is no store, no command but those that begin one takes that for an empty one."""
-    asked = [(n, p) for n, p in calls.each(tmp_path, LONG) if not calls.EXAMPLES[n].makes]
-    for path in calls.folders(asked):
-        shutil.rmtree(path / "store")
-    for name, path, done in answers(asked):
+#: What is in the store's place, and what each command says about it.
+NOT_A_STORE = {
+    "nothing": "no hansard store here",
+    "a file": "",
+    "other files": "",
+    "a newer version": "version 999",
+}
+
+
+@pytest.mark.parametrize("what", NOT_A_STORE)
+def test_what_is_not_a_store_is_refused_and_left(what: str, tmp_path: Path) -> None:
+    """N-31, N-44: no command takes another thing for an empty store; it is named, and unchanged."""
+    requested = calls.each(tmp_path, LONG)
+    if what == "nothing":
+        requested = [(name, path) for name, path in requested if not calls.EXAMPLES[name].makes]
+    for path in calls.directories(requested):
+        store = path / "store"
+        if what == "a newer version":
+            (store / "hansard.json").write_text('{"hansard":"store","version":999}')
+            continue
+        shutil.rmtree(store)
+        if what == "a file":
+            store.write_text("mine")
+        elif what == "other files":
+            store.mkdir()
+            (store / "notes.txt").write_text("mine")
+    before = {path: contents(path) for path in calls.directories(requested)}
+    for name, path, done in answers(requested):
         line = complaint(name, done)
-        assert f"{path / 'store'}: no hansard store here" in line, name
-        assert "-s PATH" in line or name == "copy", name
-        assert not (path / "store").exists(), name
-        assert not (path / "target").exists(), name
+        assert NOT_A_STORE[what] in line, name
+        assert str(path / "store") in line or what == "a newer version", name
+        assert contents(path) == before[path], name
 
 
-def test_a_file_where_a_store_should_be(tmp_path: Path) -> None:
-    """A file in the store's place is named, refused, and left as it is."""
-    asked = calls.each(tmp_path, LONG)
-    for path in calls.folders(asked):
-        shutil.rmtree(path / "store")
-        (path / "store").write_text("mine")
-    (demo,) = batch([{"words": ["-s", tmp_path / "first" / "store", "demo"]}])
-    assert str(tmp_path / "first" / "store") in complaint("demo", demo)
-    for name, path, done in answers(asked):
-        assert str(path / "store") in complaint(name, done), name
-        assert (path / "store").read_text() == "mine"
+def contents(path: Path) -> dict[Path, bytes]:
+    """Return the files below a directory."""
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
-def test_a_folder_that_is_no_store(tmp_path: Path) -> None:
-    """A folder with other files in it is not made a store of, and nothing in it changes."""
-    asked = calls.each(tmp_path, LONG)
-    for path in calls.folders(asked):
-        shutil.rmtree(path / "store")
-        (path / "store").mkdir()
-        (path / "store" / "notes.txt").write_text("mine")
-    for name, path, done in answers(asked):
-        assert str(path / "store") in complaint(name, done), name
-        assert os.listdir(path / "store") == ["notes.txt"], name
+#: Calls that are refused: the arguments, the exit code, and a part of the one line on stderr.
+REFUSED: list[tuple[str, int, str]] = [
+    (
+        "relpay x",
+        2,
+        "no such command: relpay; did you mean `hansard replay`?; see `hansard --help`",
+    ),
+    ("replay", 2, "missing argument 'ID'; see `hansard replay --help`"),
+    ("replay agent/1 --sped 3", 2, "--sped"),
+    ("replay agent/1 --speed 0", 2, "--speed"),
+    ("replay agent/1 --at 1 --follow", 2, "--at and --follow exclude each other"),
+    ("replay agent/1 --step", 2, "--step needs a terminal"),
+    ("replay agent/1 --at 99", 1, "has no event 99; the last is 12"),
+    ("replay agent/1 --at nowhere", 1, "no such snapshot; it has 'looked'"),
+    ("diff agent/1 agnet/1@3", 1, "did you mean 'agent/1'?"),
+    ("diff agent/1@nowhere agent/1", 1, "no such snapshot; it has 'looked'"),
+    ("diff agent/1@99 agent/1", 1, "99"),
+    ("compact", 2, "name the sessions to compact, or pass --all; see `hansard compact --help`"),
+    ("tree", 2, "name the sessions to show, or pass --all"),
+    ("tail", 2, "name a session, or pass -f"),
+    ("add new", 2, "nothing to add"),
+    ("fork agent/1 agent/1-b", 1, "'agent/1-b'"),
+    ("redact agent/1 6 --yes", 1, "no message at seq 6"),
+    ("prune", 2, "--older-than"),
+    ("prune --older-than soon", 2, "must be a duration such as 30d"),
+    ("prune --older-than 0s", 2, "--older-than must be greater than 0"),
+    ("export agent/1 agent/1-b", 2, "several sessions need a directory"),
+    ("export agent/1 --as html --json", 2, "--json with html needs -o FILE"),
+    ("import a b --id x", 2, "--id is for one file"),
+    ("copy STORE TARGET agent/2", 1, "did you mean 'agent/1"),
+    ("copy STORE TARGET -s STORE", 2, "takes both stores as arguments"),
+    ("copy STORE STORE", 1, "itself"),
+    ("search x --session agnt/1", 1, "did you mean 'agent/1'?"),
+    ("ls --parent agnt/1", 1, "did you mean 'agent/1'?"),
+    ("ls --sort sizes", 2, "sizes"),
+    ("ls --columns id,color", 2, "must be columns of id, title"),
+    ("ls --columns meta.", 2, "for metadata, got 'meta.'"),
+    ("ls --since 2-days", 2, "must be a time such as 2026-11-16"),
+    (f"ls --since {'9' * 400}d", 2, "must be a time such as"),
+    ("ls --until 0001-01-01T00:00+14:00", 2, "must be a time such as"),
+    ("ls --where user", 2, "--where must be KEY=VALUE, got 'user'"),
+    ("ls --tree --limit 3", 2, "--tree excludes --limit"),
+    ("ls --tree --count", 2, "--tree and --count exclude each other"),
+    ("ls --count --sort id", 2, "--count excludes --sort"),
+    ("ls --limit -1", 2, "--limit"),
+]
 
 
-def test_a_store_of_a_newer_version(tmp_path: Path) -> None:
-    """N-44: a store of a version that is not known is refused by every command, and left as it is."""
-    newer = '{"hansard":"store","version":999}'
-    asked = calls.each(tmp_path, LONG)
-    before = {}
-    for path in calls.folders(asked):
-        (path / "store" / "hansard.json").write_text(newer)
-        before[path] = {p: p.read_bytes() for p in (path / "store").rglob("*") if p.is_file()}
-    for name, path, done in answers(asked):
-        line = complaint(name, done)
-        assert "version 999" in line, name
-        assert "Upgrade hansard" in line, name
-        after = {p: p.read_bytes() for p in (path / "store").rglob("*") if p.is_file()}
-        assert after == before[path], name
+def test_a_refused_call_says_why_and_changes_nothing(tmp_path: Path) -> None:
+    """N-90: a call with wrong arguments is one line, exit 1 or 2, and no change in the store."""
+    store = calls.fill(tmp_path)
+    paths = {"STORE": str(store), "TARGET": str(tmp_path / "target")}
+    before = {path: data for path, data in contents(store).items() if "sessions" in path.parts}
+    words = [[paths.get(word, word) for word in text.split()] for text, _, _ in REFUSED]
+    done = batch([{"words": one if one[0] == "copy" else ["-s", store, *one]} for one in words])
+    for (text, code, reason), one in zip(REFUSED, done, strict=True):
+        assert reason in complaint(text, one, code), text
+        assert one.out == "", text
+        assert code == 1 or "--help`" in one.err, text
+    after = {path: data for path, data in contents(store).items() if "sessions" in path.parts}
+    assert after == before
+    assert not (tmp_path / "target").exists()
+
+
+#: Commands that print what is stored.
+PRINTING = (
+    "replay evil",
+    "show evil",
+    "tail evil",
+    "diff evil tame",
+    "search refund",
+    "dump evil",
+    "ls --columns id,title,meta.k",
+    "stats",
+    "tree --all",
+    "export evil",
+    "export evil --as markdown",
+    "export evil --as html",
+)
+
+
+@pytest.mark.parametrize("call", PRINTING)
+def test_control_characters_never_reach_a_terminal(
+    call: str, tmp_path: Path, terminal: OpenTerminal
+) -> None:
+    """Stored text cannot act on a terminal: it is shown as escapes; a pipe of JSON has it unchanged."""
+    bad = ("\x1b[31m", "\x1b[2J", "\x1b]0;", "\x07", "\x9b", "\u202e")
+    metadata = {"title": samples.HOSTILE, "k": "two\nlines\t."}
+    with hansard.open(tmp_path / "s", durability="os") as store:
+        session = store.create("evil", metadata=metadata)
+        session.add_message({"role": "user", "content": "refund " + samples.HOSTILE})
+        session.add_message({"role": samples.HOSTILE, "content": [{"type": "text", "text": "ok"}]})
+        session.snapshot(samples.HOSTILE)
+        session.append("x.own", {"hostile": samples.HOSTILE})
+        store.create("other\x1b[2J", metadata=metadata)
+        store.session("tame").add_message({"role": "user", "content": "tame " * 60})
+    words = ["-s", str(tmp_path / "s"), *call.split()]
+    plain, machine = batch([{"words": words}, {"words": [*words, "--json"]}])
+    if not call.startswith("export"):  # which writes what is stored
+        assert not [c for c in bad if c in plain.out + machine.out]
+    shown = terminal(*words, columns=200, rows=60)
+    assert shown.wait() == plain.code
+    # Differences are red: that is not stored text.
+    raw = shown.raw.decode() if "diff" in words else shown.raw.decode().replace("\x1b[31m", "bad")
+    assert not [c for c in (*bad[1:], "bad") if c in raw]
+    if call.startswith(("replay", "show", "tail", "diff", "ls")):
+        assert "\\x1b[31mred" in shown.text
+    if call.startswith("ls"):
+        assert "two↵lines ." in shown.text
+        assert len(shown.text.splitlines()) == 4
 
 
 def test_an_unknown_id(tmp_path: Path) -> None:
@@ -137,14 +235,14 @@ def test_an_unknown_id(tmp_path: Path) -> None:
         assert len(list((path / "store" / "sessions").iterdir())) <= 3, name
 
 
-#: These go on with the sessions that are whole, and say which are not.
+#: These continue with the valid sessions, and name the damaged ones.
 MANY = {"ls", "tree", "search", "copy"}
 
 
 def test_a_damaged_log(tmp_path: Path) -> None:
     """N-34, N-35: a damaged log is never read past in silence, and ends no command with a trace."""
     asked = calls.each(tmp_path, LONG)
-    for path in calls.folders(asked):
+    for path in calls.directories(asked):
         samples.damage(path / "store")
     damaged = (asked[0][1] / LOG).read_bytes()
     (fork,) = batch([{"words": ["-s", asked[0][1] / "store", "replay", "agent/1-b"]}])
@@ -168,7 +266,7 @@ def test_a_damaged_log(tmp_path: Path) -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """N-29, N-89: where no file can grow, a command that writes fails in one line, and the store is whole."""
+    """N-29, N-89: where no file can grow, a command that writes fails in one line; the store stays valid."""
     asked = [(n, p) for n, p in calls.each(tmp_path, LONG) if calls.EXAMPLES[n].writes]
     with hansard.open(tmp_path / "first" / "store", read_only=True) as store:
         messages = store.session("agent/1").messages()
@@ -191,13 +289,13 @@ def test_a_full_disk(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
-    """N-29, N-89: on a disk without room a command is done, or fails in one line; the store is whole."""
+    """N-29, N-89: on a full disk a command succeeds, or fails in one line; the store stays valid."""
     place = tmp_path / "disk"
     place.mkdir()
     if subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "none", place], check=False
     ).returncode:
-        pytest.skip("this machine lets nobody mount")
+        pytest.skip("mount is not permitted on this machine")
     try:
         calls.fill(place)
         with suppress(OSError), (place / "ballast").open("wb", buffering=0) as ballast:
@@ -220,16 +318,16 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         subprocess.run(["umount", place], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_no_permission(tmp_path: Path) -> None:
-    """N-32: what somebody else may not look into is not absent to them, and is not made anew."""
+    """N-32: a store that the user may not read is not taken for a missing one, and is not recreated."""
     asked = calls.each(tmp_path, LONG)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.owner() == "root" and folder.stat().st_mode & 0o777 == 0o700:
-            folder.chmod(0o711)  # the way to the store is free; the store is not
-    for path in calls.folders(asked):
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.owner() == "root" and directory.stat().st_mode & 0o777 == 0o700:
+            directory.chmod(0o711)  # the path to the store is open; the store is not
+    for path in calls.directories(asked):
         path.chmod(0o755)
-    for name, path, done in answers(asked, nobody=True):
+    for name, path, done in answers(asked, other_user=True):
         line = complaint(name, done)
         assert "ermission denied" in line, name
         assert str(path) in line, name
@@ -237,9 +335,9 @@ def test_no_permission(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
-    """A pipe that is closed after the first line is no error of any command."""
+    """A pipe that is closed after the first line is not an error."""
     asked = calls.each(tmp_path, LONG)
-    for path in calls.folders(asked):
+    for path in calls.directories(asked):
         with hansard.open(path / "store", durability="os") as store:
             store.session("agent/1").add_messages(
                 [{"role": "user", "content": f"refund {n} " + "x" * 500} for n in range(400)]
@@ -258,7 +356,7 @@ def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_outputs_that_are_closed_or_full(tmp_path: Path) -> None:
-    """N-89: an output that takes nothing ends every command in one line; one that is closed is no error."""
+    """N-89: a full output ends every command in one line; a closed one is not an error."""
     asked = calls.each(tmp_path, LONG)
     for name, _, done in answers(asked, stdout="full"):
         assert complaint(name, done) == "hansard: the output: No space left on device", name
@@ -268,7 +366,7 @@ def test_outputs_that_are_closed_or_full(tmp_path: Path) -> None:
 
 
 def test_no_stdin(tmp_path: Path) -> None:
-    """A command whose stdin is closed does what it does with one; who must ask says that nobody answers."""
+    """A closed stdin changes nothing, except that a confirmation needs --yes."""
     asked = calls.each(tmp_path, LONG)
     for name, _, done in answers(asked, stdin="closed"):
         quiet(name, done)
@@ -301,7 +399,7 @@ def test_no_stdin(tmp_path: Path) -> None:
 def test_odd_surroundings(variables: dict[str, str], tmp_path: Path) -> None:
     """No encoding, terminal or width of the caller's makes a command fail, or colours a pipe."""
     asked = calls.each(tmp_path, LONG)
-    for path in calls.folders(asked):
+    for path in calls.directories(asked):
         with hansard.open(path / "store", durability="os") as store:
             store.session("agent/1").add_message({"role": "user", "content": "refund é→😀"})
     found = batch([calls.call(name, path) for name, path in asked], **variables)

@@ -1,4 +1,4 @@
-"""`hansard compact`: what is rewritten, before and after, beside writers, interrupted."""
+"""`hansard compact`: what is rewritten, sizes before and after, progress."""
 
 import random
 from pathlib import Path

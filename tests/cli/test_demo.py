@@ -13,8 +13,8 @@ from tests.cli.running import hansard
 @pytest.mark.slow
 def test_it_shows_what_it_says_and_leaves_the_store(tmp_path: Path) -> None:
     """N-16: eight writers lose nothing, a secret is erased; the suggested commands work."""
-    folder = tmp_path / "look here"
-    done = hansard("demo", folder)
+    path = tmp_path / "look here"
+    done = hansard("demo", path)
     assert (done.code, done.err) == (0, "")
     assert (
         "nothing acknowledged lost, nothing duplicated, each writer's order kept: True" in done.out
@@ -22,15 +22,15 @@ def test_it_shows_what_it_says_and_leaves_the_store(tmp_path: Path) -> None:
     assert "'swordfish' is in a file of the store: False" in done.out
     assert "3 sessions, all valid" in done.out
     assert "It was sent **on Monday**." in done.out
-    with library.open(folder, read_only=True) as store:
+    with library.open(path, read_only=True) as store:
         assert store.session("meeting").seq > (WRITERS - 1) * EACH
     suggested = done.out.partition("Explore the store:")[2].strip().splitlines()
-    assert suggested[0].strip() == f"export HANSARD_STORE='{folder}'"
+    assert suggested[0].strip() == f"export HANSARD_STORE='{path}'"
     for line in suggested[1:]:
         words = line.split(" -m hansard ")[-1].strip().rpartition("hansard ")[2]
         if "--step" not in words:
-            assert hansard(*shlex.split(words), store=folder).code == 0, words
-    again = hansard("demo", folder)
+            assert hansard(*shlex.split(words), store=path).code == 0, words
+    again = hansard("demo", path)
     assert again.code == 2
     assert "is not empty" in again.err
 

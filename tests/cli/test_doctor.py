@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from tests.cli import samples
-from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
 
 
@@ -45,13 +43,3 @@ def test_damage_is_for_verify(store: Path) -> None:
     assert done.code == 1
     assert "problem  agent/1: " in done.out
     assert "`hansard verify` shows details" in done.out
-
-
-def test_on_a_narrow_terminal(store: Path, terminal: OpenTerminal) -> None:
-    """What does not fit goes on beside its name, also on a narrow terminal; a hostile name is only shown."""
-    (store / f"{samples.HOSTILE.replace('/', '')}.txt").write_text("x")
-    shown = terminal("doctor", store=store, columns=50, rows=60)
-    assert shown.wait() == 0
-    assert "no problems" in shown.text
-    assert b"\x1b]0;" not in shown.raw
-    assert "\\x1b[31mred" in shown.text.replace("\n         ", "")

@@ -1,4 +1,4 @@
-"""`hansard dump`: what is in the files, whole or not."""
+"""`hansard dump`: the records of the files, valid or damaged."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def test_every_line_of_a_log_with_its_place(store: Path) -> None:
 
 @pytest.mark.parametrize("place", ["middle", "header", "tail"])
 def test_what_is_wrong_is_shown_in_its_place(place: str, store: Path) -> None:
-    """N-34: of a damaged log every line is shown, what is wrong is said beside it, and the exit code is 1."""
+    """N-34: every line of a damaged log is shown, damaged ones with a reason; the exit code is 1."""
     log = store / "sessions" / "agent+1" / "log.jsonl"
     count = len(lines_of(log))
     if place == "middle":

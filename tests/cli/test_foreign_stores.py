@@ -43,8 +43,8 @@ def shared() -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("only root can make a store of another user")
     # Not below pytest's own directory, which other users may not enter.
-    folder = Path(tempfile.mkdtemp(prefix="hansard-shared-"))
-    path = folder / "store"
+    directory = Path(tempfile.mkdtemp(prefix="hansard-shared-"))
+    path = directory / "store"
     try:
         with library.open(path, durability="os") as store:
             session = store.create("a", metadata={"title": "Refund"})
@@ -52,7 +52,7 @@ def shared() -> Iterator[Path]:
             session.fork("b").add_message({"role": "user", "content": "more"})
         yield path
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(directory)
 
 
 def hand_over(path: Path, *, indexed: bool) -> dict[Path, object]:
@@ -77,7 +77,9 @@ def contents(path: Path) -> dict[Path, object]:
 
 def as_reader(*calls: tuple[str, ...], store: Path) -> list[Done]:
     """Call the command as a user who owns nothing here."""
-    return batch([{"words": ["-s", store, *words], "nobody": True, "cwd": "/"} for words in calls])
+    return batch(
+        [{"words": ["-s", store, *words], "other_user": True, "cwd": "/"} for words in calls]
+    )
 
 
 @pytest.mark.parametrize("indexed", [False, True])

@@ -20,12 +20,12 @@ FRAGMENTS = (
 
 @pytest.fixture
 def torn(tmp_path: Path) -> Path:
-    """Return a store with a session to which was appended behind each of the fragments."""
+    """Return a store whose log has an event after each fragment."""
     path = tmp_path / "torn"
     log = path / "sessions" / "s" / "log.jsonl"
     for fragment in (b"", *FRAGMENTS):
         with library.open(path, durability="os", auto_compact=False) as store:
-            # What a message says is no note.
+            # The content of a message is not a bookkeeping record.
             store.session("s").add_message({"content": '\n{"log":"recovered",'})
         if fragment is not FRAGMENTS[-1]:
             following = FRAGMENTS[FRAGMENTS.index(fragment) + 1 if fragment else 0]

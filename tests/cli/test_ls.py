@@ -140,10 +140,8 @@ def test_no_line_is_wrapped_on_a_terminal(width: int, many: Path, terminal: Open
         assert "archived" in lines[5]
 
 
-def test_what_has_no_room_is_named_if_somebody_asked_for_it(
-    many: Path, terminal: OpenTerminal
-) -> None:
-    """Columns that were asked for by name and have no room are named; the first ones stay."""
+def test_requested_columns_that_do_not_fit_are_named(many: Path, terminal: OpenTerminal) -> None:
+    """Requested columns that do not fit are named; the first ones are shown."""
     names = "id,updated,created,size,tokens,cost"
     shown = terminal("ls", "--columns", names, store=many, columns=40)
     assert shown.wait() == 0
@@ -219,66 +217,12 @@ def test_forks_are_drawn_under_their_parents(many: Path, terminal: OpenTerminal)
     assert "\\u" not in narrow.text
 
 
-WRONG = [
-    (("--sort", "sizes"), "sizes"),
-    (("--columns", "id,colour"), "must be columns of id, title"),
-    (("--columns", "meta."), "for metadata, got 'meta.'"),
-    (("--since", "2 days"), "must be a time such as 2026-11-16"),
-    (("--since", "9" * 400 + "d"), "must be a time such as"),
-    (("--until", "0001-01-01T00:00+14:00"), "must be a time such as"),
-    (("--where", "user"), "--where must be KEY=VALUE, got 'user'"),
-    (("--tree", "--limit", "3"), "--tree excludes --limit"),
-    (("--tree", "--count"), "--tree and --count exclude each other"),
-    (("--count", "--sort", "id"), "--count excludes --sort"),
-    (("--limit", "-1"), "--limit"),
-]
-
-
-def test_wrong_words_are_named(store: Path) -> None:
-    """Words that mean nothing, or contradict each other, end with 2 and one line that names them."""
-    done = batch([{"words": ["-s", store, "ls", *words]} for words, _ in WRONG])
-    for one, (words, said) in zip(done, WRONG, strict=True):
-        assert (one.code, one.out) == (2, ""), words
-        (line,) = one.err.splitlines()
-        assert said in line
-
-
-def test_an_unknown_parent_gets_a_suggestion(store: Path) -> None:
-    """A mistyped --parent is no empty listing."""
-    done = hansard("ls", "--parent", "agnt/1", store=store)
-    assert done.code == 1
-    assert "did you mean 'agent/1'?" in done.err
-
-
 def test_a_listing_keeps_the_index_and_changes_no_log(store: Path) -> None:
     """N-62, N-76: `ls` writes the index, for the next time, and not one byte of a session."""
     before = {p: p.read_bytes() for p in (store / "sessions").rglob("*") if p.is_file()}
     assert hansard("ls", store=store).code == 0
     assert index_of(store).exists()
     assert {p: p.read_bytes() for p in (store / "sessions").rglob("*") if p.is_file()} == before
-
-
-def test_control_characters_never_reach_the_terminal(
-    tmp_path: Path, terminal: OpenTerminal
-) -> None:
-    """What an id or a title would do to a terminal it does not do, in a pipe, a terminal or JSON."""
-    hostile = samples.HOSTILE
-    with library.open(tmp_path / "s", durability="os") as store:
-        evil = store.create("evil\x1b[2J", metadata={"title": hostile, "k": "two\nlines\t."})
-        evil.add_message({"role": "user", "content": "hi"})
-    words = ("ls", "--columns", "id,title,meta.k")
-    plain = hansard(*words, store=tmp_path / "s")
-    machine = hansard(*words, "--json", store=tmp_path / "s")
-    for bad in ("\x1b", "\x07", "\x9b", "\u202e"):
-        assert bad not in plain.out + machine.out
-    assert machine.lines[0]["title"] == hostile
-    shown = terminal(*words, store=tmp_path / "s", columns=200)
-    assert shown.wait() == 0
-    assert b"\x1b[2J" not in shown.raw
-    assert b"\x1b]0;" not in shown.raw
-    assert "\\x1b[2J" in shown.text
-    assert "two↵lines ." in shown.text
-    assert len(shown.text.splitlines()) == len(plain.out.splitlines()) == 2
 
 
 def test_times_are_told_as_people_say_them() -> None:
@@ -300,16 +244,16 @@ def test_times_are_told_as_people_say_them() -> None:
 
 
 def test_columns_fit_whatever_the_width(seed: int) -> None:
-    """Columns that are kept take no more room than there is, and none less than it needs, unless alone."""
+    """The columns fit, and none is narrower than its minimum, unless it is alone."""
     rng = random.Random(seed)
     for _ in range(500):
         widths = {place: rng.randint(1, 60) for place in range(rng.randint(1, 8))}
         least = {place: rng.randint(1, width) for place, width in widths.items()}
         ranks = {place: rng.randint(0, 9) for place in widths}
-        room = rng.randint(1, 200)
-        kept = table.fit(widths, least, ranks, room)
+        space = rng.randint(1, 200)
+        kept = table.fit(widths, least, ranks, space)
         assert kept
-        assert sum(kept.values()) + 2 * (len(kept) - 1) <= room
+        assert sum(kept.values()) + 2 * (len(kept) - 1) <= space
         for place, width in kept.items():
             assert width <= widths[place]
             assert width >= least[place] or len(kept) == 1

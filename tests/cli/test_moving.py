@@ -5,7 +5,6 @@ import stat
 from pathlib import Path
 
 import hansard as library
-from tests.cli import samples
 from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
 
@@ -40,7 +39,7 @@ def test_what_export_writes_import_takes_in(store: Path, tmp_path: Path) -> None
     assert (again.code, "already imported" in again.out) == (0, True)
 
 
-def test_a_file_is_written_whole_and_overwrites_none(store: Path, tmp_path: Path) -> None:
+def test_a_file_is_complete_and_overwrites_none(store: Path, tmp_path: Path) -> None:
     """N-85, N-88: mode 0600, no leftovers, and another file of the name stays unless --force."""
     path = tmp_path / "out" / "page.html"
     done = hansard("export", "agent/1", "--as", "html", "-o", path, "--json", store=store)
@@ -61,8 +60,7 @@ def test_a_file_is_written_whole_and_overwrites_none(store: Path, tmp_path: Path
 
 
 def test_several_sessions_are_several_files(store: Path, tmp_path: Path) -> None:
-    """Each session becomes a file in a folder, and all of them can be imported at once."""
-    assert hansard("export", "agent/1", "agent/1-b", store=store).code == 2
+    """Each session becomes a file in a directory, and one call imports all of them."""
     done = hansard("export", "agent/1", "agent/1-b", "-o", tmp_path / "out", store=store)
     assert done.code == 0, done.err
     files = sorted((tmp_path / "out").iterdir())
@@ -87,54 +85,28 @@ def test_what_is_exported_is_redacted_unless_told(tmp_path: Path) -> None:
     assert secret in (tmp_path / "raw").read_text()
 
 
-def test_export_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
-    """An unknown id, a damaged log, a folder, no store, --json without a place: one line, and no file."""
-    assert "did you mean 'agent/1'" in hansard("export", "agent/2", store=store).err
-    assert hansard("export", "agent/1", store=tmp_path / "nothing").code == 1
-    assert hansard("export", "agent/1", "--as", "html", "--json", store=store).code == 2
-    samples.damage(store)
-    done = hansard("export", "agent/1", "-o", tmp_path / "out.jsonl", store=store)
-    assert done.code == 1
-    assert "checksum" in done.err or "damage" in done.err.lower() or " at byte " in done.err
-    assert len(done.err.splitlines()) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["store"]
-
-
-def test_a_terminal_is_not_made_to_obey(tmp_path: Path, terminal: OpenTerminal) -> None:
-    """What somebody said does not act on the terminal that an export is printed to."""
-    with library.open(tmp_path / "store", durability="os") as opened:
-        opened.session("s").add_message({"role": "user", "content": samples.HOSTILE})
-    for form in ("jsonl", "markdown", "html"):
-        shown = terminal("export", "s", "--as", form, store=tmp_path / "store", columns=300)
-        assert shown.wait() == 0
-        assert b"\x1b[31m" not in shown.raw
-        assert b"\x1b]0;" not in shown.raw
-        assert "\x9b".encode() not in shown.raw
-
-
 # -- import -------------------------------------------------------------------------------------
 
 
 def test_import_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
     """N-84, N-88, N-89: a cut file, no file, another session there: the others are in, and the exit is 1."""
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert hansard("export", "agent/1", "-o", whole, store=store).code == 0
-    cut.write_bytes(whole.read_bytes()[:-200])
+    complete, cut = tmp_path / "complete", tmp_path / "cut"
+    assert hansard("export", "agent/1", "-o", complete, store=store).code == 0
+    cut.write_bytes(complete.read_bytes()[:-200])
     target = tmp_path / "target"
-    done = hansard("import", cut, tmp_path / "nobody", whole, "--json", store=target)
+    done = hansard("import", cut, tmp_path / "missing", complete, "--json", store=target)
     assert done.code == 1
     assert [one["session"] for one in done.json["imported"]] == ["agent/1"]
-    assert list(done.json["failed"]) == [str(cut), str(tmp_path / "nobody")]
+    assert list(done.json["failed"]) == [str(cut), str(tmp_path / "missing")]
     assert len(done.err.splitlines()) == 2
-    assert hansard("import", cut, whole, "--id", "x", store=target).code == 2
     with library.open(target) as opened:
         opened.session("agent/1-b").add_message({"role": "user", "content": "mine"})
     fork = hansard("export", "agent/1-b", store=store).out
     refused = hansard("import", "-", store=target, input=fork)
     assert refused.code == 1
     assert "exists and differs" in refused.err
-    beside = hansard("import", "-", "--id", "beside", store=target, input=fork)
-    assert beside.code == 0
+    copied = hansard("import", "-", "--id", "copy", store=target, input=fork)
+    assert copied.code == 0
     assert len(messages(target, "agent/1-b")) == 1
 
 
@@ -157,16 +129,6 @@ def test_copy_copies_and_goes_on(store: Path, tmp_path: Path) -> None:
     assert done.code == 1
     assert "event 14 differs" in done.err
     assert messages(target)[-1]["content"] == "here"
-
-
-def test_copy_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
-    """An unknown id, no source, the same store, -s: said in a line, and no target is made."""
-    target = tmp_path / "target"
-    assert "did you mean" in hansard("copy", store, target, "agent/2").err
-    assert hansard("copy", tmp_path / "nothing", target).code == 1
-    assert hansard("copy", store, target, "-s", store).code == 2
-    assert not target.exists()
-    assert "itself" in hansard("copy", store, store).err
 
 
 def test_progress_is_shown_on_a_terminal(

@@ -1,4 +1,4 @@
-"""`hansard repair`: asks, saves what is whole, keeps what is not."""
+"""`hansard repair`: asks, saves valid events, keeps the damaged files."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tests.cli.conftest import OpenTerminal
 from tests.cli.running import hansard
 
 
-def test_it_saves_what_is_whole_and_keeps_the_rest(store: Path) -> None:
+def test_it_saves_valid_events_and_keeps_the_damaged_file(store: Path) -> None:
     """N-46: --yes repairs; it says what was lost and which file keeps the bytes, and that file does."""
     samples.damage(store)
     damaged = (store / "sessions" / "agent+1" / "log.jsonl").read_bytes()
@@ -28,7 +28,7 @@ def test_it_asks_and_takes_no_for_an_answer(store: Path, terminal: OpenTerminal)
     log = store / "sessions" / "agent+1" / "log.jsonl"
     before = log.read_bytes()
     asked = terminal("repair", "--all", store=store, columns=200)
-    # The fork is as damaged as its parent, and needs no repair of its own.
+    # The fork is as damaged as its parent, and needs no separate repair.
     asked.wait_for("Repair 2 sessions? [y/N]")
     assert "checksum mismatch" in asked.text
     asked.type("n\n")

@@ -39,9 +39,6 @@ def test_it_can_be_narrowed_down(store: Path) -> None:
     for one, (words, expected) in zip(done, narrowed.items(), strict=True):
         assert [(line["session"], line["seq"]) for line in one.lines] == expected, words
         assert one.code == (0 if expected else 1)
-    unknown = hansard("search", "x", "--session", "agnt/1", store=store)
-    assert unknown.code == 1
-    assert "did you mean 'agent/1'?" in unknown.err
 
 
 def test_no_hit_is_exit_1(store: Path) -> None:
@@ -94,24 +91,6 @@ def test_a_damaged_session_is_passed_over_and_named(store: Path) -> None:
     done = hansard("search", "refund", "--json", store=store)
     assert [line["session"] for line in done.lines] == ["good"]
     assert "damaged and were not searched; `hansard ls --damaged` lists them" in done.err
-
-
-def test_control_characters_never_reach_the_terminal(
-    tmp_path: Path, terminal: OpenTerminal
-) -> None:
-    """What was said cannot act on the terminal of who finds it."""
-    with library.open(tmp_path / "s", durability="os") as store:
-        evil = store.create("evil\x1b[2J", metadata={"title": samples.HOSTILE})
-        evil.add_message({"role": samples.HOSTILE, "content": "refund " + samples.HOSTILE})
-    for flags in ((), ("--json",)):
-        done = hansard("search", "refund", *flags, store=tmp_path / "s")
-        assert done.code == 0
-        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(done.out)
-    shown = terminal("search", "refund", store=tmp_path / "s", columns=120)
-    assert shown.wait() == 0
-    assert b"\x1b[2J" not in shown.raw
-    assert b"\x1b]0;" not in shown.raw
-    assert "\u202e".encode() not in shown.raw
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_plots_fit_the_terminal(width: int, store: Path, terminal: OpenTerminal)
 
 
 def test_a_terminal_without_blocks_gets_ascii(store: Path, terminal: OpenTerminal) -> None:
-    """Where the output is no UTF-8, plots are drawn with `#`, and nothing is shown as an escape."""
+    """If the output is not UTF-8, plots are drawn with `#`, and nothing is shown as an escape."""
     shown = terminal("stats", store=store, columns=60, PYTHONIOENCODING="ascii")
     assert shown.wait() == 0
     assert "###" in shown.text
@@ -102,7 +102,7 @@ def test_bars_are_true(seed: int) -> None:
 
 
 def test_columns_are_true() -> None:
-    """A column is as high as its share; nothing is nothing; ASCII rounds to whole lines."""
+    """A column is as high as its share; nothing is nothing; ASCII rounds to full lines."""
     assert plots.columns([0, 1, 4, 8], 2, drawing.BLOCKS) == ["   █", " ▂██"]
     assert plots.columns([0, 1, 4, 8], 2, drawing.ASCII) == ["   #", " ###"]
     assert plots.columns([0, 0], 2, drawing.BLOCKS) == ["", ""]
@@ -110,7 +110,7 @@ def test_columns_are_true() -> None:
 
 
 def test_growth_has_every_day_and_room(seed: int) -> None:
-    """All days are in the growth, gaps as 0, gathered into weeks or more so that they have room."""
+    """All days are in the growth, gaps as 0, gathered into weeks or more so that they fit."""
     assert plots.growth({}, 10) is None
     short = plots.growth({"2026-02-27": 3, "2026-03-02": 4}, 10)
     assert short is not None

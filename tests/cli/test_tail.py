@@ -28,7 +28,7 @@ def test_all_sessions_are_followed(store: Path) -> None:
     try:
         assert process.stdout is not None
         with library.open(store) as opened:
-            # It follows from when it has started, which nobody outside can see: so until one comes.
+            # The start of the follower is not visible from outside: append until an event arrives.
             seen = None
             number = 0
             while seen is None and number < 600:
@@ -63,8 +63,3 @@ def test_following_on_a_terminal_ends_with_ctrl_c(store: Path, terminal: OpenTer
     shown.type("\x03")
     assert shown.wait() == 130
     assert b"Traceback" not in shown.raw
-
-
-def test_all_sessions_without_following_is_a_misuse(store: Path) -> None:
-    """`tail` without an id and without -f says what it needs."""
-    assert hansard("tail", store=store).code == 2

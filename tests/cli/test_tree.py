@@ -35,7 +35,7 @@ def drawn(out: str) -> list[str]:
 
 
 @pytest.mark.parametrize("named", ["root", "one-and-a-half"])
-def test_the_whole_lineage_is_drawn(named: str, family: Path) -> None:
+def test_the_complete_lineage_is_drawn(named: str, family: Path) -> None:
     """From any member of a family the same tree is drawn, with fork seqs, titles and message counts."""
     done = hansard("tree", named, store=family)
     assert (done.code, done.err) == (0, "")
@@ -52,16 +52,10 @@ def test_the_whole_lineage_is_drawn(named: str, family: Path) -> None:
 
 
 def test_all_sessions_or_those_that_are_named(family: Path, terminal: OpenTerminal) -> None:
-    """--all draws strangers too; several names draw each family once; no name at all is a mistake."""
+    """--all draws strangers too; several names draw each family once."""
     assert "stranger" in drawn(hansard("tree", "--all", store=family).out)
     several = hansard("tree", "two", "one", "stranger", store=family).out
     assert drawn(several) == ["root", "├─ one", "│  └─ one-and-a-half", "└─ two", "stranger"]
-    nothing = hansard("tree", store=family)
-    assert nothing.code == 2
-    assert "name the sessions to show, or pass --all" in nothing.err
-    unknown = hansard("tree", "rot", store=family)
-    assert unknown.code == 1
-    assert "did you mean 'root'?" in unknown.err
     shown = terminal("tree", "two", store=family, columns=40)
     assert shown.wait() == 0
     assert "│  └─ one-and-a-half" in shown.text
@@ -69,7 +63,7 @@ def test_all_sessions_or_those_that_are_named(family: Path, terminal: OpenTermin
 
 
 def test_forks_of_a_deleted_session_say_so(family: Path) -> None:
-    """N-51: a deleted parent is no ghost in the tree; its forks stand alone and name it."""
+    """N-51: a deleted parent is not in the tree; its forks are roots and name it."""
     assert hansard("rm", "root", "--yes", store=family).code == 0
     done = hansard("tree", "--all", store=family)
     assert "root" not in drawn(done.out)
@@ -119,7 +113,7 @@ def test_a_cycle_is_drawn_once() -> None:
     assert [one.id for one in lineages.lineage(["b"], ring, parents)] == ["a", "b", "c"]
 
 
-def test_a_namesake_is_no_parent(tmp_path: Path) -> None:
+def test_a_namesake_is_not_a_parent(tmp_path: Path) -> None:
     """N-51: a session that began after a fork is not drawn above it, unless the logs say that it is."""
     with library.open(tmp_path / "s", durability="os") as store:
         store.session("old").add_message({"role": "user", "content": "hi"})

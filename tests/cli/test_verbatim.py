@@ -23,7 +23,7 @@ from tests.cli.running import hansard
 #: What Markdown, Rich's markup, its emoji codes, its highlighting or its wrapping would change.
 NASTY = (
     "<thinking>secret</thinking> <script>",
-    "__init__ and *args, **kwargs, `code`, ~~gone~~, \\*literal\\*",
+    "__init__ and *args, **kwargs, `code`, ~~struck~~, \\*literal\\*",
     "def f():\n    if x:\n\treturn __name__\n\n\n    # done",
     "7. seven\n3. three\n- dash\n* star\n+ plus\n> quote\n# head\n---\n\n",
     "[red]markup[/red] [link=https://x]y[/link] :smile: [bold",

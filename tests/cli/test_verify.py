@@ -1,4 +1,4 @@
-"""`hansard verify`: what is whole, what is not, and where."""
+"""`hansard verify`: damage, and its place."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from tests.cli import samples
 from tests.cli.running import hansard
 
 
-def test_a_whole_store_is_said_to_be(store: Path) -> None:
+def test_a_valid_store(store: Path) -> None:
     """A store without damage exits with 0; with --json there are no findings."""
     assert hansard("verify", store=store) == (0, "2 sessions, no damage\n", "")
     done = hansard("verify", "agent/1", "--json", store=store)

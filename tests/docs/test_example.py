@@ -19,8 +19,8 @@ def run(store: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_the_agent_is_killed_and_goes_on(tmp_path: Path) -> None:
-    """The first run is killed inside an answer; the second finds it marked, rewinds, goes on and forks."""
+def test_the_agent_is_killed_and_continues(tmp_path: Path) -> None:
+    """The first run is killed in an answer; the second finds it partial, reverts, continues and forks."""
     first = run(tmp_path / "s")
     assert (first.returncode, first.stdout) == (-signal.SIGKILL, "")
     second = run(tmp_path / "s")

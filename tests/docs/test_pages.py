@@ -27,7 +27,7 @@ def _name(page: Path) -> str:
     "page", [page for page in PAGES if _BLOCK.search(page.read_text("utf-8"))], ids=_name
 )
 def test_examples_run(page: Path, tmp_path: Path) -> None:
-    """The Python blocks of a page run from top to bottom, in an empty folder."""
+    """The Python blocks of a page run from top to bottom, in an empty directory."""
     code = "\n".join(_BLOCK.findall(page.read_text("utf-8")))
     assert "assert" in code
     done = subprocess.run(
@@ -85,8 +85,8 @@ def test_every_kind_of_the_adapters_and_importers_is_documented() -> None:
     """docs/events.md names each kind that our adapters, importers and exporters append, and no other."""
     said = {
         kind
-        for room in ("adapters/*", "importers/*", "message/*", "exporters")
-        for module in (ROOT / "src/hansard").glob(f"{room}.py")
+        for place in ("adapters/*", "importers/*", "message/*", "exporters")
+        for module in (ROOT / "src/hansard").glob(f"{place}.py")
         for kind in re.findall(r'"(x\.[a-z_]+\.[a-z_]+)"', module.read_text())
     }
     table = (ROOT / "docs/events.md").read_text().partition("adapters and importers\n")[2]
@@ -105,7 +105,7 @@ def test_every_kind_of_event_is_documented() -> None:
 
 
 def test_no_sentence_number_of_the_format_is_used_twice() -> None:
-    """Each sentence of the format has a number of its own; the number of a deleted one is not reused."""
+    """Each sentence of the format has a unique number."""
     numbers = _SENTENCE.findall((ROOT / "docs/format.md").read_text("utf-8"))
     assert len(numbers) == len(set(numbers)) > 40
 
