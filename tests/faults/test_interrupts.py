@@ -104,7 +104,7 @@ def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(
 ) -> None:
     """N-23: without the line that lets go of the lead after an interrupt, the check fails."""
 
-    def ask(self: GroupCommit[object], order: object) -> None:
+    def submit(self: GroupCommit[object], order: object) -> None:
         if self._come(order):
             self._lead(order)
 
@@ -114,7 +114,7 @@ def test_a_leader_that_is_interrupted_and_stays_leader_is_noticed(
         return interrupter
 
     assert strike().fired
-    monkeypatch.setattr(GroupCommit, "ask", ask)
+    monkeypatch.setattr(GroupCommit, "submit", submit)
     with pytest.raises(Wrong, match="cannot go on"):
         strike()
 

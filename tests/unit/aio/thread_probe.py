@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 # Besides the disk: where a thread may wait for another one, or for another process.
 WAITING: tuple[tuple[type, str], ...] = (
-    (GroupCommit, "claim"),
+    (GroupCommit, "try_lead"),
     (GroupCommit, "_come"),
     (SessionFiles, "refresh"),
     (Lock, "acquire"),
