@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from hansard.importers import database
-from hansard.importers.source import Files, Unreadable
+from hansard.importers.source import Files
+from hansard.importers.values import Unreadable
 from tests.hostile.forge_files import confined
 from tests.importers.sources import untouched
 

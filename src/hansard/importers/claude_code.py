@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
-from hansard.importers.values import count_of, list_of, parse_time, text_of
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
+from hansard.importers.values import Unreadable, count_of, list_of, member, text_in, time_in
 from hansard.message import claude_entries
 
 _SUBAGENTS: Final = "subagents"
@@ -44,29 +44,19 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
     transcript = _Transcript(alone=alone)
     for number, entry in files.lines(path):
         with files.item(files.name(path, number)):
-            if not text_of(entry.get("type")):
+            if not text_in(entry, "type"):
                 raise Unreadable("not an entry of a transcript: it has no type")
             transcript.add(entry)
     if not transcript.items:
         raise Unreadable("not a transcript: it has no entries")
-    sidecar = _sidecar(files, path) if alone else None
-    if sidecar is not None:
-        transcript.prepend(sidecar)
-    items = transcript.items
-    created = next((item.time for item in items if item.time), None)
-    yield ForeignSession(_id_of(path), items, files.name(path), transcript.metadata(), created)
-
-
-def _sidecar(files: Files, path: Path) -> Entry | None:
-    """Return the description of a subagent, as the entry that the SDK makes of it."""
+    # The description of a subagent is the entry that the SDK makes of it.
     sidecar = path.with_suffix(".meta.json")
-    if files.exists(sidecar):
+    if alone and files.exists(sidecar):
         with files.item(sidecar):
-            found = files.json(sidecar)
-            if not isinstance(found, dict):
-                raise Unreadable("not a JSON object about a subagent")
-            return {**found, "type": "agent_metadata"}
-    return None
+            about = files.json_object(sidecar, "an object about a subagent")
+            transcript.prepend({**about, "type": "agent_metadata"})
+    items = transcript.items
+    yield ForeignSession(_id_of(path), items, files.name(path), transcript.metadata())
 
 
 def _id_of(path: Path) -> str:
@@ -93,13 +83,12 @@ class _Transcript:
         self._known: dict[str, Entry] = {}
         #: The tokens of each answer that were counted so far.
         self._counted: dict[str, tuple[int, int]] = {}
-        self._about: dict[str, Any] = {}
-        self._titles = claude_entries.Titles()
+        self._about: dict[str, str] = {}
+        self._title = self._automatic_title = ""
 
     def metadata(self) -> dict[str, Any]:
         """Return what the entries say about the session."""
-        title = self._titles.given or self._titles.made_up
-        return {**self._about, **({"title": title} if title else {})}
+        return {**self._about, "title": self._title or self._automatic_title or None}
 
     def add(self, entry: Entry) -> None:
         """Add an entry."""
@@ -112,7 +101,7 @@ class _Transcript:
                 raise Unreadable(f"another entry has the same uuid, {name}; the first is kept")
             self._known[name] = entry
         self._note(entry)
-        time = parse_time(entry.get("timestamp"))
+        time = time_in(entry, "timestamp")
         kind, data = claude_entries.draft(entry).event
         if kind != "message.added" or not self._is_message(entry):
             self._tree.skip(entry)
@@ -137,36 +126,28 @@ class _Transcript:
 
     def prepend(self, entry: Entry) -> None:
         """Add an entry before all others."""
-        moved = [
-            item._replace(at=item.at + 1) if isinstance(item.at, int) else item
-            for item in self.items
-        ]
-        self.items = [_kept(entry, self.items[0].time), *moved]
+        self.items = [_kept(entry, self.items[0].time), *(item.moved(1) for item in self.items)]
 
     def _is_message(self, entry: Entry) -> bool:
         return not entry.get("teamName") and (self._alone or not entry.get("isSidechain"))
 
     def _note(self, entry: Entry) -> None:
         new = claude_entries.titles([entry])
-        self._titles = claude_entries.Titles(
-            new.given or self._titles.given, new.made_up or self._titles.made_up
-        )
-        about = {"workspace": entry.get("cwd"), "git_branch": entry.get("gitBranch")}
-        self._about.update((key, text) for key, value in about.items() if (text := text_of(value)))
-        forked = entry.get("forkedFrom")
-        if isinstance(forked, dict) and text_of(forked.get("sessionId")):
-            self._about.setdefault("forked_from", forked["sessionId"])
-        model = text_of(_message(entry).get("model"))
-        if model and not model.startswith("<"):
-            self._about["model"] = model
+        self._title = new.given or self._title
+        self._automatic_title = new.made_up or self._automatic_title
+        about = {"workspace": text_in(entry, "cwd"), "git_branch": text_in(entry, "gitBranch")}
+        if forked := text_in(entry.get("forkedFrom"), "sessionId"):
+            about["forked_from"] = self._about.get("forked_from", forked)
+        if not (model := text_in(entry.get("message"), "model") or "").startswith("<"):
+            about["model"] = model
+        self._about |= {name: value for name, value in about.items() if value}
 
     def _usage(self, entry: Entry, time: str | None) -> list[Item]:
         """Return the usage of an answer that its earlier entries have not reported."""
-        message = _message(entry)
-        usage, model = message.get("usage"), text_of(message.get("model"))
+        usage, model = member(entry, "message", "usage"), text_in(entry.get("message"), "model")
         if entry.get("type") != "assistant" or not isinstance(usage, dict) or model is None:
             return []
-        name = str(message.get("id") or entry.get("uuid"))
+        name = str(member(entry, "message", "id") or entry.get("uuid"))
         before = self._counted.get(name, (0, 0))
         given = sum(max(count_of(usage.get(one)), 0) for one in _INPUT)
         now = max(given, before[0]), max(count_of(usage.get("output_tokens")), before[1])
@@ -178,11 +159,6 @@ class _Transcript:
 
 def _kept(entry: Entry, time: str | None) -> Item:
     return Item(claude_entries.ENTRY, {"entry": entry}, time)
-
-
-def _message(entry: Entry) -> dict[str, Any]:
-    message = entry.get("message")
-    return message if isinstance(message, dict) else {}
 
 
 # -- branches -----------------------------------------------------------------------------------
@@ -297,7 +273,7 @@ class Tree:
         return self._nodes.get(name) if isinstance(name, str) else None
 
     def _group(self, entry: Entry) -> str:
-        answer = _message(entry).get("id")
+        answer = member(entry, "message", "id")
         if entry.get("type") == "assistant" and isinstance(answer, str):
             return f"answer {answer}"
         for call in _ids(entry, "tool_result", "tool_use_id"):
@@ -306,12 +282,10 @@ class Tree:
         return f"entry {entry.get('uuid')}"
 
 
-def _ids(entry: Entry, kind: str, member: str) -> list[str]:
+def _ids(entry: Entry, kind: str, name: str) -> list[str]:
     """Return a member of the blocks of a kind in an entry."""
     return [
-        block[member]
-        for block in list_of(_message(entry).get("content"))
-        if isinstance(block, dict)
-        and block.get("type") == kind
-        and isinstance(block.get(member), str)
+        block[name]
+        for block in list_of(member(entry, "message", "content"))
+        if member(block, "type") == kind and isinstance(block.get(name), str)
     ]

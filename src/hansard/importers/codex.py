@@ -11,16 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.source import (
-    LARGEST,
-    Files,
-    ForeignSession,
-    Fork,
-    Item,
-    SourceEntry,
-    Unreadable,
-)
-from hansard.importers.values import list_of, parse_time, text_of
+from hansard.importers.source import LARGEST, Files, ForeignSession, Fork, Item, SourceEntry
+from hansard.importers.values import Unreadable, list_of, member, text_in, time_in
 from hansard.message.openai_items import message_of
 from hansard.message.parse import origin_of
 
@@ -34,16 +26,12 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGN
 #: Maximum length of a chain of forks: each rollout is read again for each of its forks.
 _DEEPEST: Final = 100
 
-#: Bytes that are decompressed at once.
+#: Bytes that are decompressed in one piece.
 _PIECE: Final = 1024 * 1024
 
 #: Members of a rollout's first line that become metadata.
 _ABOUT: Final = (
-    "forked_from_id",
-    "parent_thread_id",
-    "originator",
-    "cli_version",
-    "model_provider",
+    *("forked_from_id", "parent_thread_id", "originator", "cli_version", "model_provider"),
 )
 
 Line = dict[str, Any]
@@ -67,16 +55,11 @@ def _read(files: Files, path: Path, by_id: dict[str, Path]) -> Iterator[ForeignS
         raise Unreadable("not a rollout: its first line is not a `session_meta`")
     items, fork = _items(files, path, by_id, lines, {path})
     model = next((m for line in reversed(lines) if (m := _model(line))), None)
-    metadata = {"workspace": text_of(head.get("cwd")), "model": model}
-    metadata |= {name: text_of(head.get(name)) for name in _ABOUT}
-    yield ForeignSession(
-        _id_of(head) or path.name.split(".")[0],
-        items,
-        files.name(path),
-        {name: value for name, value in metadata.items() if value},
-        parse_time(head.get("timestamp")),
-        fork,
-    )
+    metadata = {"workspace": text_in(head, "cwd"), "model": model}
+    metadata |= {name: text_in(head, name) for name in _ABOUT}
+    session_id = _id_of(head) or path.name.split(".")[0]
+    created = time_in(head, "timestamp")
+    yield ForeignSession(session_id, items, files.name(path), metadata, created, fork)
 
 
 def _items(
@@ -86,11 +69,10 @@ def _items(
 
     `below`: the rollouts for which it is read.
     """
-    head = _head(lines) or {}
-    base = head.get("history_base")
-    base = base if isinstance(base, dict) else {}
-    inherits = text_of(base.get("thread_id"))
-    named = inherits or text_of(head.get("forked_from_id"))
+    head = _head(lines)
+    base = member(head, "history_base")
+    inherits = text_in(base, "thread_id")
+    named = inherits or text_in(head, "forked_from_id")
     other = None if named is None else by_id.get(named.lower())
     if other is None or other in below or len(below) > _DEEPEST:
         if inherits is not None:
@@ -105,21 +87,19 @@ def _items(
     before, parent = files.cached(other, read)
     if inherits is not None:
         own = _own_items(files, path, lines)
-        kept, copied = _upto(parent, base.get("end_ordinal_exclusive")), 1
+        kept, copied = _upto(parent, member(base, "end_ordinal_exclusive")), 1
     else:
         # A copy, which may include the parent's first line.
-        rest = (line for line in lines[1:] if line["type"] != "session_meta")
-        own = _own_items(files, path, [lines[0], *rest])
+        copy = (line for line in lines[1:] if line["type"] != "session_meta")
+        own = _own_items(files, path, [lines[0], *copy])
         kept, copied = _common(parent, own)
     if not kept:
         return own, None
     # A copied item has the time of the copy; the parent's has the original time.
     moved = kept + 1 - copied
-    moved_on = [
-        one._replace(at=one.at + moved) if isinstance(one.at, int) else one for one in own[copied:]
-    ]
-    fork = Fork(_id_of(_head(before) or {}) or str(named), kept)
-    return [*parent[:kept], own[0], *moved_on], fork
+    rest = [one.moved(moved) for one in own[copied:]]
+    fork = Fork(_id_of(_head(before)) or str(named), kept)
+    return [*parent[:kept], own[0], *rest], fork
 
 
 def _own_items(files: Files, path: Path, lines: list[Line]) -> list[Item]:
@@ -168,12 +148,12 @@ def _head(lines: list[Line]) -> Line | None:
     return payload
 
 
-def _id_of(head: Line) -> str | None:
-    return text_of(head.get("id")) or text_of(head.get("session_id"))
+def _id_of(head: Line | None) -> str | None:
+    return text_in(head, "id", "session_id")
 
 
 def _model(line: Line) -> str | None:
-    return text_of(line["payload"].get("model")) if line["type"] == "turn_context" else None
+    return text_in(line["payload"], "model") if line["type"] == "turn_context" else None
 
 
 # -- forks --------------------------------------------------------------------------------------
@@ -191,10 +171,8 @@ def _upto(items: list[Item], end: object) -> int:
 
 
 def _ordinal(item: Item) -> int | None:
-    line = item.data.get("line")
-    if line is None and item.kind == "message.added":
-        line = (origin_of(item.data["message"]) or {}).get("line")
-    found = line.get("ordinal") if isinstance(line, dict) else None
+    holder = origin_of(item.data["message"]) if item.kind == "message.added" else item.data
+    found = member(holder, "line", "ordinal")
     return found if isinstance(found, int) else None
 
 
@@ -229,7 +207,7 @@ class _Items:
     def add(self, line: Line) -> None:
         """Add a line."""
         kind, payload = line["type"], line["payload"]
-        time = parse_time(line.get("timestamp"))
+        time = time_in(line, "timestamp")
         rest = {name: value for name, value in line.items() if name != "timestamp"}
         if kind == "response_item":
             self.items.append(Item.message(_message(rest), time))
@@ -241,11 +219,12 @@ class _Items:
             message = {"role": "user", "content": _summary(payload)}
             self.items.append(Item("summary.added", {"message": message}, time, place))
         elif kind == "event_msg" and payload.get("type") == "token_count":
-            counted = payload.get("info")
-            if isinstance(counted, dict) and counted.get("total_token_usage") != self._total:
+            total = member(payload, "info", "total_token_usage")
+            if isinstance(payload.get("info"), dict) and total != self._total:
                 # Codex repeats the count whenever it writes limits.
-                self._total = counted.get("total_token_usage")
-                self.items += _usage(counted.get("last_token_usage"), self._model, time)
+                self._total = total
+                counted = member(payload, "info", "last_token_usage")
+                self.items += _usage(counted, self._model, time)
 
 
 def _message(line: Line) -> dict[str, Any]:
@@ -258,23 +237,18 @@ def _message(line: Line) -> dict[str, Any]:
 
 
 def _summary(payload: Line) -> str:
-    text = text_of(payload.get("message"))
-    if text is not None:
-        return text
     texts = [
-        block["text"]
+        text
         for item in list_of(payload.get("replacement_history"))
-        if isinstance(item, dict)
-        for block in list_of(item.get("content"))
-        if isinstance(block, dict) and text_of(block.get("text"))
+        for block in list_of(member(item, "content"))
+        if (text := text_in(block, "text"))
     ]
-    return "\n\n".join(texts) or "[earlier messages were compacted; only Codex can read them]"
+    unknown = "[earlier messages were compacted; only Codex can read them]"
+    return text_in(payload, "message") or "\n\n".join(texts) or unknown
 
 
 def _usage(counted: object, model: str, time: str | None) -> list[Item]:
-    if not isinstance(counted, dict):
-        return []
-    given, made = counted.get("input_tokens"), counted.get("output_tokens")
+    given, made = member(counted, "input_tokens"), member(counted, "output_tokens")
     if not isinstance(given, int) or not isinstance(made, int) or given < 0 or made < 0:
         return []
     return [Item.usage(model, given, made, time)]

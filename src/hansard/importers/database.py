@@ -14,7 +14,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.source import AGAIN, LONGEST, SMALL, Files, Unreadable
+from hansard.importers.source import AGAIN, LONGEST, SMALL, Files
+from hansard.importers.values import Unreadable
 
 #: What the names of databases end in.
 ENDINGS: Final = (".db", ".sqlite", ".sqlite3")
@@ -51,6 +52,7 @@ class Database(sqlite3.Connection):
     Attributes:
         files: where problems are reported.
         name: the database's name in reports.
+        prefix: put before the ids of its sessions, if there may be several databases.
         tables: the columns of each plain table; not of views, virtual tables and tables with generated
             columns, which compute what they return.
         left: how many instructions and bytes may still be read.
@@ -58,6 +60,7 @@ class Database(sqlite3.Connection):
 
     files: Files
     name: str
+    prefix: str
     tables: dict[str, set[str]]
     left: int = 0
 
@@ -89,15 +92,15 @@ class Database(sqlite3.Connection):
 
 def paths(files: Files, *endings: str) -> list[Path]:
     """Return the files below the root that may be databases, or end so; a root that is a file always is."""
-    return list(files.walk(*ENDINGS, *endings)) if files.is_folder else [files.root]
+    return list(files.walk(*ENDINGS, *endings)) if files.is_directory else [files.root]
 
 
 @contextmanager
 def opened(files: Files, path: Path) -> Iterator[Database]:
     """Open a private copy of a SQLite file, or raise `Unreadable`."""
     content, log = _content(files, path)
-    with tempfile.TemporaryDirectory(prefix="hansard-import-") as folder:
-        copy = Path(folder, "copy.db")
+    with tempfile.TemporaryDirectory(prefix="hansard-import-") as directory:
+        copy = Path(directory, "copy.db")
         copy.write_bytes(content)
         copy.with_name("copy.db-wal").write_bytes(log)
         size = len(content) + len(log)
@@ -105,6 +108,7 @@ def opened(files: Files, path: Path) -> Iterator[Database]:
         address = f"{copy.as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, factory=Database)) as connection:
             connection.files, connection.name = files, files.name(path)
+            connection.prefix = f"{files.stem(path)}/" if files.is_directory else ""
             try:
                 _confine(connection, size)
                 connection.tables = dict(_tables(connection))

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hansard.importers import database
-from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
-from hansard.importers.values import common_prefix, list_of, parse_time, text_of
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
+from hansard.importers.values import Unreadable, common_prefix, list_of, member, parse_time, text_in
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, WRITES
 from hansard.message.values import as_json, as_text
@@ -66,20 +66,15 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
         where = connection.name
         query = "SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id"
         for (thread_id,) in list(connection.rows("checkpoints", query)):
-            if not isinstance(thread_id, str):
-                what = f"the id of a thread is not a text: {thread_id!r:.80}"
-                files.report(f"{where}:checkpoints", what)
-                continue
             items: list[Item] = []
             with files.item(f"{where}:checkpoints:{thread_id!s:.80}"):
+                if not isinstance(thread_id, str):
+                    raise Unreadable(f"the id of a thread is not a text: {thread_id!r:.80}")
                 items = _Thread(connection, thread_id).items()
-            name = values.session_id("", thread_id)
-            metadata = values.thread_metadata("", name, thread_id)
-            if files.is_folder:
-                name = f"{files.stem(path)}/{name}"
             if items:
-                created = next((item.time for item in items if item.time), None)
-                yield ForeignSession(name, items, where, metadata, created)
+                name = values.session_id("", thread_id)
+                metadata = values.thread_metadata("", name, thread_id)
+                yield ForeignSession(connection.prefix + name, items, where, metadata)
 
 
 class _Thread:
@@ -149,8 +144,8 @@ class _Thread:
         data: dict[str, Any] = {"ns": place[0], "id": place[1]}
         if parent:
             data["parent"] = parent
-        if text_of(metadata.get("run_id")):
-            data["run"] = metadata["run_id"]
+        if run := text_in(metadata, "run_id"):
+            data["run"] = run
         data["versions"] = versions
         data["checkpoint"] = values.pack((kind, write(checkpoint)))
         data["metadata"] = values.pack(("msgpack", msgspec.msgpack.encode(metadata)))
@@ -212,18 +207,13 @@ def _grouped(ns: str, name: str, writes: list[Write], time: str | None) -> Itera
 
 
 class _Added(NamedTuple):
-    """What a checkpoint adds to the conversation.
+    """What a checkpoint adds to the conversation."""
 
-    Attributes:
-        kept: the number of messages that stay.
-        messages: the new ones.
-        marks: the checksums of these.
-        back: the number of items before the point that the session is reverted to, if it is.
-    """
-
+    #: The number of messages that stay, the new ones, and the checksums of these.
     kept: int
     messages: list[dict[str, Any]]
     marks: list[str]
+    #: The number of items before the point that the session is reverted to, if it is.
     back: int | None
 
 
@@ -240,23 +230,19 @@ class _Mirror:
     def compare(self, value: Any, written: list[Write]) -> _Added | None:
         """Return what a new value of the channel adds; None if nothing.
 
-        Args:
-            value: the value; None if only what was written to the channel is stored.
-            written: the writes of the parent checkpoint.
+        A value of None: only the writes of the parent checkpoint, `written`, are stored.
         """
+        natives = _listed(value)
         if value is None:
             mine = [row for row in written if row[3] == _MIRRORED]
             rows = sorted(mine, key=lambda row: (row[1], row[0], row[2]))
             natives = [one for row in rows for one in _listed(_decoded(row[4], row[5]))]
-        else:
-            natives = _listed(value)
         messages = [message for native in natives if (message := _message(native)) is not None]
         encode = msgspec.json.Encoder(order="sorted").encode
         marks = [blake2b(encode(one), digest_size=16).hexdigest() for one in messages]
+        kept = common = common_prefix(marks, [mark for mark, _ in self._known])
         if value is None:
             kept, common = len(self._known), 0
-        else:
-            kept = common = common_prefix(marks, [mark for mark, _ in self._known])
         back = None
         if kept < len(self._known):
             back = self._known[kept - 1][1] if kept else self._known[0][1] - 1
@@ -286,15 +272,13 @@ def _message(native: Any) -> dict[str, Any] | None:
     """Return a message in the shape that all frameworks share; None if it is not a message."""
     given = _model(native)
     if given is None:
-        if isinstance(native, dict) and isinstance(native.get("role"), str) and "content" in native:
-            return dict(as_json(native))
-        return None
-    kind, content = given.get("type"), given.get("content")
+        plain = isinstance(member(native, "role"), str) and "content" in native
+        return dict(as_json(native)) if plain else None
+    kind = given.get("type")
     if not isinstance(kind, str) or kind == "remove":
         return None
-    message: dict[str, Any] = {"role": _ROLES.get(kind, kind), "content": content}
-    calls = list_of(given.get("tool_calls"))
-    if calls:
+    message: dict[str, Any] = {"role": _ROLES.get(kind, kind), "content": given.get("content")}
+    if calls := list_of(given.get("tool_calls")):
         message["tool_calls"] = [_call(call) for call in calls if isinstance(call, dict)]
     for name in ("tool_call_id", "name"):
         if isinstance(given.get(name), str):
@@ -306,14 +290,10 @@ def _model(native: Any) -> dict[str, Any] | None:
     """Return the members of a LangChain message; None if it is not one."""
     given: Any = None
     if isinstance(native, msgspec.msgpack.Ext) and native.code in _MODELS:
-        model = _decoded("msgpack", bytes(native.data))
-        if (
-            isinstance(model, list)
-            and len(model) > _MEMBERS
-            and str(model[0]).startswith("langchain_core.messages")
-        ):
+        model = list_of(_decoded("msgpack", bytes(native.data)))
+        if len(model) > _MEMBERS and str(model[0]).startswith("langchain_core.messages"):
             given = model[_MEMBERS]
-    elif isinstance(native, dict) and native.get("lc") and isinstance(native.get("id"), list):
+    elif member(native, "lc") and isinstance(member(native, "id"), list):
         given = native.get("kwargs")
     return given if isinstance(given, dict) else None
 

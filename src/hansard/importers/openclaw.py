@@ -15,21 +15,24 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry, Unreadable
+from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
 from hansard.importers.values import (
+    Unreadable,
     common_prefix,
     count_of,
     json_type,
     list_of,
-    parse_time,
-    text_of,
+    member,
+    object_of,
+    text_in,
+    time_in,
 )
 from hansard.message import origin
 
 FORMAT: Final = "openclaw"
 
 _INDEX: Final = "sessions.json"
-_FOLDER: Final = "sessions.d"
+_DIRECTORY: Final = "sessions.d"
 _TRANSCRIPT: Final = ".jsonl"
 #: OpenClaw's own debugging output.
 _TRAJECTORY: Final = ".trajectory.jsonl"
@@ -44,55 +47,52 @@ Entry = dict[str, Any]
 
 def find(files: Files) -> Iterator[SourceEntry]:
     """Yield the transcripts of all agents."""
-    if not files.is_folder:
+    if not files.is_directory:
         if files.root.name == _INDEX:
             entries = _listed(files, files.root)
             yield from _transcripts(files, files.root.parent, entries, orphans=False)
         else:
             yield files.entry(_read, files.root, [], {})
         return
-    for folder in _folders(files):
-        children = {path.name: path for path in files.children(folder)}
+    for directory in _directories(files):
+        children = {path.name: path for path in files.children(directory)}
         entries = {}
         if _INDEX in children and children[_INDEX].is_file():
             entries |= _listed(files, children[_INDEX])
         # OpenClaw made `sessions.d` from `sessions.json`, and reads it if both exist.
-        if _FOLDER in children and children[_FOLDER].is_dir():
-            entries |= _entries_of(files, children[_FOLDER])
-        yield from _transcripts(files, folder, entries, orphans=True)
+        if _DIRECTORY in children and children[_DIRECTORY].is_dir():
+            entries |= _entries_of(files, children[_DIRECTORY])
+        yield from _transcripts(files, directory, entries, orphans=True)
 
 
-def _folders(files: Files) -> Iterator[Path]:
+def _directories(files: Files) -> Iterator[Path]:
     """Yield the directories that hold an index or transcripts."""
-    for folder, is_folder in files.tree():
-        if not is_folder or _FOLDER in folder.relative_to(files.root).parts:
+    for directory, is_directory in files.tree():
+        if not is_directory or _DIRECTORY in directory.relative_to(files.root).parts:
             continue
         # Jobs and the gateway write other JSONL files elsewhere.
-        likely = folder == files.root or folder.name == "sessions"
+        likely = directory == files.root or directory.name == "sessions"
         if any(
-            path.name in {_INDEX, _FOLDER} or (likely and _is_transcript(path))
-            for path in files.children(folder)
+            path.name in {_INDEX, _DIRECTORY} or (likely and _is_transcript(path))
+            for path in files.children(directory)
         ):
-            yield folder
+            yield directory
 
 
 def _listed(files: Files, path: Path) -> dict[str, Entry]:
     """Return the entries of an index by key."""
-    entries: dict[str, Entry] = {}
+    index: dict[str, Entry] = {}
     with files.item(path):
-        index = files.json(path)
-        if not isinstance(index, dict):
-            raise Unreadable(f"a JSON {json_type(index)}, not an index of sessions")
+        index |= files.json_object(path, "an index of sessions")
         if not index:
             raise Unreadable("an index without sessions")
-        entries |= {key: one for key, one in index.items() if _is_entry(files, path, key, one)}
-    return entries
+    return {key: one for key, one in index.items() if _is_entry(files, path, key, one)}
 
 
-def _entries_of(files: Files, folder: Path) -> dict[str, Entry]:
+def _entries_of(files: Files, directory: Path) -> dict[str, Entry]:
     """Return the entries of a `sessions.d`: a file each, or a directory with a `meta.json`."""
     found: dict[str, Entry] = {}
-    for path in files.children(folder):
+    for path in files.children(directory):
         if path.is_dir():
             place, key = path / "meta.json", path.name.replace("--", ":")
             if not files.exists(place):
@@ -104,37 +104,33 @@ def _entries_of(files: Files, folder: Path) -> dict[str, Entry]:
             continue
         with files.item(place):
             entry = files.json(place)
-            if isinstance(entry, dict):
-                key = text_of(entry.get("sessionKey")) or text_of(entry.get("key")) or key
+            key = text_in(entry, "sessionKey", "key") or key
             if _is_entry(files, place, key, entry):
                 found[key] = entry
     return found
 
 
 def _is_entry(files: Files, path: Path, key: str, entry: object) -> bool:
-    if not isinstance(entry, dict):
-        files.report(path, f"{key!r:.200}: a {json_type(entry)}, not an entry")
-    elif not text_of(entry.get("sessionId")):
-        files.report(path, f"{key!r:.200}: an entry without a session id")
-    else:
+    if text_in(entry, "sessionId"):
         return True
+    files.report(path, f"{key!r:.200}: a {json_type(entry)} without a session id, not an entry")
     return False
 
 
 def _transcripts(
-    files: Files, folder: Path, entries: dict[str, Entry], *, orphans: bool
+    files: Files, directory: Path, entries: dict[str, Entry], *, orphans: bool
 ) -> Iterator[SourceEntry]:
     """Yield the transcripts of a directory: those in the index, and those of earlier sessions."""
     keys: dict[Path, list[str]] = {}
     for key, entry in entries.items():
-        path = _transcript(files, folder, entry)
+        path = _transcript(files, directory, entry)
         if path is None:
             missing = f"the transcript of session {entry['sessionId']!r:.100} is missing"
-            files.report(folder / _INDEX, f"{key!r:.200}: {missing}")
+            files.report(directory / _INDEX, f"{key!r:.200}: {missing}")
         else:
             keys.setdefault(path, []).append(key)
     if orphans:
-        for path in files.children(folder):
+        for path in files.children(directory):
             if _is_transcript(path):
                 keys.setdefault(path, [])
     for path, names in sorted(keys.items()):
@@ -146,17 +142,13 @@ def _is_transcript(path: Path) -> bool:
     return name.endswith(_TRANSCRIPT) and not name.endswith(_TRAJECTORY) and path.is_file()
 
 
-def _transcript(files: Files, folder: Path, entry: Entry) -> Path | None:
-    given = text_of(entry.get("sessionFile"))
-    names = [f"{entry['sessionId']}{_TRANSCRIPT}"]
-    if given is not None:
-        # Usually an absolute path, perhaps of another machine.
-        names.insert(0, re.split(r"[\\/]", given)[-1])
-    for name in names:
-        if name in {"", ".", ".."} or "/" in name or "\0" in name:
-            continue
-        if files.exists(folder / name):
-            return folder / name
+def _transcript(files: Files, directory: Path, entry: Entry) -> Path | None:
+    # Usually an absolute path, perhaps of another machine.
+    given = re.split(r"[\\/]", text_in(entry, "sessionFile") or "")[-1]
+    for name in (given, f"{entry['sessionId']}{_TRANSCRIPT}"):
+        good = name not in {"", ".", ".."} and "/" not in name and "\0" not in name
+        if good and files.exists(directory / name):
+            return directory / name
     return None
 
 
@@ -175,10 +167,9 @@ def _read(files: Files, path: Path, keys: list[str], entry: Entry) -> Iterator[F
         header = {}
     known = {name: value for name, value in entry.items() if name not in _DERIVED}
     own = {name: value for name, value in header.items() if name not in {"type", "timestamp"}}
-    names = (text_of(entry.get(name)) for name in ("label", "displayName", "subject"))
     metadata: dict[str, Any] = {
-        "title": transcript.title or next(filter(None, names), None),
-        "workspace": text_of(header.get("cwd")),
+        "title": transcript.title or text_in(entry, "label", "displayName", "subject"),
+        "workspace": text_in(header, "cwd"),
         FORMAT: {"keys": keys, "entry": known, "header": own, "agent": _agent(path)},
     }
     yield ForeignSession(
@@ -186,16 +177,16 @@ def _read(files: Files, path: Path, keys: list[str], entry: Entry) -> Iterator[F
         transcript.items,
         files.name(path),
         metadata,
-        parse_time(header.get("timestamp")) or parse_time(entry.get("sessionStartedAt")),
+        time_in(header, "timestamp") or time_in(entry, "sessionStartedAt"),
         _fork(files, path, header, transcript),
-        archived=parse_time(entry.get("archivedAt")) is not None,
+        archived=time_in(entry, "archivedAt") is not None,
     )
 
 
 def _agent(path: Path) -> str | None:
     """Return the agent of a transcript, `agents/<agent>/sessions/<file>`."""
-    folder = path.parent
-    return folder.parent.name if folder.name == "sessions" and folder.parent.name else None
+    directory = path.parent
+    return directory.parent.name if directory.name == "sessions" and directory.parent.name else None
 
 
 def _id_of(path: Path) -> str:
@@ -204,7 +195,7 @@ def _id_of(path: Path) -> str:
 
 
 def _fork(files: Files, path: Path, header: Entry, transcript: "_Transcript") -> Fork | None:
-    given = text_of(header.get("parentSession")) or text_of(header.get("branchedFrom"))
+    given = text_in(header, "parentSession", "branchedFrom")
     if given is None:
         return None
     name = re.split(r"[\\/]", given)[-1]
@@ -238,7 +229,7 @@ class _Transcript:
         self._last: str | None = None
         for number, line in files.lines(path):
             with files.item(files.name(path, number)):
-                kind = text_of(line.get("type"))
+                kind = text_in(line, "type")
                 if kind is None:
                     raise Unreadable("an entry without a type")
                 if kind == "session":
@@ -247,14 +238,14 @@ class _Transcript:
                     self._add(line, kind)
 
     def _add(self, line: Entry, kind: str) -> None:
-        time = parse_time(line.get("timestamp"))
+        time = time_in(line, "timestamp")
         before = len(self.items)
         made = list(self._items(line, kind, time))
         parent = line.get("parentId")
         if isinstance(parent, str) and parent != self._last and parent in self._places:
             self.items.append(Item("session.reverted", {}, time, self._places[parent][1]))
         self.items += made
-        identity = text_of(line.get("id"))
+        identity = text_in(line, "id")
         if identity is not None:
             self._places[identity] = (before, len(self.items))
             self._last = identity
@@ -263,17 +254,15 @@ class _Transcript:
 
     def _items(self, line: Entry, kind: str, time: str | None) -> Iterator[Item]:
         if kind == "message":
-            message = line.get("message")
-            if not isinstance(message, dict):
-                raise Unreadable(f"a {json_type(message)}, not a message")
-            time = time or parse_time(message.get("timestamp"))
+            message = object_of(line.get("message"), "a message")
+            time = time or time_in(message, "timestamp")
             yield Item.message(packed(message), time)
             yield from _usage(message, time)
         elif kind in {"custom_message", "branch_summary"}:
             content = line.get("summary") if kind == "branch_summary" else line.get("content")
             message = origin.pack(FORMAT, line, role="user", content=_content(content))
             yield Item.message(message, time)
-        elif kind == "compaction" and text_of(line.get("summary")) is not None:
+        elif kind == "compaction" and text_in(line, "summary"):
             kept = line.get("firstKeptEntryId")
             begun = self._places.get(kept) if isinstance(kept, str) else None
             message = origin.pack(FORMAT, line, role="user", content=line["summary"])
@@ -281,7 +270,7 @@ class _Transcript:
             yield Item("summary.added", {"message": message}, time, at)
         else:
             if kind == "session_info":
-                self.title = text_of(line.get("name")) or self.title
+                self.title = text_in(line, "name") or self.title
             shown = kind.lower() if _NAME.fullmatch(kind.lower()) else "entry"
             yield Item(f"x.{FORMAT}.{shown}", line, time)
 
@@ -291,17 +280,12 @@ class _Transcript:
 
 def packed(message: dict[str, Any]) -> dict[str, Any]:
     """Return an OpenClaw message in the shape that all frameworks share."""
-    role = text_of(message.get("role")) or "user"
+    role = text_in(message, "role") or "user"
     content = message.get("content")
+    shown = _content(content)
     if role == "toolResult":
-        call = message.get("toolCallId")
-        return origin.pack(
-            FORMAT,
-            message,
-            role="tool",
-            content=_content(content),
-            tool_call_id=call if isinstance(call, str) else "",
-        )
+        call = text_in(message, "toolCallId") or ""
+        return origin.pack(FORMAT, message, role="tool", content=shown, tool_call_id=call)
     if role == "bashExecution":
         text = f"$ {message.get('command', '')}\n{message.get('output', '')}"
         return origin.pack(FORMAT, message, role="user", content=text)
@@ -315,12 +299,10 @@ def packed(message: dict[str, Any]) -> dict[str, Any]:
             },
         }
         for block in list_of(content)
-        if isinstance(block, dict) and block.get("type") == "toolCall"
+        if member(block, "type") == "toolCall"
     ]
-    shown = role if role in {"user", "assistant", "system", "tool"} else "user"
-    return origin.pack(
-        FORMAT, message, role=shown, content=_content(content), tool_calls=calls or None
-    )
+    role = role if role in {"user", "assistant", "system", "tool"} else "user"
+    return origin.pack(FORMAT, message, role=role, content=shown, tool_calls=calls or None)
 
 
 def _arguments(given: object) -> str:
@@ -331,17 +313,11 @@ def _content(content: object) -> Any:
     """Return the text or the blocks of a message, without thinking and tool calls."""
     if not isinstance(content, list):
         return content if isinstance(content, str) else origin.content_text(content)
-    blocks = [
-        block
-        for block in content
-        if not (isinstance(block, dict) and block.get("type") in {"thinking", "toolCall"})
-    ]
-    if not blocks:
-        return ""
-    first = blocks[0]
-    if len(blocks) == 1 and isinstance(first, dict) and isinstance(first.get("text"), str):
-        return first["text"]
-    return blocks
+    hidden = ("thinking", "toolCall")
+    blocks = [block for block in content if member(block, "type") not in hidden]
+    if len(blocks) == 1 and isinstance(member(blocks[0], "text"), str):
+        return blocks[0]["text"]
+    return blocks or ""
 
 
 def _usage(message: dict[str, Any], time: str | None) -> Iterator[Item]:
@@ -356,7 +332,7 @@ def _usage(message: dict[str, Any], time: str | None) -> Iterator[Item]:
         count_of(usage.get("input")),
         count_of(usage.get("output")),
         time,
-        cost=cost.get("total") if isinstance(cost, dict) else cost,
+        cost.get("total") if isinstance(cost, dict) else cost,
         cache_read_tokens=count_of(usage.get("cacheRead")) or None,
         cache_write_tokens=count_of(usage.get("cacheWrite")) or None,
     )

@@ -13,26 +13,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry, Unreadable
-from hansard.importers.values import common_prefix, json_type, list_of, parse_time, text_of
+from hansard.importers.source import Files, ForeignSession, Fork, Item, SourceEntry
+from hansard.importers.values import (
+    Unreadable,
+    common_prefix,
+    json_type,
+    list_of,
+    member,
+    object_of,
+    text_in,
+    time_in,
+    without,
+)
 from hansard.message import origin
 
 FORMAT: Final = "praisonai"
 
 #: Members of a session that are not metadata.
-_READ: Final = frozenset(
-    {
-        "archived_messages",
-        "children_ids",
-        "created_at",
-        "last_compaction",
-        "messages",
-        "session_id",
-        "snapshot_storage",
-        "snapshots",
-        "title",
-    }
+_READ: Final = (
+    *("archived_messages", "children_ids", "created_at", "last_compaction", "messages"),
+    *("session_id", "snapshot_storage", "snapshots", "title"),
 )
+
+Record = dict[str, Any]
 
 
 def find(files: Files) -> Iterator[SourceEntry]:
@@ -46,9 +49,9 @@ def find(files: Files) -> Iterator[SourceEntry]:
 
 def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
     data = files.json(path)
-    if not isinstance(data, dict) or not isinstance(data.get("messages"), list):
+    if not isinstance(member(data, "messages"), list):
         raise Unreadable(f"not a PraisonAI session: a JSON {json_type(data)} without messages")
-    session_id = text_of(data.get("session_id"))
+    session_id = text_in(data, "session_id")
     if session_id is None:
         raise Unreadable("not a PraisonAI session: it has no session_id")
     where = files.name(path)
@@ -58,20 +61,18 @@ def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
     for number, snapshot in enumerate(list_of(data.get("snapshots")), start=1):
         with files.item(f"{where}:snapshot {number}"):
             label, at, found = _snapshot(files, where, data, snapshot, turns)
-            time = parse_time(snapshot.get("created_at"))
+            time = time_in(snapshot, "created_at")
             if found is None:
                 closing.append(Item("session.snapshotted", {"label": label}, time, at))
-            else:
-                metadata = {"title": label, FORMAT: {"snapshot": _kept(snapshot)}}
-                name = f"{session_id}@{label}"
-                others.append(
-                    ForeignSession(name, found, where, metadata, time, Fork(session_id, at))
-                )
-    about = {name: value for name, value in data.items() if name not in _READ and value}
-    described: dict[str, Any] = {"title": text_of(data.get("title")), FORMAT: about}
-    parent = text_of(data.get("parent_id"))
+                continue
+            kept = {key: one for key, one in snapshot.items() if not key.startswith("transcript")}
+            metadata = {"title": label, FORMAT: {"snapshot": without(kept)}}
+            name, parted = f"{session_id}@{label}", Fork(session_id, at)
+            others.append(ForeignSession(name, found, where, metadata, time, parted))
+    described = {"title": text_in(data, "title"), FORMAT: without(data, *_READ)}
+    parent = text_in(data, "parent_id")
     fork = None if parent is None else _fork(files, path, parent, turns.items)
-    created = parse_time(data.get("created_at"))
+    created = time_in(data, "created_at")
     yield ForeignSession(session_id, turns.items, where, described, created, fork, closing=closing)
     yield from others
 
@@ -88,10 +89,10 @@ def _fork(files: Files, path: Path, parent: str, items: list[Item]) -> Fork:
 
 def _items(files: Files, path: Path) -> list[Item]:
     """Return the turns of another session; its problems are reported when it is imported."""
-    data = None
+    items: list[Item] = []
     with files.item(path):
-        data = files.json(path)
-    return _Turns(files, "", data).items if isinstance(data, dict) else []
+        items += _Turns(files, "", files.json_object(path, "a session")).items
+    return items
 
 
 class _Turns:
@@ -102,49 +103,53 @@ class _Turns:
         summary: the summary of the first of them, if there is one.
     """
 
-    def __init__(self, files: Files, where: str, data: dict[str, Any]) -> None:
-        self.items: list[Item] = []
+    def __init__(self, files: Files, where: str, data: Record) -> None:
         self.summary: Item | None = None
-        for name in ("archived_messages", "messages"):
-            for number, message in enumerate(list_of(data.get(name))):
-                with files.item(f"{where}:{name}[{number}]"):
-                    if not isinstance(message, dict):
-                        raise Unreadable(f"a {json_type(message)}, not a message")
-                    if name == "messages" and _is_summary(message):
-                        self._summarize(message, _count(data.get("archived_messages")))
-                    else:
-                        time = parse_time(message.get("timestamp"))
-                        self.items.append(Item.message(packed(message), time))
+        archived = data.get("archived_messages")
+        self.items = files.each(f"{where}:archived_messages", archived, _turn)
+        for number, message in enumerate(list_of(data.get("messages"))):
+            with files.item(f"{where}:messages[{number}]"):
+                if _is_summary(message):
+                    self._summarize(message, _count(archived))
+                else:
+                    self.items.append(_turn(message))
         last = data.get("last_compaction")
-        if isinstance(last, dict) and text_of(last.get("summary")):
+        if isinstance(last, dict) and text_in(last, "summary"):
             # Made by a model: it replaces the first of the live messages, and all before them.
             index = last.get("message_index")
             live = list_of(data.get("messages"))[: index if isinstance(index, int) else 0]
-            shown = {**last, "content": last["summary"]}
-            self._summarize(shown, _count(data.get("archived_messages")) + _count(live))
+            self._summarize({**last, "content": last["summary"]}, _count(archived) + _count(live))
 
-    def _summarize(self, message: dict[str, Any], upto: int) -> None:
-        role = text_of(message.get("role")) or "system"
+    def _summarize(self, message: Record, upto: int) -> None:
+        role = text_in(message, "role") or "system"
         shown = origin.pack(FORMAT, message, role=role, content=message.get("content"))
-        time = parse_time(message.get("timestamp"))
-        self.summary = Item("summary.added", {"message": shown}, time, min(upto, len(self.items)))
+        at = min(upto, len(self.items))
+        self.summary = Item("summary.added", {"message": shown}, time_in(message, "timestamp"), at)
 
 
-def _is_summary(message: dict[str, Any]) -> bool:
-    about = message.get("metadata")
-    return isinstance(about, dict) and about.get("compaction") is True
+def _turn(message: Any) -> Item:
+    message = object_of(message, "a message")
+    return Item.message(packed(message), time_in(message, "timestamp"))
 
 
-def packed(message: dict[str, Any]) -> dict[str, Any]:
+def _is_summary(message: object) -> bool:
+    return member(message, "metadata", "compaction") is True
+
+
+def _count(messages: object) -> int:
+    """Return the number of turns among messages."""
+    return sum(isinstance(one, dict) and not _is_summary(one) for one in list_of(messages))
+
+
+def packed(message: Record) -> Record:
     """Return a PraisonAI message in the shape that all frameworks share."""
-    calls = message.get("tool_calls")
     call = message.get("tool_call_id")
     return origin.pack(
         FORMAT,
         message,
-        role=text_of(message.get("role")) or "user",
+        role=text_in(message, "role") or "user",
         content=message.get("content", ""),
-        tool_calls=calls if isinstance(calls, list) and calls else None,
+        tool_calls=list_of(message.get("tool_calls")) or None,
         tool_call_id=call if isinstance(call, str) else None,
     )
 
@@ -153,12 +158,10 @@ def packed(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _snapshot(
-    files: Files, where: str, data: dict[str, Any], snapshot: Any, turns: _Turns
+    files: Files, where: str, data: Record, snapshot: Any, turns: _Turns
 ) -> tuple[str, int, list[Item] | None]:
     """Return label and place of a snapshot, and its turns, unless they are the session's."""
-    if not isinstance(snapshot, dict):
-        raise Unreadable(f"a {json_type(snapshot)}, not a snapshot")
-    label = text_of(snapshot.get("label")) or text_of(snapshot.get("id"))
+    label = text_in(object_of(snapshot, "a snapshot"), "label", "id")
     if label is None:
         raise Unreadable("it has no label and no id")
     transcript = _transcript(data, snapshot)
@@ -167,48 +170,32 @@ def _snapshot(
         live = list_of(data.get("messages"))
         if snapshot.get("invalidated") or not isinstance(index, int):
             raise Unreadable(f"{label!r:.100}: PraisonAI has invalidated its place")
-        at = _count(data.get("archived_messages")) + _count(live[: index + 1])
         if not -1 <= index < len(live):
             raise Unreadable(f"{label!r:.100}: it is at message {index}, which is missing")
-        return label, at, None
+        return label, _count(data.get("archived_messages")) + _count(live[: index + 1]), None
     found = _Turns(files, where, transcript).items
     at = common_prefix(found, turns.items)
     return label, at, None if at == len(found) else found
 
 
-def _transcript(data: dict[str, Any], snapshot: dict[str, Any]) -> dict[str, Any] | None:
+def _transcript(data: Record, snapshot: Record) -> Record | None:
     """Return the transcript of a snapshot: in it, or in the pool that a session's snapshots share."""
     refs = snapshot.get("transcript_refs")
     if refs is None:
         kept = snapshot.get("transcript")
         return kept if isinstance(kept, dict) else None
-    storage = data.get("snapshot_storage")
-    records = storage.get("records") if isinstance(storage, dict) else None
+    records = member(data, "snapshot_storage", "records")
     if not isinstance(refs, dict) or not isinstance(records, dict):
         raise Unreadable("it refers to a pool of messages that is missing")
-    if isinstance(storage, dict) and storage.get("version") != 1:
-        raise Unreadable(
-            f"unsupported version {storage.get('version')!r:.20} of its pool of messages"
-        )
-    found: dict[str, Any] = {}
+    version = member(data, "snapshot_storage", "version")
+    if version != 1:
+        raise Unreadable(f"unsupported version {version!r:.20} of its pool of messages")
     try:
-        for name, ref in refs.items():
-            found[name] = (
-                [records[key] for key in ref["items"]] if "items" in ref else records[ref["value"]]
-            )
+        return {
+            name: [records[key] for key in ref["items"]]
+            if "items" in ref
+            else records[ref["value"]]
+            for name, ref in refs.items()
+        }
     except (KeyError, TypeError):
         raise Unreadable("it refers to a message that is missing") from None
-    return found
-
-
-def _kept(snapshot: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in snapshot.items()
-        if not name.startswith("transcript") and value
-    }
-
-
-def _count(messages: object) -> int:
-    """Return the number of turns among messages."""
-    return sum(isinstance(one, dict) and not _is_summary(one) for one in list_of(messages))

@@ -17,14 +17,23 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from hansard.importers import database
-from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
-from hansard.importers.values import parse_time, text_of
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
+from hansard.importers.values import (
+    Unreadable,
+    member,
+    parse_time,
+    text_in,
+    text_of,
+    time_in,
+    without,
+)
 from hansard.message.pydantic_items import message_of
 
 FORMAT: Final = "pydantic-ai"
@@ -33,9 +42,9 @@ _KINDS: Final = frozenset({"request", "response"})
 _CONVERSATIONS: Final = frozenset({"id", "revision", "metadata", "messages", "updated_at"})
 
 #: Members of a summary that are stored elsewhere, follow from the messages, or describe a process.
-_READ: Final = frozenset(
-    {"archived_at", "id", "message_count", "owner_pid", "revision", "schema_version", "title"}
-    | {"total_tokens", "updated_at", "workspace"}
+_READ: Final = (
+    *("archived_at", "id", "message_count", "owner_pid", "revision", "schema_version", "title"),
+    *("total_tokens", "updated_at", "workspace"),
 )
 
 #: The file that describes a run.
@@ -74,17 +83,19 @@ _TABLES: Final = {
 }
 
 Record = dict[str, Any]
+#: Returns the separately stored bytes of a SHA-256, if there are any.
+Blobs = Callable[[str], bytes | None]
 
 
 def find(files: Files) -> Iterator[SourceEntry]:
     """Yield directories of runs, databases, and files of messages."""
-    if not files.is_folder:
+    if not files.is_directory:
         yield _file(files, files.root)
         return
     # A directory with runs is one store, and everything in it belongs to that.
     runs = [path.parent for path in files.walk(_RECORD) if path.name == _RECORD]
-    for folder in sorted({run.parent for run in runs}):
-        yield files.entry(_folder, folder)
+    for directory in sorted({run.parent for run in runs}):
+        yield files.entry(_directory, directory)
     inside = {*runs, *(run.parent / "media" for run in runs)}
     for path in files.walk(".json", *database.ENDINGS):
         if inside.isdisjoint(path.parents):
@@ -100,35 +111,33 @@ def _file(files: Files, path: Path) -> SourceEntry:
 
 def _list(files: Files, path: Path) -> Iterator[ForeignSession]:
     where = files.name(path)
-    items = _conversation(files, where, files.json(path), Media())
+    items = _conversation(files, where, files.json(path), lambda _: None)
     if items:
         yield ForeignSession(files.stem(path), items, where)
 
 
-def _conversation(files: Files, where: str, messages: Any, media: "Media") -> list[Item]:
+def _conversation(files: Files, where: str, messages: Any, blobs: Blobs) -> list[Item]:
     """Return the items of a list of messages."""
     if not isinstance(messages, list):
         raise Unreadable("not a list of Pydantic AI messages")
     items = []
     for place, native in enumerate(messages):
         with files.item(f"{where}[{place}]"):
-            if not isinstance(native, dict) or text_of(native.get("kind")) not in _KINDS:
+            if text_in(native, "kind") not in _KINDS:
                 raise Unreadable("not a Pydantic AI message: it has no kind")
-            complete = _restored(files, f"{where}[{place}]", native, media)
-            times = [complete.get("timestamp")]
-            times += [one.get("timestamp") for one in complete["parts"] if isinstance(one, dict)]
-            time = next((time for one in times if (time := parse_time(one))), None)
-            items.append(Item.message(message_of(complete), time))
+            complete = _complete(files, f"{where}[{place}]", native, blobs)
+            times = (time_in(one, "timestamp") for one in (complete, *complete["parts"]))
+            items.append(Item.message(message_of(complete), next(filter(None, times), None)))
     return items
 
 
-def _restored(files: Files, where: str, native: Any, media: "Media") -> Record:
+def _complete(files: Files, where: str, native: Any, blobs: Blobs) -> Record:
     """Return a message with its media, as far as they are there."""
-    if not isinstance(native, dict) or not isinstance(native.get("parts"), list):
+    if not isinstance(member(native, "parts"), list):
         raise Unreadable("not a Pydantic AI message: it has no parts")
     complete: Record = native
     with files.item(where):
-        complete = restored(native, media)
+        complete = _restored(native, blobs)
     return complete  # noqa: RET504 - unless `item` has reported an error
 
 
@@ -136,29 +145,25 @@ def _restored(files: Files, where: str, native: Any, media: "Media") -> Record:
 
 
 def _database(files: Files, path: Path) -> Iterator[ForeignSession]:
-    prefix = f"{files.stem(path)}/" if files.is_folder else ""
     with database.opened(files, path) as connection:
         conversations = connection.has("conversations", _CONVERSATIONS)
         steps = all(connection.has(name, columns) for name, columns in _TABLES.items())
         if not conversations and not steps:
             raise Unreadable("no tables of Pydantic AI's harness")
-        media = Media()
-        if connection.has("media", frozenset({"sha256", "bytes"})):
-            media = Media(lambda digest: _blob(connection, digest))
         if conversations:
-            yield from _conversations(connection, media, prefix)
+            yield from _conversations(connection)
         if steps:
-            yield from _stored_runs(connection, media, prefix)
+            yield from _stored_runs(connection)
 
 
 def _blob(connection: database.Database, digest: str) -> bytes | None:
+    if not connection.has("media", frozenset({"sha256", "bytes"})):
+        return None
     row = connection.execute("SELECT bytes FROM media WHERE sha256 = ?", (digest,)).fetchone()
     return row[0] if row is not None and isinstance(row[0], bytes) else None
 
 
-def _conversations(
-    connection: database.Database, media: "Media", prefix: str
-) -> Iterator[ForeignSession]:
+def _conversations(connection: database.Database) -> Iterator[ForeignSession]:
     """Read a `SqliteConversationStore`."""
     query = "SELECT id, metadata, messages, updated_at FROM conversations ORDER BY id"
     for name, about, messages, updated in connection.rows("conversations", query):
@@ -166,21 +171,20 @@ def _conversations(
         items: list[Item] = []
         with connection.files.item(where):
             summary = Files.decode(about) if isinstance(about, str) else None
-            items = _conversation(connection.files, where, Files.decode(messages), media)
+            blobs = partial(_blob, connection)
+            items = _conversation(connection.files, where, Files.decode(messages), blobs)
         if items:
             items = [one if one.time else one._replace(time=parse_time(updated)) for one in items]
-            summary = summary if isinstance(summary, dict) else {}
             # The harness gives a fallback title until a user sets one.
-            titled = summary.get("title_source") != "fallback"
+            titled = member(summary, "title_source") != "fallback"
             metadata = {
-                "title": text_of(summary.get("title")) if titled else None,
-                "workspace": text_of(summary.get("workspace")),
-                FORMAT: {
-                    key: value for key, value in summary.items() if key not in _READ and value
-                },
+                "title": text_in(summary, "title") if titled else None,
+                "workspace": text_in(summary, "workspace"),
+                FORMAT: without(summary, *_READ) if isinstance(summary, dict) else {},
             }
-            archived = summary.get("archived_at") is not None
-            yield ForeignSession(prefix + str(name), items, where, metadata, archived=archived)
+            archived = member(summary, "archived_at") is not None
+            session_id = connection.prefix + str(name)
+            yield ForeignSession(session_id, items, where, metadata, archived=archived)
 
 
 # -- runs ---------------------------------------------------------------------------------------
@@ -199,9 +203,8 @@ class Step(msgspec.Struct):
 def _step(kind: str, record: Any, where: str) -> Step:
     """Return a record as a step; raise `Unreadable` if it is not one."""
     data = _only(record, kind) if isinstance(record, dict) else {}
-    names = ("ended_at", "started_at") if kind == _EFFECT else ("timestamp",)
-    time = next((found for name in names if (found := parse_time(data.get(name)))), None)
-    if time is None or not text_of(data.get("run_id")):
+    time = time_in(data, *(("ended_at", "started_at") if kind == _EFFECT else ("timestamp",)))
+    if time is None or not text_in(data, "run_id"):
         raise Unreadable("not a step: it has no run or no time")
     messages = record.get("messages") if kind == _SNAPSHOT else []
     if not isinstance(messages, list):
@@ -219,25 +222,26 @@ def _only(record: Record, kind: str) -> Record:
 
 
 def _runs(
-    files: Files, runs: list[tuple[Record, list[Step]]], media: "Media", prefix: str, where: str
+    files: Files, runs: list[tuple[Record, list[Step]]], blobs: Blobs, prefix: str, where: str
 ) -> Iterator[ForeignSession]:
     """Yield a session with the list of runs, and one for each run."""
-    runs.sort(key=lambda run: parse_time(run[0].get("started_at")) or "")
-    listed = [Item(_RUN, _only(run, _RUN), parse_time(run.get("started_at"))) for run, _ in runs]
+    runs.sort(key=lambda run: time_in(run[0], "started_at") or "")
+    listed = [Item(_RUN, _only(run, _RUN), time_in(run, "started_at")) for run, _ in runs]
     if listed:
         yield ForeignSession(f"{prefix}{_PREFIX}runs", listed, where)
     for run, steps in runs:
         # Steps of one time stay in their order.
-        items = _items(files, sorted(steps, key=lambda step: step.time), media)
+        items = _items(files, sorted(steps, key=lambda step: step.time), blobs)
         if items:
-            about = {"agent": run.get("agent_name"), "conversation": run.get("conversation_id")}
-            metadata = {name: text for name, value in about.items() if (text := text_of(value))}
-            created = parse_time(run.get("started_at"))
+            metadata = {
+                "agent": text_in(run, "agent_name"),
+                "conversation": text_in(run, "conversation_id"),
+            }
             name = f"{prefix}{_PREFIX}run/{run['run_id']}"
-            yield ForeignSession(name, items, where, metadata, created)
+            yield ForeignSession(name, items, where, metadata, time_in(run, "started_at"))
 
 
-def _items(files: Files, steps: list[Step], media: "Media") -> list[Item]:
+def _items(files: Files, steps: list[Step], blobs: Blobs) -> list[Item]:
     items: list[Item] = []
     #: The number of items up to each message.
     places: dict[str, int] = {}
@@ -249,7 +253,7 @@ def _items(files: Files, steps: list[Step], media: "Media") -> list[Item]:
         for number, native in enumerate(step.messages):
             where = f"{step.where}[{number}]"
             with files.item(where):
-                complete = _restored(files, where, native, media)
+                complete = _complete(files, where, native, blobs)
                 text = json.dumps(complete, sort_keys=True)
                 if text not in places:
                     items.append(Item.message(message_of(complete), step.time))
@@ -260,25 +264,25 @@ def _items(files: Files, steps: list[Step], media: "Media") -> list[Item]:
     return items
 
 
-def _folder(files: Files, folder: Path) -> Iterator[ForeignSession]:
+def _directory(files: Files, directory: Path) -> Iterator[ForeignSession]:
     """Read a `FileStepStore`."""
     runs = []
-    for child in files.children(folder):
+    for child in files.children(directory):
         record_path = child / _RECORD
         if not child.is_dir() or not files.exists(record_path):
             continue
         with files.item(record_path):
-            record = files.json(record_path)
-            if not isinstance(record, dict) or not text_of(record.get("run_id")):
+            record = files.json_object(record_path, "a record of a run")
+            if not text_in(record, "run_id"):
                 raise Unreadable("not a record of a run")
             runs.append((record, list(_steps_of_run(files, child))))
 
     def blob(digest: str) -> bytes | None:
-        path = folder / "media" / f"{digest}.bin"
+        path = directory / "media" / f"{digest}.bin"
         return files.read(path) if files.exists(path) else None
 
-    prefix = "" if folder == files.root else f"{folder.relative_to(files.root)}/"
-    yield from _runs(files, runs, Media(blob), prefix, files.name(folder))
+    prefix = "" if directory == files.root else f"{directory.relative_to(files.root)}/"
+    yield from _runs(files, runs, blob, prefix, files.name(directory))
 
 
 def _steps_of_run(files: Files, child: Path) -> Iterator[Step]:
@@ -295,9 +299,7 @@ def _steps_of_run(files: Files, child: Path) -> Iterator[Step]:
             yield _step(_SNAPSHOT, files.json(path), files.name(path))
 
 
-def _stored_runs(
-    connection: database.Database, media: "Media", prefix: str
-) -> Iterator[ForeignSession]:
+def _stored_runs(connection: database.Database) -> Iterator[ForeignSession]:
     """Read a `SqliteStepStore`."""
     steps: dict[str, list[Step]] = {}
     for step in _stored_steps(connection):
@@ -311,7 +313,8 @@ def _stored_runs(
     for run_id in steps.keys() - {record["run_id"] for record, _ in runs}:
         where = f"{connection.name}:runs:{run_id}"
         connection.files.report(where, "steps of a run that is not registered: skipped")
-    yield from _runs(connection.files, runs, media, prefix, connection.name)
+    blobs = partial(_blob, connection)
+    yield from _runs(connection.files, runs, blobs, connection.prefix, connection.name)
 
 
 def _stored_steps(connection: database.Database) -> Iterator[Step]:
@@ -387,57 +390,44 @@ _URLSAFE_STAMP: Final = "base64-urlsafe-v1"
 _ADDRESS: Final = re.compile(r"media\+sha256://([0-9a-f]{64})")
 
 
-class Media:
-    """The separately stored media of a store."""
-
-    def __init__(self, blob: Callable[[str], bytes | None] = lambda _: None) -> None:
-        """`blob` returns the bytes of a SHA-256, or None."""
-        self._blob = blob
-
-    def get(self, uri: object) -> bytes:
-        """Return the bytes of an address; raise `Unreadable` if they are missing or damaged."""
-        found = _ADDRESS.fullmatch(uri) if isinstance(uri, str) else None
-        if found is None:
-            raise Unreadable(f"unknown address of media: {uri!r:.80}")
-        content = self._blob(found[1])
-        if content is None:
-            raise Unreadable(f"media {found[1]} are missing: the marker was imported instead")
-        if hashlib.sha256(content).hexdigest() != found[1]:
-            raise Unreadable(f"media {found[1]} are damaged: the marker was imported instead")
+def _media(blobs: Blobs, uri: object) -> bytes:
+    """Return the bytes of an address; raise `Unreadable` if they are missing or damaged."""
+    found = _ADDRESS.fullmatch(uri) if isinstance(uri, str) else None
+    if found is None:
+        raise Unreadable(f"unknown address of media: {uri!r:.80}")
+    content = blobs(found[1])
+    if content is not None and hashlib.sha256(content).hexdigest() == found[1]:
         return content
+    why = "missing" if content is None else "damaged"
+    raise Unreadable(f"media {found[1]} are {why}: the marker was imported instead")
 
 
-def restored(node: Any, media: Media) -> Any:
+def _restored(node: Any, blobs: Blobs) -> Any:
     """Return a part of a message with its media."""
     if isinstance(node, list):
-        return [restored(inner, media) for inner in node]
+        return [_restored(inner, blobs) for inner in node]
     if not isinstance(node, dict):
         return node
     if node.keys() == {_LITERAL, _MARKER_FORMAT} and node[_MARKER_FORMAT] == _LITERAL_FORMAT:
         node = node[_LITERAL]
     elif node.get(_MARK) is True:
-        return _put_back(node, media)
-    return {name: restored(inner, media) for name, inner in node.items()}
+        return _put_back(node, blobs)
+    return {name: _restored(inner, blobs) for name, inner in node.items()}
 
 
-def _put_back(node: Record, media: Media) -> Record:
-    taken = {_MARK, _TEXT}
+def _put_back(node: Record, blobs: Blobs) -> Record:
+    uri = node.get(_URI, node.get("uri"))
+    taken = {_MARK, _TEXT, _URI} | ({"uri"} if node.get("uri") == uri else set())
     urlsafe = node.get(_URLSAFE) == _URLSAFE_STAMP
     if urlsafe:
         taken.add(_URLSAFE)
-    escaped = node.get(_ESCAPED)
-    own: Record = {}
-    if isinstance(escaped, dict) and node.get(_MARKER_FORMAT) == _ESCAPED_FORMAT:
+    kept = {name: inner for name, inner in node.items() if name not in taken}
+    if isinstance(node.get(_ESCAPED), dict) and node.get(_MARKER_FORMAT) == _ESCAPED_FORMAT:
         # The message's own members that are named like a marker's.
-        taken |= {_ESCAPED, _MARKER_FORMAT}
-        own = escaped
-    uri = node.get(_URI, node.get("uri"))
-    taken.add(_URI)
-    if node.get("uri") == uri:
-        taken.add("uri")
-    content = media.get(uri)
-    rest = {name: restored(inner, media) for name, inner in node.items() if name not in taken}
-    rest |= {name: restored(inner, media) for name, inner in own.items()}
+        del kept[_ESCAPED], kept[_MARKER_FORMAT]
+        kept |= node[_ESCAPED]
+    content = _media(blobs, uri)
+    rest = {name: _restored(inner, blobs) for name, inner in kept.items()}
     if node.get(_TEXT) is True:
         rest["content"] = content.decode(errors="surrogatepass")
     else:

@@ -1,7 +1,7 @@
 """Import all sessions of a foreign source, one after the other, a fork after its parent.
 
-What is wrong with one session stops no other. What is wrong with the store, such as a full disk, stops the
-import, and the next run does the rest.
+An error in one session stops no other. An error of the store, such as a full disk, stops the import, and the
+next run does the rest.
 """
 
 import os
@@ -13,7 +13,8 @@ import msgspec
 
 from hansard import errors
 from hansard.importers.session_writer import ImportedSession, SessionWriter
-from hansard.importers.source import Files, ForeignSession, Skipped, SourceEntry, T, Unreadable
+from hansard.importers.source import Files, ForeignSession, Skipped, SourceEntry
+from hansard.importers.values import Unreadable
 
 if TYPE_CHECKING:
     from hansard import Store
@@ -93,7 +94,7 @@ def import_sessions(
 
     Each session is imported completely or not at all. An import appends new items to sessions that it has
     imported before, and never changes other sessions. The source is only read. What cannot be imported is
-    reported, and stops nothing else. `NothingToImport` if there is no session at all.
+    reported, and stops nothing else. `NothingToImport` if the source has none.
 
     Args:
         store: the store to import into.
@@ -112,10 +113,9 @@ def import_sessions(
         report.skipped.append(Skipped(os.fsdecode(path), str(error)))
         raise _nothing(str(error), report) from None
     report.skipped = files.problems
-    find = import_module(f"hansard.importers.{kind.replace('-', '_')}").find
     writer = SessionWriter(store._backend, kind, prefix, dry_run=dry_run)  # noqa: SLF001 - a store's own
     run = _Run(writer, report, files, prefix)
-    run.all(find(files), progress)
+    run.all(import_module(f"hansard.importers.{kind.replace('-', '_')}").find(files), progress)
     if not run.seen:
         why = next((f": {one.where}: {one.what}" for one in files.problems), "")
         raise _nothing(f"{files.root}: nothing can be imported as {kind}{why}", report)
@@ -146,7 +146,9 @@ class _Run:
 
     def all(self, found: Iterable[SourceEntry], progress: Progress | None) -> None:
         """Import everything."""
-        entries = list(self._guarded(self._files.name(self._files.root), lambda: found))
+        entries: list[SourceEntry] = []
+        with self._files.item(self._files.root):
+            entries.extend(found)
         for number, entry in enumerate(entries, start=1):
             self._read(entry, None)
             if progress is not None:
@@ -163,7 +165,7 @@ class _Run:
         ready = [(entry, wanted)]
         while ready:
             entry, wanted = ready.pop()
-            for foreign in self._guarded(entry.where, entry.read):
+            for foreign in self._sessions(entry):
                 session_id = self._prefix + foreign.id
                 if wanted is not None and session_id not in wanted:
                     continue
@@ -174,10 +176,10 @@ class _Run:
                 else:
                     self._waiting.setdefault(parent, {}).setdefault(entry, set()).add(session_id)
 
-    def _guarded(self, where: str, read: Callable[[], Iterable[T]]) -> Iterator[T]:
-        """Yield what an importer yields; an error in its source ends this source only."""
-        with self._files.item(where):
-            yield from read()
+    def _sessions(self, entry: SourceEntry) -> Iterator[ForeignSession]:
+        """Yield the sessions of an entry; an error in it ends this entry only."""
+        with self._files.item(entry.where):
+            yield from entry.read()
 
     def _write(self, foreign: ForeignSession, session_id: str) -> None:
         def report(what: str) -> None:

@@ -19,7 +19,7 @@ redacted in everything else: settings, usage, importers' own events.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -39,12 +39,15 @@ IMPORTED: Final = "imported"
 #: Replaces an item that cannot be stored, so that the others keep their seqs.
 _LOST: Final = "x.import.lost"
 
-#: Maximum events and bytes that are staged in one append.
+#: Maximum events that are staged in one append, and bytes after which an append ends.
 _MANY: Final = 256
 _LARGE: Final = 256 * 1024
 
 #: How often a session is compared again that other processes append to.
 _ATTEMPTS: Final = 8
+
+#: Events after an import that continue a session, in addition to content.
+_CONTINUED: Final = frozenset({kinds.SESSION_REVERTED, kinds.SESSION_CLEARED})
 
 
 class ImportedSession(msgspec.Struct, frozen=True):
@@ -81,12 +84,16 @@ class _Entry(NamedTuple):
 
     def draft(self, seq_of: Callable[[int], int]) -> NewEvent:
         """Return the event to append; `seq_of` returns the seq of an item."""
-        data = self.data
-        if self.at is not None:
-            seqs = [seq_of(item) for item in _several(self.at)]
-            place = {PLACES[self.kind]: seqs if isinstance(self.at, tuple) else seqs[0]}
-            data = codec.encode({**codec.decode(data), **place})
-        return NewEvent(self.kind, data, self.kind in kinds.CONTROL, self.time)
+        if self.at is None:
+            return _draft(self.kind, self.data, self.time)
+        seqs = [seq_of(item) for item in _several(self.at)]
+        place = {PLACES[self.kind]: seqs if isinstance(self.at, tuple) else seqs[0]}
+        return _draft(self.kind, {**codec.decode(self.data), **place}, self.time)
+
+
+def _draft(kind: str, data: bytes | dict[str, Any], time: str | None) -> NewEvent:
+    raw = data if isinstance(data, bytes) else codec.encode(data)
+    return NewEvent(kind, raw, kind in kinds.CONTROL, time)
 
 
 def _several(at: int | tuple[int, ...] | None) -> tuple[int, ...]:
@@ -114,11 +121,6 @@ class _Session:
         self.closing = self._entries(foreign.closing, latest, len(self.items) + 1)
         self.metadata = self._metadata(foreign.metadata)
 
-    def shared(self) -> int:
-        """Return how many items may be a parent's."""
-        fork = self.foreign.fork
-        return fork.items if fork is not None and 0 < fork.items <= len(self.items) else 0
-
     def record(self, kind: str, before: int) -> dict[str, Any]:
         """Return the record of an import of the items after `before`."""
         return {
@@ -129,6 +131,10 @@ class _Session:
             "closing": len(self.closing),
             "sha256": _digest(self.items),
         }
+
+    def drafts(self, places: "_Places", after: int) -> list[NewEvent]:
+        """Return the events of the items after `after`, and the closing events."""
+        return [one.draft(places.seq) for one in (*self.items[after:], *self.closing)]
 
     def _entries(self, items: Iterable[Item], time: str | None, first: int) -> list[_Entry]:
         found: list[_Entry] = []
@@ -157,8 +163,7 @@ class _Session:
             if value is None or name == IMPORTED:
                 continue
             try:
-                shown, _ = secrets.redact({name: value})
-                stored = _without_surrogates(shown)
+                stored = _without_surrogates(secrets.redact({name: value})[0])
                 codec.encode(stored, "metadata", wrapped=True)
             except (InvalidEvent, *MALFORMED) as error:
                 self._report(f"metadata {name!r:.60} cannot be stored: {explain(error)}")
@@ -195,29 +200,26 @@ def _without_surrogates(value: Any) -> Any:
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
         return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_without_surrogates(one) for one in value]
-    return value
+    return [_without_surrogates(one) for one in value] if isinstance(value, list) else value
 
 
 # -- seqs of items ------------------------------------------------------------------------------
 
 
-class _Places:
+class _Places(NamedTuple):
     """The records of a session's imports, oldest first, each with the seq of its event."""
 
-    def __init__(self, records: list[tuple[int, dict[str, Any]]]) -> None:
-        self.records = records
+    records: tuple[tuple[int, dict[str, Any]], ...] = ()
 
     @classmethod
     def of(cls, log: LogReader) -> "_Places":
         """Return the records in a log, which includes what the session inherits."""
         found = ((event.seq, _record(event)) for event in log.controls())
-        return cls([(seq, record) for seq, record in found if record is not None])
+        return cls(tuple((seq, record) for seq, record in found if record is not None))
 
     def plus(self, seq: int, record: dict[str, Any]) -> "_Places":
         """Return the records with one more, in an event at a seq."""
-        return _Places([*self.records, (seq, record)])
+        return _Places((*self.records, (seq, record)))
 
     def seq(self, item: int) -> int:
         """Return the seq of an item, counted from 1; 0 for the point before the first."""
@@ -238,8 +240,7 @@ class _Places:
             return False
         for chunk in log.read(min(wanted) - 1, max(wanted)):
             for event in chunk.events():
-                item = wanted.pop(event.seq, None)
-                if item is not None:
+                if (item := wanted.pop(event.seq, None)) is not None:
                     draft = item.draft(self.seq)
                     if (event.kind, event.raw) != (draft.kind, draft.data):
                         return False
@@ -253,9 +254,8 @@ def _record(event: Event) -> dict[str, Any] | None:
     found = metadata.get(IMPORTED) if isinstance(metadata, dict) else None
     if not isinstance(found, dict):
         return None
-    if not all(type(found.get(name)) is int for name in ("before", "items", "closing")):
-        return None
-    return found
+    good = all(type(found.get(name)) is int for name in ("before", "items", "closing"))
+    return found if good else None
 
 
 class _Parent(NamedTuple):
@@ -309,36 +309,42 @@ class SessionWriter:
             "is idle"
         )
 
-    # -- a new session --------------------------------------------------------------------------
-
     def _create(self, session_id: str, session: _Session) -> ImportedSession:
+        parent_id, shared, parent = None, 0, None
         fork = session.foreign.fork
-        shared, parent = session.shared(), None
-        if fork is not None and shared:
+        if fork is not None and 0 < fork.items <= len(session.items):
+            parent_id, shared = self._prefix + fork.parent, fork.items
             items = session.items[:shared]
-            planned = self._planned.get(self._prefix + fork.parent, [])[:shared]
+            planned = self._planned.get(parent_id, [])[:shared]
             if not planned or _digest(planned) != _digest(items):
-                parent = self._parent(self._prefix + fork.parent, items)
-                shared = 0 if parent is None else shared
+                parent = self._parent(parent_id, items)
+                if parent is None:
+                    parent_id, shared = None, 0
         if self._dry_run:
             self._planned[session_id] = session.items
         else:
             self._stage(session_id, session, parent, shared)
-        parent_id = self._prefix + fork.parent if fork is not None and shared else None
-        return self._done(session_id, session, "imported", shared, parent_id)
+        return _done(session_id, session, "imported", shared, parent_id)
 
     def _stage(
         self, session_id: str, session: _Session, parent: _Parent | None, shared: int
     ) -> None:
         record = session.record(self._kind, shared)
-        before, places = (0, _Places([])) if parent is None else (parent.seq, parent.places)
+        before, places = (0, _Places()) if parent is None else (parent.seq, parent.places)
         drafts = _first_drafts(session, record, parent)
-        places = places.plus(before + len(drafts), record)
-        drafts += (one.draft(places.seq) for one in (*session.items[shared:], *session.closing))
+        drafts += session.drafts(places.plus(before + len(drafts), record), shared)
         if session.foreign.archived:
-            drafts.append(_control(kinds.SESSION_ARCHIVED, {}, drafts[-1].time))
+            drafts.append(_draft(kinds.SESSION_ARCHIVED, {}, drafts[-1].time))
         with self._backend.stage(session_id, before=before) as stage:
-            for piece in _pieces(drafts):
+            piece: list[NewEvent] = []
+            size = 0
+            for draft in drafts:
+                piece.append(draft)
+                size += len(draft.data)
+                if len(piece) >= _MANY or size >= _LARGE:
+                    stage.append(piece)
+                    piece, size = [], 0
+            if piece:
                 stage.append(piece)
             stage.publish()
         self._verify(session_id, before, drafts)
@@ -352,6 +358,7 @@ class SessionWriter:
 
     def _parent(self, parent_id: str, items: list[_Entry]) -> _Parent | None:
         """Return where a session forks off; None if its parent is not stored with these items."""
+        unreadable = (errors.InvalidSessionId, errors.SessionDeleted, errors.UnknownFormat)
         try:
             own = self._backend.log(parent_id).reader()
             head = own.head()
@@ -362,21 +369,21 @@ class SessionWriter:
             places = _Places.of(log)
             if not places.hold(log, items):
                 return None
-        except (
-            Damaged,
-            InvalidEvent,
-            errors.InvalidSessionId,
-            errors.SessionDeleted,
-            errors.UnknownFormat,
-        ):
+        except (Damaged, InvalidEvent, *unreadable):
             return None
         seq = places.seq(len(items))
         metadata = fold.metadata_of(log.controls(seq))
         return _Parent(parent_id, seq, head.created, places, metadata, depth)
 
-    # -- an existing session --------------------------------------------------------------------
-
     def _compare(self, session_id: str, log: Log, session: _Session) -> ImportedSession:
+        """Compare an existing session with its source, and append what is new."""
+
+        def exists(why: str) -> SessionExists:
+            what = (
+                f"session {session_id!r} {why}: left unchanged; import with a prefix to have both"
+            )
+            return SessionExists(what)
+
         # First of all: an append after this is noticed below.
         reader = log.reader()
         head = reader.head()
@@ -387,39 +394,29 @@ class SessionWriter:
         places = _Places.of(lineage.with_ancestors(self._backend, reader))
         known = places.records[-1][1] if places.records else {}
         if (known.get("kind"), known.get("from")) != (self._kind, session.foreign.id):
-            raise _exists(session_id, "exists already, and is not from this source")
+            raise exists("exists already, and is not from this source")
         count: int = known["items"]
         if count > len(session.items) or _digest(session.items[:count]) != known.get("sha256"):
-            raise _exists(
-                session_id,
-                "was imported before, and its source has changed since in what was imported",
+            raise exists(
+                "was imported before, and its source has changed since in what was imported"
             )
         if count == len(session.items):
-            return self._done(session_id, session, "present", count)
-        if _has_grown(reader, places.end()):
+            return _done(session_id, session, "present", count)
+        later = (event.kind for chunk in reader.read(places.end()) for event in chunk.events())
+        if any(kinds.is_content(kind) or kind in _CONTINUED for kind in later):
             if log.reader().head() != head:
                 raise _Moved  # perhaps by another import, which is not a conflict
-            raise _exists(
-                session_id, "was imported before, and was continued both here and in its source"
-            )
+            raise exists("was imported before, and was continued both here and in its source")
         record = session.record(self._kind, count)
-        places = places.plus(head.seq + 1, record)
         # Automatic: a title that a person has set here stays.
         data = {"metadata": {**session.metadata, IMPORTED: record}, "automatic": True}
-        drafts = [_control(kinds.METADATA_SET, data, session.items[count].time)]
-        drafts += (one.draft(places.seq) for one in (*session.items[count:], *session.closing))
+        drafts = [_draft(kinds.METADATA_SET, data, session.items[count].time)]
+        drafts += session.drafts(places.plus(head.seq + 1, record), count)
         if not self._dry_run:
             # In one append, so that a kill leaves all of them or none.
             log.append(AppendRequest(drafts, expected_seq=head.seq))
             self._verify(session_id, head.seq, drafts)
-        return self._done(session_id, session, "continued", count)
-
-    def _done(
-        self, session_id: str, session: _Session, outcome: str, old: int, parent: str | None = None
-    ) -> ImportedSession:
-        count = len(session.items)
-        where = session.foreign.where
-        return ImportedSession(session_id, where, outcome, count, count - old, parent)
+        return _done(session_id, session, "continued", count)
 
     def _verify(self, session_id: str, before: int, drafts: list[NewEvent]) -> None:
         """Read back what was written, and count it, before it is reported as done."""
@@ -432,20 +429,11 @@ class SessionWriter:
             )
 
 
-def _exists(session_id: str, why: str) -> SessionExists:
-    return SessionExists(
-        f"session {session_id!r} {why}: left unchanged; import with a prefix to have both"
-    )
-
-
-def _has_grown(log: LogReader, after: int) -> bool:
-    """Return whether messages were added, or the view was changed, after a seq."""
-    return any(
-        kinds.is_content(event.kind)
-        or event.kind in {kinds.SESSION_REVERTED, kinds.SESSION_CLEARED}
-        for chunk in log.read(after)
-        for event in chunk.events()
-    )
+def _done(
+    session_id: str, session: _Session, outcome: str, old: int, parent: str | None = None
+) -> ImportedSession:
+    count = len(session.items)
+    return ImportedSession(session_id, session.foreign.where, outcome, count, count - old, parent)
 
 
 def _first_drafts(
@@ -456,7 +444,7 @@ def _first_drafts(
     if parent is None:
         if foreign.fork is not None:
             metadata = {"forked_from": foreign.fork.parent, **metadata}
-        return [_control(kinds.SESSION_CREATED, {"metadata": metadata}, session.begun)]
+        return [_draft(kinds.SESSION_CREATED, {"metadata": metadata}, session.begun)]
     own = next((item.time for item in session.items[record["before"] :] if item.time), None)
     begun = foreign.created or own or session.begun
     # The parent's metadata are inherited, and may not be true of the fork.
@@ -465,23 +453,6 @@ def _first_drafts(
     if parent.depth > 1:
         forked["depth"] = parent.depth
     return [
-        _control(kinds.SESSION_FORKED, forked, begun),
-        _control(kinds.METADATA_SET, {"metadata": {**others, **metadata}}, begun),
+        _draft(kinds.SESSION_FORKED, forked, begun),
+        _draft(kinds.METADATA_SET, {"metadata": {**others, **metadata}}, begun),
     ]
-
-
-def _control(kind: str, data: dict[str, Any], time: str | None) -> NewEvent:
-    return NewEvent(kind, codec.encode(data), kind in kinds.CONTROL, time)
-
-
-def _pieces(drafts: list[NewEvent]) -> Iterator[list[NewEvent]]:
-    piece: list[NewEvent] = []
-    size = 0
-    for draft in drafts:
-        piece.append(draft)
-        size += len(draft.data)
-        if len(piece) >= _MANY or size >= _LARGE:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece

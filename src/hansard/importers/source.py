@@ -18,9 +18,9 @@ number of items before that point (`at`); `session_writer` turns it into a seq. 
 items of a fork**: `fork=Fork(parent, n)` says that the first `n` are the parent's. If they are equal, they
 are stored once.
 
-An importer must be a function of its source: the same files give the same items, and a source that has
-grown gives the same items and more after them. So items contain no current time, no random id and no value
-that changes as the conversation continues (a count, a state): put those into `metadata` or `closing`.
+The same files give the same items, and a source that has grown gives the same items and more after them. So
+items contain no current time, no random id and no value that changes as the conversation continues (a count,
+a state): put those into `metadata` or `closing`.
 
 Importers import no framework and write no file.
 """
@@ -39,7 +39,7 @@ import msgspec
 
 from hansard.errors import InvalidEvent
 from hansard.event import codec
-from hansard.importers.values import json_type, text_of
+from hansard.importers.values import Unreadable, list_of, object_of, text_of
 
 #: Maximum bytes of a file, also after decompression. A record of a log has at most 64 MiB.
 LARGEST: Final = 1024 * 1024 * 1024
@@ -68,10 +68,7 @@ VERBATIM: Final = frozenset(
 )
 
 T = TypeVar("T")
-
-
-class Unreadable(Exception):
-    """A file, session or item cannot be read; the text says why, and is empty if that was reported."""
+R = TypeVar("R")
 
 
 #: What code raises when data does not have the expected shape.
@@ -113,6 +110,10 @@ class Item(NamedTuple):
     time: str | None = None
     at: int | tuple[int, ...] | None = None
 
+    def moved(self, count: int) -> "Item":
+        """Return it for a session that has more items before the point that it refers to."""
+        return self._replace(at=self.at + count) if isinstance(self.at, int) else self
+
     @classmethod
     def message(cls, message: dict[str, Any], time: str | None = None) -> Self:
         """Return the item of a message."""
@@ -125,7 +126,6 @@ class Item(NamedTuple):
         given: int,
         made: int,
         time: str | None,
-        *,
         cost: object = None,
         **more: Any,
     ) -> Self:
@@ -190,6 +190,9 @@ class Skipped(msgspec.Struct, frozen=True):
     what: str
 
 
+# -- files --------------------------------------------------------------------------------------
+
+
 class Files:
     """The files of a source: read, never written; links are not followed, and no path leads out of the root.
 
@@ -216,9 +219,7 @@ class Files:
             raise Unreadable(
                 f"{self.root}: a symbolic link; pass its target instead: {os.readlink(self.root)}"
             )
-        self.is_folder = stat.S_ISDIR(mode)
-
-    # -- names and reports ----------------------------------------------------------------------
+        self.is_directory = stat.S_ISDIR(mode)
 
     def name(self, path: Path, line: int | None = None) -> str:
         """Return the name of a file, or of one of its lines, for a report."""
@@ -227,7 +228,7 @@ class Files:
 
     def stem(self, path: Path) -> str:
         """Return the path of a file below the root, without its suffix: a session's id."""
-        name = path.relative_to(self.root) if self.is_folder else Path(path.name)
+        name = path.relative_to(self.root) if self.is_directory else Path(path.name)
         return str(name.with_suffix(""))
 
     def entry(
@@ -258,6 +259,14 @@ class Files:
         except MALFORMED as error:
             self.report(where, f"cannot be read: {explain(error)}")
 
+    def each(self, where: str, values: object, read: Callable[[Any], R]) -> list[R]:
+        """Return what `read` makes of each item of a list, and report items that it cannot read."""
+        found = []
+        for number, value in enumerate(list_of(values)):
+            with self.item(f"{where}[{number}]"):
+                found.append(read(value))
+        return found
+
     def cached(self, path: Path, read: Callable[[], T]) -> T:
         """Return what `read` makes of a file that others refer to, without reporting its problems again.
 
@@ -272,12 +281,10 @@ class Files:
         found: T = self._last[1]
         return found
 
-    # -- finding --------------------------------------------------------------------------------
-
     def walk(self, *endings: str) -> Iterator[Path]:
         """Yield the regular files whose names end in one of `endings`, sorted; report links."""
-        for path, is_folder in self.tree():
-            if not is_folder and path.name.endswith(endings):
+        for path, is_directory in self.tree():
+            if not is_directory and path.name.endswith(endings):
                 yield path
 
     def tree(self) -> Iterator[tuple[Path, bool]]:
@@ -285,23 +292,23 @@ class Files:
         waiting = [(self.root, 0)]
         while waiting:
             path, depth = waiting.pop()
-            is_folder = path.is_dir()
-            if is_folder and depth > _DEEPEST:
+            is_directory = path.is_dir()
+            if is_directory and depth > _DEEPEST:
                 self.report(path, f"more than {_DEEPEST} directories deep: not read")
                 continue
-            yield path, is_folder
-            if is_folder:
+            yield path, is_directory
+            if is_directory:
                 waiting += [(child, depth + 1) for child in reversed(self.children(path))]
 
-    def children(self, folder: Path) -> list[Path]:
+    def children(self, directory: Path) -> list[Path]:
         """Return the directories and regular files in a directory, sorted; report links."""
-        if not self._is_inside(folder):
+        if not self._is_inside(directory):
             return []
         try:
-            with os.scandir(folder) as entries:
+            with os.scandir(directory) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            self.report(folder, f"cannot be listed: {error.strerror}")
+            self.report(directory, f"cannot be listed: {error.strerror}")
             return []
         kept = []
         for entry in found:
@@ -330,7 +337,7 @@ class Files:
         """Return whether a path is below the root, without a link on the way; report why not."""
         if path == self.root:
             return True
-        base = self.root if self.is_folder else self.root.parent
+        base = self.root if self.is_directory else self.root.parent
         if not path.is_relative_to(base):
             self.report(path, "outside the given path: not read")
             return False
@@ -347,8 +354,6 @@ class Files:
                 return False
         return True
 
-    # -- reading --------------------------------------------------------------------------------
-
     def read(self, path: Path, *, upto: int | None = None) -> bytes | None:
         """Return the content of a file, or its first `upto` bytes; report why not, and return None."""
         if not self._is_inside(path):
@@ -361,7 +366,7 @@ class Files:
                 if not stat.S_ISREG(status.st_mode):
                     self.report(path, "not a regular file")
                     return None
-                # Not `LARGEST`: Python would allocate that much at once.
+                # Not `LARGEST`: Python would allocate that much.
                 content = file.read(min(status.st_size, LARGEST) + 1 if upto is None else upto)
         except OSError as error:
             self.report(path, f"cannot be read: {error.strerror}")
@@ -385,6 +390,10 @@ class Files:
         if content is None:
             raise Unreadable("")  # `read` has reported why
         return self.decode(content)
+
+    def json_object(self, path: Path, what: str) -> dict[str, Any]:
+        """Return a JSON file that must hold an object; `what` it is, for the report."""
+        return object_of(self.json(path), what)
 
     @staticmethod
     def decode(content: bytes | str) -> Any:
@@ -413,10 +422,7 @@ class Files:
             with self.item(self.name(path, number)):
                 if len(line) > LONGEST:
                     raise Unreadable(f"a line of more than {LONGEST:,} bytes")
-                value = self.decode(line)
-                if not isinstance(value, dict):
-                    raise Unreadable(f"a JSON {json_type(value)}, not an object")
-                yield number, value
+                yield number, object_of(self.decode(line), "an object")
 
 
 def _refuse(name: str) -> Any:

@@ -11,6 +11,10 @@ from hansard import clock
 _UNITS: Final = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 
 
+class Unreadable(Exception):
+    """A file, session or item cannot be read; the text says why, and is empty if that was reported."""
+
+
 def parse_time(value: object) -> str | None:
     """Return a time as hansard writes it, from ISO 8601 text or a number of seconds, ms, µs or ns.
 
@@ -35,9 +39,26 @@ def parse_time(value: object) -> str | None:
     return clock.stamp(when)
 
 
+def member(value: object, *path: str) -> Any:
+    """Return a member of nested objects; None if one of them is not an object or lacks it."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
 def text_of(value: object) -> str | None:
     """Return a string that is not empty; None for anything else."""
     return value if isinstance(value, str) and value else None
+
+
+def text_in(data: object, *names: str) -> str | None:
+    """Return the first of these members that is a string and not empty."""
+    return next((text for name in names if (text := text_of(member(data, name)))), None)
+
+
+def time_in(data: object, *names: str) -> str | None:
+    """Return the first of these members that is a time, as `parse_time` returns it."""
+    return next((time for name in names if (time := parse_time(member(data, name)))), None)
 
 
 def count_of(value: object) -> int:
@@ -48,6 +69,11 @@ def count_of(value: object) -> int:
 def list_of(value: object) -> list[Any]:
     """Return a list; an empty one for anything else."""
     return value if isinstance(value, list) else []
+
+
+def without(data: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return an object without these members, and without empty ones."""
+    return {name: value for name, value in data.items() if name not in names and value}
 
 
 def common_prefix(ours: Sequence[object], theirs: Sequence[object]) -> int:
@@ -61,3 +87,10 @@ def json_type(value: object) -> str:
     return {dict: "object", list: "array", str: "string", bool: "boolean"}.get(
         type(value), "null" if value is None else "number"
     )
+
+
+def object_of(value: object, what: str) -> dict[str, Any]:
+    """Return an object, or raise `Unreadable`; `what` it should be, for the report."""
+    if isinstance(value, dict):
+        return value
+    raise Unreadable(f"a JSON {json_type(value)}, not {what}")

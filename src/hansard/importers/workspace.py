@@ -11,11 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from hansard.importers.source import Files, ForeignSession, Item, SourceEntry, Unreadable
-from hansard.importers.values import json_type, parse_time, text_of
-
-#: The name in the metadata for the rest of the file.
-_ABOUT: Final = "workspace_file"
+from hansard.importers.source import Files, ForeignSession, Item, SourceEntry
+from hansard.importers.values import Unreadable, json_type, parse_time, text_in, time_in
 
 _NAME: Final = re.compile(
     r"(?P<hash>[0-9a-fA-F]{4,64})_(?P<time>\d{8}[-_T]?\d{6}\d*|\d{4}-\d\d-\d\d[-_T][\d.:_-]+Z?|\d{9,19})"
@@ -26,9 +23,7 @@ _NAME: Final = re.compile(
 _DIGITS: Final = 14
 
 #: The usual names; the first that is present counts.
-_MESSAGES: Final = ("messages", "history")
 _WORKSPACE: Final = ("workspace", "workspace_path", "workspace_root", "project_path", "cwd")
-_TITLE: Final = ("title", "name")
 _CREATED: Final = ("created_at", "createdAt", "created", "started_at", "start_time")
 _TIME: Final = ("timestamp", "created_at", "createdAt", "time")
 
@@ -41,42 +36,31 @@ def find(files: Files) -> Iterator[SourceEntry]:
 
 
 def _read(files: Files, path: Path) -> Iterator[ForeignSession]:
-    data = files.json(path)
+    messages = data = files.json(path)
     about: dict[str, Any] = {}
-    messages: Any = data
     if isinstance(data, dict):
-        name = next((one for one in _MESSAGES if isinstance(data.get(one), list)), None)
-        messages = None if name is None else data[name]
+        name = "messages" if isinstance(data.get("messages"), list) else "history"
+        messages = data.get(name)
         about = {key: value for key, value in data.items() if key != name and value is not None}
     if not isinstance(messages, list):
         raise Unreadable(f"not a session: a JSON {json_type(data)} without messages")
     where = files.name(path)
     items: list[Item] = []
     for number, message in enumerate(messages):
-        if isinstance(message, dict) and text_of(message.get("role")):
-            items.append(Item.message(message, _first_time(message, _TIME)))
+        if text_in(message, "role"):
+            items.append(Item.message(message, time_in(message, *_TIME)))
         else:
             files.report(where, f"message {number}: a {json_type(message)} without a role")
     if not items:
         raise Unreadable("not a session: it has no messages")
     found = _NAME.fullmatch(path.name)
     metadata: dict[str, Any] = {
-        "title": _first_text(about, _TITLE),
-        "workspace": _first_text(about, _WORKSPACE),
-        _ABOUT: {**about, **({} if found is None else {"hash": found["hash"]})},
+        "title": text_in(about, "title", "name"),
+        "workspace": text_in(about, *_WORKSPACE),
+        "workspace_file": about | ({} if found is None else {"hash": found["hash"]}),
     }
-    created = _first_time(about, _CREATED)
-    if created is None and found is not None:
-        created = _time_in_name(found["time"])
+    created = time_in(about, *_CREATED) or (_time_in_name(found["time"]) if found else None)
     yield ForeignSession(path.stem, items, where, metadata, created)
-
-
-def _first_text(data: dict[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((text for name in names if (text := text_of(data.get(name)))), None)
-
-
-def _first_time(data: dict[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((time for name in names if (time := parse_time(data.get(name)))), None)
 
 
 def _time_in_name(text: str) -> str | None:

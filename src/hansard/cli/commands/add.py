@@ -121,7 +121,8 @@ def _setting(pair: str) -> tuple[str, Any]:
 
 
 def _decoded(text: str, where: str) -> Any:
-    from hansard.importers.source import Files, Unreadable
+    from hansard.importers.source import Files
+    from hansard.importers.values import Unreadable
 
     try:
         return Files.decode(text)
