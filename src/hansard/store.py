@@ -645,6 +645,7 @@ class Store:
         prefix: str = "",
         progress: Callable[[int, int], None] | None = None,
         dry_run: bool = False,
+        vacuum: bool = False,
     ) -> "CompactReport":
         """Compact sessions: compress them and erase redacted data. Compacted sessions are not rewritten.
 
@@ -652,7 +653,11 @@ class Store:
             prefix: only sessions whose ids begin with this.
             progress: called with the number of sessions that are done, and their total.
             dry_run: write nothing; report what would be rewritten.
+            vacuum: PostgreSQL: then rewrite the tables, so that no page contains erased data. Readers and
+                writers of the store wait for that. Files do not need it.
         """
+        from msgspec.structs import replace
+
         from hansard.index import erase_removed
         from hansard.maintenance.compact import compact_store
 
@@ -660,6 +665,8 @@ class Store:
         report = compact_store(self._backend, wanted, progress=progress, dry_run=dry_run)
         if not dry_run:
             erase_removed(self._backend)
+            if vacuum and self._backend.unscoped.vacuum():
+                report = replace(report, vacuumed=True)
         return report
 
     def verify(self) -> "StoreReport":

@@ -52,6 +52,15 @@ def test_sessions_get_smaller_and_say_the_same(tmp_path: Path) -> None:
         assert store.verify().ok
 
 
+def test_vacuum_needs_all_and_does_nothing_to_files(tmp_path: Path) -> None:
+    """`--vacuum` is for all tables of a store in PostgreSQL: with ids it is refused, files do not need it."""
+    grow(tmp_path, ["a"])
+    refused = hansard("compact", "a", "--vacuum", store=tmp_path)
+    assert (refused.code, "--vacuum needs --all" in refused.err) == (2, True)
+    done = hansard("compact", "--all", "--vacuum", "--json", store=tmp_path)
+    assert (done.code, done.json["rewritten"], done.json["vacuumed"]) == (0, 1, False)
+
+
 def test_a_dry_run_writes_nothing_and_says_what_a_real_one_does(store: Path) -> None:
     """N-87: --dry-run touches no file, counts the sessions that a real run rewrites, and none after it."""
     with library.open(store, durability="os") as opened:

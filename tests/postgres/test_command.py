@@ -106,6 +106,16 @@ def test_the_doctor_says_that_nothing_is_synced(url: str) -> None:
     ] == ["fsync-off"]
 
 
+def test_compact_rewrites_the_tables(url: str) -> None:
+    """`compact --all --vacuum` reports that the tables were rewritten; a dry run rewrites nothing."""
+    hansard.open(url).close()
+    words = ["-s", url, "compact", "--all", "--vacuum"]
+    done, planned = batch([{"words": words}, {"words": [*words, "--dry-run", "--json"]}])
+    assert (done.code, planned.code) == (0, 0)
+    assert "tables rewritten" in done.out
+    assert not planned.json["vacuumed"]
+
+
 def test_an_older_store_is_migrated_when_asked(url: str) -> None:
     """N-84: tables of version 1 are refused, brought up to date by `doctor --migrate`, and lose nothing."""
     with psycopg.connect(url, autocommit=True) as connection:

@@ -60,7 +60,7 @@ def _unpacked(content: bytes) -> Iterator[bytes]:
 
 
 def _leaks_in_server(url: str, needle: str, schema: str = "hansard") -> list[str]:
-    """Search all rows, and the files of all tables and indexes of a schema, dead rows included.
+    """Search all rows, their statistics, and the files of all tables and indexes of a schema.
 
     The files can be read by a superuser only. The server's write-ahead log is not searched.
     """
@@ -80,6 +80,12 @@ def _leaks_in_server(url: str, needle: str, schema: str = "hansard") -> list[str
             rows = connection.execute(query.format(sql.Identifier(schema, table)), (likes,))
             if rows.fetchall() != [(0,)]:
                 found.append(table)
+        samples = connection.execute(
+            "SELECT tablename, concat(most_common_vals, histogram_bounds, most_common_elems) "
+            "FROM pg_stats WHERE schemaname = %s",
+            (schema,),
+        )
+        found += [f"{table}: statistics" for table, text in samples if has(text.encode(), needle)]
         connection.execute("CHECKPOINT")
         # A relation's own file, and those of its TOAST table and that one's index.
         files = connection.execute(

@@ -725,6 +725,13 @@ class Backend(ABC):
         """Return where to store an index of the sessions; None: nowhere, or nothing may be written."""
         return None
 
+    def vacuum(self) -> bool:
+        """Remove all bytes of erased data that compactions left; return whether there may have been any.
+
+        Writers may have to wait. Only for a backend whose compaction leaves some.
+        """
+        return False
+
     def compacting(self, *, wait: bool = True) -> AbstractContextManager[None]:
         """Return a block in which sessions may be compacted: never while the store's files are copied.
 

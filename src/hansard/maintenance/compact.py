@@ -52,6 +52,7 @@ class CompactReport(msgspec.Struct, frozen=True):
         blanked: number of events whose data were erased.
         failed: the sessions that could not be compacted, each with the reason.
         dry_run: nothing was written; the numbers are what would be rewritten, and `after` is unknown.
+        vacuumed: the tables were rewritten, so that no page contains erased data.
     """
 
     sessions: int = 0
@@ -60,6 +61,7 @@ class CompactReport(msgspec.Struct, frozen=True):
     blanked: int = 0
     failed: dict[str, str] = {}
     dry_run: bool = False
+    vacuumed: bool = False
 
 
 def compact_session(

@@ -300,9 +300,7 @@ class Case(NamedTuple):
                 if not erasure.leaks(where, needle):
                     return ["it was not found before it was forgotten"]
                 WAYS[self.way](store, store.session(session.id), needle, seq)
-            store.compact()
-            if self.place == "PostgreSQL":
-                _rewrite_tables(where)
+            store.compact(vacuum=True)
             found = [f"open: {leak}" for leak in erasure.leaks(where, needle)]
             if "searched" in self.situation:
                 store.search("before")
@@ -341,15 +339,6 @@ def _tear(root: Path, needle: str) -> None:
     line = log.read_bytes().splitlines(keepends=True)[-1]
     with log.open("ab") as file:
         file.write(line.replace(b"before", needle.encode())[:-12])
-
-
-def _rewrite_tables(url: str) -> None:
-    """Clear the unused space of tables, as docs/guides/postgres.md leaves to the operator."""
-    import psycopg
-
-    with psycopg.connect(url, autocommit=True) as connection:
-        for table in ("events", "sessions", "checkpoints"):
-            connection.execute(f"VACUUM FULL hansard.{table}".encode())
 
 
 @contextlib.contextmanager

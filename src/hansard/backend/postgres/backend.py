@@ -23,7 +23,7 @@ from hansard.backend.contract import (
     Log,
     Stage,
 )
-from hansard.backend.postgres import schema
+from hansard.backend.postgres import compact, schema
 from hansard.backend.postgres.append import Writer, deleted
 from hansard.backend.postgres.connection import AdvisoryLock, Connections, lock_number
 from hansard.backend.postgres.errors import ConnectionLost
@@ -418,6 +418,11 @@ class PostgresBackend(Backend):
         return SessionNotFound(f"no session {session_id!r} in the trash")
 
     # -- the store ------------------------------------------------------------------------------
+
+    def vacuum(self) -> bool:
+        self.check_writable()
+        compact.vacuum(self.connections)
+        return True
 
     def probe(self) -> Health:
         self.connections.retry(self._probe)

@@ -2,12 +2,13 @@
 
 PostgreSQL compresses large rows itself, so a compaction packs nothing (docs/decisions/0018-postgres.md has
 the figures): it rewrites the rows of redacted events and of stream parts that are no longer needed. After
-the commit no reader sees the old rows. The server frees their space at the next vacuum, which is requested
-here; if that is refused, autovacuum does it.
+the commit no reader sees the old rows. Their bytes stay in the pages of the tables until `vacuum` rewrites
+these.
 """
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -16,10 +17,15 @@ from psycopg.types.numeric import Int8
 
 from hansard.backend.contract import CompactionFilter, CompactionResult, SavedState
 from hansard.backend.postgres.append import deleted
-from hansard.backend.postgres.connection import AdvisoryLock, Connection
+from hansard.backend.postgres.connection import (
+    AdvisoryLock,
+    Connection,
+    Connections,
+    DedicatedConnection,
+)
 from hansard.backend.postgres.errors import ConnectionLost
 from hansard.backend.postgres.read import COLUMNS, EventRow, SessionRow
-from hansard.errors import HansardError, LockTimeout, SessionNotFound
+from hansard.errors import BackendUnavailable, LockTimeout, SessionNotFound
 from hansard.event import kinds
 from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
 
@@ -31,6 +37,9 @@ _CHECKPOINT: Final = 256 * 1024
 
 #: Maximum number of times that the changes are computed again because a fork or snapshot needs a part.
 _TRIES: Final = 5
+
+#: Seconds between two tries to rewrite a table that an older transaction can see.
+_PAUSE: Final = 0.1
 
 #: Maximum rows per statement.
 _ROWS: Final = 500
@@ -78,7 +87,9 @@ SELECT c.seq, c.state FROM {schema}.checkpoints AS c
 JOIN {schema}.events AS e ON e.session = c.session AND e.seq = c.seq AND e.stamp = c.stamp
 WHERE c.session = %(session)s::uuid AND c.life = %(life)s"""
 
-_VACUUM: Final = "VACUUM (TRUNCATE false) {schema}.events"
+_TABLES: Final = """
+SELECT quote_ident(relname) FROM pg_catalog.pg_class
+WHERE relnamespace = to_regnamespace(%(schema)s) AND relkind = 'r' ORDER BY relname"""
 
 
 class _Change(NamedTuple):
@@ -129,7 +140,6 @@ class Compaction:
             changes = self._stable_changes()
             if changes:
                 self._write(changes, progress)
-                self._vacuum()
             if state is not None and self._row.size > _CHECKPOINT:
                 self._save(state)
         return self._result(changes)
@@ -277,19 +287,6 @@ class Compaction:
         }
         self._backend.connections.run(_SAVE, params)
 
-    def _vacuum(self) -> None:
-        """Ask the server to free the space of the old rows."""
-        with (
-            suppress(HansardError, ConnectionLost),
-            self._backend.connections.using() as connection,
-        ):
-            connection.execute("SET statement_timeout = 0")
-            try:
-                query = self._backend.connections.query(_VACUUM)
-                connection.execute(query, prepare=False)
-            finally:
-                connection.execute("RESET statement_timeout")
-
     def _execute(
         self, connection: Connection, text: str, **params: object
     ) -> "psycopg.Cursor[tuple[object, ...]]":
@@ -307,3 +304,31 @@ def checkpoint(backend: "PostgresBackend", session: str, row: SessionRow) -> Sav
 def drop_checkpoint(backend: "PostgresBackend", session: str) -> None:
     """Delete the saved state."""
     backend.connections.run(_DROP, {"session": session})
+
+
+def vacuum(connections: Connections) -> None:
+    """Rewrite all tables of a store, so that none of their files contains a byte of an old row.
+
+    Other processes cannot use a table while it is rewritten. Raise if an old row had to stay.
+    """
+    deadline = time.monotonic() + connections.url.patience
+    tables = [str(table) for (table,) in connections.run(_TABLES, {"schema": connections.schema})]
+    dedicated = DedicatedConnection(connections)
+    try:
+        while tables:
+            with dedicated.using() as connection:
+                connection.execute("SET statement_timeout = 0")
+                reason = connection.rewrite(connections.query(f"{{schema}}.{tables[0]}"))
+            if not reason:
+                del tables[0]
+            elif time.monotonic() > deadline:
+                raise BackendUnavailable(
+                    f"{connections.url.where}: table {tables[0]}: {reason}; the store is compacted, but "
+                    "pages may contain erased data. Compact again later, as the owner of the tables"
+                )
+            else:
+                time.sleep(_PAUSE)
+    except ConnectionLost as lost:
+        raise lost.error from None
+    finally:
+        dedicated.close()

@@ -62,6 +62,7 @@ _DEFAULTS: Final = {
     "tcp_user_timeout": "45000",
 }
 
+_NUMBER: Final = re.compile(r"\d+")
 _PARAMETER: Final = re.compile(rb"%\((\w+)\)([sb])")
 
 
@@ -146,6 +147,29 @@ class Connection(psycopg.Connection[TupleRow]):
                 self._prepared_names.clear()
                 if fresh:
                     raise
+
+    def rewrite(self, table: bytes) -> str:
+        """Rewrite a table and its indexes without old rows; return why that failed, "" if it did not.
+
+        A role that is not the owner gets a warning. Rows that an older transaction can see stay.
+        """
+        texts: list[str] = []
+        left: list[int] = []
+
+        def read(notice: psycopg.errors.Diagnostic) -> None:
+            texts.append(notice.message_primary or "")
+            # In any language, the details begin with the number of old rows that stay.
+            left.extend(int(found[0]) for found in _NUMBER.finditer(notice.message_detail or ""))
+
+        self.add_notice_handler(read)
+        try:
+            # FULL: otherwise the bytes of old rows stay in their pages, and words in a GIN index.
+            self.execute(b"VACUUM (FULL, VERBOSE) " + table, prepare=False)
+        finally:
+            self.remove_notice_handler(read)
+        if not left:
+            return "; ".join(texts) or "not rewritten"
+        return f"an older transaction can still read {left[0]} old rows" if left[0] else ""
 
     def _result(self) -> PGresult:
         # `wait` cancels the statement on the server if Ctrl-C interrupts it.

@@ -24,7 +24,7 @@ from hansard.backend.postgres.connection import (
     lock_number,
 )
 from hansard.backend.postgres.errors import ConnectionLost, to_error
-from hansard.errors import BackendUnavailable
+from hansard.errors import HansardError
 
 Answer = TypeVar("Answer")
 
@@ -121,6 +121,14 @@ CREATE TABLE {schema}.index_words (
     text bigint PRIMARY KEY, body varchar COLLATE "C" NOT NULL, words tsvector NOT NULL
 );
 CREATE INDEX index_words_words ON {schema}.index_words USING gin (words);
+
+-- The server would keep samples of them among its statistics, also after an erasure.
+ALTER TABLE {schema}.index_entry ALTER info SET STATISTICS 0;
+ALTER TABLE {schema}.index_session
+    ALTER title SET STATISTICS 0, ALTER folded SET STATISTICS 0, ALTER state SET STATISTICS 0;
+ALTER TABLE {schema}.index_label ALTER key SET STATISTICS 0, ALTER value SET STATISTICS 0;
+ALTER TABLE {schema}.index_log ALTER title SET STATISTICS 0;
+ALTER TABLE {schema}.index_words ALTER body SET STATISTICS 0, ALTER words SET STATISTICS 0;
 """
 
 _ID: Final = "(SELECT id FROM {schema}.sessions WHERE session = %(session)s::uuid)"
@@ -227,21 +235,12 @@ class PostgresTables(IndexTables):
         return self._current is not None
 
     def rewrite(self, *names: str) -> bool:
-        refused: list[object] = []
+        query = self._connections.query
         with (
-            suppress(BackendUnavailable, ConnectionLost),
+            suppress(HansardError, ConnectionLost),
             self._connection.using() as connection,
         ):
-            connection.add_notice_handler(refused.append)
-            try:
-                for name in names:
-                    # FULL: a plain one frees rows and leaves their bytes, and never removes a word from a
-                    # GIN index.
-                    query = self._connections.query(f"VACUUM FULL {{schema}}.{name}")
-                    connection.execute(query, prepare=False)
-            finally:
-                connection.remove_notice_handler(refused.append)
-            return not refused
+            return not any(connection.rewrite(query(f"{{schema}}.{name}")) for name in names)
         return False
 
     def close(self) -> None:

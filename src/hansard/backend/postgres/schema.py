@@ -47,6 +47,8 @@ CREATE TABLE {schema}.events (
     data text COLLATE "C" NOT NULL,
     PRIMARY KEY (session, seq)
 );
+-- The server would keep samples of what was said among its statistics, also after an erasure.
+ALTER TABLE {schema}.events ALTER data SET STATISTICS 0, ALTER key SET STATISTICS 0;
 CREATE UNIQUE INDEX events_append ON {schema}.events (session, append_id) WHERE append_id IS NOT NULL;
 CREATE INDEX events_control ON {schema}.events (session, seq) WHERE control;
 

@@ -20,27 +20,34 @@ _ROWS: Final = 30
     "compact support/42",
     "compact --all",
     "compact --all --dry-run  # what would be rewritten",
+    "compact --all --vacuum  # PostgreSQL: also erase old bytes of the tables",
 )
 @arguments.sessions_argument
 @click.option("--all", "everything", is_flag=True, help="Compact all sessions")
 @dry_run_option
+@click.option("--vacuum", is_flag=True, help="PostgreSQL: rewrite the tables without erased data")
 def command(
-    call: Call, session_ids: tuple[str, ...], *, everything: bool, dry_run: bool
+    call: Call, session_ids: tuple[str, ...], *, everything: bool, dry_run: bool, vacuum: bool
 ) -> int | None:
     """Compress sessions and erase redacted data.
 
     No view changes, and writers and readers continue. An interrupt leaves each session as it was, or
     compacted.
 
+    In PostgreSQL, pages of the tables contain erased data until --vacuum rewrites them. Readers and writers
+    of the store wait for that. Files do not need it.
+
     With --json: one document with the bytes of each session before and after. Exit 1 if a session could not
     be compacted.
     """
     check_targets(session_ids, "compact", everything=everything)
+    if vacuum and not everything:
+        raise click.UsageError("--vacuum needs --all: it rewrites the tables of all sessions")
     with call.reading() if dry_run else call.writing() as store:
         for session_id in session_ids:
             session_of(store, session_id)
         before = _sizes(store, session_ids)
-        report = _compact(call.screen, store, session_ids, dry_run=dry_run)
+        report = _compact(call.screen, store, session_ids, dry_run=dry_run, vacuum=vacuum)
     # Opened again: an open store may know older sizes.
     with call.reading() if dry_run else call.finding() as store:
         after = _sizes(store, session_ids)
@@ -49,14 +56,14 @@ def command(
 
 
 def _compact(
-    screen: Screen, store: "Store", session_ids: tuple[str, ...], *, dry_run: bool
+    screen: Screen, store: "Store", session_ids: tuple[str, ...], *, dry_run: bool, vacuum: bool
 ) -> "CompactReport":
     from hansard import CompactReport, HansardError
 
     label = "reading" if dry_run else "compacting"
     if not session_ids:
         with screen.progress(label, unit="sessions") as progress:
-            return store.compact(dry_run=dry_run, progress=progress)
+            return store.compact(dry_run=dry_run, vacuum=vacuum, progress=progress)
     reports: list[CompactReport] = []
     failed: dict[str, str] = {}
     for session_id in sorted(session_ids):
@@ -96,6 +103,7 @@ def _show(
             "after": left,
             "to_rewrite": report.before if report.dry_run else 0,
             "blanked": report.blanked,
+            "vacuumed": report.vacuumed,
             "failed": report.failed,
             "sessions": [
                 {"id": id, "before": old, "after": after.get(id, 0)} for id, old in before.items()
@@ -124,6 +132,8 @@ def _show(
             f"{many(report.sessions, 'session')} rewritten: {size(total)} before, {size(left)} after"
             + (f", {emptied} emptied" if report.blanked else "")
         )
+        if report.vacuumed:
+            screen.line("tables rewritten: no page contains erased data")
     if not screen.json:
         screen.failures(report.failed)
 
