@@ -417,10 +417,10 @@ def fork_in_a_call_of_sqlite(wire: Wire, path: str) -> None:
     with open_store(path, "os") as store:
         append(store, "parent")
         assert store.count() == 1
-        held = Held("hold_all")
+        held = Held("_hold_lock")
         connection = Storage(None, memory=True)._connection
         connection.create_function("stay", 0, held.stay)
-        thread = threading.Thread(target=lambda: connection.execute("SELECT stay()").fetchall())
+        thread = threading.Thread(target=lambda: connection.run("SELECT stay()"))
         thread.start()
 
         def do() -> None:

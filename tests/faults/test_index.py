@@ -112,7 +112,7 @@ def test_an_index_in_which_nothing_gets_on_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-38, N-53: a step that leaves all as it was is the last one, and whoever searches is told."""
-    monkeypatch.setattr(text_index._Step, "run", lambda _: None)
+    monkeypatch.setattr(text_index.TextIndexer, "run", lambda _: None)
     with hansard.open(tmp_path / "s", durability="os") as store:
         store.session("s").add_message({"role": "user", "content": "words"})
         with pytest.raises(hansard.HansardError, match="makes no progress"):
@@ -315,15 +315,15 @@ def test_an_index_damaged_under_an_open_store_is_made_anew(
 
 def small_databases(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no file of an index grow beyond so many pages: the same error as on a full disk."""
-    real = sqlite_storage.Storage._connect
+    real = sqlite_storage._connect
 
-    def connect(path: str) -> sqlite3.Connection:
+    def connect(path: str) -> sqlite_storage.Connection:
         connection = real(path)
         if path not in {"", ":memory:"}:
             connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
-    monkeypatch.setattr(sqlite_storage.Storage, "_connect", staticmethod(connect))
+    monkeypatch.setattr(sqlite_storage, "_connect", connect)
 
 
 @pytest.mark.parametrize("pages", [1, 20, 40])

@@ -15,7 +15,8 @@ import pytest
 
 import hansard
 from hansard.backend.local.index_file import LocalIndexFile
-from hansard.index.sqlite_storage import APPLICATION, VERSION, Storage
+from hansard.index import sqlite_storage
+from hansard.index.sqlite_storage import APPLICATION, VERSION
 from tests.hostile.forge_files import PATIENCE, with_a_good_session
 from tests.unit.disk_probe import index_of
 
@@ -198,14 +199,14 @@ def test_the_index_never_has_a_journal(store: Path, monkeypatch: pytest.MonkeyPa
     """F-156: the database is in WAL mode before SQLite opens it for the first time."""
     index_of(store).unlink()
     modes: list[str] = []
-    connect = Storage._connect
+    connect = sqlite_storage._connect
 
-    def look(path: str) -> sqlite3.Connection:
+    def look(path: str) -> sqlite_storage.Connection:
         connection = connect(path)
-        modes.append(connection.execute("PRAGMA journal_mode").fetchone()[0])
+        modes.append(connection.run("PRAGMA journal_mode")[0][0])
         return connection
 
-    monkeypatch.setattr(Storage, "_connect", staticmethod(look))
+    monkeypatch.setattr(sqlite_storage, "_connect", look)
     assert listed(store) == ["good"]
     assert {*modes} == {"wal"}
 

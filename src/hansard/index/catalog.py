@@ -7,7 +7,7 @@ changes by other programs are found: in a small store at once, in a large one af
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -42,24 +42,15 @@ SAMPLE: Final = 64
 #: The stamp of a session that the system refused to read. No session has it, so it is read again each time.
 AGAIN: Final = ""
 
-#: Sessions per question.
+#: Sessions per statement.
 _TOGETHER: Final = 100
-_KNOWN: Final = (
-    "SELECT id, n, parent, seq, created, updated, bytes, state FROM index_session WHERE id IN (?)"
-)
-_SAID: Final = "SELECT id, info FROM index_entry WHERE id IN (?)"
-_FORKS: Final = (
-    "SELECT parent, parent_created, count(*) FROM index_session WHERE parent IN (?) "
-    "GROUP BY parent, parent_created"
-)
+
+#: What is stored of a session; the last five columns are those of `Known`.
+_STORED: Final = "id, n, unsettled, seq, created, updated, bytes, state"
 
 Progress = Callable[[int, int], None]
 
 encode = msgspec.json.Encoder().encode
-decode_info = msgspec.json.Decoder(SessionInfo).decode
-
-#: How often a refresh describes forks again because inherited events were redacted concurrently.
-_ROUNDS: Final = 3
 
 
 class Known(NamedTuple):
@@ -200,7 +191,8 @@ def _describe(
     redactions = basis.redactions
     forked: SessionForked | None = lineage.fork_source(log.first())
     workspace = basis.workspace
-    for event in log.controls(head.seq):
+    controls = log.controls(head.seq)
+    for event in controls:
         workspace = workspaces.of(redactions.mask(event), workspace)
     usage = state.usage.values()
     info = SessionInfo(
@@ -227,7 +219,7 @@ def _describe(
         workspace,
         forked.created if forked else "",
         crc32(saved).to_bytes(_CHECK) + saved,
-        sum(state.kinds.get(kind, 0) for kind in UNSETTLING),
+        sum(event.kind in UNSETTLING for event in controls),
     )
 
 
@@ -328,67 +320,44 @@ class _Refresh:
         self._stamps = stamps
         self._progress = progress
         #: What forks inherit; by True, as every event says.
-        self._graphs: dict[bool, ForkGraph] = {}
-        self._rounds = 0
-        #: The last number of a session; 0 if it is not known yet.
-        self._last = 0
-        #: Sessions whose forks must be counted again.
-        self._parents: set[str] = set()
+        self._graphs = {found: ForkGraph(backend, thorough=found) for found in (False, True)}
+        #: The last number of a session.
+        (self._last,) = storage.one("SELECT coalesce(max(n), 0) FROM index_session")
         #: Sessions whose forks must be described again; True: thoroughly.
         self._unsettled: dict[str, bool] = {}
 
     def run(self, wanted: set[str]) -> None:
-        """Describe sessions again, and those that depend on them."""
+        """Describe sessions again, and the forks that depend on them."""
         self._describe_all(dict.fromkeys(wanted, False))
         done = set(wanted)
-        while self._unsettled or self._has_moved(done):
+        while self._unsettled:
             parents, self._unsettled = self._unsettled, {}
             forks: dict[str, bool] = {}
             for parent, thorough in parents.items():
-                for fork in self._forks(parent):
-                    forks[fork] = forks.get(fork, False) or thorough
-            forks = {fork: thorough for fork, thorough in forks.items() if fork not in done}
+                ask = "SELECT id FROM index_session WHERE parent = ?"
+                for (fork,) in self._storage.all(ask, parent):
+                    if fork not in done:
+                        forks[fork] = forks.get(fork, False) or thorough
             done.update(forks)
             self._describe_all(forks, inherited=True)
             # What they inherit, their own forks inherit too.
             self._unsettled.update(forks)
-        counted = sorted(self._parents)
-        for place in range(0, len(counted), _TOGETHER):
-            self._count_children(counted[place : place + _TOGETHER])
-
-    def _has_moved(self, done: set[str]) -> bool:
-        """Return whether events were redacted after forks that inherit them were described."""
-        graphs, self._graphs = self._graphs, {}
-        self._rounds += 1
-        if self._rounds > _ROUNDS:
-            return False  # the next refresh finds the rest
-        for graph in graphs.values():
-            self._unsettled.update(dict.fromkeys(graph.moved(UNSETTLING), False))
-        if self._unsettled:
-            done.clear()
-        return bool(self._unsettled)
 
     def _describe_all(self, wanted: dict[str, bool], *, inherited: bool = False) -> None:
         ids = sorted(wanted)
         backend = self._backend.prefetch(ids)
-        rows: dict[str, Any] = {}
-        for place, session_id in enumerate(ids, 1):
-            if place % _TOGETHER == 1:
-                some = ids[place - 1 : place - 1 + _TOGETHER]
-                rows = {row[0]: row[1:] for row in self._among(_KNOWN, some)}
-            self._describe_one(
-                backend,
-                session_id,
-                rows.get(session_id),
-                inherited=inherited,
-                thorough=wanted[session_id],
-            )
-            if self._progress is not None:
-                self._progress(place, len(wanted))
-
-    def _among(self, statement: str, ids: Sequence[str]) -> list[Any]:
-        """Return the rows of several sessions: one question, since a server is far away."""
-        return self._storage.all(statement.replace("(?)", f"({', '.join('?' * len(ids))})"), *ids)
+        for begin in range(0, len(ids), _TOGETHER):
+            some = ids[begin : begin + _TOGETHER]
+            marks = ", ".join("?" * len(some))
+            ask = f"SELECT {_STORED} FROM index_session WHERE id IN ({marks})"  # noqa: S608 - our own names
+            rows = {row[0]: row for row in self._storage.all(ask, *some)}
+            for place, session_id in enumerate(some, begin + 1):
+                row = rows.get(session_id)
+                self._describe_one(
+                    backend, session_id, row, inherited=inherited, thorough=wanted[session_id]
+                )
+                if self._progress is not None:
+                    self._progress(place, len(ids))
 
     def _describe_one(
         self, backend: Backend, session_id: str, row: Any, *, inherited: bool, thorough: bool
@@ -397,44 +366,29 @@ class _Refresh:
         stamp = self._stamps.get(session_id)
         if stamp is None:
             stamp = self._backend.stamps([session_id]).get(session_id, "")
-        known = None
-        if row is not None:
-            # The state of a fork does not hold if what it inherits has changed.
-            if row[-1] is not None and not inherited:
-                known = Known(*row[2:])
-            if row[1] is not None:
-                self._parents.add(row[1])
+        # The state of a fork does not hold if what it inherits has changed.
+        known = None if row is None or row[-1] is None or inherited else Known(*row[3:])
+        graph = self._graphs[thorough]
+        found = None
         try:
             # Without a stamp it is deleted, or what has its name is not a session.
-            graph = self._graph(thorough=thorough)
-            found = (
-                describe(backend, session_id, known, graph=graph, thorough=thorough)
-                if stamp
-                else None
-            )
+            if stamp:
+                found = describe(backend, session_id, known, graph=graph, thorough=thorough)
         except SessionDeleted:
-            found = None
+            pass
         except UNREADABLE as error:
             found = describe_damaged(backend, session_id, error)
             if isinstance(error, DiskFailed):
                 stamp = AGAIN
-        if found is None:
-            if row is not None:
-                self._remove(row[0], session_id)
-            return
-        self._keep(None if row is None else row[0], stamp, found)
-
-    def _graph(self, *, thorough: bool) -> ForkGraph:
-        found = self._graphs.get(thorough)
-        if found is None:
-            found = self._graphs[thorough] = ForkGraph(self._backend, thorough=thorough)
-        return found
+        if found is not None:
+            self._keep(row, stamp, found)
+        elif row is not None:
+            self._remove(row[1], session_id)
 
     # -- rows -----------------------------------------------------------------------------------
 
-    def _keep(self, n: int | None, stamp: str, found: Description) -> None:
-        info = found.info
-        storage = self._storage
+    def _keep(self, row: Any, stamp: str, found: Description) -> None:
+        info, storage = found.info, self._storage
         values: dict[str, Any] = {
             "stamp": stamp,
             "seq": info.seq,
@@ -452,15 +406,17 @@ class _Refresh:
             "damaged": bool(info.damaged),
             "workspace": None if found.workspace is None else found.workspace.path,
             "workspace_id": (found.workspace and found.workspace.id) or "",
-            "unsettled": found.unsettled,
+            "unsettled": self._seen_by_forks(found),
             "state": found.state or None,
         }
-        new = n is None
-        self._write(info, new=new)
-        if n is None:
+        line = encode(info)
+        entry = line.decode(), crc32(line), info.id
+        if row is None:
+            self._last += 1
+            n = self._last
             columns = ["n", "id", *values]
             marks = ", ".join("?" * len(columns))
-            n = self._new_number()
+            storage.do("INSERT INTO index_entry (info, crc, id) VALUES (?, ?, ?)", *entry)
             storage.do(
                 f"INSERT INTO index_session ({', '.join(columns)}) VALUES ({marks})",  # noqa: S608 - our own names
                 n,
@@ -469,94 +425,53 @@ class _Refresh:
             )
             self._unsettled[info.id] = False
         else:
-            self._compare(n, values)
+            _, n, unsettled, _, created, *_ = row
+            # Another session of that id is not the parent of its forks.
+            if (unsettled, created) != (values["unsettled"], info.created):
+                self._unsettled[info.id] = bool(info.damaged)
+                # Title, metadata or texts may have been redacted.
+                storage.put(RESIDUE, 1)
             if not found.resumed:
                 # What was counted is of another log, or was redacted in part.
                 storage.do("DELETE FROM index_tally WHERE n = ?", n)
+            storage.do("UPDATE index_entry SET info = ?, crc = ? WHERE id = ?", *entry)
             sets = ", ".join(f"{column} = ?" for column in values)
             storage.do(
                 f"UPDATE index_session SET {sets} WHERE n = ?",  # noqa: S608 - our own names
                 *values.values(),
                 n,
             )
+        self._label(n, info, new=row is None)
         storage.do("INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING", info.id)
-        # Its log does not say how many forks it has.
-        self._parents.add(info.id)
-        if info.parent is not None:
-            self._parents.add(info.parent)
-        self._label(n, info, new=new)
 
-    def _new_number(self) -> int:
-        """Return the next number of a session: no other process adds one concurrently."""
-        if not self._last:
-            (self._last,) = self._storage.one("SELECT coalesce(max(n), 0) FROM index_session")
-        self._last += 1
-        return self._last
+    def _seen_by_forks(self, found: Description) -> int:
+        """Return the number of changes to what forks inherit, as their descriptions have seen it.
 
-    def _write(self, info: SessionInfo, *, new: bool = False) -> None:
-        line = encode(info)
-        self._storage.do(
-            "INSERT INTO index_entry (info, crc, id) VALUES (?, ?, ?)"
-            if new
-            else "UPDATE index_entry SET info = ?, crc = ? WHERE id = ?",
-            line.decode(),
-            crc32(line),
-            info.id,
-        )
-
-    def _compare(self, n: int, values: dict[str, Any]) -> None:
-        """Note what a change means for the session's forks, and for what the index still holds of it."""
-        session_id, unsettled, created = self._storage.one(
-            "SELECT id, unsettled, created FROM index_session WHERE n = ?", n
-        )
-        # Another session of that id is not the parent of its forks.
-        if (unsettled, created) != (values["unsettled"], values["created"]):
-            self._unsettled[session_id] = bool(values["damaged"])
-            # Title, metadata or texts may have been redacted.
-            self._storage.put(RESIDUE, 1)
+        A change after a fork was described here is counted by the next refresh, which then sees a difference.
+        """
+        counts = [graph.count(found.info.id, UNSETTLING) for graph in self._graphs.values()]
+        return min([found.unsettled, *(count for count in counts if count is not None)])
 
     def _label(self, n: int, info: SessionInfo, *, new: bool) -> None:
         storage = self._storage
-        wanted = {(key, label(value)) for key, value in info.metadata.items()}
-        ask = "SELECT key, value FROM index_label WHERE n = ?"
+        wanted = {(n, key, label(value)) for key, value in info.metadata.items()}
+        ask = "SELECT n, key, value FROM index_label WHERE n = ?"
         there = set() if new else set(storage.all(ask, n))
-        for key, value in there - wanted:
-            storage.do(
-                "DELETE FROM index_label WHERE key = ? AND value = ? AND n = ?", key, value, n
-            )
-        for key, value in wanted - there:
-            storage.do("INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)", n, key, value)
+        storage.do_all(
+            "DELETE FROM index_label WHERE n = ? AND key = ? AND value = ?", list(there - wanted)
+        )
+        storage.do_all(
+            "INSERT INTO index_label (n, key, value) VALUES (?, ?, ?)", list(wanted - there)
+        )
 
     def _remove(self, n: int, session_id: str) -> None:
-        self._storage.do("DELETE FROM index_entry WHERE id = ?", session_id)
-        self._storage.do("DELETE FROM index_session WHERE n = ?", n)
-        self._storage.do("DELETE FROM index_label WHERE n = ?", n)
-        self._storage.do("DELETE FROM index_tally WHERE n = ?", n)
-        self._storage.do(
-            "INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING", session_id
-        )
-        self._storage.put(RESIDUE, 1)
+        storage = self._storage
+        storage.do("DELETE FROM index_entry WHERE id = ?", session_id)
+        for table in ("index_session", "index_label", "index_tally"):
+            storage.do(f"DELETE FROM {table} WHERE n = ?", n)  # noqa: S608 - our own names
+        storage.do("INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING", session_id)
+        storage.put(RESIDUE, 1)
         self._unsettled[session_id] = False
-
-    # -- forks ----------------------------------------------------------------------------------
-
-    def _forks(self, parent: str) -> list[str]:
-        return [
-            n for (n,) in self._storage.all("SELECT id FROM index_session WHERE parent = ?", parent)
-        ]
-
-    def _count_children(self, parents: list[str]) -> None:
-        counts: dict[str, dict[str, int]] = {}
-        for parent, created, count in self._among(_FORKS, parents):
-            counts.setdefault(parent, {})[created] = count
-        for parent, said in self._among(_SAID, parents):
-            info = decode_info(said)
-            found = counts.get(parent, {})
-            # The parent of the others was another session of that id.
-            count = sum(found.get(created, 0) for created in {"", info.created})
-            if info.children != count:
-                changed = msgspec.structs.replace(info, children=count)
-                self._write(changed)
 
 
 def _in_64_bits(number: int) -> int:

@@ -1,8 +1,8 @@
-"""Find sessions in a store: open the index, bring it up to date, ask, and rebuild it if it is damaged.
+"""Answer the calls of a store: open the index, refresh it, query it, and rebuild it if it is damaged.
 
-Every question first brings the index up to date, which costs next to nothing if nothing has changed. A
-damaged file is rebuilt; if it cannot be used at all, a private database of this process takes its place.
-Either way the answer is the same: it comes from the logs.
+Every call first refreshes the index, which costs next to nothing if nothing has changed. A damaged file is
+rebuilt; if it cannot be used at all, a private database of this process takes its place. Either way the
+answer is the same: it comes from the logs.
 """
 
 import os
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -20,7 +20,17 @@ import msgspec
 from hansard.backend.contract import Backend, IndexFile, IndexTables
 from hansard.backend.status import IndexStatus
 from hansard.errors import BackendUnavailable, Closed
-from hansard.index import Hit, Page, StoreStats, catalog, listing, search, stats, text_index
+from hansard.index import (
+    Hit,
+    Page,
+    StoreStats,
+    catalog,
+    listing,
+    search,
+    sqlite_storage,
+    stats,
+    text_index,
+)
 from hansard.index.catalog import Description, Progress, SessionCatalog
 from hansard.index.listing import SessionFilter
 from hansard.index.search import SearchQuery
@@ -31,15 +41,12 @@ from hansard.index.sqlite_storage import (
     Connection,
     Storage,
     Unusable,
-    has_our_tables,
-    hold_all,
     identify,
+    is_index,
     is_refused,
-    release_all,
 )
-from hansard.log import disk
 
-#: How often a question is asked of an index that was found damaged, and rebuilt.
+#: Attempts to answer from an index that was found damaged, and rebuilt.
 _TRIES: Final = 3
 
 #: Seconds that `status` waits for a process that holds the file.
@@ -52,24 +59,25 @@ Answer = TypeVar("Answer")
 
 
 class _Stopped(Exception):
-    """The caller's own function has raised: not a sign of a damaged file."""
+    """The caller's `progress` has raised: not a sign of a damaged file."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__()
         self.reason = reason
 
 
-class _Careful:
-    """Calls the caller's function, and tells its errors from those of the index."""
+def _guarded(progress: Progress | None) -> Progress | None:
+    """Return a callback whose errors can be told from those of the index."""
+    if progress is None:
+        return None
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def __call__(self, done: int, total: int) -> None:
+    def call(done: int, total: int) -> None:
         try:
-            self._progress(done, total)
+            progress(done, total)
         except Exception as error:
             raise _Stopped(error) from error
+
+    return call
 
 
 class Index:
@@ -91,34 +99,33 @@ class Index:
         #: that must not be in the shared index are in memory only.
         self._aside = None if aside else Index(backend, shared=texts, aside=True)
         self._storage: Storage | None = None
-        self._catalog: SessionCatalog | None = None
-        self._generation = -1
-        self._reset()
+        self.reset()
         _indexes.add(self)
 
-    def _notice_fork(self) -> None:
-        if self._generation != disk.generation:
-            with disk.fork_guard:
-                if self._generation != disk.generation:
-                    self._reset()
+    def reset(self) -> None:
+        """Begin again in a child process; the connection belongs to its parent."""
+        if self._storage is not None:
+            self._storage.abandon()
+        self._mutex = threading.RLock()
+        self._storage = None
+        self._catalog: SessionCatalog | None = None
+        #: Whether a thread, which holds the mutex, is in the middle of a call.
+        self._asking = False
 
     def release_files(self) -> None:
         """Close the file to free descriptors, unless it is in use."""
-        # The mutex is re-entrant: this thread may be in the middle of a question.
-        owned = self._mutex._is_owned()  # type: ignore[attr-defined] # noqa: SLF001
-        if self._generation == disk.generation and not owned and self.hold(0.0):
+        if not self._asking and self.hold(0.0):
             self.release()
 
     def hold(self, timeout: float) -> bool:
         """Keep other threads out, and close the file, until `release`; return whether that was possible."""
         # A child that inherits what SQLite knows of its locks would take them for its own.
-        self._notice_fork()
         if not self._mutex.acquire(timeout=timeout):
             return False
         storage = self._storage
         if storage is not None and storage.file is not None:
             if storage.is_changing():
-                # Only if this very thread forks in the middle of a question.
+                # Only if this very thread forks in the middle of a call.
                 self._mutex.release()
                 return False
             storage.close()
@@ -126,21 +133,11 @@ class Index:
         return True
 
     def release(self) -> None:
-        """Let other threads ask again."""
+        """Let other threads use the index again."""
         self._mutex.release()
-
-    def _reset(self) -> None:
-        if self._storage is not None:
-            self._storage.abandon()
-        self._mutex = threading.RLock()
-        self._storage = None
-        self._catalog = None
-        # Last: a thread that finds it current must find the rest so.
-        self._generation = disk.generation
 
     def close(self) -> None:
         """Close the database."""
-        self._notice_fork()
         with self._mutex:
             self._closed = True
             storage, self._storage = self._storage, None
@@ -149,7 +146,7 @@ class Index:
         if self._aside is not None:
             self._aside.close()
 
-    # -- questions ------------------------------------------------------------------------------
+    # -- calls ----------------------------------------------------------------------------------
 
     def sessions(
         self,
@@ -167,20 +164,21 @@ class Index:
             progress,
         )
 
-    def count(self, filters: SessionFilter, *, progress: Progress | None = None) -> int:
-        """Return how many sessions are wanted."""
+    def count(self, filters: SessionFilter) -> int:
+        """Return the number of wanted sessions."""
         listing.check(filters)
-        return self._ask(lambda storage: listing.count(storage, filters), progress)
+        return self._ask(lambda storage: listing.count(storage, filters))
 
     def stats(self, filters: SessionFilter, *, progress: Progress | None = None) -> StoreStats:
         """Add up the wanted sessions."""
         listing.check(filters)
-        careful = None if progress is None else _Careful(progress)
-        return self._ask(
-            lambda storage: stats.stats(self._backend, storage, filters, careful),
-            progress,
-            changes=True,
-        )
+        guarded = _guarded(progress)
+
+        def add_up(storage: Storage) -> StoreStats:
+            with storage.changing():
+                return stats.stats(self._backend, storage, filters, guarded)
+
+        return self._ask(add_up, progress, alone=True)
 
     def described(self) -> list[Description]:
         """Return the description of every session, sorted by id."""
@@ -191,17 +189,17 @@ class Index:
         return self._ask(lambda storage: listing.children(storage, parent, created))
 
     def search(self, query: SearchQuery, *, progress: Progress | None = None) -> list[Hit] | None:
-        """Return what was found; None if the one session that is searched cannot be read."""
+        """Return the hits; None if the one session that is searched cannot be read."""
         if self._aside is not None:
             return self._aside.search(query, progress=progress)
-        backend = self._backend
-        careful = None if progress is None else _Careful(progress)
-        return self._ask(
-            lambda storage: text_index.answer(
-                backend, storage, lambda clean: search.ask(backend, clean, query), careful
-            ),
-            alone=True,
-        )
+        backend, guarded = self._backend, _guarded(progress)
+
+        def find(storage: Storage) -> list[Hit] | None:
+            return text_index.answer(
+                backend, storage, lambda clean: search.ask(backend, clean, query), guarded
+            )
+
+        return self._ask(find, alone=True)
 
     def drop_texts(self) -> None:
         """Remove the texts from the shared index: opening it does."""
@@ -215,13 +213,11 @@ class Index:
         """
         if self._texts and self._aside is not None:
             self._aside.forget()
-            return
-        if self._is_kept():
+        elif self._is_kept():
             self._ask(self._erase, alone=True)
 
     def _is_kept(self) -> bool:
         """Return whether there is a shared index."""
-        self._notice_fork()
         with self._mutex:
             home = self._home or self._backend.index_storage()
             if isinstance(home, IndexFile):
@@ -247,15 +243,14 @@ class Index:
         if not text_index.has_residue(storage):
             return
         text_index.erase(storage)
-        if not storage.truncate():
+        if storage.truncate():
+            # Only now: if this is interrupted before, the next call does all of it again.
+            with storage.changing():
+                storage.put(RESIDUE, 0)
+        elif not storage.served:
             # Another process reads what is to be erased, and does not stop. A server's tables stay as they
             # are, and the next compaction tries again.
-            if not storage.served:
-                storage.replace()
-            return
-        # Only now: if this is interrupted before, the next call does all of it again.
-        with storage.changing():
-            storage.put(RESIDUE, 0)
+            storage.replace()
 
     # -- the storage ----------------------------------------------------------------------------
 
@@ -264,59 +259,51 @@ class Index:
         question: Callable[[Storage], Answer],
         progress: Progress | None = None,
         *,
-        changes: bool = False,
         alone: bool = False,
     ) -> Answer:
-        """Bring the index up to date, and ask it a question.
-
-        `changes`: it writes into the index. `alone`: it begins its own transactions.
-        """
-        self._notice_fork()
+        """Refresh the index, and ask it a question. `alone`: the question begins its own transactions."""
         with self._mutex:
             if self._closed:
                 raise Closed(f"{self._backend.where}: the store was closed; open it again")
-            for attempt in range(_TRIES):
-                try:
-                    if isinstance(self._home, IndexTables):
-                        # All of it again if the connection to the server was lost.
-                        return self._home.trying(  # type: ignore[no-any-return] # what is done gives
-                            lambda: self._answer(question, progress, changes=changes, alone=alone)
-                        )
-                    return self._answer(question, progress, changes=changes, alone=alone)
-                except Unusable:
-                    self._do_without()
-                except _Stopped as stopped:
-                    raise stopped.reason from None
-                except sqlite3.DatabaseError as error:
-                    if self._is_sound():
-                        raise self._unavailable(error) from error
-                    # Locked by another process for too long, a full disk, no longer writable.
-                    self._rebuild(without=attempt > 0 or is_refused(error))
-                except _NONSENSE:
-                    if self._is_sound():
+            before, self._asking = self._asking, True
+            try:
+                return self._attempt(lambda: self._answer(question, progress, alone=alone))
+            finally:
+                self._asking = before
+
+    def _attempt(self, answer: Callable[[], Answer]) -> Answer:
+        """Return an answer, from an index that is rebuilt if it is damaged."""
+        for attempt in range(_TRIES):
+            try:
+                if isinstance(self._home, IndexTables):
+                    # All of it again if the connection to the server was lost.
+                    return self._home.trying(answer)  # type: ignore[no-any-return] # what `answer` returns
+                return answer()
+            except Unusable:
+                self._do_without()
+            except _Stopped as stopped:
+                raise stopped.reason from None
+            except (sqlite3.DatabaseError, *_NONSENSE) as error:
+                # No other program can have damaged what is private, or a server's.
+                if self._storage is None or self._storage.private or self._storage.served:
+                    if not isinstance(error, sqlite3.DatabaseError):
                         raise
-                    self._rebuild(without=attempt > 0)
-            raise AssertionError  # the last attempt answers or raises
+                    where = self._backend.where
+                    raise BackendUnavailable(f"{where}: cannot list sessions: {error}") from error
+                # Refused: locked by another process for too long, a full disk, no longer writable.
+                self._rebuild(without=attempt > 0 or is_refused(error))
+        raise AssertionError  # the last attempt answers or raises
 
     def _answer(
-        self,
-        question: Callable[[Storage], Answer],
-        progress: Progress | None,
-        *,
-        changes: bool,
-        alone: bool,
+        self, question: Callable[[Storage], Answer], progress: Progress | None, *, alone: bool
     ) -> Answer:
         storage, sessions = self._open()
         storage.check()
-        sessions.refresh(None if progress is None else _Careful(progress))
+        sessions.refresh(_guarded(progress))
         if alone:
             return question(storage)
-        with storage.changing() if changes else storage.reading():
+        with storage.reading():
             return question(storage)
-
-    def _is_sound(self) -> bool:
-        """Return whether no other program can have damaged the storage: it is private, or a server's."""
-        return self._storage is None or self._storage.private or self._storage.served
 
     def _open(self) -> tuple[Storage, SessionCatalog]:
         if self._storage is None or self._catalog is None:
@@ -352,26 +339,23 @@ class Index:
             pass
         self._do_without()
 
-    def _unavailable(self, error: Exception) -> BackendUnavailable:
-        return BackendUnavailable(f"{self._backend.where}: sessions cannot be listed: {error}")
-
 
 # -- forks of the process -----------------------------------------------------------------------
 
-#: Those that may have a file open.
+#: All of this process.
 _indexes: Final["WeakSet[Index]"] = WeakSet()
 
 #: Whether this process was forked while another thread was using the file of an index. It then uses none.
 _inherited = False
 
-#: Seconds that a fork waits for a thread that asks the index: the child can then use the file.
+#: Seconds that a fork waits for a thread that uses the index: the child can then use the file.
 _FORK_WAIT: Final = 1.0
 
 #: Seconds that it waits for a thread in a call of SQLite.
 _CALL_WAIT: Final = 10.0
 
-#: What `hold_before_fork` holds, and whether something is missing.
-_held: Final[list[Index]] = []
+#: Releases what `hold_before_fork` holds.
+_held: Final[list[Callable[[], None]]] = []
 _left_open = False
 
 
@@ -382,22 +366,35 @@ def hold_before_fork() -> None:
     deadline = time.monotonic() + _FORK_WAIT
     for index in list(_indexes):
         if index.hold(max(0.0, deadline - time.monotonic())):
-            _held.append(index)
+            _held.append(index.release)
         else:
             _left_open = True
-    hold_all(_CALL_WAIT)
+    deadline = time.monotonic() + _CALL_WAIT
+    # The first keeps the number of connections as it is.
+    if _hold_lock(sqlite_storage.opening, deadline):
+        for connection in list(sqlite_storage.connections):
+            _hold_lock(connection.gate, deadline)
 
 
-def _release(*, in_child: bool = False) -> None:
-    release_all(in_child=in_child)
+def _hold_lock(lock: Any, deadline: float) -> bool:
+    if lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        _held.append(lock.release)
+        return True
+    return False
+
+
+def _release() -> None:
     while _held:
-        _held.pop().release()
+        _held.pop()()
 
 
 def _forked() -> None:
     global _inherited  # noqa: PLW0603 - as above
     _inherited = _inherited or _left_open
-    _release(in_child=True)
+    _release()
+    sqlite_storage.opening = threading.RLock()
+    for index in list(_indexes):
+        index.reset()
 
 
 os.register_at_fork(after_in_parent=_release, after_in_child=_forked)
@@ -413,13 +410,13 @@ def without_texts(backend: Backend) -> None:
 
 
 def of(backend: Backend) -> Index:
-    """Return the index of a backend, or of that which it is a part of."""
-    whole = backend.unscoped
-    found = whole.finder
+    """Return the index of a backend; of a scoped one, that of the unscoped one."""
+    unscoped = backend.unscoped
+    found = unscoped.finder
     if not isinstance(found, Index):
-        # Two threads may make one each: nothing is opened yet, and one of them is dropped.
-        found = Index(whole)
-        whole.finder = found  # type: ignore[misc] # a whole backend has a slot for it
+        # Two threads may create one each: nothing is opened yet, and one of them is dropped.
+        found = Index(unscoped)
+        unscoped.finder = found  # type: ignore[misc] # an unscoped backend has a slot for it
     return found
 
 
@@ -427,7 +424,7 @@ def of(backend: Backend) -> Index:
 
 
 def status(backend: Backend, found: IndexStatus) -> IndexStatus:
-    """Add the index's version, and how many sessions it is behind; brings nothing up to date.
+    """Add the index's version, and the number of sessions that changed since; refreshes nothing.
 
     The file is opened read-only, so that nothing changes, and SQLite creates no file next to it.
     """
@@ -437,8 +434,14 @@ def status(backend: Backend, found: IndexStatus) -> IndexStatus:
     if not found.there:
         return found
     stamps = backend.stamps()
+    # SQLite reads what is not yet in the file itself only if its two files next to it exist, and would
+    # create them. Without them no process has the database open, and it is complete.
+    how = "mode=ro" if found.shared else "mode=ro&immutable=1"
+    place = f"file:{quote(found.path)}?{how}"
     try:
-        with closing(_open_read_only(found)) as connection:
+        with closing(
+            sqlite3.connect(place, uri=True, timeout=_PATIENCE, factory=Connection)
+        ) as connection:
             return msgspec.structs.replace(found, **_status_of_file(connection, stamps))
     except (sqlite3.Error, UnicodeError, TypeError, ValueError) as error:
         return msgspec.structs.replace(found, reason=str(error))
@@ -461,30 +464,19 @@ SELECT (SELECT count(*) FROM index_session),
        EXISTS (SELECT FROM index_log)"""
 
 
-def _open_read_only(found: IndexStatus) -> sqlite3.Connection:
-    # SQLite reads what is not yet in the file itself only if its two files next to it exist, and would
-    # create them. Without them no process has the database open, and it is complete.
-    how = "mode=ro" if found.shared else "mode=ro&immutable=1"
-    place = f"file:{quote(found.path)}?{how}"
-    return sqlite3.connect(
-        place, uri=True, timeout=_PATIENCE, isolation_level=None, factory=Connection
-    )
-
-
-def _status_of_file(connection: sqlite3.Connection, stamps: dict[str, str]) -> dict[str, object]:
+def _status_of_file(connection: Connection, stamps: dict[str, str]) -> dict[str, object]:
     application, version = identify(connection)
     if application != APPLICATION:
         return {"reason": "hansard did not create it; the next listing rebuilds it"}
     if version > VERSION:
-        reason = "a newer hansard created it; this one does not use it"
-    elif version != VERSION:
-        reason = "an older hansard created it; the next listing rebuilds it"
-    elif not has_our_tables(connection):
-        reason = "it does not have the tables of an index; the next listing rebuilds it"
-    else:
-        known = dict(connection.execute("SELECT id, stamp FROM index_session"))
-        behind = len({id for id, _ in known.items() ^ stamps.items()})
-        ask = "SELECT 1 FROM sqlite_master WHERE name = 'index_words'"
-        texts = connection.execute(ask).fetchone() is not None
-        return {"version": version, "sessions": len(known), "behind": behind, "texts": texts}
-    return {"version": version, "reason": reason}
+        return {
+            "version": version,
+            "reason": "a newer hansard created it; this one does not use it",
+        }
+    if not is_index(connection):
+        reason = "it is of an older version, or damaged; the next listing rebuilds it"
+        return {"version": version, "reason": reason}
+    known = dict(connection.run("SELECT id, stamp FROM index_session"))
+    behind = len({session_id for session_id, _ in known.items() ^ stamps.items()})
+    texts = bool(connection.run("SELECT 1 FROM sqlite_master WHERE name = 'index_words'"))
+    return {"version": version, "sessions": len(known), "behind": behind, "texts": texts}

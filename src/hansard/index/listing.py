@@ -24,6 +24,9 @@ from hansard.workspace import Match, Workspace
 #: More than any listing has: both databases take a limit, and not its absence as a value.
 _UNLIMITED: Final = 1 << 62
 
+#: The forks of this many sessions are counted by their parents' ids, those of more in one scan.
+_FEW: Final = 500
+
 #: The longest value among the metadata that is stored as it is; a longer one is found by its hash.
 _LONGEST: Final = 200
 
@@ -114,30 +117,35 @@ def page(
     after = None if cursor is None else _read_cursor(cursor, order)
     conditions = clause(storage, filters)
     if limit is None and after is None and not storage.served:
-        return Page(_inside(storage, _everything(storage, conditions, order), filters), None)
+        items = _everything(storage, conditions, order)
+        return Page(_with_children(storage, items, filters.scope), None)
     rows = _rows(storage, conditions, order, after, _UNLIMITED if limit is None else limit + 1)
     more = limit is not None and len(rows) > limit
     rows = rows[:limit]
-    items = _inside(storage, decode_infos("\n".join([row[2] for row in rows])), filters)
-    return Page(items, _write_cursor(order, rows[-1]) if more else None)
+    items = decode_infos("\n".join([row[2] for row in rows]))
+    next_page = _write_cursor(order, rows[-1]) if more else None
+    return Page(_with_children(storage, items, filters.scope), next_page)
 
 
-def _inside(
-    storage: Storage, items: list[SessionInfo], filters: SessionFilter
-) -> list[SessionInfo]:
-    """Return sessions as a scoped store sees them: their `children` are those inside of the scope."""
-    if not filters.scope or not any(info.children for info in items):
-        return items
-    conditions = clause(storage, SessionFilter(filters.scope)).plus(
-        "EXISTS (SELECT 1 FROM index_session p WHERE p.id = s.parent AND s.parent_created IN ('', p.created))"
-    )
+def _with_children(storage: Storage, items: list[SessionInfo], scope: str) -> list[SessionInfo]:
+    """Return sessions with the numbers of their forks, of those inside of the scope."""
+    inside, values = within("s", SessionFilter(scope))
+    parents = [info.id for info in items] if len(items) <= _FEW else []
+    some = f"s.parent IN ({', '.join('?' * len(parents))})" if parents else "s.parent IS NOT NULL"
     counts = dict(
         storage.all(
-            f"SELECT s.parent, count(*) FROM index_session s{conditions.text} GROUP BY s.parent",  # noqa: S608
-            *conditions.values,
+            "SELECT s.parent, count(*) FROM index_session s JOIN index_session p ON p.id = s.parent "  # noqa: S608 - values are apart
+            f"WHERE {some} AND s.parent_created IN ('', p.created) AND {inside} GROUP BY s.parent",
+            *parents,
+            *values,
         )
     )
-    return [msgspec.structs.replace(info, children=counts.get(info.id, 0)) for info in items]
+    if not counts:
+        return items
+    return [
+        msgspec.structs.replace(info, children=counts[info.id]) if info.id in counts else info
+        for info in items
+    ]
 
 
 def _everything(storage: Storage, conditions: "_Conditions", order: str) -> list[SessionInfo]:

@@ -1,44 +1,39 @@
 """Store an index in PostgreSQL, in the schema that has the sessions.
 
-The statements are those of `sqlite_storage`: both kinds of index are filled and asked by the same code, and
-give the same answers. Nothing has to be opened, replaced or checked: the server takes care of its tables.
+The statements are those of `sqlite_storage`: the same code fills and queries both kinds of index, and gives
+the same answers. Nothing has to be opened, replaced or checked: the server takes care of its tables.
 
 A text is a row with its words as a `tsvector`, under a GIN index. FTS5 splits it into words here, in memory,
 as it does for an index in a file: PostgreSQL's own parser takes `user@example.com` or `a/b.py` for one word
 each, and would find other texts. PostgreSQL finds phrases as words that all occur, and FTS5 checks these
-texts: a `tsvector` knows only the first 256 positions of a word and none beyond 16,383, so here it has none.
+texts: a `tsvector` has only the first 256 positions of a word and none beyond 16,383, so here it has none.
 """
 
 import contextlib
 import re
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 from hansard.backend.contract import IndexTables
 from hansard.errors import LockTimeout, ReadOnly
 from hansard.index.sqlite_storage import (
-    SAID,
-    SNIPPET,
+    TIME,
     WORDS,
     Connection,
     FullText,
     Row,
     Storage,
     Unusable,
-    without_fts5,
+    fts5_required,
 )
-from hansard.message.search_text import CLOSE, OPEN
 
 TABLES: Final = (
     "index_entry", "index_session", "index_label", "index_tally", "index_unread", "index_log",
     "index_text", "index_words", "index_meta",
 )  # fmt: skip
-
-#: A text in PostgreSQL has no NUL. This character is as good for sorting and finding.
-_NUL: Final = ("\0", "\x01")
 
 #: The longest word that PostgreSQL takes, in bytes; longer ones are found by their beginning, and checked.
 _LONGEST: Final = 2000
@@ -59,12 +54,12 @@ def _query(statement: str) -> str:
 
 
 def storable(value: object) -> object:
-    """Return a value as PostgreSQL can store it."""
-    return value.replace(*_NUL) if isinstance(value, str) and "\0" in value else value
+    """Return a value as PostgreSQL can store it: with U+0001, which sorts the same, instead of NUL."""
+    return value.replace("\0", "\x01") if isinstance(value, str) and "\0" in value else value
 
 
 class PostgresStorage(Storage):
-    """The index that a server keeps."""
+    """The index that a server stores."""
 
     served = True
 
@@ -95,10 +90,8 @@ class PostgresStorage(Storage):
             # A standby, a role that may only read, or another process that has refreshed for a minute.
             raise Unusable(str(error)) from error
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        with self._tables.look():
-            yield
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        return self._tables.look()
 
     def check(self) -> None:
         pass
@@ -123,11 +116,7 @@ class PostgresStorage(Storage):
         self._tables.close()
 
     def abandon(self) -> None:
-        pass  # the connection knows whose it is
-
-    def one(self, statement: str, *values: Any) -> Any:
-        rows = self.all(statement, *values)
-        return rows[0] if rows else None
+        pass  # the connection knows its process
 
 
 # -- words --------------------------------------------------------------------------------------
@@ -141,54 +130,43 @@ _SPLITTING: Final = (
 )
 
 
-class _Words:
-    """Tables of FTS5 in memory, for one text at a time."""
+class _Splitter(threading.local):
+    """Tables of FTS5 in memory, for one text at a time, in each thread."""
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None, factory=Connection)
-        try:
+        with fts5_required():
             for statement in _SPLITTING:
-                self._connection.execute(statement)
-        except sqlite3.OperationalError as error:
-            raise without_fts5() from error
+                self._connection.run(statement)
 
-    def of(self, text: str) -> list[str]:
+    def words(self, text: str) -> list[str]:
         """Return the words of a text, each once."""
-        self._connection.execute("INSERT INTO bare (rowid, body) VALUES (1, ?)", (text,))
-        found = self._connection.execute("SELECT term FROM terms").fetchall()
-        self._connection.execute("INSERT INTO bare (bare) VALUES ('delete-all')")
+        self._connection.run("INSERT INTO bare (rowid, body) VALUES (1, ?)", (text,))
+        found = self._connection.run("SELECT term FROM terms")
+        self._connection.run("INSERT INTO bare (bare) VALUES ('delete-all')")
         return [term for (term,) in found]
 
-    def in_order(self, text: str) -> list[str]:
+    def words_in_order(self, text: str) -> list[str]:
         """Return the words of a short text, in order."""
         self._load(text)
-        rows = self._connection.execute("SELECT term FROM ordered ORDER BY offset")
-        return [term for (term,) in rows]
+        return [
+            term for (term,) in self._connection.run("SELECT term FROM ordered ORDER BY offset")
+        ]
 
-    def ask(self, text: str, expression: str, what: str, *values: object) -> Any:
-        """Return what FTS5 says of a text; None if it does not match."""
+    def ask(self, function: str, expression: str, text: str, values: Sequence[Any]) -> list[Any]:
+        """Return what a function of FTS5 returns for a text; nothing if it does not match."""
         self._load(text)
-        row = self._connection.execute(
-            f"SELECT {what} FROM index_words WHERE index_words MATCH ?",  # noqa: S608 - our own words
-            (*values, expression),
-        ).fetchone()
-        return None if row is None else row[0]
+        ask = f"SELECT {function} FROM index_words WHERE index_words MATCH ?"  # noqa: S608 - our own functions
+        return self._connection.run(ask, (*values, expression))
 
     def _load(self, text: str) -> None:
-        self._connection.execute("DELETE FROM index_words")
-        self._connection.execute("INSERT INTO index_words (rowid, body) VALUES (1, ?)", (text,))
+        self._connection.run("DELETE FROM index_words")
+        self._connection.run("INSERT INTO index_words (rowid, body) VALUES (1, ?)", (text,))
 
 
-_own = threading.local()
-
-
-def _words() -> _Words:
-    """Return this thread's tables."""
-    found = getattr(_own, "words", None)
-    if found is None:
-        found = _own.words = _Words()
-    assert isinstance(found, _Words)
-    return found
+@lru_cache(maxsize=1)
+def _splitter() -> _Splitter:
+    return _Splitter()
 
 
 def vector(text: str) -> str:
@@ -196,7 +174,7 @@ def vector(text: str) -> str:
 
     A word has letters and digits only, so nothing in it must be escaped.
     """
-    words = _words().of(text)
+    words = _splitter().words(text)
     # A character has four bytes at most, so most texts are known to fit without a check of each word.
     if 4 * len(text) + _PER_WORD * len(words) > _MOST or any(
         len(word) > _LONGEST // 4 for word in words
@@ -207,12 +185,12 @@ def vector(text: str) -> str:
 
 def _fitting(words: list[str]) -> list[str]:
     """Return as many of a long text's words as PostgreSQL takes, none of them too long."""
-    room = _MOST
+    left = _MOST
     found: dict[str, None] = {}
     for word in words:
         short = _cut(word)
-        room -= len(short.encode()) + _PER_WORD
-        if room < 0:
+        left -= len(short.encode()) + _PER_WORD
+        if left < 0:
             break
         found[short] = None
     return list(found)
@@ -229,7 +207,7 @@ def question(expression: str) -> tuple[str, bool]:
             # Exclusions come last.
             excluded = excluded or term["operator"] == "NOT"
             return _OPERATORS[term["operator"]]
-        words = _words().in_order(term["phrase"])
+        words = _splitter().words_in_order(term["phrase"])
         is_exact = len(words) == 1 and _cut(words[0]) == words[0]
         doubtful = doubtful or not is_exact
         if not words or (excluded and not is_exact):
@@ -287,11 +265,11 @@ class PostgresFullText(FullText):
     ) -> list[Row]:
         asked, doubtful = question(expression)
         text = _query(
-            f"SELECT d.text, d.log, d.seq, {SAID} AS said, d.role "  # noqa: S608 - values are apart
+            f"SELECT d.text, d.log, d.seq, {TIME} AS said, d.role, k.id "  # noqa: S608 - values are apart
             "FROM index_words f JOIN index_text d ON d.text = f.text "
             "JOIN index_log k ON k.log = d.log "
             "LEFT JOIN unnest(?::bigint[], ?::bigint[]) AS w (log, upto) ON w.log = d.log "
-            f"WHERE f.words @@ ?::tsquery AND {conditions.format(said=SAID)} "
+            f"WHERE f.words @@ ?::tsquery AND {conditions.format(time=TIME)} "
             "ORDER BY said DESC, k.id, d.seq LIMIT ? OFFSET ?"
         )
         logs, upto = [log for log, _ in shown], [seq for _, seq in shown]
@@ -300,30 +278,20 @@ class PostgresFullText(FullText):
         offset = 0
         while True:
             some = [Row(*row) for row in self._tables.run(text, [*given, limit, offset])]
-            fit = self._matching(expression, (row.text for row in some)) if doubtful else None
+            fit = self.ask("1", expression, [row.text for row in some]) if doubtful else None
             found += [row for row in some if fit is None or row.text in fit]
             if len(some) < limit or len(found) >= limit:
                 return found[:limit]
             offset += limit
 
-    def _matching(self, expression: str, texts: Iterable[int]) -> set[int]:
-        """Return which of some texts match, word for word."""
-        ask = "SELECT text, body FROM index_words WHERE text = ANY(%s::bigint[])"
-        rows = self._tables.run(ask, [list(texts)])
-        return {text for text, body in rows if _words().ask(body, expression, "1") is not None}
-
-    def matches(self, expression: str, text: int) -> bool:
-        return bool(self._matching(expression, [text]))
-
-    def marked(self, expression: str, text: int) -> str:
-        body = self._body(text)
-        what = "highlight(index_words, 0, ?, ?)"
-        return str(_words().ask(body, expression, what, OPEN, CLOSE) or body)
-
-    def snippet(self, expression: str, text: int) -> str:
-        body = self._body(text)
-        what = "snippet(index_words, 0, ?, ?, '…', ?)"
-        return str(_words().ask(body, expression, what, OPEN, CLOSE, SNIPPET) or body[:200])
-
-    def _body(self, text: int) -> str:
-        return str(self._tables.run("SELECT body FROM index_words WHERE text = %s", [text])[0][0])
+    def ask(
+        self, function: str, expression: str, texts: Sequence[int], *values: Any
+    ) -> dict[int, Any]:
+        rows = self._tables.run(
+            "SELECT text, body FROM index_words WHERE text = ANY(%s::bigint[])", [list(texts)]
+        )
+        return {
+            text: found
+            for text, body in rows
+            for (found,) in _splitter().ask(function, expression, body, values)
+        }

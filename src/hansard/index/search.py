@@ -1,19 +1,19 @@
 """Search the index: which messages match, and which session shows them.
 
 A text is stored with the log that it was added to, and is found there: once, however many forks inherit it.
-If that session is deleted, or outside of what is searched, the oldest fork inside that shows it is named. A
-search of one session finds what that session shows, inherited messages included. What a fork has redacted of
-the messages that it inherits, its log says.
+If that session is deleted, or outside of the search, the oldest fork inside that shows it is named. A search
+of one session finds what that session shows, including inherited messages. The log of a fork says which
+inherited messages the fork has redacted.
 
-The rank of a text depends on that text alone, so a scoped store's ranks tell nothing about others: how often
-each word occurs in it, and how long it is. Only the newest hits are ranked, since that takes reading them.
+The rank of a text depends on that text alone, so the ranks of a scoped store reveal nothing about others: how
+often each word occurs in it, and how long it is. Only the newest hits are ranked, because that reads them.
 """
 
 import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from unicodedata import category
 
 from hansard.backend.contract import Backend
@@ -21,6 +21,7 @@ from hansard.errors import UNREADABLE
 from hansard.index import Hit
 from hansard.index.listing import SessionFilter, within
 from hansard.index.sqlite_storage import Row, Storage
+from hansard.index.text_index import LOG_COLUMNS, TextLog, find_log
 from hansard.message import search_text
 from hansard.message.search_text import CLOSE, OPEN, PART
 from hansard.state import redaction
@@ -33,10 +34,17 @@ _ALL: Final = 1 << 62
 RANKED: Final = 500
 _READ: Final = 4 << 20
 
-#: BM25's k1 and b, and the length in characters that counts as usual.
+#: Texts that are read together.
+_TOGETHER: Final = 25
+
+_HIGHLIGHT: Final = "highlight(index_words, 0, ?, ?)"
+#: 24: the words of a snippet.
+_SNIPPET: Final = "snippet(index_words, 0, ?, ?, '…', 24)"
+
+#: BM25's k1 and b, and the average length in characters.
 _SATURATION: Final = 1.2
 _BY_LENGTH: Final = 0.75
-_USUAL: Final = 400
+_AVERAGE: Final = 400
 
 _FOUND: Final = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 
@@ -50,20 +58,15 @@ _TOKEN: Final = re.compile(
     r'(?P<minus>-?)"(?P<phrase>[^"]*)(?:"(?P<starred>\*?)|\Z)|(?P<word>[^\s"]+)'
 )
 
-
-class _Term(NamedTuple):
-    """A word or phrase, as FTS5 takes it."""
-
-    said: str
-    excluded: bool
+# -- queries ------------------------------------------------------------------------------------
 
 
 def expression(text: str) -> str:
-    """Return what a user typed as an expression of FTS5; `ValueError` if the text has no word to find.
+    """Return a user's query as an expression of FTS5; `ValueError` if it has no word to find.
 
-    Nothing that is typed is a syntax error: each word is quoted, and what is not an operator is a word. All
-    words must occur; `OR` between two of them accepts either; `-word` or `NOT word` excludes; `"some words"`
-    must be next to each other; `refun*` is the beginning of a word.
+    No query is a syntax error: each word is quoted, and what is not an operator is a word. All words must
+    occur; `OR` between two of them accepts either; `-word` or `NOT word` excludes; `"some words"` must be
+    adjacent; `refun*` is the beginning of a word.
     """
     groups: list[list[str]] = []
     excluded: list[str] = []
@@ -71,59 +74,48 @@ def expression(text: str) -> str:
     tokens = list(_TOKEN.finditer(text))
     for place, token in enumerate(tokens):
         word = token["word"]
-        more = place + 1 < len(tokens)
-        if word == "OR" and more and groups:
-            either = True
+        if place + 1 < len(tokens) and (word == "NOT" or (word in {"OR", "AND"} and groups)):
+            either = either or word == "OR"
+            negative = negative or word == "NOT"
             continue
-        if word == "NOT" and more:
-            negative = True
+        term, minus = _term(token)
+        if not term:
             continue
-        if word == "AND" and more and groups:
-            continue
-        term = _term(token)
-        if term is None:
-            continue
-        if negative or term.excluded:
-            excluded.append(term.said)
+        if negative or minus:
+            excluded.append(term)
         elif either:
-            groups[-1].append(term.said)
+            groups[-1].append(term)
         else:
-            groups.append([term.said])
+            groups.append([term])
         either = negative = False
-    return _joined(groups, excluded, text)
-
-
-def _joined(groups: list[list[str]], excluded: list[str], text: str) -> str:
     if not groups:
-        reason = (
-            "say what to look for, and not only what to leave out" if excluded else "no word in it"
-        )
+        reason = "it only excludes words" if excluded else "no word in it"
         raise ValueError(f"search for {text!r:.60}: {reason}; give a word, such as 'refund'")
     if len(excluded) + sum(map(len, groups)) > MOST:
         raise ValueError(f"search for {text!r:.60}: more than {MOST} words; give fewer")
-    wanted = " AND ".join(
-        dict.fromkeys(f"({' OR '.join(dict.fromkeys(group))})" for group in groups)
-    )
-    if not excluded:
-        return wanted
-    return f"({wanted}) NOT ({' OR '.join(dict.fromkeys(excluded))})"
+    wanted = " AND ".join(dict.fromkeys(f"({_either(group)})" for group in groups))
+    return f"({wanted}) NOT ({_either(excluded)})" if excluded else wanted
 
 
-def _term(token: re.Match[str]) -> _Term | None:
-    """Return the term of a token; None if it has no letter or digit."""
+def _either(terms: list[str]) -> str:
+    return " OR ".join(dict.fromkeys(terms))
+
+
+def _term(token: re.Match[str]) -> tuple[str, bool]:
+    """Return a word or phrase as FTS5 takes it, and whether it is excluded; empty without a word."""
     word = token["word"]
     if word is None:
-        body, starred, excluded = token["phrase"], bool(token["starred"]), bool(token["minus"])
+        body, starred, minus = token["phrase"], bool(token["starred"]), bool(token["minus"])
     else:
         # `--verbose` is an option that a user searches for.
-        excluded = word[0] == "-" and word[1:2] not in {"-", ""}
+        minus = word[0] == "-" and word[1:2] not in {"-", ""}
         starred = word.endswith("*")
-        body = word[1:] if excluded else word
+        body = word[1:] if minus else word
     if not any(map(_is_word, body)):
-        return None
+        return "", minus
     # A lone surrogate can be typed, and be in no message.
     body = search_text.split(body).encode("utf-8", "replace").decode().replace('"', " ")
-    return _Term(f'"{body}" *' if starred else f'"{body}"', excluded)
+    return f'"{body}" *' if starred else f'"{body}"', minus
 
 
 def _is_word(character: str) -> bool:
@@ -133,7 +125,7 @@ def _is_word(character: str) -> bool:
 
 
 class SearchQuery(NamedTuple):
-    """What is searched for."""
+    """A search."""
 
     #: As FTS5 takes it (`expression`).
     expression: str
@@ -148,35 +140,25 @@ class SearchQuery(NamedTuple):
     limit: int = 20
 
 
-class _Log(NamedTuple):
-    """A log: see the table `index_log`."""
-
-    log: int
-    id: str
-    created: str
-    living: bool
-    first: int
-    parent: str | None
-    at: int
+# -- answers ------------------------------------------------------------------------------------
 
 
 class _Way(NamedTuple):
     """How a session shows the texts of another log: through which forks, and up to which seq."""
 
-    session: _Log
+    session: TextLog
     #: The session itself, then those that it was forked from; the log in question is the one at `depth`.
-    forks: list[_Log]
+    forks: list[TextLog]
     depth: int
     upto: int
 
 
 def ask(backend: Backend, storage: Storage, query: SearchQuery) -> list[Hit] | None:
-    """Return what was found, the best first; None if the one session that is searched cannot be read."""
+    """Return the hits, the best first; None if the one session that is searched cannot be read."""
     shown = _Shown(backend.unscoped, storage, query)
     if not shown.is_readable():
         return None
-    wanted = max(query.limit, RANKED)
-    fetched = wanted
+    wanted = fetched = max(query.limit, RANKED)
     while True:
         rows = shown.rows(fetched + 1)
         named: dict[tuple[int, int], tuple[str, Row]] = {}
@@ -186,8 +168,7 @@ def ask(backend: Backend, storage: Storage, query: SearchQuery) -> list[Hit] | N
             if session_id is not None:
                 named[place] = (session_id, row)
         if len(named) >= wanted or len(rows) <= fetched:
-            ranked = shown.ranked(list(named.values())[:wanted])
-            return [shown.hit(*hit) for hit in ranked[: query.limit]]
+            return shown.hits(list(named.values())[:wanted])
         fetched *= 4
 
 
@@ -200,7 +181,7 @@ class _Shown:
         self._query = query
         self._inside, self._range = within("k", query.filters)
         self._redactions: dict[str, Redactions | None] = {}
-        self._logs: dict[str, _Log | None] = {}
+        self._logs: dict[str, TextLog | None] = {}
         #: By log, how other sessions show its texts; in a search of one session, how that does.
         self._ways: dict[int, list[_Way]] = {}
         if query.session is not None:
@@ -220,32 +201,28 @@ class _Shown:
 
     # -- forks ----------------------------------------------------------------------------------
 
-    def _heirs(self) -> list[_Log]:
+    def _heirs(self) -> list[TextLog]:
         """Return the sessions that were forked from one that is not searched itself."""
-        columns = ", ".join(f"k.{column}" for column in _Log._fields)
+        outside = "NOT p.living"
         if self._range:
-            outside = f"NOT p.living OR NOT ({within('p', self._query.filters)[0]})"
-            rows = self._storage.all(
-                f"SELECT {columns} FROM index_log k JOIN index_log p ON p.id = k.parent "  # noqa: S608 - our own names
-                f"WHERE k.living AND {self._inside} AND ({outside})",
-                *self._range,
-                *self._range,
-            )
-        else:
-            rows = self._storage.all(
-                f"SELECT {columns} FROM index_log p JOIN index_log k ON k.parent = p.id "  # noqa: S608 - as above
-                "WHERE NOT p.living AND k.living"
-            )
-        return [_Log(*row) for row in rows]
+            outside += f" OR NOT ({within('p', self._query.filters)[0]})"
+        rows = self._storage.all(
+            f"SELECT {', '.join(f'k.{column}' for column in TextLog._fields)} "  # noqa: S608 - our own names
+            "FROM index_log p JOIN index_log k ON k.parent = p.id "
+            f"WHERE ({outside}) AND k.living AND {self._inside}",
+            *self._range,
+            *self._range,
+        )
+        return [TextLog(*row) for row in rows]
 
-    def _follow(self, log: _Log | None, *, alone: bool) -> None:
+    def _follow(self, log: TextLog | None, *, alone: bool) -> None:
         """Go from a session to its ancestors as long as these are outside; `alone`: to all."""
         if log is None or not log.living:
             return
-        forks: list[_Log] = []
+        forks: list[TextLog] = []
         seen: set[int] = set()
         upto = _ALL
-        at: _Log | None = log
+        at: TextLog | None = log
         while at is not None and at.log not in seen:
             if at is not log or alone:
                 if not alone and self._is_searched(at):
@@ -256,43 +233,49 @@ class _Shown:
             upto = min(upto, at.at)
             at = None if at.parent is None else self._log(at.parent)
 
-    def _is_searched(self, log: _Log) -> bool:
+    def _is_searched(self, log: TextLog) -> bool:
         return log.living and self._query.filters.matches_id(log.id)
 
-    def _log(self, session_id: str) -> _Log | None:
+    def _log(self, session_id: str) -> TextLog | None:
         if session_id not in self._logs:
-            row = self._storage.one(
-                f"SELECT {', '.join(_Log._fields)} FROM index_log WHERE id = ?",  # noqa: S608 - as above
-                session_id,
-            )
-            self._logs[session_id] = None if row is None else _Log(*row)
+            self._logs[session_id] = find_log(self._storage, session_id)
         return self._logs[session_id]
 
     # -- texts ----------------------------------------------------------------------------------
 
     def rows(self, limit: int) -> list[Row]:
         """Return the texts that match and may be shown, the newest first."""
-        conditions, values = self._conditions()
-        shown = [(log, max(way.upto for way in ways)) for log, ways in self._ways.items()]
-        expression = self._query.expression
-        return self._storage.full_text.rows(expression, conditions, values, shown, limit)
-
-    def _conditions(self) -> tuple[str, list[Any]]:
         query = self._query
-        inherited = "(w.log IS NOT NULL AND d.seq <= w.upto AND d.seq > 0 AND d.stream = '')"
+        shown = [(log, max(way.upto for way in ways)) for log, ways in self._ways.items()]
         if query.session is None:
-            parts, values = [f"((k.living AND {self._inside}) OR {inherited})"], list(self._range)
+            inside, values = f"(k.living AND {self._inside})", list(self._range)
         else:
-            parts, values = [f"(k.id = ? OR {inherited})"], [query.session]
+            inside, values = "k.id = ?", [query.session]
+        if shown:
+            inherited = "(w.log IS NOT NULL AND d.seq <= w.upto AND d.seq > 0 AND d.stream = '')"
+            inside = f"({inside} OR {inherited})"
+        parts = [inside]
         for condition, value in (
-            ("{said} >= ?", query.since),
-            ("{said} < ?", query.until),
+            ("{time} >= ?", query.since),
+            ("{time} < ?", query.until),
             ("d.seq > 0 AND d.role = ?", query.role),
         ):
             if value is not None:
                 parts.append(condition)
                 values.append(value)
-        return " AND ".join(parts), values
+        found = self._storage.full_text.rows(
+            query.expression, " AND ".join(parts), values, shown, limit
+        )
+        missing = sorted({row.id for row in found} - self._logs.keys())
+        for at in range(0, len(missing), RANKED):
+            some = missing[at : at + RANKED]
+            for row in self._storage.all(
+                f"SELECT {LOG_COLUMNS} FROM index_log WHERE id IN ({', '.join('?' * len(some))})",  # noqa: S608 - our own names
+                *some,
+            ):
+                log = TextLog(*row)
+                self._logs[log.id] = log
+        return found
 
     def place(self, row: Row) -> tuple[int, int]:
         """Return log and seq of the event that a text is of: a fork may have another text for it."""
@@ -308,9 +291,8 @@ class _Shown:
             log = parent
         return log.log, row.seq
 
-    def _of(self, row: Row) -> _Log:
-        (session_id,) = self._storage.one("SELECT id FROM index_log WHERE log = ?", row.log)
-        log = self._log(session_id)
+    def _of(self, row: Row) -> TextLog:
+        log = self._log(row.id)
         assert log is not None  # it has texts
         return log
 
@@ -328,19 +310,13 @@ class _Shown:
             yield _Way(log, [], 0, _ALL)
             return
         for way in self._ways.get(row.log, ()):
-            if row.seq <= way.upto and not self._is_hidden(row, way):
+            if row.seq <= way.upto and not any(
+                self._hides(fork.id, row.seq) for fork in way.forks[: way.depth]
+            ):
                 yield way
 
-    def _is_hidden(self, row: Row, way: _Way) -> bool:
-        """Return whether a fork on the way does not show what it inherits."""
-        for fork in way.forks[: way.depth]:
-            taken = self._taken_by(fork.id)
-            if taken is None or row.seq < taken.before or row.seq in taken.seqs:
-                return True
-        return False
-
-    def _taken_by(self, session_id: str) -> Redactions | None:
-        """Return the redactions of a fork; None if it cannot be read."""
+    def _hides(self, session_id: str, seq: int) -> bool:
+        """Return whether a fork does not show an inherited message, by its log."""
         if session_id not in self._redactions:
             try:
                 controls = self._backend.log(session_id, from_trash=True).reader().controls()
@@ -348,66 +324,80 @@ class _Shown:
                 self._redactions[session_id] = None
             else:
                 self._redactions[session_id] = redaction.of(controls)
-        return self._redactions[session_id]
+        taken = self._redactions[session_id]
+        return taken is None or seq < taken.before or seq in taken.seqs
 
     def _is_found_there(self, place: tuple[int, int]) -> bool:
         """Return whether the text that was added at a place matches too, and is shown."""
-        log, seq = place
-        for text, stream in self._storage.all(
-            "SELECT text, stream FROM index_text WHERE log = ? AND seq = ?", log, seq
+        for text, stream, session_id in self._storage.all(
+            "SELECT d.text, d.stream, k.id FROM index_text d JOIN index_log k ON k.log = d.log "
+            "WHERE d.log = ? AND d.seq = ?",
+            *place,
         ):
-            way = next(self._by(Row(text, log, seq, "", "")), None)
+            way = next(self._by(Row(text, *place, "", "", session_id)), None)
             if way is None or (stream and way.depth):
                 continue
-            if self._storage.full_text.matches(self._query.expression, text):
+            if self._storage.full_text.ask("1", self._query.expression, [text]):
                 return True
         return False
 
     # -- hits -----------------------------------------------------------------------------------
 
-    def ranked(self, hits: list[tuple[str, Row]]) -> list[tuple[str, Row, float]]:
-        """Return hits with their ranks, the best first, of equal ones the newest."""
-        found: list[tuple[str, Row, float]] = []
-        room = _READ
+    def hits(self, found: list[tuple[str, Row]]) -> list[Hit]:
+        """Return the best hits: by rank, then by time."""
         # Ties are broken by the session that shows a text, not by one outside that holds it.
-        for session_id, row in sorted(hits, key=lambda hit: (hit[0], hit[1].seq)):
-            found.append((session_id, row, 0.0))
+        found.sort(key=lambda hit: (hit[0], hit[1].seq))
         found.sort(key=lambda hit: hit[1].time, reverse=True)
-        for at, (session_id, row, _) in enumerate(found[:RANKED]):
-            if room <= 0:
+        ranks: dict[int, float] = {}
+        left = _READ
+        for at in range(0, min(len(found), RANKED), _TOGETHER):
+            texts = [row.text for _, row in found[at : at + _TOGETHER]]
+            for text, marked in self._marked(_HIGHLIGHT, texts).items():
+                ranks[text] = rank(marked)
+                left -= len(marked)
+            if left <= 0:
                 break
-            text = self._storage.full_text.marked(self._query.expression, row.text)
-            room -= len(text)
-            found[at] = (session_id, row, rank(text))
-        return sorted(found, key=lambda hit: -hit[2])
+        found.sort(key=lambda hit: -ranks.get(hit[1].text, 0.0))
+        best = found[: self._query.limit]
+        snippets: dict[int, str] = {}
+        titles: dict[str, str] = {}
+        for at in range(0, len(best), RANKED):
+            some = best[at : at + RANKED]
+            snippets |= self._marked(_SNIPPET, [row.text for _, row in some])
+            titles |= self._storage.all(
+                "SELECT id, title FROM index_session "  # noqa: S608 - our own names
+                f"WHERE id IN ({', '.join('?' * len(some))})",
+                *(session_id for session_id, _ in some),
+            )
+        return [
+            Hit(
+                session_id,
+                row.seq,
+                row.time,
+                row.role,
+                *_unmarked(snippets.get(row.text, "")),
+                ranks.get(row.text, 0.0),
+                titles[session_id] or None,
+            )
+            for session_id, row in best
+        ]
 
-    def hit(self, session_id: str, row: Row, fits: float) -> Hit:
-        """Return what was found, with the words around it."""
-        raw = self._storage.full_text.snippet(self._query.expression, row.text)
-        snippet, matches = _marked(raw)
-        (title,) = self._storage.one("SELECT title FROM index_session WHERE id = ?", session_id)
-        return Hit(
-            session_id,
-            row.seq,
-            row.time,
-            row.role,
-            snippet,
-            matches,
-            fits,
-            title or None,
-        )
+    def _marked(self, function: str, texts: list[int]) -> dict[int, str]:
+        """Return texts, or snippets of them, with marks around each match."""
+        expression = self._query.expression
+        return self._storage.full_text.ask(function, expression, texts, OPEN, CLOSE)
 
 
 def rank(marked: str) -> float:
-    """Return how well a text matches, by its marks alone: BM25 without what depends on other texts."""
+    """Return how well a text with marks matches: BM25 without the terms that depend on other texts."""
     counts = Counter(word.casefold() for word in _FOUND.findall(marked))
-    length = len(marked) / _USUAL
+    length = len(marked) / _AVERAGE
     norm = _SATURATION * (1 - _BY_LENGTH + _BY_LENGTH * length)
     return sum(count * (_SATURATION + 1) / (count + norm) for count in counts.values())
 
 
-def _marked(raw: str) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Return a snippet without its marks, and where they were."""
+def _unmarked(raw: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Return a snippet without its marks, and start and end of each match."""
     plain = ""
     matches: list[tuple[int, int]] = []
     begin = 0

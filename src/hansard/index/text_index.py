@@ -1,6 +1,6 @@
 """Bring the texts that a search finds up to date with the logs.
 
-The catalog lists which sessions have changed (`index_unread`). Each is read on from where it was left, in
+The catalog lists which sessions have changed (`index_unread`). Each is read on from the last position, in
 steps: a step is a transaction that ends after some megabytes, so memory is bounded, other processes get
 their turn, and an interruption loses one step. A step reads the texts inside the transaction that stores
 them.
@@ -14,19 +14,18 @@ never ends, its parts up to that event are its text.
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from hansard.backend.contract import Backend, Head, LogReader, StreamPart, streamed
+from hansard.backend.contract import Backend, Head, Log, LogReader, streamed
 from hansard.errors import UNREADABLE, SessionDeleted
-from hansard.event import kinds
 from hansard.event.event import Event
 from hansard.event.kinds import (
+    HISTORY_DROPPED,
     MESSAGE_ADDED,
     MESSAGE_PART,
-    MESSAGE_REDACTED,
     SESSION_REPAIRED,
     SUMMARY_ADDED,
     SessionForked,
@@ -58,26 +57,6 @@ _TRIES: Final = 4
 #: Sessions of a step that are announced before they are read (`Backend.prefetch`).
 _AHEAD: Final = 10_000
 
-#: The key under which it is noted that forks may lack texts of sessions in the trash.
-UNSETTLED: Final = "unsettled"
-
-#: The position when nothing is left to read.
-_DONE: Final = ()
-
-
-def refresh(backend: Backend, storage: Storage, progress: Progress | None = None) -> None:
-    """Read what is new in all sessions.
-
-    `progress` is called with the number of events read, and their total, unless nothing is new.
-    """
-    storage.full_text.prepare()
-    meter = None if progress is None else _Meter(storage, progress)
-    while _is_behind(storage):
-        with storage.changing():
-            _advance(backend, storage, meter)
-    if meter is not None:
-        meter.end()
-
 
 def answer(
     backend: Backend,
@@ -85,16 +64,26 @@ def answer(
     question: Callable[[Storage], Answer],
     progress: Progress | None = None,
 ) -> Answer:
-    """Bring everything up to date, and ask an index of which nothing is half read."""
+    """Read what is new in all sessions, and ask an index in which no session is partly read.
+
+    `progress` is called with the number of events read, and their total, unless nothing is new.
+    """
+    storage.full_text.prepare()
     for _ in range(_TRIES):
-        refresh(backend, storage, progress)
+        total = left = 0 if progress is None else _unread(storage)
+        while _position(storage) is not None:
+            with storage.changing():
+                _advance(backend, storage)
+            if progress is not None:
+                left = min(left, _unread(storage))
+                progress(total - left, total)
         with storage.reading():
-            if not _is_behind(storage):
+            if _position(storage) is None:
                 return question(storage)
     # Other processes write all the time: keep them out for a moment.
     with storage.changing():
-        while _is_behind(storage):
-            _advance(backend, storage, None)
+        while _position(storage) is not None:
+            _advance(backend, storage)
         return question(storage)
 
 
@@ -125,148 +114,49 @@ def erase(storage: Storage) -> None:
             )
 
 
-def _advance(backend: Backend, storage: Storage, meter: "_Meter | None") -> None:
+def _advance(backend: Backend, storage: Storage) -> None:
     """Do one step. An index that is the same afterwards is damaged: reading would never end."""
     before = _position(storage)
-    if before == _DONE:
+    if before is None:
         return  # another process did it concurrently
-    _Step(backend, storage, meter).run()
+    TextIndexer(backend, storage).run()
     if _position(storage) == before:
         raise sqlite3.DatabaseError(f"damaged: reading makes no progress at {before}")
 
 
-def _position(storage: Storage) -> tuple[object, ...]:
-    """Return how far reading is: every step that has something to do changes it."""
-    session_id = _next(storage)
-    if session_id is None:
-        if not storage.get(UNSETTLED):
-            return _DONE
-        return None, *storage.one("SELECT count(*), sum(seq) FROM index_log")
-    row = storage.one("SELECT log, seq FROM index_log WHERE id = ?", session_id) or (0, 0)
-    texts = storage.one("SELECT count(*) FROM index_text WHERE log = ?", row[0])
-    return session_id, *row, *texts
+def _position(storage: Storage) -> tuple[object, ...] | None:
+    """Return the next session to read and how far it was read; None if there is none.
+
+    Every step that has something to do changes it.
+    """
+    row: tuple[object, ...] | None = storage.one(
+        "SELECT u.id, k.log, k.seq FROM index_unread u LEFT JOIN index_log k ON k.id = u.id "
+        "ORDER BY u.id LIMIT 1"
+    )
+    if row is None or row[2] != -1:
+        return row
+    return *row, *storage.one("SELECT count(*) FROM index_text WHERE log = ?", row[1])
 
 
-def _is_behind(storage: Storage) -> bool:
-    return _next(storage) is not None or bool(storage.get(UNSETTLED))
-
-
-def _next(storage: Storage) -> str | None:
-    """Return a session to read; None if there is none."""
-    row = storage.one("SELECT id FROM index_unread ORDER BY id LIMIT 1")
-    return None if row is None else row[0]
-
-
-class _Meter:
-    """Counts the events that are read, for a caller's `progress`."""
-
-    def __init__(self, storage: Storage, progress: Progress) -> None:
-        self._progress = progress
-        rows = storage.all(
-            "SELECT u.id, coalesce(s.seq, 0), coalesce(k.seq, 0) FROM index_unread u "
-            "LEFT JOIN index_session s ON s.id = u.id LEFT JOIN index_log k ON k.id = u.id"
-        )
-        self._left = {found: max(seq - max(read, 0), 1) for found, seq, read in rows}
-        self._total = sum(self._left.values())
-        self._done = 0
-
-    def count(self, session_id: str, events: int) -> None:
-        """Add events that were read."""
-        counted = min(events, self._left.get(session_id, 0))
-        if counted:
-            self._left[session_id] -= counted
-            self._done += counted
-            self._progress(self._done, self._total)
-
-    def finish(self, session_id: str) -> None:
-        """Count the rest of a session."""
-        self.count(session_id, self._left.get(session_id, 0))
-
-    def end(self) -> None:
-        """Report that nothing is left, even if another process read it."""
-        if self._done < self._total:
-            self._progress(self._total, self._total)
-
-
-class _Step:
-    """One transaction: some of what is new."""
-
-    def __init__(self, backend: Backend, storage: Storage, meter: _Meter | None) -> None:
-        self._storage = storage
-        self._meter = meter
-        # The next ones, in the order in which they are read.
-        rows = storage.all("SELECT id FROM index_unread ORDER BY id LIMIT ?", _AHEAD)
-        self._rows = TextRows(storage)
-        self._indexer = TextIndexer(
-            backend.unscoped.prefetch([found for (found,) in rows]), self._rows
-        )
-
-    def run(self) -> None:
-        """Read sessions until the step is full or none is left; then those in the trash that forks need."""
-        storage = self._storage
-        done = None
-        while not self._rows.is_full():
-            session_id = _next(storage)
-            if session_id is None:
-                if storage.get(UNSETTLED) and self._settle():
-                    storage.put(UNSETTLED, 0)
-                break
-            if session_id == done:
-                # SQLite searches for it where it should be, and it is elsewhere.
-                raise sqlite3.DatabaseError(f"damaged: cannot remove {session_id!r} from a list")
-            if self._read(session_id):
-                storage.do("DELETE FROM index_unread WHERE id = ?", session_id)
-                done = session_id
-                if self._meter is not None:
-                    self._meter.finish(session_id)
-        self._rows.flush()
-
-    def _read(self, session_id: str) -> bool:
-        """Read what is new in a session; return whether that was all."""
-        row = self._storage.one("SELECT title, damaged FROM index_session WHERE id = ?", session_id)
-        damaged = row is not None and row[1]
-        if row is not None and not damaged:
-            try:
-                return self._indexer.read(session_id, row[0], self._count)
-            except SessionDeleted:
-                pass  # since the catalog was refreshed
-            except UNREADABLE:
-                damaged = True
-        log = self._rows.find(session_id)
-        if log is None:
-            return True
-        if damaged:
-            # What cannot be shown is not found, even if it was read once.
-            return self._rows.empty(log)
-        self._rows.change(log, living=False)
-        return True
-
-    def _count(self, session_id: str, events: int) -> None:
-        if self._meter is not None:
-            self._meter.count(session_id, events)
-
-    def _settle(self) -> bool:
-        """Read the sessions in the trash that forks show, as far as they do; return whether that is done."""
-        while not self._rows.is_full():
-            row = self._storage.one(
-                "SELECT c.parent, max(c.at) FROM index_log c LEFT JOIN index_log p ON p.id = c.parent "
-                "WHERE c.parent IS NOT NULL AND (p.id IS NULL OR (NOT p.living AND p.seq < c.at)) "
-                "GROUP BY c.parent ORDER BY c.parent LIMIT 1"
-            )
-            if row is None:
-                return True
-            self._indexer.read_deleted(*row)
-        return False
+def _unread(storage: Storage) -> int:
+    """Return the number of events to read, with at least one for each session."""
+    (found,) = storage.one(
+        "SELECT sum(CASE WHEN s.seq > coalesce(k.seq, 0) THEN s.seq - coalesce(k.seq, 0) ELSE 1 END) "
+        "FROM index_unread u LEFT JOIN index_session s ON s.id = u.id "
+        "LEFT JOIN index_log k ON k.id = u.id"
+    )
+    return int(found or 0)
 
 
 # -- rows ---------------------------------------------------------------------------------------
 
 
 class TextLog(NamedTuple):
-    """What is stored about a log: a row of `index_log`.
+    """A log whose texts can be found: a row of `index_log`.
 
-    `first` is the seq before its own events, `seq` how far it was read (-1: it is being removed), `checked`
-    the last seq whose redactions were known when it was read.
+    `living` is false for a session in the trash. `first` is the seq before its own events, `at` the last seq
+    that it shows of its parent, `seq` how far it was read (-1: it is being removed), `stamp` the time of that
+    event, `checked` the last seq whose redactions were known when it was read.
     """
 
     log: int
@@ -282,7 +172,13 @@ class TextLog(NamedTuple):
     title: str
 
 
-_COLUMNS: Final = ", ".join(TextLog._fields)
+LOG_COLUMNS: Final = ", ".join(TextLog._fields)
+
+
+def find_log(storage: Storage, session_id: str) -> TextLog | None:
+    """Return what is stored about a log; None if nothing is."""
+    row = storage.one(f"SELECT {LOG_COLUMNS} FROM index_log WHERE id = ?", session_id)  # noqa: S608 - our own names
+    return None if row is None else TextLog(*row)
 
 
 class TextRows:
@@ -290,92 +186,31 @@ class TextRows:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        #: Characters that may still be written in this step, and texts that may be removed.
-        self._room = STEP
+        #: Characters that this step may still read, and texts that it may still remove.
+        self.left = STEP
         self._removable = REMOVED
         (self._last,) = storage.one("SELECT coalesce(max(text), 0) FROM index_text")
-        (self._last_log,) = storage.one("SELECT coalesce(max(log), 0) FROM index_log")
         #: Rows that are not written yet, with their texts.
         self._waiting: list[tuple[tuple[Any, ...], str]] = []
         self._characters = 0
 
     def is_full(self) -> bool:
         """Return whether the step has done enough."""
-        return self._room <= 0 or self._removable <= 0
-
-    def count(self, characters: int) -> None:
-        """Count work that was done."""
-        self._room -= characters
-
-    # -- logs -----------------------------------------------------------------------------------
-
-    def find(self, session_id: str) -> TextLog | None:
-        """Return what is stored about a log; None if nothing is."""
-        row = self._storage.one(f"SELECT {_COLUMNS} FROM index_log WHERE id = ?", session_id)  # noqa: S608 - our own names
-        return None if row is None else TextLog(*row)
-
-    def begin(
-        self, session_id: str, created: str, first: Event | None, forked: SessionForked | None
-    ) -> TextLog:
-        """Add a log of which nothing is read yet."""
-        begin = 0 if first is None else first.seq - 1
-        self._last_log += 1
-        # A fork inherits no more than the events before its own, whatever its first event says.
-        at = 0 if forked is None else min(forked.seq, begin)
-        parent = None if forked is None else forked.parent
-        found = TextLog(
-            log=self._last_log,
-            id=session_id,
-            created=created,
-            living=False,
-            first=begin,
-            parent=parent,
-            at=at,
-            seq=begin,
-            stamp="",
-            checked=-1,
-            title="",
-        )
-        marks = ", ".join("?" * len(found))
-        self._storage.do(f"INSERT INTO index_log ({_COLUMNS}) VALUES ({marks})", *found)  # noqa: S608 - as above
-        return found
-
-    def change(self, log: TextLog, **values: Any) -> None:
-        """Change columns of a log."""
-        sets = ", ".join(f"{column} = ?" for column in values)
-        self._storage.do(
-            f"UPDATE index_log SET {sets} WHERE log = ?",  # noqa: S608 - as above
-            *values.values(),
-            log.log,
-        )
-
-    def unsettle(self) -> None:
-        """Note that forks may lack texts of sessions in the trash."""
-        self._storage.put(UNSETTLED, 1)
-
-    def empty(self, log: TextLog) -> bool:
-        """Remove a log and its texts; return False if some are left for another step."""
-        self.change(log, seq=-1)
-        if not self._remove("TRUE", log):
-            return False
-        self._storage.do("DELETE FROM index_log WHERE log = ?", log.log)
-        return True
-
-    # -- texts ----------------------------------------------------------------------------------
+        return self.left <= 0 or self._removable <= 0
 
     def add(self, log: TextLog, seq: int, time: str, message: object, *, stream: str = "") -> None:
         """Add the text of a message, if it has any; `stream`: it is unfinished."""
-        text = search_text.of(message)
-        if not text or text.isspace():
-            return
         role = message.get("role") if isinstance(message, dict) else None
-        self._insert(log, seq, time, role if isinstance(role, str) else "", text, stream)
+        role = role if isinstance(role, str) else ""
+        self._insert(log, seq, time, role, search_text.of(message), stream)
 
     def _insert(
         self, log: TextLog, seq: int, time: str, role: str, text: str, stream: str = ""
     ) -> None:
+        if not text or text.isspace():
+            return
         self._last += 1
-        self._room -= len(text)
+        self.left -= len(text)
         self._characters += len(text)
         row = (self._last, log.log, seq, stream, time, role)
         self._waiting.append((row, search_text.split(text)))
@@ -393,43 +228,19 @@ class TextRows:
             self._storage.full_text.add([(row[0], text) for row, text in waiting])
 
     def set_title(self, log: TextLog, title: str) -> None:
-        """Let a session be found by its title."""
-        if title == log.title:
-            return
-        self._remove("seq = 0", log)
-        if title.strip():
-            self._insert(log, 0, "", "", title)
-        self.change(log, title=title)
-
-    def remove(self, log: TextLog, seq: int) -> None:
-        """Remove the text of a message."""
-        self._remove("seq = ? AND stream = ''", log, seq)
-
-    def remove_before(self, log: TextLog, bound: int) -> bool:
-        """Remove a log's own texts before a seq; return False if some are left for another step."""
-        if bound <= log.first:
-            return True
-        return self._remove("seq > ? AND seq < ? AND stream = ''", log, log.first, bound)
-
-    def remove_inherited(self, log: TextLog) -> None:
-        """Remove what a fork shows in place of inherited events."""
-        self._remove("seq > 0 AND seq <= ?", log, log.first)
-
-    def streams(self, log: TextLog) -> set[str]:
-        """Return the unfinished streams of a log that have a text."""
-        rows = self._storage.all(
-            "SELECT stream FROM index_text WHERE log = ? AND stream <> ''", log.log
-        )
-        return {stream for (stream,) in rows}
+        """Make a session found by its title."""
+        if log.title:
+            self.remove("seq = 0", log)
+        self._insert(log, 0, "", "", title)
 
     def remove_stream(self, log: TextLog, stream: str) -> None:
         """Remove the text of an unfinished stream."""
-        self._remove("stream = ?", log, stream)
-        # Compaction removes the parts of a finished stream, and the message may say something else.
+        self.remove("stream = ?", log, stream)
+        # Compaction removes the parts of a finished stream, and the message may have another text.
         self._storage.put(RESIDUE, 1)
 
-    def _remove(self, condition: str, log: TextLog, *values: Any) -> bool:
-        """Remove texts of a log, no more than a step may; return whether those were all."""
+    def remove(self, condition: str, log: TextLog, *values: Any) -> bool:
+        """Remove texts of a log, up to the limit of a step; return whether those were all."""
         self.flush()
         limit = max(self._removable, 1)
         rows = self._storage.all(
@@ -449,99 +260,170 @@ class TextRows:
 # -- logs ---------------------------------------------------------------------------------------
 
 
-class _Said(msgspec.Struct):
-    """As much of an event's data as it takes to find its message."""
+class _Content(msgspec.Struct):
+    """The part of an event's data that holds its message."""
 
     message: Any = None
     stream: Any = None
 
 
-_said = msgspec.json.Decoder(_Said).decode
+_decode = msgspec.json.Decoder(_Content).decode
 
-Count = Callable[[str, int], None]
+_STREAMS: Final = "SELECT stream, seq FROM index_text WHERE log = ? AND stream <> ''"
 
 
 class TextIndexer:
-    """Reads logs into the rows of the index."""
+    """One step, inside a transaction: reads some of what is new into the rows of the index."""
 
-    def __init__(self, backend: Backend, rows: TextRows) -> None:
-        self._backend = backend
-        self._graph = ForkGraph(backend)
-        self._rows = rows
+    def __init__(self, backend: Backend, storage: Storage) -> None:
+        # The next ones, in the order in which they are read.
+        rows = storage.all("SELECT id FROM index_unread ORDER BY id LIMIT ?", _AHEAD)
+        self._backend = backend.unscoped.prefetch([found for (found,) in rows])
+        self._graph = ForkGraph(self._backend)
+        self._storage = storage
+        self._rows = TextRows(storage)
+        (self._last_log,) = storage.one("SELECT coalesce(max(log), 0) FROM index_log")
 
-    def read(self, session_id: str, title: str, count: Count) -> bool:
-        """Read what is new in a session, or as much as the step may; return whether that was all."""
-        own = self._backend.log(session_id).reader()
+    def run(self) -> None:
+        """Read sessions until the step is full or none is left."""
+        done = None
+        while not self._rows.is_full():
+            row = self._storage.one("SELECT id FROM index_unread ORDER BY id LIMIT 1")
+            if row is None:
+                break
+            (session_id,) = row
+            if session_id == done:
+                # SQLite searches for it where it should be, and it is elsewhere.
+                raise sqlite3.DatabaseError(f"damaged: cannot remove {session_id!r} from a list")
+            if self._read(session_id):
+                self._storage.do("DELETE FROM index_unread WHERE id = ?", session_id)
+                done = session_id
+        self._rows.flush()
+
+    def _read(self, session_id: str) -> bool:
+        """Read what is new in a session; return whether that was all."""
+        row = self._storage.one("SELECT title, damaged FROM index_session WHERE id = ?", session_id)
+        damaged = row is not None and row[1]
+        if row is not None and not damaged:
+            try:
+                return self._read_log(self._backend.log(session_id), title=row[0])
+            except SessionDeleted:
+                pass  # since the catalog was refreshed
+            except UNREADABLE:
+                damaged = True
+        log = find_log(self._storage, session_id)
+        # What cannot be shown is not found, even if it was read once.
+        if damaged and log is not None and not self._empty(log):
+            return False
+        if log is not None and not damaged:
+            self._change(log, living=False)
+        # What forks show of it.
+        ask = "SELECT coalesce(max(at), 0) FROM index_log WHERE parent = ?"
+        (need,) = self._storage.one(ask, session_id)
+        try:
+            return not need or self._read_log(
+                self._backend.log(session_id, from_trash=True), upto=need
+            )
+        except UNREADABLE:
+            return True  # the forks cannot be shown either
+
+    def _read_log(self, found: Log, *, title: str | None = None, upto: int = 0) -> bool:
+        """Read what is new in a log, or what the step may; return whether that was all.
+
+        `title`: of a living session. `upto`: the last seq that forks show, of one in the trash.
+        """
+        own = found.reader()
         head, first = own.head(), own.first()
         if head is None or first is None:
-            raise SessionDeleted(f"session {session_id!r} was deleted")
-        rows = self._rows
-        taken = redaction.of(own.controls())
-        redactions, streams = self._inherited(own, first, taken)
-        log = rows.find(session_id)
-        if log is not None and not _continues(own, head, log):
-            if not rows.empty(log):
+            raise SessionDeleted(f"session {own.session_id!r} was deleted")
+        upto = upto or head.seq
+        controls = own.controls()
+        taken = redactions = redaction.of(controls)
+        forked = lineage.fork_source(first)
+        streams: dict[str, int] = {}
+        if forked is not None:
+            seen = self._graph.seen(own.session_id, first, taken)
+            redactions = seen.redactions
+            streams = self._graph.new_streams(own.session_id, seen)
+        log = find_log(self._storage, own.session_id)
+        if log is not None and not _continues(own, head, controls, log):
+            if not self._empty(log):
                 return False
             log = None
-        forked = lineage.fork_source(first)
         if log is None:
-            log = rows.begin(session_id, head.created, first, forked)
-            rows.change(log, checked=head.seq)
-            log = log._replace(checked=head.seq)
-        if not log.living:
-            at = 0 if forked is None else min(forked.seq, log.first)
-            rows.change(log, living=True, at=at)
-            if forked is not None:
-                rows.unsettle()
-        reader = _Reader(self._graph, own, log, redactions, rows)
-        if not reader.read(head.seq, count) or not rows.remove_before(log, redactions.before):
+            log = self._begin(own.session_id, head, first, forked)
+        # A fork inherits no more than the events before its own, whatever its first event says.
+        at = 0 if forked is None else min(forked.seq, log.first, upto)
+        living = title is not None
+        if forked is not None and (at, living) != (log.at, log.living):
+            self._read_deleted_parent(forked.parent)
+        reader = _LogReader(self._storage, self._rows, own, log, redactions)
+        new = redaction.of([event for event in controls if event.seq > log.checked])
+        reader.redact([seq for seq in new.seqs if log.first < seq <= log.seq])
+        seq, stamp, complete = reader.read(upto)
+        self._change(log, living=living, at=at, seq=seq, stamp=stamp, checked=head.seq)
+        if complete and forked is not None:
+            reader.add_inherited(self._graph, taken, streams)
+        if complete and title is not None and title != log.title:
+            self._rows.set_title(log, title)
+            self._change(log, title=title)
+        return complete
+
+    def _begin(
+        self, session_id: str, head: Head, first: Event, forked: SessionForked | None
+    ) -> TextLog:
+        """Add a log of which nothing is read yet."""
+        self._last_log += 1
+        parent = None if forked is None else forked.parent
+        begin = first.seq - 1
+        log = TextLog(
+            log=self._last_log,
+            id=session_id,
+            created=head.created,
+            living=False,
+            first=begin,
+            parent=parent,
+            at=-1,
+            seq=begin,
+            stamp="",
+            checked=head.seq,
+            title="",
+        )
+        marks = ", ".join("?" * len(log))
+        self._storage.do(f"INSERT INTO index_log ({LOG_COLUMNS}) VALUES ({marks})", *log)  # noqa: S608 - our own names
+        return log
+
+    def _change(self, log: TextLog, **values: Any) -> None:
+        sets = ", ".join(f"{column} = ?" for column in values)
+        self._storage.do(
+            f"UPDATE index_log SET {sets} WHERE log = ?",  # noqa: S608 - our own names
+            *values.values(),
+            log.log,
+        )
+
+    def _empty(self, log: TextLog) -> bool:
+        """Remove a log and its texts; return False if some are left for another step."""
+        self._change(log, seq=-1)
+        if not self._rows.remove("TRUE", log):
             return False
-        rows.change(log, checked=head.seq)
-        if log.parent is not None:
-            reader.add_own_view(taken, streams)
-        rows.set_title(log, title)
+        self._storage.do("DELETE FROM index_log WHERE log = ?", log.log)
         return True
 
-    def _inherited(
-        self, own: LogReader, first: Event, taken: Redactions
-    ) -> tuple[Redactions, dict[str, int]]:
-        """Return all redactions of a session, and the unfinished streams that only it inherits."""
-        if lineage.fork_source(first) is None:
-            return taken, {}
-        seen = self._graph.seen(own.session_id, first, taken)
-        return seen.redactions, self._graph.new_streams(own.session_id, seen)
-
-    def read_deleted(self, session_id: str, need: int) -> None:
-        """Read a session that is not living up to the seq that forks of it show, or as much as a step may."""
-        rows = self._rows
-        log = rows.find(session_id)
-        try:
-            own = self._backend.log(session_id, from_trash=True).reader()
-            head, first = own.head(), own.first()
-            if head is None or first is None:
-                raise SessionDeleted(f"session {session_id!r} was deleted")
-            forked = lineage.fork_source(first)
-            if log is None:
-                log = rows.begin(session_id, head.created, first, forked)
-            rows.change(log, at=min(log.first if forked is None else forked.seq, need, log.first))
-            taken = redaction.of(own.controls())
-            redactions, streams = self._inherited(own, first, taken)
-            reader = _Reader(self._graph, own, log, redactions, rows)
-            if log.seq < need and not reader.read(need, None):
-                return
-            rows.remove_before(log, redactions.before)
-            if log.parent is not None:
-                reader.add_own_view(taken, streams)
-            rows.change(log, seq=max(log.seq, need), checked=head.seq)
-        except UNREADABLE:
-            # What cannot be shown is not found; the forks cannot be shown either.
-            log = log or rows.begin(session_id, "", None, None)
-            rows.change(log, seq=need)
+    def _read_deleted_parent(self, parent: str) -> None:
+        """Read a parent that is in the trash, or damaged, as far as its forks show it."""
+        self._storage.do(
+            "INSERT INTO index_unread (id) SELECT ? WHERE NOT EXISTS "
+            "(SELECT 1 FROM index_session WHERE id = ? AND NOT damaged) ON CONFLICT DO NOTHING",
+            parent,
+            parent,
+        )
 
 
-def _continues(own: LogReader, head: Head, log: TextLog) -> bool:
+def _continues(own: LogReader, head: Head, controls: Sequence[Event], log: TextLog) -> bool:
     """Return whether a log is the one that was read, and has only grown."""
     if log.created != head.created or not log.first <= log.seq <= head.seq:
+        return False
+    if any(e.kind in {HISTORY_DROPPED, SESSION_REPAIRED} for e in controls if e.seq > log.checked):
         return False
     if log.seq == log.first:
         return True
@@ -549,170 +431,120 @@ def _continues(own: LogReader, head: Head, log: TextLog) -> bool:
     return bool(last) and last[-1].stamp == log.stamp
 
 
-class _Reader:
-    """Reads one log on from where it was left."""
+class _LogReader:
+    """Reads one log on from the last position."""
 
     def __init__(
-        self, graph: ForkGraph, own: LogReader, log: TextLog, redactions: Redactions, rows: TextRows
+        self,
+        storage: Storage,
+        rows: TextRows,
+        own: LogReader,
+        log: TextLog,
+        redactions: Redactions,
     ) -> None:
-        self._graph = graph
+        self._storage = storage
+        self._rows = rows
         self._own = own
         self._log = log
         self._redactions = redactions
-        self._rows = rows
-        #: Streams that have no end so far: those of earlier steps that have a text, and those of this one.
-        self._kept = rows.streams(log)
-        self._streams = StreamAssembler(redactions.streams)
-        #: By stream, seq and stamp of its last part.
-        self._last: dict[str, tuple[int, str]] = {}
+        #: Unfinished streams, each with the seq of its last part; those whose parts no other event follows.
+        self._unfinished: dict[str, int] = {}
+        self._open: dict[str, int] = {}
 
-    def read(self, upto: int, count: Count | None) -> bool:
-        """Read up to a seq, or until the step is full; return whether nothing is left."""
+    def read(self, upto: int) -> tuple[int, str, bool]:
+        """Read up to a seq, or until the step is full.
+
+        Return the last seq that was read, its time, and whether nothing is left.
+        """
         log, rows = self._log, self._rows
-        at, stamp = log.seq, log.stamp
-        #: Parts that no other event follows so far.
-        parts: list[tuple[Event, StreamPart]] = []
-        left = False
-        for stream in self._kept & self._redactions.streams:
-            rows.remove_stream(log, stream)
-        for chunk in self._own.read(at, upto):
+        at, stamp, complete = log.seq, log.stamp, True
+        known = {} if at == log.first else dict(self._storage.all(_STREAMS, log.log))
+        hidden = self._redactions.streams
+        self._unfinished = {stream: seq for stream, seq in known.items() if stream not in hidden}
+        for chunk in self._own.read(at, upto) if at < upto else ():
             events = chunk.events()
             for event in events:
-                part = self._part(event)
-                if part is not None and not part.over:
-                    parts.append((event, part))
-                    continue
-                for waiting in parts:
-                    self._add_part(*waiting)
-                parts = []
-                if part is None:
-                    self._add(event)
-                else:
-                    self._add_part(event, part)
-                at, stamp = event.seq, event.stamp
-            rows.count(_EVENT * len(events))
-            if count is not None and events:
-                count(log.id, len(events))
-            if rows.is_full() and not parts and at < upto:
-                left = True
+                if self._take(event):
+                    at, stamp = event.seq, event.stamp
+            rows.left -= _EVENT * len(events)
+            if rows.is_full() and not self._open and at < upto:
+                complete = False
                 break
-        self._keep_unfinished()
-        found = rows.find(log.id)
-        assert found is not None  # the caller has added it
-        if found.seq < 0:
-            return False
-        rows.change(log, seq=at, stamp=stamp)
-        return not left
+        for stream, _ in known.items() - self._unfinished.items():
+            rows.remove_stream(log, stream)
+        for stream, seq in self._unfinished.items() - known.items():
+            self._add_stream(self._own, stream, seq, mark=stream)
+        return at, stamp, complete
 
-    def _add(self, event: Event) -> None:
-        kind = event.kind
-        if kind in {MESSAGE_ADDED, SUMMARY_ADDED}:
-            self._add_message(self._redactions.mask(event))
-        elif event.seq <= self._log.checked:
-            return
-        elif kind == MESSAGE_REDACTED:
-            read = kinds.read(MESSAGE_REDACTED, event.raw)
-            if read is not None and read.seq > self._log.first:
-                self._check(read.seq)
-        elif kind == SESSION_REPAIRED:
-            # What was read before may have been repaired since: read it again.
-            self._rows.change(self._log, seq=-1)
+    def _take(self, event: Event) -> bool:
+        """Add what an event says; return False if it is a part that may be the last event."""
+        ended = None
+        if event.kind == MESSAGE_PART:
+            part = streamed(self._redactions.mask(event))
+            if part is not None and not part.over:
+                self._open[part.stream] = event.seq
+                return False
+            ended = None if part is None else part.stream
+        elif event.kind in {MESSAGE_ADDED, SUMMARY_ADDED}:
+            ended = self._add(event)
+        if self._open:
+            self._unfinished |= self._open
+            self._open = {}
+        if ended is not None:
+            self._unfinished.pop(ended, None)
+        return True
 
-    def _add_message(self, event: Event) -> None:
+    def _add(self, event: Event) -> str | None:
+        """Add the text of a message; return the stream that it ends, if any."""
         try:
-            said = _said(event.raw)
+            content = _decode(event.raw)
+            stream = content.stream if isinstance(content.stream, str) else None
+            masked = self._redactions.mask(event)
+            if masked is not event:
+                content = _decode(masked.raw)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            return  # views ignore data of another shape, too
-        self._rows.add(self._log, event.seq, event.stamp, said.message)
-        if isinstance(said.stream, str):
-            self._end(said.stream)
-            ended = streamed(event)
-            if ended is not None:
-                self._streams.forwards([ended])
+            return None  # views ignore data of another shape, too
+        self._rows.add(self._log, event.seq, event.stamp, content.message)
+        return stream
 
-    def _check(self, seq: int) -> None:
-        """Store a text again that was read before it was redacted."""
-        if seq not in self._redactions.seqs:
-            return
-        self._rows.remove(self._log, seq)
-        if self._redactions.seqs[seq] is not None:
-            self._add_again(self._own, seq)
+    def redact(self, seqs: Iterable[int]) -> None:
+        """Store texts again that were read before they were redacted."""
+        for seq in seqs:
+            self._rows.remove("seq = ? AND stream = ''", self._log, seq)
+            self._add_replacement(self._own, seq)
 
-    def _add_again(self, log: LogReader, seq: int) -> None:
-        for chunk in log.read(seq - 1, seq):
-            for event in chunk.events():
-                if event.kind in {MESSAGE_ADDED, SUMMARY_ADDED}:
-                    self._add_message(self._redactions.mask(event))
+    def _add_replacement(self, reader: LogReader | None, seq: int) -> None:
+        """Add what replaces a redacted message, if something does."""
+        if reader is not None and self._redactions.seqs.get(seq) is not None:
+            for chunk in reader.read(seq - 1, seq):
+                for event in chunk.events():
+                    if event.kind in {MESSAGE_ADDED, SUMMARY_ADDED}:
+                        self._add(event)
 
-    # -- streams --------------------------------------------------------------------------------
-
-    def _part(self, event: Event) -> StreamPart | None:
-        """Return the part of a stream that an event is; None if it is something else."""
-        if event.kind != MESSAGE_PART:
-            return None
-        return streamed(self._redactions.mask(event))
-
-    def _add_part(self, event: Event, part: StreamPart) -> None:
-        self._streams.forwards([part])
-        if part.over:
-            self._end(part.stream)
-        else:
-            self._last[part.stream] = (event.seq, event.stamp)
-
-    def _end(self, stream: str) -> None:
-        self._last.pop(stream, None)
-        if stream in self._kept:
-            self._kept.discard(stream)
-            self._rows.remove_stream(self._log, stream)
-
-    def _keep_unfinished(self) -> None:
-        """Store what was streamed of messages without an end, which another event follows."""
-        if not self._last:
-            return
-        if self._streams.cut():
-            for chunk in self._own.read_back(self._log.seq, self._log.first):
-                self._streams.complete(chunk.streamed())
-                if not self._streams.cut():
-                    break
-        messages = dict(self._streams.unfinished())
-        for stream, (seq, stamp) in self._last.items():
-            if stream in self._kept:
-                self._rows.remove_stream(self._log, stream)
-            if seq in messages:
-                self._rows.add(self._log, seq, stamp, messages[seq], stream=stream)
-
-    # -- forks ----------------------------------------------------------------------------------
-
-    def add_own_view(self, taken: Redactions, streams: dict[str, int]) -> None:
+    def add_inherited(self, graph: ForkGraph, taken: Redactions, streams: dict[str, int]) -> None:
         """Add what a fork shows differently of what it inherits.
 
-        `taken`: the fork's own redactions. `streams`: unfinished inherited ones, and their last parts.
+        `taken`: the fork's own redactions. `streams`: those that were unfinished where it begins, and their
+        last parts. The fork inherits no end of them, and its own forks inherit the text.
         """
-        log, rows = self._log, self._rows
-        rows.remove_inherited(log)
+        log = self._log
+        self._rows.remove("seq > 0 AND seq <= ?", log, log.first)
         for seq in sorted(taken.seqs):
-            if seq <= log.first and self._redactions.seqs.get(seq) is not None:
-                holder = self._graph.holder(log.id, seq)
-                if holder is not None:
-                    self._add_again(holder, seq)
+            if seq <= log.first:
+                self._add_replacement(graph.holder(log.id, seq), seq)
         for stream, seq in streams.items():
-            self._add_inherited_stream(stream, seq)
+            holder = graph.holder(log.id, seq)
+            if holder is not None:
+                self._add_stream(holder, stream, seq)
 
-    def _add_inherited_stream(self, stream: str, seq: int) -> None:
-        """Add a message that was being streamed where the fork begins: it inherits no end of it.
-
-        Forks of this one inherit the text. The parts are read in the log that holds the last one.
-        """
-        holder = self._graph.holder(self._log.id, seq)
-        if holder is None:
-            return
+    def _add_stream(self, reader: LogReader, stream: str, seq: int, *, mark: str = "") -> None:
+        """Add the text of an unfinished stream; `seq`: its last part, `mark`: of a log's own stream."""
         parts = StreamAssembler(self._redactions.streams)
         stamp = ""
-        for chunk in holder.read_back(upto=seq):
-            if not stamp:
-                stamp = chunk.events()[-1].stamp
+        for chunk in reader.read_back(upto=seq):
+            stamp = stamp or chunk.events()[-1].stamp
             parts.backwards([one for one in chunk.streamed() if one.stream == stream])
             if not parts.cut():
                 break
         for last, message in parts.unfinished():
-            self._rows.add(self._log, last, stamp, message)
+            self._rows.add(self._log, last, stamp, message, stream=mark)

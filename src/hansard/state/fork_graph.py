@@ -7,7 +7,7 @@ what it has read of a session is as old as the pass.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -150,24 +150,10 @@ class ForkGraph:
         known = above.state.streams if isinstance(above, Inherited) else {}
         return {s: seq for s, seq in seen.state.streams.items() if known.get(s) != seq}
 
-    def moved(self, kinds: Iterable[str]) -> list[str]:
-        """Return the sessions that have events of some kinds by now which were not there when it was read."""
-        return [
-            session_id
-            for session_id, node in self._nodes.items()
-            if any(event.kind in kinds for event in self._since(node))
-        ]
-
-    def _since(self, node: _Node) -> list[Event]:
-        last = node.controls[-1].seq if node.controls else 0
-        try:
-            return (
-                self._backend.log(node.reader.session_id, from_trash=True)
-                .reader()
-                .controls(after=last)
-            )
-        except HansardError:
-            return []  # which shows when it is described itself
+    def count(self, session_id: str, kinds: Container[str]) -> int | None:
+        """Return the number of control events of some kinds that were read of a parent; None if not read."""
+        node = self._nodes.get(session_id)
+        return None if node is None else sum(event.kind in kinds for event in node.controls)
 
     def _parent(self, child: str, forked: SessionForked, seen: set[str]) -> _Node:
         known = self._nodes.get(forked.parent)

@@ -129,13 +129,13 @@ def test_texts_are_read_inside_the_transaction_that_stores_them(
 ) -> None:
     """A redaction cannot come between reading a text and storing it without being seen by the next search."""
     states: list[bool] = []
-    real = text_index.TextIndexer.read
+    real = text_index.TextIndexer._read
 
-    def watched(self: text_index.TextIndexer, *args: Any) -> bool:
-        states.append(self._rows._storage.is_changing())
-        return real(self, *args)
+    def watched(self: text_index.TextIndexer, session_id: str) -> bool:
+        states.append(self._storage.is_changing())
+        return real(self, session_id)
 
-    monkeypatch.setattr(text_index.TextIndexer, "read", watched)
+    monkeypatch.setattr(text_index.TextIndexer, "_read", watched)
     fill(tmp_path / "store")
     assert states == [True] * 3
 

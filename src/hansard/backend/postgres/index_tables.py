@@ -116,6 +116,7 @@ CREATE TABLE {schema}.index_text (
     role varchar COLLATE "C" NOT NULL
 );
 CREATE INDEX index_text_place ON {schema}.index_text (log, seq);
+CREATE INDEX index_text_stream ON {schema}.index_text (log) WHERE stream <> '';
 
 CREATE TABLE {schema}.index_words (
     text bigint PRIMARY KEY, body varchar COLLATE "C" NOT NULL, words tsvector NOT NULL
