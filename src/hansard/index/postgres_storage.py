@@ -265,7 +265,7 @@ class PostgresFullText(FullText):
     ) -> list[Row]:
         asked, doubtful = question(expression)
         text = _query(
-            f"SELECT d.text, d.log, d.seq, {TIME} AS said, d.role, k.id "  # noqa: S608 - values are apart
+            f"SELECT d.text, d.log, d.seq, {TIME} AS said, d.role, d.size, k.id "  # noqa: S608 - values are apart
             "FROM index_words f JOIN index_text d ON d.text = f.text "
             "JOIN index_log k ON k.log = d.log "
             "LEFT JOIN unnest(?::bigint[], ?::bigint[]) AS w (log, upto) ON w.log = d.log "

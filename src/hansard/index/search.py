@@ -34,9 +34,6 @@ _ALL: Final = 1 << 62
 RANKED: Final = 500
 _READ: Final = 4 << 20
 
-#: Texts that are read together.
-_TOGETHER: Final = 25
-
 _HIGHLIGHT: Final = "highlight(index_words, 0, ?, ?)"
 #: 24: the words of a snippet.
 _SNIPPET: Final = "snippet(index_words, 0, ?, ?, '…', 24)"
@@ -334,7 +331,7 @@ class _Shown:
             "WHERE d.log = ? AND d.seq = ?",
             *place,
         ):
-            way = next(self._by(Row(text, *place, "", "", session_id)), None)
+            way = next(self._by(Row(text, *place, "", "", 0, session_id)), None)
             if way is None or (stream and way.depth):
                 continue
             if self._storage.full_text.ask("1", self._query.expression, [text]):
@@ -348,15 +345,13 @@ class _Shown:
         # Ties are broken by the session that shows a text, not by one outside that holds it.
         found.sort(key=lambda hit: (hit[0], hit[1].seq))
         found.sort(key=lambda hit: hit[1].time, reverse=True)
-        ranks: dict[int, float] = {}
+        texts: list[int] = []
         left = _READ
-        for at in range(0, min(len(found), RANKED), _TOGETHER):
-            texts = [row.text for _, row in found[at : at + _TOGETHER]]
-            for text, marked in self._marked(_HIGHLIGHT, texts).items():
-                ranks[text] = rank(marked)
-                left -= len(marked)
-            if left <= 0:
-                break
+        for _, row in found[:RANKED]:
+            if left > 0:
+                texts.append(row.text)
+            left -= row.size
+        ranks = {text: rank(marked) for text, marked in self._marked(_HIGHLIGHT, texts).items()}
         found.sort(key=lambda hit: -ranks.get(hit[1].text, 0.0))
         best = found[: self._query.limit]
         snippets: dict[int, str] = {}

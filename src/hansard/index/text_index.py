@@ -212,7 +212,7 @@ class TextRows:
         self._last += 1
         self.left -= len(text)
         self._characters += len(text)
-        row = (self._last, log.log, seq, stream, time, role)
+        row = (self._last, log.log, seq, stream, time, role, len(text))
         self._waiting.append((row, search_text.split(text)))
         if len(self._waiting) >= _TOGETHER or self._characters > _MOST:
             self.flush()
@@ -222,7 +222,8 @@ class TextRows:
         waiting, self._waiting, self._characters = self._waiting, [], 0
         if waiting:
             self._storage.do_all(
-                "INSERT INTO index_text (text, log, seq, stream, time, role) VALUES (?,?,?,?,?,?)",
+                "INSERT INTO index_text (text, log, seq, stream, time, role, size) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [row for row, _ in waiting],
             )
             self._storage.full_text.add([(row[0], text) for row, text in waiting])

@@ -113,7 +113,7 @@ CREATE INDEX index_log_deleted ON {schema}.index_log (log) WHERE NOT living;
 CREATE TABLE {schema}.index_text (
     text bigint PRIMARY KEY, log bigint NOT NULL, seq bigint NOT NULL,
     stream varchar COLLATE "C" NOT NULL, time varchar COLLATE "C" NOT NULL,
-    role varchar COLLATE "C" NOT NULL
+    role varchar COLLATE "C" NOT NULL, size bigint NOT NULL
 );
 CREATE INDEX index_text_place ON {schema}.index_text (log, seq);
 CREATE INDEX index_text_stream ON {schema}.index_text (log) WHERE stream <> '';
