@@ -1,4 +1,4 @@
-"""The measurements of tools/bench run, with little to measure: what they find is not looked at here."""
+"""Smoke tests of tools/bench, with small inputs; the figures are not checked."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from tools.bench.result import Result, table
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let there be little to measure."""
+    """Replace the inputs by small ones."""
     lines = [
         json.dumps(message).encode() for number in range(4) for message in conversation(number, 50)
     ]
@@ -32,7 +32,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["small_sessions", "long_session", "load_compacted"])
 def test_measurements_of_compaction_run(name: str, tmp_path: Path) -> None:
-    """With a few sessions, each measurement comes to an end and has something to say."""
+    """Each measurement ends and is a row of the table."""
     known = {function.__name__: function for function in main.GROUPS["compaction"]}
     found = known[name](tmp_path)
     assert isinstance(found, Result)

@@ -1,8 +1,7 @@
 """Imports point downwards, and one module touches the operating system's files.
 
-The tables are the drawing in docs/architecture.md, top to bottom. A room is a package or a module
-directly below `hansard`. Every import counts: in a function, or for type checkers only, it still
-makes one room know of another.
+The tables are the drawing in docs/architecture.md, top to bottom. A layer has packages and
+modules directly below `hansard`. Every import counts, also one in a function or for type checkers.
 """
 
 import ast
@@ -31,22 +30,22 @@ LAYERS = (
     ("index",),
     # fold, replay, checkpoint, lineage, views: pure
     ("state",),
-    # contract, and where a store lives; the folder that a session belongs to
+    # contract and backends; the directory that a session belongs to
     ("backend", "workspace"),
     # messages of any framework: pure, and open to the edges
     ("message",),
-    # facts as values, and bytes on disk: neither knows the other
+    # events as values, and bytes on disk: neither imports the other
     ("event", "log"),
     # the tree of errors; times and pauses
     ("clock", "errors"),
 )
 
-# Rooms of one layer that may import each other, and why.
+# Members of one layer that may import each other, and why.
 NEIGHBOURS = {
     # A store gives out sessions, and a session's fork is a session of the same store.
     ("store", "session"),
     ("session", "store"),
-    # The reading half of a session, and a message while it is being said.
+    # The reading half of a session, and a message that is streamed.
     ("session", "session_reader"),
     ("session", "stream"),
     # What `store.follow` gives out.
@@ -59,19 +58,19 @@ NEIGHBOURS = {
     ("__main__", "cli"),
 }
 
-# Of a room further down, a room may import these modules and no others.
+# Of a lower layer, a package may import these modules and no others.
 ONLY = {
     # State is pure: it folds the events that it is given, and never asks where they are kept.
     ("state", "backend"): {"hansard.backend.contract"},
     ("state", "log"): set[str](),
-    # The command and the adapters use the public names of `hansard`, as any user's code would: no room behind
-    # them, and of `aio` the room itself.
+    # The command and the adapters use the public names of `hansard`, as any user's code would: nothing below
+    # them, and of `aio` the package itself.
     **{
-        (edge, room): set[str]()
+        (edge, name): set[str]()
         for edge in ("cli", "adapters")
         for row in LAYERS[3:-1]
-        for room in row
-        if room != "message"
+        for name in row
+        if name != "message"
     },
     ("adapters", "aio"): {"hansard.aio"},
     # Messages are plain JSON: no file is needed to read one, and of events only `event`.
@@ -86,51 +85,29 @@ TOUCHES_FILES = "hansard.log.disk"
 
 # Importing one of these is touching files.
 FILE_MODULES = {
-    "fcntl",
-    "fileinput",
-    "glob",
-    "mmap",
-    "pathlib",
-    "portalocker",
-    "posix",
-    "shutil",
-    "tempfile",
+    *(
+        "fcntl",
+        "fileinput",
+        "glob",
+        "io",
+        "mmap",
+        "pathlib",
+        "portalocker",
+        "posix",
+        "shutil",
+        "tempfile",
+    ),
 }
 
-# What the rest may use of modules that have both kinds of functions, besides constants (upper
-# case). A list of what is harmless stays right when the next Python adds a way to open a file.
+# What the rest may use of `os`, besides constants (upper case). A list of what is harmless stays
+# right when the next Python adds a way to open a file.
 HARMLESS = {
-    "builtins": {"BaseException", "Exception", "dict", "int", "list", "set", "str", "type"},
-    "io": {"BytesIO", "StringIO"},
-    "os": {
-        "PathLike",
-        "cpu_count",
-        "environ",
-        "fsdecode",
-        "fsencode",
-        "fspath",
-        "getenv",
-        "getpid",
-        "path",
-        "register_at_fork",
-        "sep",
-        "strerror",
-        "urandom",
-    },
-    "os.path": {
-        "abspath",
-        "basename",
-        "commonpath",
-        "dirname",
-        "expanduser",
-        "isabs",
-        "join",
-        "normpath",
-        "relpath",
-        "sep",
-        "split",
-        "splitext",
-    },
+    *("PathLike", "cpu_count", "environ", "fsdecode", "fsencode", "fspath", "getenv", "getpid"),
+    *("path", "register_at_fork", "sep", "strerror", "urandom"),
+}
+HARMLESS_PATH = {
+    *("abspath", "basename", "commonpath", "dirname", "expanduser", "isabs", "join", "normpath"),
+    *("relpath", "sep", "split", "splitext"),
 }
 
 
@@ -144,9 +121,9 @@ class Module:
     is_package: bool
 
     @property
-    def room(self) -> str:
-        """The part below `hansard` that it belongs to; `hansard` for the package itself."""
-        return room_of(self.name)
+    def package(self) -> str:
+        """The package or module directly below `hansard`; `hansard` for the package itself."""
+        return package_of(self.name)
 
 
 @dataclass(frozen=True)
@@ -158,8 +135,8 @@ class Import:
     name: str | None = None
 
 
-def room_of(module: str) -> str:
-    """Return the room that a module of the package is in."""
+def package_of(module: str) -> str:
+    """Return the package or module directly below `hansard` that a module is in."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else parts[0]
 
@@ -212,9 +189,9 @@ def direction_faults(module: Module, known: Iterable[str]) -> list[str]:
         longer = f"{found.module}.{found.name}"
         target = longer if longer in known else found.module
         # `from hansard import errors` may be written before errors is.
-        if found.module == "hansard" and found.name in {room for row in LAYERS for room in row}:
+        if found.module == "hansard" and found.name in {name for row in LAYERS for name in row}:
             target = longer
-        fault = broken_rule(module.room, room_of(target), target)
+        fault = broken_rule(module.package, package_of(target), target)
         if fault:
             faults.append(f"{module.path}:{found.line}: imports {target}: {fault}")
     return faults
@@ -222,16 +199,16 @@ def direction_faults(module: Module, known: Iterable[str]) -> list[str]:
 
 def broken_rule(importer: str, imported: str, target: str) -> str | None:
     """Return the rule that an import breaks, in words; None if it breaks none."""
-    depth = {room: layer for layer, row in enumerate(LAYERS) for room in row}
-    for room in (importer, imported):
-        if room not in depth:
-            return f"{room} is in no layer; give it a place in the table of {Path(__file__).name}"
+    depth = {name: layer for layer, row in enumerate(LAYERS) for name in row}
+    for name in (importer, imported):
+        if name not in depth:
+            return f"{name} is in no layer; add it to the table of {Path(__file__).name}"
     if importer in {imported, "hansard"}:
         return None
     if depth[imported] < depth[importer]:
         return f"{imported} is above {importer}, and a module imports only what is below it"
     if depth[imported] == depth[importer] and (importer, imported) not in NEIGHBOURS:
-        return f"{imported} is beside {importer}, and neither imports the other"
+        return f"{imported} is in the same layer as {importer}, and neither imports the other"
     allowed = ONLY.get((importer, imported))
     if allowed is not None and target not in allowed:
         what = " and ".join(sorted(allowed)) or "nothing"
@@ -241,77 +218,37 @@ def broken_rule(importer: str, imported: str, target: str) -> str | None:
 
 def file_faults(module: Module) -> list[str]:
     """Return one line for each way in which a module touches files without being disk."""
-    if module.room in EDGES or module.name == TOUCHES_FILES:
+    if module.package in EDGES or module.name == TOUCHES_FILES:
         return []
-    faults = [*imported_file_names(module, FILE_MODULES), *used_file_names(module)]
     return [
         f"{module.path}:{line}: {what}: only log/disk.py touches the operating system's files"
-        for line, what in sorted(faults)
+        for line, what in sorted(file_uses(module))
     ]
 
 
-def imported_file_names(module: Module, forbidden: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each import that touches files."""
+def file_uses(module: Module) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each file function that a module imports or uses."""
     for found in imports_of(module):
-        if found.module.split(".")[0] in forbidden:
-            yield found.line, found.module
-        elif found.name and not harmless(found.module, found.name):
-            yield found.line, f"{found.module}.{found.name}"
-
-
-def used_file_names(module: Module) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each use of a file function: `open`, or one of a module's."""
-    aliases = module_aliases(module.tree)
-    # The package's own `open` is not the one that opens files.
-    opens_files = "open" not in bound_names(module.tree)
+        if found.module.split(".")[0] in FILE_MODULES or (
+            found.module in {"os", "os.path"} and found.name not in {None, *HARMLESS}
+        ):
+            yield found.line, f"{found.module}.{found.name or ''}".rstrip(".")
+    # The package's own `open` does not open files.
+    names = {node.name for node in module.tree.body if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Name) and node.id == "open" and opens_files:
-            yield node.lineno, "open"
-        elif isinstance(node, ast.Attribute):
-            holder = dotted(node.value, aliases)
-            if holder and not harmless(holder, node.attr):
-                yield node.lineno, f"{holder}.{node.attr}"
-
-
-def module_aliases(tree: ast.Module) -> dict[str, str]:
-    """Return the modules of HARMLESS by the names under which a module knows them."""
-    aliases = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                # `import os.path` binds `os`; `import os.path as p` binds the module itself.
-                top = alias.name.split(".")[0]
-                aliases[alias.asname or top] = alias.name if alias.asname else top
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                aliases[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return {name: module for name, module in aliases.items() if module in HARMLESS}
-
-
-def harmless(module: str, name: str) -> bool:
-    """Tell whether a name of a module touches no files."""
-    return module not in HARMLESS or name in HARMLESS[module] or name.isupper()
-
-
-def dotted(node: ast.expr, aliases: dict[str, str]) -> str | None:
-    """Return the module that an expression such as `os.path` stands for, if it stands for one."""
-    if isinstance(node, ast.Name):
-        return aliases.get(node.id)
-    if isinstance(node, ast.Attribute):
-        holder = dotted(node.value, aliases)
-        return f"{holder}.{node.attr}" if holder else None
-    return None
-
-
-def bound_names(tree: ast.Module) -> set[str]:
-    """Return the names that a module defines or imports at its top."""
-    names = set()
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.ImportFrom):
-            names.update(alias.asname or alias.name for alias in node.names)
-    return names
+        match node:
+            case ast.Name(id="open") if "open" not in names:
+                yield node.lineno, "open"
+            case ast.Attribute(value=ast.Name(id="os"), attr=name):
+                if name not in HARMLESS and not name.isupper():
+                    yield node.lineno, f"os.{name}"
+            case ast.Attribute(
+                value=ast.Attribute(value=ast.Name(id="os"), attr="path"), attr=name
+            ):
+                if name not in HARMLESS_PATH:
+                    yield node.lineno, f"os.path.{name}"
+            case _:
+                pass
 
 
 MODULES = source_modules()
@@ -319,7 +256,7 @@ NAMES = [module.name for module in MODULES]
 
 
 def test_the_package_is_found() -> None:
-    """The rules below are checked against the package, not against an empty folder."""
+    """The rules below are checked against the package, not an empty directory."""
     assert "hansard" in NAMES
 
 
