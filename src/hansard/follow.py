@@ -1,6 +1,6 @@
 """Deliver the events of a store's sessions to a consumer, and keep the consumer's position.
 
-A `Follower` polls: one poll lists the size of each session, and a session that has grown is read from the
+A `Follower` polls: one poll lists the stamp of each session, and a changed session is read from the
 consumer's position. Pauses grow while nothing is appended, and with the duration of a poll.
 
 A `Cursor` is an internal log (F-159 to F-164): `cursor.opened` names the consumer that holds it,
@@ -13,7 +13,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Annotated, Final, NamedTuple, Self
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -43,20 +43,20 @@ MOVED: Final = "cursor.moved"
 #: A log may be twice as long as one that holds only its positions, and this many bytes longer (F-163).
 SLACK: Final = 64 * 1024
 
-#: Bytes of a record besides its data, roughly.
+#: Approximate bytes of a record without its data.
 _FRAME: Final = 100
 
 #: Maximum positions in one event.
 _IN_AN_EVENT: Final = 1_000
 
-#: How often a log may be found at another seq than a moment before.
+#: Maximum attempts to find the end of a log that other consumers move.
 _TRIES: Final = 20
 
 #: A pause lasts this many times as long as the poll before it took.
 _SHARE: Final = 20
 
 
-# -- the cursor -----------------------------------------------------------------------------------------
+# -- the cursor ---------------------------------------------------------------------------------
 
 
 class _Opened(msgspec.Struct):
@@ -68,11 +68,10 @@ class _Moved(msgspec.Struct):
     positions: dict[str, Annotated[int, msgspec.Meta(ge=0)] | None]
 
 
-_decode_opened = msgspec.json.Decoder(_Opened).decode
-_decode_moved = msgspec.json.Decoder(_Moved).decode
-_encode = msgspec.json.Encoder().encode
-
-_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_decode: Final[dict[str, Callable[[bytes], Any]]] = {
+    OPENED: msgspec.json.Decoder(_Opened).decode,
+    MOVED: msgspec.json.Decoder(_Moved).decode,
+}
 
 
 class _State(NamedTuple):
@@ -88,21 +87,8 @@ class Cursor:
     """A consumer's position in each session, kept under a name. For one thread at a time.
 
     A position is the seq of the last event that the consumer has processed; without one it is 0. A cursor of
-    a read-only store has the positions of the moment, and cannot be moved.
+    a read-only store has the current positions, and cannot be moved.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_fresh",
-        "_hold",
-        "_holder",
-        "_intact",
-        "_log",
-        "_read_only",
-        "_state",
-        "_where",
-        "name",
-    )
 
     def __init__(self, backend: Backend, name: str, *, timeout: float = 0.0) -> None:
         """Open a cursor. `LockTimeout` if another consumer has it open for more than `timeout` seconds."""
@@ -141,7 +127,7 @@ class Cursor:
             state = self._state = self._read()
             self._fresh = _size(self._snapshot(state.positions))
             try:
-                self._write([self._opened()], {})
+                return self._write([self._opened()], {})
             except SeqConflict:
                 continue  # a move of an earlier holder arrived
             except SyncFailed as error:
@@ -149,43 +135,39 @@ class Cursor:
                 if not self._intact or error.operation == "sync":
                     raise _hinted(error, "the cursor was not opened; open it again") from error
                 self._intact = False
-                continue
             except DiskFailed as error:
                 if error.errno != errno.ESTALE:
                     raise
-                continue  # another process has just dropped the log, which this one had open
-            return
+                # Another process has just dropped the log, which this one had open.
         raise self._taken()
 
     @property
     def positions(self) -> dict[str, int]:
-        """Session id to seq. The dict is the caller's."""
+        """Session id to seq; a copy."""
         return {} if self._state is None else dict(self._state.positions)
 
     def move(self, positions: Mapping[str, int | None]) -> None:
         """Move to these positions, and forget the sessions that have None: all, or none.
 
-        Durable, when it returns, as the store's appends are. After an error the move may have been kept.
+        When it returns, the move is as durable as the store's appends. After an error it may be stored.
         `LockTimeout` if another consumer has opened the cursor, or dropped it.
         """
         if self._hold is None:
-            raise self._not_held()
+            if self._read_only:
+                raise ReadOnly(f"{self._where}: store is read-only; reopen without read_only=True")
+            raise Closed(f"{self._where} was closed; open it again")
         self._hold.check()
         for _ in range(_TRIES):
-            if self._state is None:
-                self._resume()
-            assert self._state is not None  # `_resume` has set it
-            known = self._state.positions
+            known = (self._state or self._resume()).positions
             changes = {found: seq for found, seq in positions.items() if known.get(found) != seq}
             if not changes and self._intact:
-                return
+                return None
             try:
-                self._write(_moves(changes), changes)
+                return self._write(_moves(changes), changes)
             except SeqConflict:
-                continue  # a move of ours arrived late, or another holder's: the log tells
+                continue  # an own move arrived late, or another holder's: the log tells
             except HansardError as error:
                 raise self._explain(error) from error
-            return
         raise self._taken()
 
     def close(self) -> None:
@@ -212,14 +194,15 @@ class Cursor:
             self._intact = True
         self._state = _State(seq, self._holder, state.positions, size)
 
-    def _resume(self) -> None:
+    def _resume(self) -> _State:
         """Read the log after an error; raise if it is another consumer's, or was dropped (F-161)."""
         state = self._read()
-        # Also if there is no log: a dropped cursor is not created again by a consumer that had it open.
+        # Also if there is no log: a consumer does not recreate a cursor that was dropped.
         if state.holder != self._holder:
             raise self._taken()
         self._state = state
         self._intact = False
+        return state
 
     def _explain(self, error: HansardError) -> HansardError:
         """Return what to raise for an error: the log may be another consumer's by now."""
@@ -232,7 +215,7 @@ class Cursor:
         except HansardError:
             return error  # the first error has the cause
         if isinstance(error, SyncFailed):
-            hint = "this move may not have been kept, so its events may come again; move once more"
+            hint = "this move may be lost, and its events may come again; move once more"
             return _hinted(error, hint)
         return error
 
@@ -243,7 +226,8 @@ class Cursor:
             except SessionNotFound:
                 continue  # replaced, or dropped, while it was read
             except Damaged as error:
-                raise self._damaged(error.path, error.offset, error.reason) from error
+                hint = f"no position was read: restore it from a backup, or drop the cursor {self.name!r}"
+                raise Damaged(error.path, error.offset, error.reason, hint) from error
         raise self._taken()
 
     def _fold(self) -> _State:
@@ -255,30 +239,22 @@ class Cursor:
                 seq = event.seq
                 size += len(event.raw) + _FRAME
                 try:
-                    if event.kind == OPENED:
-                        holder = _decode_opened(event.raw).holder
-                    elif event.kind == MOVED:
-                        _apply(positions, _decode_moved(event.raw).positions)
-                except _UNREADABLE:
+                    read = _decode[event.kind](event.raw) if event.kind in _decode else None
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                     reason = f"event {seq} is not an event of a cursor"
                     raise Damaged(self._where, 0, reason, "") from None
+                if isinstance(read, _Opened):
+                    holder = read.holder
+                elif isinstance(read, _Moved):
+                    _apply(positions, read.positions)
         return _State(seq, holder, positions, size)
 
     def _opened(self) -> NewEvent:
-        return NewEvent(OPENED, _encode({"holder": self._holder}), control=False)
+        return NewEvent(OPENED, msgspec.json.encode({"holder": self._holder}), control=False)
 
     def _snapshot(self, positions: Mapping[str, int | None]) -> list[NewEvent]:
         """Return the events of a log that holds these positions, and nothing else."""
         return [self._opened(), *_moves(positions)]
-
-    def _damaged(self, path: str, offset: int, reason: str) -> Damaged:
-        hint = f"no position was read: restore it from a backup, or drop the cursor {self.name!r}"
-        return Damaged(path, offset, reason, hint)
-
-    def _not_held(self) -> HansardError:
-        if self._read_only:
-            return ReadOnly(f"{self._where}: store is read-only; reopen without read_only=True")
-        return Closed(f"{self._where} was closed; open it again")
 
     def _taken(self) -> LockTimeout:
         return LockTimeout(
@@ -288,14 +264,13 @@ class Cursor:
 
 
 def cursors(backend: Backend) -> list[str]:
-    """Return the names of the cursors, sorted; one that cannot be read is among them."""
+    """Return the names of the cursors, readable or not, sorted."""
     prefix = CURSOR + backend.prefix
-    found = backend.internals()
-    return [name.removeprefix(prefix) for name in found if name.startswith(prefix)]
+    return [name.removeprefix(prefix) for name in backend.internals() if name.startswith(prefix)]
 
 
 def drop_cursor(backend: Backend, name: str) -> bool:
-    """Drop a cursor, readable or not; return whether there was one. `LockTimeout` if it is open."""
+    """Drop a cursor, readable or not; return whether it existed. `LockTimeout` if it is open."""
     log_name = _log_name(backend, name)
     if backend.read_only:
         raise ReadOnly(f"{backend.where}: store is read-only; reopen without read_only=True")
@@ -319,7 +294,8 @@ def _moves(changes: Mapping[str, int | None]) -> list[NewEvent]:
     """Return the events that make these changes."""
     items = list(changes.items())
     parts = (dict(items[at : at + _IN_AN_EVENT]) for at in range(0, len(items), _IN_AN_EVENT))
-    return [NewEvent(MOVED, _encode({"positions": part}), control=False) for part in parts]
+    encoded = (msgspec.json.encode({"positions": part}) for part in parts)
+    return [NewEvent(MOVED, raw, control=False) for raw in encoded]
 
 
 def _apply(positions: dict[str, int], changes: Mapping[str, int | None]) -> None:
@@ -338,7 +314,7 @@ def _size(events: list[NewEvent]) -> int:
     return sum(len(event.data) + _FRAME for event in events)
 
 
-# -- the follower ---------------------------------------------------------------------------------------
+# -- the follower -------------------------------------------------------------------------------
 
 
 class FollowedEvent(NamedTuple):
@@ -358,21 +334,6 @@ class Follower:
     that no error ends.
     """
 
-    __slots__ = (
-        "_backend",
-        "_commit_every",
-        "_cursor",
-        "_done",
-        "_known",
-        "_last",
-        "_on_damage",
-        "_positions",
-        "_reading",
-        "_unsaved",
-        "_waiting",
-        "_wanted",
-    )
-
     def __init__(
         self,
         backend: Backend,
@@ -388,26 +349,25 @@ class Follower:
         self._commit_every = commit_every
         self._wanted = wanted
         self._on_damage = on_damage
-        #: The stamp of each session when it was last read to its end.
-        self._known: dict[str, str] = {}
+        #: The stamp of each session before it was last read to its end.
+        self._stamps: dict[str, str] = {}
         self._positions: dict[str, int] = {} if cursor is None else cursor.positions
         self._waiting: deque[tuple[str, str]] = deque()
         self._reading: Iterator[FollowedEvent] = iter(())
-        #: What was handed out last, and what is done with but not yet in the cursor.
+        #: The event that was returned last, and the positions that are not in the cursor yet.
         self._last: FollowedEvent | None = None
         self._done: dict[str, int] = {}
         self._unsaved = 0
         if from_now:
-            self._skip_what_is_there()
+            self._skip_stored()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> FollowedEvent:
-        while True:
-            found = self.take(60.0)
-            if found is not None:
-                return found
+        while (found := self.take(60.0)) is None:
+            pass
+        return found
 
     def __enter__(self) -> Self:
         return self
@@ -424,36 +384,37 @@ class Follower:
         self.close()
 
     def take(self, timeout: float) -> FollowedEvent | None:
-        """Return the next event; None if none came within so many seconds."""
+        """Return the next event; None if none came within this many seconds."""
         self._count()
         backoff = Backoff(timeout, share=_SHARE)
         while True:
-            found = self._next_at_hand()
-            if found is not None:
-                self._last = found
-                return found
-            # Nothing is at hand: now is the time to remember what is done, and to look for more.
+            self._last = self._next()
+            if self._last is not None:
+                return self._last
+            # No event is waiting: save the positions, then look for more.
             self._save()
             backoff.begin()
-            self._look()
+            for session_id, stamp in self._backend.stamps().items():
+                if self._stamps.get(session_id) != stamp and self._wanted(session_id):
+                    self._waiting.append((session_id, stamp))
             if not self._waiting and not backoff.sleep():
                 return None
 
     def commit(self) -> None:
-        """Say that everything handed out so far is done with."""
+        """Mark all returned events as processed, and save the positions."""
         self._count()
         self._save()
 
     def close(self) -> None:
-        """Stop following; what is done with is remembered, what is in the consumer's hands comes again."""
-        cursor = self._cursor
+        """Stop, and save the positions. The last event comes again, unless it was committed."""
+        cursor, self._cursor = self._cursor, None
         if cursor is not None:
             try:
-                self._save()
+                if self._done:
+                    cursor.move(self._done)
             finally:
-                # Whatever was refused: others must be able to go on under this name.
+                # Even after an error: others must be able to open the cursor.
                 cursor.close()
-                self._cursor = None
 
     def _count(self) -> None:
         if self._last is not None:
@@ -469,24 +430,19 @@ class Follower:
         self._done = {}
         self._unsaved = 0
 
-    def _skip_what_is_there(self) -> None:
+    def _skip_stored(self) -> None:
         for session_id in self._backend.stamps():
             if self._wanted(session_id) and session_id not in self._positions:
                 try:
                     head = self._backend.log(session_id).reader().head()
                 except (Damaged, DiskFailed, SessionDeleted, UnknownFormat):
-                    continue  # it is met again, and reported, when it is read
+                    continue  # reported when it is read
                 if head is not None:
                     self._positions[session_id] = self._done[session_id] = head.seq
         self._save()
 
-    def _look(self) -> None:
-        """Find the sessions that have grown."""
-        for session_id, stamp in self._backend.stamps().items():
-            if self._known.get(session_id) != stamp and self._wanted(session_id):
-                self._waiting.append((session_id, stamp))
-
-    def _next_at_hand(self) -> FollowedEvent | None:
+    def _next(self) -> FollowedEvent | None:
+        """Return the next event of the sessions that have grown; None if they are read."""
         while True:
             found = next(self._reading, None)
             if found is not None:
@@ -494,9 +450,8 @@ class Follower:
                 return found
             if not self._waiting:
                 return None
-            session_id, stamp = self._waiting.popleft()
-            # The stamp is older than the reading: a concurrent append shows at the next look.
-            self._known[session_id] = stamp
+            # The stamp is older than the read: the next poll finds a concurrent append.
+            session_id, self._stamps[session_id] = self._waiting.popleft()
             self._reading = self._read(session_id)
 
     def _read(self, session_id: str) -> Iterator[FollowedEvent]:
@@ -507,7 +462,7 @@ class Follower:
                 return
             after = self._positions.get(session_id, 0)
             if after > head.seq:
-                # Purged, and created again under the same name.
+                # Purged, and created again under the same id.
                 after = self._positions[session_id] = 0
                 if self._cursor is not None:
                     self._cursor.move({session_id: None})
@@ -516,7 +471,7 @@ class Follower:
                 for event in chunk.events():
                     yield FollowedEvent(session_id, redactions.mask(event))
         except SessionDeleted:
-            self._known.pop(session_id, None)
+            self._stamps.pop(session_id, None)
         except (Damaged, DiskFailed, UnknownFormat) as error:
             if self._on_damage is None:
                 raise

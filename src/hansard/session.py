@@ -1,7 +1,7 @@
 """The handle on one session: append, change views, fork, compare and export.
 
 An append begins here: a message is a dict, `event.codec` encodes it as a `NewEvent`, and the backend's log
-stores it. A handle is cheap and safe to share between threads. It reads what other processes append at once.
+stores it. A handle is cheap and safe to share between threads. It sees what other processes append.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -97,7 +97,7 @@ class Session(SessionReader):
         expected_seq: int | None = None,
     ) -> Event:
         """Append an application event, of a kind that begins with `x.`; options as for `add_message`."""
-        return self._append([_own(kind, data)], key=key, expected_seq=expected_seq)[0]
+        return self._append([_application(kind, data)], key=key, expected_seq=expected_seq)[0]
 
     def append_all(
         self,
@@ -114,9 +114,7 @@ class Session(SessionReader):
                 events of the first.
             expected_seq: raise `SeqConflict` unless the session's last seq is this.
         """
-        drafts = [
-            _said(data) if kind == MESSAGE_ADDED else _own(kind, data) for kind, data in events
-        ]
+        drafts = [_event(kind, data) for kind, data in events]
         return self._append(drafts, key=key, expected_seq=expected_seq)
 
     def stream(self, /, *, role: str = "assistant", **fields: Any) -> Stream:
@@ -172,15 +170,12 @@ class Session(SessionReader):
         return self._set_metadata({"title": title}, automatic=automatic)
 
     def _set_metadata(self, changes: dict[str, Any], *, automatic: bool) -> Event | None:
-        codec.encode(changes, "metadata", wrapped=True)
-        _refuse_secrets(changes, "metadata")
-        changes = _with_workspace(changes)
-        encoded = codec.encode(changes, "metadata", wrapped=True)
-        raw = (b'{"metadata":%b,"automatic":true}' if automatic else b'{"metadata":%b}') % encoded
-        draft = NewEvent(METADATA_SET, raw, METADATA_SET in CONTROL)
+        shape = b'{"metadata":%b,"automatic":true}' if automatic else b'{"metadata":%b}'
+        raw = shape % _metadata(changes)
+        draft = _new(METADATA_SET, raw)
         before = self._known(self._reader()).state
         after = fold.apply(before, Event(0, "", draft.kind, draft.data))
-        # A person sets the title that a program generated: from now on it is the person's.
+        # If a person sets the title that a program generated, it becomes the person's.
         taken_over = after.named and not before.named
         if codec.equal(before.metadata, after.metadata) and not taken_over:
             return None
@@ -231,13 +226,12 @@ class Session(SessionReader):
         """
         reader = self._reader() if keep_summary or isinstance(to, str) else self._log.reader()
         if isinstance(to, str):
-            to = self._labelled(reader, to)
+            to = self._seq_at(reader, to)  # type: ignore[assignment] # a snapshot has a seq
         self._check_place(reader, "revert to", to)
-        raw = codec.encode({"seq": to})
-        drafts = [NewEvent(SESSION_REVERTED, raw, SESSION_REVERTED in CONTROL)]
+        drafts = [_new(SESSION_REVERTED, codec.encode({"seq": to}))]
         summary = view.summary_of(reader, expected_seq) if keep_summary else None
         if summary is not None:
-            drafts.append(NewEvent(SUMMARY_ADDED, summary.raw, SUMMARY_ADDED in CONTROL))
+            drafts.append(_new(SUMMARY_ADDED, summary.raw))
         drafts += map(_message, messages)
         return self._append(drafts, expected_seq=expected_seq)[0]
 
@@ -261,16 +255,16 @@ class Session(SessionReader):
         if event.kind == MESSAGE_PART:
             # If the message was finished, redact the message, and its parts with it.
             event = next(filter(partial(redact.finishes, event), self.events(after=seq)), event)
-        gone = [event]
+        redacted = [event]
         if event.kind == SUMMARY_ADDED and not event.data.get("redacted"):
             # `revert(keep_summary=True)` adds a summary again: redact all of its copies.
             mask = self._known(reader).redactions.mask
-            gone += [
+            redacted += [
                 one
                 for one in reader.controls()
                 if one.kind == SUMMARY_ADDED and one.seq != seq and mask(one).raw == event.raw
             ]
-        return self._append([redact.redaction(one, reason) for one in gone])[0]
+        return self._append([redact.redaction(one, reason) for one in redacted])[0]
 
     def scrub(self, *texts: str, reason: str = "scrubbed") -> "ScrubReport":
         """Remove secrets from all stored events permanently; return how many were found.
@@ -345,9 +339,8 @@ class Session(SessionReader):
         head = reader.head()
         if head is None:
             raise SessionNotFound(f"no session {self.id!r} in this store, so none to fork from")
-        seq = self._seq_at(reader, at)
-        if seq is None:
-            seq = head.seq
+        seq = head.seq if at is None else self._seq_at(reader, at)
+        assert seq is not None  # only for no point at all
         self._check_place(reader, "fork at", seq)
         if id is None:
             from hansard.log.names import new_id
@@ -360,15 +353,15 @@ class Session(SessionReader):
         data = {"parent": self.id, "seq": seq, "created": head.created}
         if depth > 1:
             data["depth"] = depth
-        draft = NewEvent(SESSION_FORKED, codec.encode(data), SESSION_FORKED in CONTROL)
+        draft = _new(SESSION_FORKED, codec.encode(data))
         child._log.append(AppendRequest([draft], new_only=True, before=seq))
         try:
             # A purge looks for children after the session was deleted. So a child that was created too late
             # to be seen finds its parent deleted here.
-            gone = self._log.reader().head() is None
+            deleted = self._log.reader().head() is None
         except SessionDeleted:
-            gone = True
-        if gone:
+            deleted = True
+        if deleted:
             self._backend.delete(child.id, expected_seq=seq + 1)
             self._backend.purge(child.id)
             raise SessionDeleted(f"session {self.id!r} was deleted while it was being forked")
@@ -455,7 +448,7 @@ class Session(SessionReader):
         raw = codec.encode(data)
         if read(kind, raw) is None:
             raise InvalidEvent(f"{kind}: invalid data: {data!r:.200}")
-        return self._append([NewEvent(kind, raw, kind in CONTROL)])[0]
+        return self._append([_new(kind, raw)])[0]
 
     def _check_place(self, reader: LogReader, action: str, seq: object) -> None:
         last = last_seq(reader)
@@ -484,24 +477,26 @@ class Session(SessionReader):
 
 def create(backend: Backend, session_id: str, metadata: dict[str, Any]) -> Session:
     """Append the first event of a session that must not exist, and return a handle on it."""
-    codec.encode(metadata, "metadata", wrapped=True)
-    _refuse_secrets(metadata, "metadata")
-    metadata = _with_workspace(metadata)
-    raw = codec.encode(metadata, "metadata", wrapped=True)
-    data = b'{"metadata":%b}' % raw if metadata else raw
-    draft = NewEvent(SESSION_CREATED, data, SESSION_CREATED in CONTROL)
+    raw = _metadata(metadata)
+    draft = _new(SESSION_CREATED, b'{"metadata":%b}' % raw if metadata else raw)
     session = Session(backend, session_id)
     backend.log(session_id).append(AppendRequest([draft], new_only=True))
     return session
 
 
-def _with_workspace(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return metadata with the id of the workspace that they name, if it can have one."""
-    if "workspace" not in metadata:
-        return metadata
+def _metadata(changes: dict[str, Any]) -> bytes:
+    """Return metadata as JSON, with the id of the workspace that they name, if it can have one."""
+    raw = codec.encode(changes, "metadata", wrapped=True)
+    _refuse_secrets(changes, "metadata")
+    if "workspace" not in changes:
+        return raw
     from hansard.workspace import completed
 
-    return completed(metadata)
+    return codec.encode(completed(changes), "metadata", wrapped=True)
+
+
+def _new(kind: str, raw: bytes) -> NewEvent:
+    return NewEvent(kind, raw, kind in CONTROL)
 
 
 def _message(message: dict[str, Any]) -> NewEvent:
@@ -509,7 +504,9 @@ def _message(message: dict[str, Any]) -> NewEvent:
     return NewEvent(MESSAGE_ADDED, b"".join((b'{"message":', raw, b"}")), control=False)
 
 
-def _said(data: dict[str, Any]) -> NewEvent:
+def _event(kind: str, data: dict[str, Any]) -> NewEvent:
+    if kind != MESSAGE_ADDED:
+        return _application(kind, data)
     if type(data) is not dict or data.keys() != {"message"}:
         raise InvalidEvent(
             f"{MESSAGE_ADDED}: data must have the member 'message' and no other, got {data!r:.60}"
@@ -517,7 +514,7 @@ def _said(data: dict[str, Any]) -> NewEvent:
     return _message(data["message"])
 
 
-def _own(kind: str, data: dict[str, Any]) -> NewEvent:
+def _application(kind: str, data: dict[str, Any]) -> NewEvent:
     if not check_kind(kind).startswith(APPLICATION) or kind == APPLICATION:
         known = "has a separate method" if kind in KINDS else "is unknown"
         raise InvalidEvent(

@@ -1,7 +1,7 @@
 """The reading half of a session.
 
-Each call takes one look at the end of the log (`_reader`), and passes it down: the session itself, or, if it
-is a fork, the session with all that it inherits. So all parts of an answer are of one moment.
+Each call takes one look at the end of the log (`_reader`) and passes it down, so all parts of a result are of
+one moment. The reader of a fork includes what it inherits.
 """
 
 import sys
@@ -16,10 +16,10 @@ from hansard.errors import UNREADABLE, InvalidEvent, SessionDeleted
 from hansard.event import codec
 from hansard.event.event import Event
 from hansard.message import window as windows
-from hansard.state import fold, lineage, redaction
+from hansard.state import fold, lineage
 from hansard.state.fold import State, Usage
 from hansard.state.projection import Known, Projection
-from hansard.state.redaction import Redactions
+from hansard.state.redaction import NOTHING, Redactions
 from hansard.state.view import (
     VIEWS,
     MessageFormat,
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from hansard.maintenance.verify import RepairReport, SessionReport
     from hansard.message.tool_calls import Problem
 
-#: A place in a session: a seq, the label of a snapshot, or a time with its zone.
+#: A point of a session: a seq, a snapshot name, or a time with its zone.
 At = int | str | datetime
 
-#: How long `events(follow=True)` waits before it looks whether the store was closed.
+#: Seconds that `events(follow=True)` waits before it checks whether the store was closed.
 _PATIENCE = 1.0
 
-#: How many messages `window` looks at before it looks at more.
+#: Messages that `window` reads first; each further read takes four times as many.
 _WINDOW = 64
 
 
@@ -61,22 +61,19 @@ class SessionReader:
         self._log: Log = backend.log(session_id)
         #: What is known of the control events; empty while a thread is refreshing it.
         self._kept: list[Projection] = []
-        #: The state as far as it was folded; of which session, and what was redacted by then.
-        self._state: tuple[tuple[Event | None, Redactions], State] = (
-            (None, redaction.NOTHING),
-            fold.EMPTY,
-        )
+        #: The last folded state, with the first event and the redactions for which it holds.
+        self._state: tuple[tuple[Event | None, Redactions], State] = ((None, NOTHING), fold.EMPTY)
 
     def __repr__(self) -> str:
         return f"<hansard.Session {self.id!r} in {self._backend.where!r}>"
 
     def _reader(self) -> LogReader:
-        """Look at the session, and at those that it was forked from."""
+        """Take one look at the session, and at its ancestors."""
         return lineage.with_ancestors(self._backend, self._log.reader())
 
     def _known(self, reader: LogReader) -> Known:
         """Return what the control events add up to; read only those that are new since the last call."""
-        # Taken out, not locked: another thread, or a signal handler, starts from nothing concurrently.
+        # Taken out, not locked: a concurrent thread, or a signal handler, begins with an empty one.
         try:
             kept = self._kept.pop()
         except IndexError:
@@ -86,7 +83,7 @@ class SessionReader:
         return known
 
     def _view(self, at: At | None, view: View) -> tuple[LogReader, ViewRanges]:
-        """Return a reader, and which parts of it a view shows."""
+        """Return a reader, and the ranges that a view shows."""
         reader = self._reader()
         upto = self._seq_at(reader, at)
         return reader, ranges_of(reader, view=view, upto=upto, known_of=self._known)
@@ -116,10 +113,7 @@ class SessionReader:
         """
         _check_range(last, after, view)
         reader, ranges = self._view(at, view)
-        if last is not None:
-            shown = _last(reader, decoded, ranges, last, after)
-        else:
-            shown = read_all(reader, decoded, ranges, after=after)
+        shown = _read(reader, decoded, ranges, last, after)
         return _repair(shown) if repair else shown
 
     def numbered(
@@ -150,13 +144,10 @@ class SessionReader:
         """Return the same as `messages` as a JSON array of the stored bytes, without decoding."""
         _check_range(last, after, view)
         reader, ranges = self._view(at, view)
-        if last is not None:
-            found = _last(reader, encoded, ranges, last, after)
-        else:
-            found = read_all(reader, joined, ranges, after=after)
+        found = _read(reader, joined if last is None else encoded, ranges, last, after)
         if not found:
             return b"[]"
-        # Joined, once and not added up: while it joins, other threads can run.
+        # Joined at the end: other threads can run during a join.
         found[0] = b"[" + found[0]
         found[-1] += b"]"
         return b",".join(found)
@@ -182,11 +173,10 @@ class SessionReader:
             repair: as for `messages`; added results are not counted.
         """
         for name, value in (("turns", turns), ("messages", messages), ("tokens", tokens)):
-            if value is not None:
-                check_seq(name, value, "a non-negative count")
+            _check_count(name, value)
         limits = windows.Limits(turns, messages, tokens, counter)
         reader, ranges = self._view(None, "model")
-        # The end of the view is enough, unless a limit reaches further back: then more of it.
+        # Read the end of the view, and more if a limit reaches further back.
         size = _WINDOW
         while True:
             placed = read_last(reader, decoded, ranges, size)
@@ -211,14 +201,11 @@ class SessionReader:
         the missing messages are inserted after it, and the rest of the list follows.
         """
         stored = self.messages()
-        common = 0
-        for mine, theirs in zip(stored, history, strict=False):
-            if mine != theirs:
-                break
-            common += 1
-        added = stored[common:]
-        history[common:common] = added
-        return len(added)
+        pairs = enumerate(zip(stored, history, strict=False))
+        shorter = min(len(stored), len(history))
+        common = next((place for place, (mine, theirs) in pairs if mine != theirs), shorter)
+        history[common:common] = stored[common:]
+        return len(stored) - common
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -244,14 +231,14 @@ class SessionReader:
                 pass
 
     def _event_at(self, reader: LogReader, seq: int) -> Event | None:
-        """Return one event as it may be shown; None if there is none."""
+        """Return one event, masked; None if there is none."""
         redactions = self._known(reader).redactions
         for chunk in reader.read(after=seq - 1, upto=seq) if seq else ():
             for found in chunk.events():
                 return redactions.mask(found)
         return None
 
-    # -- what it adds up to ---------------------------------------------------------------------
+    # -- state ----------------------------------------------------------------------------------
 
     @property
     def seq(self) -> int:
@@ -285,7 +272,7 @@ class SessionReader:
     def _state_at(self, reader: LogReader, at: At | None) -> State:
         upto = self._seq_at(reader, at)
         redactions = self._known(reader).redactions
-        # Another session may have the name by now: its first event is not the same.
+        # Another session may have the id by now: its first event differs.
         basis = (reader.first(), redactions)
         by_then, start = self._state
         if (upto is not None and start.seq > upto) or by_then != basis:
@@ -294,12 +281,12 @@ class SessionReader:
             start = fold.saved_state(reader, upto, redactions)
         state = fold.replay(reader, start=start, upto=upto, redactions=redactions)
         if state.seq > self._state[1].seq or by_then != basis:
-            # What was folded stays folded: the next call reads only what is new.
+            # The next call reads only what is new.
             self._state = (basis, state)
-        # The dicts inside are shared with the kept state, so the caller gets its own.
+        # The dicts inside are shared with the kept state, so the caller gets a copy.
         return codec.own_copy(state)
 
-    # -- where it comes from --------------------------------------------------------------------
+    # -- lineage --------------------------------------------------------------------------------
 
     @property
     def parent(self) -> str | None:
@@ -316,21 +303,26 @@ class SessionReader:
 
         found = []
         for session_id in index.of(self._backend).children(self.id, head.created):
-            if not session_id.startswith(self._backend.prefix):
-                continue
-            # What the index says is checked. Of one that is damaged, the listing says so.
-            with suppress(SessionDeleted, *UNREADABLE):
-                forked = lineage.fork_source(self._backend.log(session_id).reader().first())
-                if forked is not None and forked.parent == self.id:
-                    found.append(session_id)
+            # The log decides, not the index. The listing reports damaged sessions.
+            if session_id.startswith(self._backend.prefix):
+                with suppress(SessionDeleted, *UNREADABLE):
+                    forked = lineage.fork_source(self._backend.log(session_id).reader().first())
+                    if forked is not None and forked.parent == self.id:
+                        found.append(session_id)
         return found
 
     def _seq_at(self, reader: LogReader, at: At | None) -> int | None:
-        """Return the seq that a caller means: by number, by label, or as the last one by a time."""
+        """Return the seq of a point: a seq, a snapshot name, or the last seq at a time."""
         if at is None:
             return None
         if isinstance(at, str):
-            return self._labelled(reader, at)
+            known = self._known(reader).state.snapshots
+            if at not in known:
+                has = ", ".join(map(repr, known)) or "none"
+                raise InvalidEvent(
+                    f"at {at!r}: session {self.id!r} has no such snapshot; it has {has}"
+                )
+            return known[at]
         if not isinstance(at, datetime):
             check_seq("at", at)
             return at
@@ -340,15 +332,6 @@ class SessionReader:
                 if event.stamp <= stamp:
                     return event.seq
         return 0
-
-    def _labelled(self, reader: LogReader, label: str) -> int:
-        known = self._known(reader).state.snapshots
-        if label not in known:
-            raise InvalidEvent(
-                f"at {label!r}: session {self.id!r} has no such snapshot; it has "
-                + (", ".join(map(repr, known)) or "none")
-            )
-        return known[label]
 
     def compact(
         self, *, progress: Callable[[int, int], None] | None = None, dry_run: bool = False
@@ -407,10 +390,16 @@ def last_seq(reader: LogReader) -> int:
     return 0 if head is None else head.seq
 
 
-def _last(
-    reader: LogReader, form: MessageFormat[Shown], ranges: ViewRanges, count: int, after: int
+def _read(
+    reader: LogReader,
+    form: MessageFormat[Shown],
+    ranges: ViewRanges,
+    last: int | None,
+    after: int,
 ) -> list[Shown]:
-    return [message for _, message in read_last(reader, form, ranges, count, after=after)]
+    if last is None:
+        return read_all(reader, form, ranges, after=after)
+    return [message for _, message in read_last(reader, form, ranges, last, after=after)]
 
 
 def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -422,7 +411,7 @@ def _repair(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _first_user(
     reader: LogReader, ranges: ViewRanges, tail: list[tuple[int, dict[str, Any]]], *, complete: bool
 ) -> dict[str, Any] | None:
-    """Return what a person said first, as the object in the tail if it is there."""
+    """Return the first message of the user, as the object in the tail if it is there."""
     if not complete:
         for seq, message in each(reader, ranges):
             if windows.is_user(message):
@@ -430,15 +419,19 @@ def _first_user(
     return next((message for _, message in tail if windows.is_user(message)), None)
 
 
-def check_seq(name: str, value: object, rule: str = "a seq >= 0") -> None:
-    """Raise unless an argument is a seq, or a count."""
+def check_seq(name: str, value: object) -> None:
+    """Raise unless an argument is a seq."""
     if type(value) is not int or value < 0:
-        raise ValueError(f"{name} must be {rule}, got {value!r}")
+        raise ValueError(f"{name} must be a seq >= 0, got {value!r}")
+
+
+def _check_count(name: str, value: object) -> None:
+    if value is not None and (type(value) is not int or value < 0):
+        raise ValueError(f"{name} must be a non-negative count, got {value!r}")
 
 
 def _check_range(last: int | None, after: int, view: str) -> None:
     check_seq("after", after)
-    if last is not None:
-        check_seq("last", last, "a non-negative count")
+    _check_count("last", last)
     if view not in VIEWS:
         raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")

@@ -149,7 +149,7 @@ def open(
         lock_timeout=lock_timeout,
     )
     if auto_compact and not read_only:
-        from hansard.maintenance.background_compactor import BackgroundCompactor
+        from hansard.maintenance.compact import BackgroundCompactor
 
         backend.compactor = BackgroundCompactor(backend)
     if not search_index:

@@ -79,7 +79,7 @@ def test_a_namesake_is_no_child(tmp_path: Path) -> None:
         assert store.session("s").children() == []
         store.session("s").add_message({"n": 2})
         assert store.session("s").children() == []
-        with pytest.raises(hansard.Damaged, match="another session has taken its name"):
+        with pytest.raises(hansard.Damaged, match="another session has its id"):
             store.session("c").messages()
 
 
@@ -113,7 +113,7 @@ def break_self(root: Path) -> str:
 def break_missing(root: Path) -> str:
     """A parent that is not there."""
     write_fork(root, "a", "nobody", 3)
-    return "'nobody' at seq 3, and that is gone"
+    return "'nobody' at seq 3, which is missing"
 
 
 def break_short(root: Path) -> str:
@@ -130,7 +130,7 @@ def break_anew(root: Path) -> str:
     (root / "sessions" / "c").mkdir()
     (root / "sessions" / "c" / "log.jsonl").write_bytes(HandwrittenLog("c").message({"n": 1}).data)
     write_fork(root, "a", "c", 1, created=TIME.replace("2026", "2025"))
-    return "another session has taken its name"
+    return "another session has its id"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from hansard.index.listing import decode_infos, label
 from hansard.index.sqlite_storage import RESIDUE, Storage
 from hansard.state import fold, lineage, redaction
 from hansard.state.fold import HOUSEKEEPING, State, last_activity
-from hansard.state.fork_graph import ForkGraph, Inherited, origin_of
+from hansard.state.fork_graph import ForkGraph, Inherited
 from hansard.state.redaction import Redactions
 from hansard.workspace import Workspace
 
@@ -136,7 +136,7 @@ def describe_damaged(backend: Backend, session_id: str, error: HansardError) -> 
     created = ""
     # Its parent: when that is repaired, it may be readable again.
     with suppress(HansardError):
-        forked = origin_of(backend.log(session_id))
+        forked = lineage.origin_of(backend.log(session_id))
         if forked is not None:
             created = forked.created
             info = msgspec.structs.replace(info, parent=forked.parent, forked_at=forked.seq)

@@ -3,13 +3,19 @@
 No view changes. Compaction erases the bytes of redacted or scrubbed events, and the parts of streamed
 messages that were completed. It keeps the parts where a fork, a snapshot or a revert points into the middle
 of a stream (`PinnedSeqs`), because there the parts are all that a view can show.
+
+The backend schedules a session for the `BackgroundCompactor` after the append that made its active segment
+too long was acknowledged, so no append waits for a compaction.
 """
 
+import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
+from weakref import ref
 
 import msgspec
 
@@ -19,6 +25,7 @@ from hansard.errors import (
     BackendUnavailable,
     Closed,
     HansardError,
+    LockTimeout,
     ReadOnly,
     SessionDeleted,
     SessionNotFound,
@@ -31,13 +38,19 @@ from hansard.event.kinds import (
     SESSION_REVERTED,
     SESSION_SNAPSHOTTED,
 )
+from hansard.log import disk
 from hansard.state import fold, lineage, redaction
-from hansard.state.fork_graph import origin_of
 from hansard.state.redaction import Redactions
 
 #: zstd levels, of explicit calls and of the background compactor.
 LEVEL: Final = 16
 QUICK: Final = 3
+
+#: Forks that a compaction of the store checks for changes, for each session: the nearest ones.
+_NEAREST: Final = 64
+
+#: Seconds without a scheduled session after which the background thread ends.
+_PATIENCE: Final = 2.0
 
 Progress = Callable[[int, int], None]
 
@@ -77,68 +90,48 @@ def compact_session(
 
     With `wait`, wait for another compactor of the session as long as for another writer.
     """
-    if dry_run:
-        return _pending(backend, session_id)
-    with backend.unscoped.compacting(wait=wait):
-        return _compact(backend, session_id, PinnedSeqs(backend), level, progress, wait=wait)
+    with nullcontext() if dry_run else backend.unscoped.compacting(wait=wait):
+        pinned = PinnedSeqs(backend)
+        return _compact(backend, session_id, pinned, level, progress, dry_run=dry_run, wait=wait)
 
 
 def compact_store(
     backend: Backend,
     session_ids: Iterable[str],
     *,
-    level: int = LEVEL,
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> CompactReport:
     """Compact sessions one by one; a failure is reported and does not stop the others."""
     wanted = sorted(session_ids)
-    if dry_run:
-        total = _compact_all(wanted, partial(_pending, backend), progress)
-        return msgspec.structs.replace(total, dry_run=True)
-    with backend.unscoped.compacting():
-        return _compact_wanted(backend, wanted, level, progress)
-
-
-def _compact_wanted(
-    backend: Backend, wanted: list[str], level: int, progress: Progress | None
-) -> CompactReport:
-    # One for all, because it reads every session.
-    pinned = PinnedSeqs(backend)
-    compact = partial(_compact, backend, pinned=pinned, level=level, progress=None)
-    return _compact_all(wanted, compact, progress)
-
-
-def _compact_all(
-    wanted: list[str],
-    compact: Callable[[str], CompactReport],
-    progress: Progress | None,
-) -> CompactReport:
-    """Compact sessions and add up the reports."""
-    total = CompactReport()
     failed: dict[str, str] = {}
-    for place, session_id in enumerate(wanted, 1):
-        try:
-            done = compact(session_id)
-        except (SessionDeleted, SessionNotFound):
-            continue
-        except (BackendUnavailable, Closed, ReadOnly):
-            raise  # the same for every session
-        except HansardError as error:
-            failed[session_id] = str(error)
-            continue
-        except Exception as error:  # noqa: BLE001 - such as zstd out of memory; does not stop the others
-            failed[session_id] = f"{type(error).__name__}: {error}"
-            continue
-        total = CompactReport(
-            total.sessions + done.sessions,
-            total.before + done.before,
-            total.after + done.after,
-            total.blanked + done.blanked,
-        )
-        if progress is not None:
-            progress(place, len(wanted))
-    return msgspec.structs.replace(total, failed=failed)
+    done: list[CompactReport] = []
+    with nullcontext() if dry_run else backend.unscoped.compacting():
+        # One for all, because it reads every session.
+        pinned = PinnedSeqs(backend, checked=_NEAREST)
+        for place, session_id in enumerate(wanted, 1):
+            try:
+                done.append(_compact(backend, session_id, pinned, LEVEL, None, dry_run=dry_run))
+            except (SessionDeleted, SessionNotFound):
+                continue
+            except (BackendUnavailable, Closed, ReadOnly):
+                raise  # the same for every session
+            except HansardError as error:
+                failed[session_id] = str(error)
+                continue
+            except Exception as error:  # noqa: BLE001 - such as zstd out of memory; does not stop the others
+                failed[session_id] = f"{type(error).__name__}: {error}"
+                continue
+            if progress is not None:
+                progress(place, len(wanted))
+    return CompactReport(
+        sum(one.sessions for one in done),
+        sum(one.before for one in done),
+        sum(one.after for one in done),
+        sum(one.blanked for one in done),
+        failed,
+        dry_run,
+    )
 
 
 def _compact(
@@ -148,31 +141,25 @@ def _compact(
     level: int,
     progress: Progress | None,
     *,
+    dry_run: bool,
     wait: bool = True,
 ) -> CompactReport:
     log = backend.log(session_id)
     # Read first, because compaction removes it: without it, the complete log would be read each time.
     reader = log.reader()
     known = reader.checkpoint()
+    # A fork's state depends on its ancestors, which this log does not contain.
+    forked = lineage.fork_source(reader.first()) is not None
     done = log.compact(
         compaction_filter(partial(controls_of, log), partial(pinned.of, session_id)),
         level=level,
         progress=progress,
-        # A fork's state depends on its ancestors, which this log does not contain.
-        state=None
-        if lineage.fork_source(reader.first()) is not None
-        else partial(_state, log, known),
+        state=None if forked else partial(_state, log, known),
         wait=wait,
+        dry_run=dry_run,
     )
-    return CompactReport(int(done.segments > 0), done.before, done.after, done.blanked)
-
-
-def _pending(backend: Backend, session_id: str) -> CompactReport:
-    """Return what a compaction of a session would rewrite."""
-    log = backend.log(session_id)
-    found = log.compact(compaction_filter(partial(controls_of, log), set), level=0, dry_run=True)
     return CompactReport(
-        int(found.segments > 0), found.before, found.after, found.blanked, dry_run=True
+        int(done.segments > 0), done.before, done.after, done.blanked, dry_run=dry_run
     )
 
 
@@ -206,7 +193,6 @@ def compaction_filter(
         for event in controls
         if event.kind == MESSAGE_REDACTED and redactions.mask(event) is not event
     }
-
     known: list[list[int]] = []
 
     def kept() -> list[int]:
@@ -223,18 +209,19 @@ def compaction_filter(
         return at == len(pinned) or pinned[at] >= ended
 
     def has_moved() -> bool:
-        if not known:
-            return False
-        before = known.pop()
-        return kept() != before
+        return bool(known) and known.pop() != kept()
 
-    seqs = frozenset(redactions.seqs) | emptied
     replaced = {seq: instead or b"" for seq, instead in redactions.seqs.items()}
     # Whether they still have replacement data or not: a fingerprint is the same before and after.
     replaced |= {event.seq: b"" for event in controls if redactions.is_void(event)}
-    mask = partial(masked, redactions)
     return CompactionFilter(
-        mask, seqs, redactions.streams, replaced, drop_part, redactions.before, has_moved
+        partial(masked, redactions),
+        frozenset(redactions.seqs) | emptied,
+        redactions.streams,
+        replaced,
+        drop_part,
+        redactions.before,
+        has_moved,
     )
 
 
@@ -252,28 +239,34 @@ def masked(redactions: Redactions, event: Event) -> Event:
     return msgspec.structs.replace(left, raw=instead)
 
 
+# -- what forks need ----------------------------------------------------------------------------
+
+
 class _Fork(NamedTuple):
     """A fork, and the seqs to which it points."""
 
     parent: str
     at: int
-    seqs: frozenset[int]
+    seqs: set[int]
 
 
 class PinnedSeqs:
-    """The current seqs of each session to which forks, reverts and snapshots of other sessions point.
+    """The seqs of each session to which its forks, and their reverts and snapshots, point.
 
     The first call of `of` reads every session of the store. Later calls read what is new: sessions that were
-    created, deleted or restored, and forks of the requested session that have grown.
+    created, deleted or restored, and changed forks of the requested session. A seq is kept with the session
+    that has its event, so a chain of forks costs what it pins, and not the square of its length.
     """
 
-    __slots__ = ("_backend", "_children", "_forks", "_population", "_stamps")
-
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, *, checked: int | None = None) -> None:
+        """`checked`: maximum number of forks to check for changes per call; default: all."""
         self._backend = backend.unscoped
+        self._checked = checked
         self._population: object = None
         self._forks: dict[str, _Fork] = {}
         self._children: dict[str, list[str]] = {}
+        #: By session, the seqs of its own events to which forks point.
+        self._pins: dict[str, set[int]] = {}
         #: The stamps of the sessions that were read, forks or not.
         self._stamps: dict[str, str] = {}
 
@@ -284,67 +277,65 @@ class PinnedSeqs:
         if self._population != population:
             self._read_store()
             self._population = population
-        forks = dict(self._below(session_id))
-        stamps = self._backend.stamps(forks) if forks else {}
-        for fork in forks:
+        near = list(islice(self._below(session_id), self._checked))
+        stamps = self._backend.stamps(near) if near else {}
+        for fork in near:
             # One in the trash has no stamp, and does not change there.
             if stamps.get(fork, "") not in {"", self._stamps[fork]}:
                 self._read(fork, stamps[fork])
-        return {
-            seq
-            for fork, upto in forks.items()
-            if fork in self._forks
-            for seq in self._forks[fork].seqs
-            if seq <= upto
-        }
+                self._pin(fork)
+        return set(self._pins.get(session_id, ()))
 
-    def _below(self, session_id: str) -> Iterator[tuple[str, int]]:
-        """Yield the forks that show events of a session, each with the last seq that it shows."""
-        own = self._forks.get(session_id)
-        first = 0 if own is None else own.at
-        waiting = [(child, self._forks[child].at) for child in self._children.get(session_id, ())]
-        seen = {session_id}
-        while waiting:
-            name, upto = waiting.pop()
-            if upto <= first or name in seen:
-                continue
-            seen.add(name)
-            yield name, upto
-            waiting += [
-                (child, min(upto, self._forks[child].at)) for child in self._children.get(name, ())
-            ]
+    def _below(self, session_id: str) -> Iterator[str]:
+        """Yield the forks that show events of a session, the nearest first."""
+        first = self._forks[session_id].at if session_id in self._forks else 0
+        waiting, seen = [session_id], {session_id}
+        for name in waiting:
+            for fork in self._children.get(name, ()):
+                if fork not in seen and fork in self._forks and self._forks[fork].at > first:
+                    seen.add(fork)
+                    waiting.append(fork)
+                    yield fork
 
     def _read_store(self) -> None:
-        whole = self._backend
         # The trash twice: a session that is deleted concurrently is in one of the three. And only the first
         # time: a fork that is known stays known when it is deleted, since it can be restored.
         first = self._population is None
-        found = set(whole.ids(trash=True)) if first else set()
-        stamps = whole.stamps()
+        found = set(self._backend.ids(trash=True)) if first else set()
+        stamps = self._backend.stamps()
         if first:
-            found.update(whole.ids(trash=True))
+            found.update(self._backend.ids(trash=True))
         for session_id in sorted({*found, *stamps}):
             stamp = stamps.get(session_id, "")
             if not stamp or self._stamps.get(session_id) != stamp:
                 self._read(session_id, stamp)
-        self._children = {}
+        self._children, self._pins = {}, {}
         for session_id, fork in self._forks.items():
             self._children.setdefault(fork.parent, []).append(session_id)
+            self._pin(session_id)
 
     def _read(self, session_id: str, stamp: str) -> None:
         self._stamps[session_id] = stamp
+        self._forks.pop(session_id, None)
         log = self._backend.log(session_id, from_trash=True)
-        try:
-            forked = origin_of(log)
-        except UNREADABLE:
-            forked = None  # its parent is unknown, so it cannot be read either
-        if forked is None:
-            self._forks.pop(session_id, None)
-            return
-        seqs = {forked.seq}
+        # If its parent is unknown, it cannot be read, so it needs nothing.
         with suppress(*UNREADABLE):
-            seqs.update(pinned_by(controls_of(log)))
-        self._forks[session_id] = _Fork(forked.parent, forked.seq, frozenset(seqs))
+            forked = lineage.origin_of(log)
+            if forked is not None:
+                seqs = {forked.seq}
+                self._forks[session_id] = _Fork(forked.parent, forked.seq, seqs)
+                seqs.update(pinned_by(controls_of(log)))
+
+    def _pin(self, session_id: str) -> None:
+        """Note each seq to which a fork points with the session that has the event."""
+        for seq in self._forks[session_id].seqs if session_id in self._forks else ():
+            name, seen = session_id, set[str]()
+            # `seen`: a damaged session may be forked from its own descendant.
+            while name not in seen and name in self._forks and seq <= self._forks[name].at:
+                seen.add(name)
+                name = self._forks[name].parent
+            if name != session_id:
+                self._pins.setdefault(name, set()).add(seq)
 
 
 def pinned_by(controls: list[Event]) -> Iterable[int]:
@@ -354,3 +345,114 @@ def pinned_by(controls: list[Event]) -> Iterable[int]:
             read = kinds.read(event.kind, event.raw)
             if read is not None:
                 yield read.seq
+
+
+# -- in the background --------------------------------------------------------------------------
+
+
+class _Stopped(Exception):
+    """Interrupts a compaction; nothing is lost."""
+
+
+class BackgroundCompactor:
+    """Compacts the scheduled sessions of a backend in a thread, at a fast zstd level.
+
+    The thread begins with the first session and ends when none is left. A failure does not change the log and
+    is logged once per session; the session is scheduled again when it has grown further.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        # A weak reference: a store without references is closed.
+        self._backend = ref(backend)
+        self._stopped = False
+        #: Sessions whose failure was logged.
+        self._failed: set[str] = set()
+        self.after_fork()
+        disk.reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Start without a thread: a forked child does not inherit it."""
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        #: In order; the first one is compacted now.
+        self._scheduled: dict[str, None] = {}
+
+    def schedule(self, session_id: str) -> None:
+        """Compact a session soon."""
+        with self._changed:
+            if self._stopped or session_id in self._scheduled:
+                return
+            self._scheduled[session_id] = None
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_run, args=(ref(self),), name="hansard-compaction", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Interrupt the current compaction and start no other; return when the thread has ended."""
+        with self._changed:
+            self._stopped = True
+            self._scheduled.clear()
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def next(self) -> str | None:
+        """Return the next session to compact; None if the thread must end."""
+        with self._changed:
+            if not self._scheduled and not self._stopped:
+                self._changed.wait(_PATIENCE)
+            if self._stopped or not self._scheduled:
+                self._thread = None
+                return None
+            return next(iter(self._scheduled))
+
+    def compact(self, session_id: str) -> None:
+        """Compact a session, if its store is still open."""
+        backend = self._backend()
+        try:
+            if backend is not None:
+                report = compact_session(
+                    backend, session_id, level=QUICK, progress=self._check, wait=False
+                )
+                if report.blanked:
+                    from hansard.index import erase_removed
+
+                    erase_removed(backend)
+        except (_Stopped, Closed, LockTimeout, SessionDeleted, SessionNotFound):
+            pass  # another process compacts it, or it needs no compaction any more
+        except Exception as error:  # noqa: BLE001 - one session's failure must not end the thread
+            if session_id not in self._failed:
+                self._failed.add(session_id)
+                import logging
+
+                logging.getLogger("hansard").warning(
+                    "background compaction of session %r failed: %s: %s",
+                    session_id,
+                    type(error).__name__,
+                    error,
+                )
+        else:
+            self._failed.discard(session_id)
+        finally:
+            with self._changed:
+                self._scheduled.pop(session_id, None)
+
+    def _check(self, done: int, total: int) -> None:
+        del done, total
+        if self._stopped:
+            raise _Stopped
+
+
+def _run(found: "ref[BackgroundCompactor]") -> None:
+    """Run the thread, which refers to the compactor only while it works."""
+    while True:
+        compactor = found()
+        session_id = None if compactor is None else compactor.next()
+        if compactor is None or session_id is None:
+            return
+        compactor.compact(session_id)
+        del compactor

@@ -60,7 +60,11 @@ def prune(
     all_workspaces: bool = False,
 ) -> PruneReport:
     """Move the sessions without activity for `older_than` to the trash."""
-    seconds = _check_age(older_than)
+    seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+    if type(seconds) not in {int, float} or not seconds > 0:
+        raise ValueError(
+            f"older_than must be a timedelta or seconds, greater than 0, got {older_than!r}"
+        )
     if type(keep_last) is not int or keep_last < 0:
         raise ValueError(f"keep_last must be a non-negative count, got {keep_last!r}")
     if filters.workspace is not None and all_workspaces:
@@ -69,14 +73,18 @@ def prune(
         raise ReadOnly(
             f"{backend.where}: store is read-only; pass dry_run=True, or reopen without read_only=True"
         )
+    try:
+        cutoff = clock.stamp(clock.now() - timedelta(seconds=seconds))
+    except OverflowError:
+        cutoff = ""  # before the first date
     plan = _Plan(backend, filters, all_workspaces=all_workspaces)
-    plan.keep_young(_cutoff(seconds))
+    plan.keep_young(cutoff)
     plan.keep_newest(keep_last)
     plan.keep_busy()
     order = plan.settle()
     if not dry_run:
         facts = {
-            "older_than": seconds,
+            "older_than": float(seconds),
             "keep_last": keep_last,
             "prefix": filters.prefix,
             "workspace": None if filters.workspace is None else filters.workspace.path,
@@ -85,23 +93,6 @@ def prune(
         for session_id in order:
             _prune_one(backend, plan, session_id, facts)
     return PruneReport(sorted(plan.doomed), dict(sorted(plan.kept.items())), dry_run)
-
-
-def _check_age(older_than: object) -> float:
-    seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise ValueError(
-            f"older_than must be a timedelta or seconds, greater than 0, got {older_than!r}"
-        )
-    return float(seconds)
-
-
-def _cutoff(seconds: float) -> str:
-    """Return the time of the oldest activity that keeps a session, as events store it."""
-    try:
-        return clock.stamp(clock.now() - timedelta(seconds=seconds))
-    except OverflowError:
-        return ""  # before the first date
 
 
 class _Plan:
@@ -125,20 +116,22 @@ class _Plan:
         known = index.of(backend).described()
         for found in known:
             if filters.matches_id(found.info.id):
-                self._place(found)
+                self._decide(found)
         for found in known:
-            self._note_parent(found)
+            parent = self.doomed.get(found.info.parent or "")
+            if parent is not None and found.parent_created in {"", parent.created}:
+                self._children.setdefault(parent.id, []).append(found.info.id)
+                self._parents[found.info.id] = parent.id
 
-    def _place(self, found: Description) -> None:
+    def _decide(self, found: Description) -> None:
         """Decide about a session, except by its age."""
         info, said = found.info, found.workspace
         self.doomed.pop(info.id, None)
         if info.damaged:
             self.kept[info.id] = f"cannot be read: {info.damaged}"
         elif self._match is not None and not self._match(said):
-            self.kept[info.id] = (
-                "belongs to another workspace" if said else "belongs to no workspace"
-            )
+            other = "another workspace" if said else "no workspace"
+            self.kept[info.id] = f"belongs to {other}"
         elif self._match is None and said is not None and not self._anywhere:
             self.kept[info.id] = f"belongs to the workspace {said.path}"
         else:
@@ -149,13 +142,6 @@ class _Plan:
             if info.metadata.get(PINNED):
                 self.kept[info.id] = "pinned"
 
-    def _note_parent(self, found: Description) -> None:
-        above = found.info.parent
-        parent = None if above is None else self.doomed.get(above)
-        if parent is not None and found.parent_created in {"", parent.created}:
-            self._children.setdefault(parent.id, []).append(found.info.id)
-            self._parents[found.info.id] = parent.id
-
     def keep_young(self, cutoff: str) -> None:
         """Keep sessions with activity since the cutoff."""
         graph = ForkGraph(self._backend)
@@ -163,21 +149,20 @@ class _Plan:
             if info.updated < cutoff and session_id not in self.kept:
                 # Only sessions that would be moved: this reads the log, because the index never decides.
                 try:
-                    self._look_at(session_id, graph)
+                    self._decide_by_log(session_id, graph)
                 except (SessionDeleted, *UNREADABLE) as error:
                     self.kept[session_id] = f"cannot be read: {error}"
             now = self.doomed.get(session_id)
             if now is not None and now.updated >= cutoff:
                 self.kept.setdefault(session_id, f"active since: {now.updated}")
 
-    def _look_at(self, session_id: str, graph: ForkGraph) -> None:
-        """Decide about a session again, by its log."""
+    def _decide_by_log(self, session_id: str, graph: ForkGraph) -> None:
         found = describe(self._backend, session_id, graph=graph)
         if found is None:
-            raise SessionDeleted(f"session {session_id!r} is gone")
+            raise SessionDeleted(f"session {session_id!r} is missing")
         log = self._backend.log(session_id).reader()
         updated = max(found.info.updated, latest_activity(log, found.info.seq))
-        self._place(found._replace(info=msgspec.structs.replace(found.info, updated=updated)))
+        self._decide(found._replace(info=msgspec.structs.replace(found.info, updated=updated)))
 
     def keep_newest(self, count: int) -> None:
         """Keep the newest `count` sessions of each workspace."""
@@ -209,15 +194,15 @@ class _Plan:
                     if self._backend.log(session_id).is_busy():
                         self.kept[session_id] = "being written to"
                 except HansardError as error:
-                    self.kept[session_id] = f"cannot be looked at: {error}"
+                    self.kept[session_id] = f"cannot be checked: {error}"
 
     def settle(self) -> list[str]:
         """Keep the parents of sessions that stay; return the others, forks before their parents."""
         for session_id in [found for found in self.doomed if found in self.kept]:
             del self.doomed[session_id]
-        live = [found for found in self.doomed if self._kept_children(found)]
-        while live:
-            self.keep(live.pop(), live)
+        for session_id in list(self.doomed):
+            if any(fork not in self.doomed for fork in self._children.get(session_id, ())):
+                self._keep_for_forks(session_id)
         # From the leaves: a session follows when all of its forks are in the order.
         waiting = {found: len(self._children.get(found, ())) for found in self.doomed}
         order = [found for found, count in waiting.items() if count == 0]
@@ -232,28 +217,19 @@ class _Plan:
             self.kept[session_id] = "forked from its own descendant"
         return order
 
-    def _kept_children(self, session_id: str) -> list[str]:
-        return [found for found in self._children.get(session_id, ()) if found not in self.doomed]
-
-    def keep(self, session_id: str, live: list[str]) -> None:
-        """Keep a session because of its forks, and add its parent to those to keep."""
-        if self.doomed.pop(session_id, None) is None:
-            return
-        child = self._kept_children(session_id)[0]
-        inside = child.startswith(self._backend.prefix)
-        self.kept[session_id] = f"has a live child: {child if inside else 'outside of this store'}"
-        parent = self._parents.get(session_id)
-        if parent is not None:
-            live.append(parent)
+    def _keep_for_forks(self, session_id: str | None) -> None:
+        """Keep a session because one of its forks stays, and so its ancestors."""
+        while session_id is not None and self.doomed.pop(session_id, None) is not None:
+            fork = next(one for one in self._children[session_id] if one not in self.doomed)
+            shown = fork if fork.startswith(self._backend.prefix) else "outside of this store"
+            self.kept[session_id] = f"has a live child: {shown}"
+            session_id = self._parents.get(session_id)
 
     def spare(self, session_id: str, reason: str) -> None:
         """Keep a session that could not be moved, and its ancestors."""
         self.doomed.pop(session_id, None)
         self.kept[session_id] = reason
-        parent = self._parents.get(session_id)
-        live = [] if parent is None else [parent]
-        while live:
-            self.keep(live.pop(), live)
+        self._keep_for_forks(self._parents.get(session_id))
 
 
 def _prune_one(backend: Backend, plan: _Plan, session_id: str, facts: dict[str, Any]) -> None:

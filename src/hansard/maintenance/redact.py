@@ -46,8 +46,8 @@ _ESCAPES: Final = {
     "\\": r"\\{1,64}|",
 }
 
-#: Members of hansard's own kinds that refer to events, sessions and files. They are not content, and a fork
-#: would lose its parent with its name.
+#: Members of hansard's kinds that refer to events, sessions and files. They are not content, and a fork would
+#: lose its parent with its name.
 _LINKS: Final = frozenset({"created", "kept", "parent", "stream", "streams"})
 
 
@@ -119,7 +119,7 @@ class Scrubber:
         if event.kind.startswith(APPLICATION):
             clean = self._without(data)
         else:
-            # The names of the members, and numbers among them, are hansard's own.
+            # The names of the members, and numbers among them, are hansard's.
             clean = {
                 name: value
                 if name in _LINKS or isinstance(value, int | float)
@@ -232,15 +232,7 @@ class DropReport(msgspec.Struct, frozen=True):
 def drop_history(
     backend: Backend, own: Log, before: int, *, reason: str, dry_run: bool
 ) -> DropReport:
-    """Append the event that drops the content before a seq; return what it removes.
-
-    Args:
-        backend: where forks of the session may be.
-        own: the session itself.
-        before: the first seq to keep.
-        reason: stored with the event.
-        dry_run: append nothing.
-    """
+    """Append the event that drops the content before a seq; see `Session.drop_history`."""
     reader = own.reader()
     head, first = reader.head(), reader.first()
     if head is None or first is None:
@@ -250,15 +242,15 @@ def drop_history(
             f"cannot drop the history before seq {before!r}: last seq of session {own.session_id!r} is "
             f"{head.seq}"
         )
-    whole = lineage.with_ancestors(backend, reader)
-    known = lineage.redactions_of(whole)
+    log = lineage.with_ancestors(backend, reader)
+    known = lineage.redactions_of(log)
     cuts = _Cuts(known)
     # Events that were dropped earlier have no data.
-    for chunk in whole.read(after=max(known.before - 1, 0), upto=head.seq):
+    for chunk in log.read(after=max(known.before - 1, 0), upto=head.seq):
         for event in chunk.events():
             cuts.add(event)
     bound = cuts.last_legal(before)
-    events, messages, size, lowest = _count(whole, known, bound, first.seq)
+    events, messages, size, lowest = _count(log, known, bound, first.seq)
     report = DropReport(own.session_id, bound, events, messages, size, dry_run=dry_run)
     if not events:
         return report
@@ -285,13 +277,11 @@ def drop_history(
     return msgspec.structs.replace(report, seq=event.seq)
 
 
-def _count(
-    whole: LogReader, known: Redactions, bound: int, first: int
-) -> tuple[int, int, int, int]:
+def _count(log: LogReader, known: Redactions, bound: int, first: int) -> tuple[int, int, int, int]:
     """Return the number of events, messages and own bytes that a bound removes, and the lowest seq."""
     after = known._replace(before=bound)
     events = messages = size = lowest = 0
-    for chunk in whole.read(after=max(known.before - 1, 0), upto=bound - 1) if bound else ():
+    for chunk in log.read(after=max(known.before - 1, 0), upto=bound - 1) if bound else ():
         for event in chunk.events():
             shown = known.mask(event)
             if not is_content(event.kind) or after.mask(event).raw == shown.raw:
@@ -305,8 +295,6 @@ def _count(
 
 class _Cuts:
     """The ranges of seqs that a bound must not split, collected in one pass over the events."""
-
-    __slots__ = ("_known", "_spans", "_streams", "_waiting")
 
     def __init__(self, known: Redactions) -> None:
         self._known = known

@@ -30,13 +30,15 @@ from hansard.errors import (
 from hansard.event import codec
 from hansard.event.event import Event, NewEvent
 from hansard.event.kinds import SESSION_DELETED, SESSION_KEPT, SESSION_PURGED, SESSION_RESTORED
-from hansard.state.fork_graph import forks
+from hansard.state.lineage import forks
 
 #: Errors after which nothing was done.
 _REFUSALS: Final = (SeqConflict, LockTimeout, SessionNotFound, SessionDeleted, ReadOnly)
 
 #: Maximum number of forks that an error names.
 _NAMED: Final = 5
+
+_NOT_RECORDED: Final = "nothing was done, because it could not be recorded"
 
 
 # -- operations ---------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ def _check_deleted(backend: Backend, session_id: str) -> None:
 
 
 def _last_known(backend: Backend, session_id: str) -> tuple[int, str]:
-    """Return the last seq of a session in the trash, and when it began; 0 and "" if it is unreadable."""
+    """Return the last seq of a session in the trash and its first time; 0 and "" if it is unreadable."""
     try:
         head = backend.log(session_id, from_trash=True).reader().head()
     except DAMAGED:
@@ -104,14 +106,10 @@ def _last_known(backend: Backend, session_id: str) -> tuple[int, str]:
 def check_unused(
     backend: Backend, session_id: str, created: str, refusal: str, *, since: int = 0
 ) -> None:
-    """Raise if the session has forks, even in the trash.
+    """Raise if a session has forks, even in the trash.
 
-    Args:
-        backend: where the forks may be.
-        session_id: the session that is to lose events.
-        created: when it began; empty if unknown.
-        refusal: the beginning of the error.
-        since: only forks that inherit this seq count.
+    `created`: the time of its first event; empty if unknown. `refusal`: the beginning of the error. `since`:
+    only forks that inherit this seq count.
     """
     children, unknown = [], []
     for other, forked in forks(backend):
@@ -126,22 +124,15 @@ def check_unused(
             and (not (forked.created and created) or forked.created == created)
         ):
             children.append(other)
-    if not children and not unknown:
-        return
-    seen = [found for found in children or unknown if found.startswith(backend.prefix)]
-    shown = ", ".join(map(repr, seen[:_NAMED])) or "sessions outside of this store"
-    if len(seen) > _NAMED:
-        shown += f" and {len(seen) - _NAMED} more"
-    if children:
-        raise InUse(
-            f"{refusal}: {shown} were forked from it and need its events; delete and purge them first",
-            children=seen,
-        )
-    raise InUse(
-        f"{refusal}: {shown} cannot be read, and may have been forked from it; `store.verify()` says "
-        "what is wrong with them",
-        children=seen,
-    )
+    if children or unknown:
+        seen = [found for found in children or unknown if found.startswith(backend.prefix)]
+        shown = ", ".join(map(repr, seen[:_NAMED])) or "sessions outside of this store"
+        if len(seen) > _NAMED:
+            shown += f" and {len(seen) - _NAMED} more"
+        why = "were forked from it and need its events; delete and purge them first"
+        if not children:
+            why = "cannot be read, and may have been forked from it; `store.verify()` shows the damage"
+        raise InUse(f"{refusal}: {shown} {why}", children=seen)
 
 
 # -- audit log ----------------------------------------------------------------------------------
@@ -163,10 +154,10 @@ def announce(backend: Backend, kind: str, **facts: Any) -> Event:
         return backend.internal(AUDIT).append(AppendRequest([new]))[0]
     except SyncFailed as error:
         cause = OSError(error.errno, str(error))
-        hint = "nothing was done: what is done is recorded first; `store.verify()` opens the record again"
+        hint = f"{_NOT_RECORDED}; `store.verify()` allows appends to the audit log again"
         raise SyncFailed(error.operation, error.path, cause, hint) from error
     except Damaged as error:
-        hint = "nothing was done: what is done is recorded first; move that directory away to start again"
+        hint = f"{_NOT_RECORDED}; move that directory away to start another audit log"
         raise Damaged(error.path, error.offset, error.reason, hint) from error
 
 

@@ -31,7 +31,7 @@ from hansard.errors import (
 )
 from hansard.maintenance.compact import compaction_filter, controls_of
 from hansard.state import fold, lineage, redaction
-from hansard.state.fork_graph import forks
+from hansard.state.lineage import forks
 
 
 class SessionReport(msgspec.Struct, frozen=True):
@@ -203,7 +203,7 @@ class RepairReport(msgspec.Struct, frozen=True):
 def repair_session(backend: Backend, session_id: str, *, missing: bool = False) -> RepairReport:
     """Repair one session, if it is damaged. `missing`: accept the loss of missing segments."""
     if backend.read_only:
-        raise ReadOnly(f"{backend.where}: opened with read_only=True; open it again to repair")
+        raise ReadOnly(f"{backend.where}: store is read-only; reopen without read_only=True")
     before = verify_session(backend, session_id)
     if before.ok:
         return RepairReport(session_id)
@@ -214,8 +214,13 @@ def repair_session(backend: Backend, session_id: str, *, missing: bool = False) 
         # Derived from the log: its removal loses nothing.
         log.drop_checkpoint()
         if wrong == damage:
-            return RepairReport(session_id, wrong, left=_damage(backend, session_id))
-    done = log.repair(known=_known(backend, session_id), filter=_filter_of(log), missing=missing)
+            left = verify_session(backend, session_id).damage
+            return RepairReport(session_id, wrong, left=left)
+    # What the forks of the session know about it.
+    children = [one for _, one in forks(backend) if one is not None and one.parent == session_id]
+    seq = max((one.seq for one in children), default=0)
+    known = Known(seq, next((one.created for one in children if one.created), ""))
+    done = log.repair(known=known, filter=_filter_of(log), missing=missing)
     return RepairReport(
         session_id,
         list(done.findings),
@@ -224,20 +229,5 @@ def repair_session(backend: Backend, session_id: str, *, missing: bool = False) 
         list(done.unchecked),
         done.controls,
         list(done.kept),
-        _damage(backend, session_id),
+        verify_session(backend, session_id).damage,
     )
-
-
-def _damage(backend: Backend, session_id: str) -> list[Finding]:
-    """Return the damage that a session has now."""
-    return verify_session(backend, session_id).damage
-
-
-def _known(backend: Backend, session_id: str) -> Known:
-    """Return what the readable forks of a session know about it."""
-    seq, created = 0, ""
-    for _, forked in forks(backend):
-        if forked is not None and forked.parent == session_id:
-            seq = max(seq, forked.seq)
-            created = created or forked.created
-    return Known(seq, created)

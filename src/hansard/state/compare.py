@@ -1,9 +1,10 @@
-"""Compare two sessions, or two points of one: what they share, and what each has that the other has not.
+"""Compare two sessions, or two points of one: what they share, and what only one of them has.
 
-Messages are compared as JSON, whatever the order of their members. Tool calls are compared by what was asked
-and answered, and not by their ids, which differ in every run.
+Messages are compared as JSON, whatever the order of their members. Tool calls are compared by name, arguments
+and result, and not by their ids, which differ in every run.
 """
 
+import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final, Literal
@@ -15,11 +16,8 @@ from hansard.message.parse import parse
 from hansard.state import lineage, view
 from hansard.state.fold import State
 
-#: Longer stretches are taken as replaced whole: to align them would take the square of their length.
+#: Longer ranges count as replaced: to align them would take the square of their length.
 _ALIGNED: Final = 2_000
-
-#: More messages than a session can have.
-_ALL: Final = 1 << 62
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -73,11 +71,11 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class CallDifference(msgspec.Struct, frozen=True):
-    """A tool call that is not the same in both.
+    """A tool call that differs.
 
     Attributes:
-        what: "arguments" (the same tool was asked something else), "result" (it was asked the same, and
-            answered something else), "only a" or "only b".
+        what: "arguments" (same tool, other arguments), "result" (same call, other result), "only a" or
+            "only b".
         a, b: the call in each; None where there is none.
     """
 
@@ -99,17 +97,17 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What two sessions, or two points of one, share, and where they differ.
+    """The differences between two sessions, or two points of one.
 
     Attributes:
         a, b: the two points.
-        base: the last event that they share by descent, in the session that said it; None if neither was
+        base: the last event that both have by descent, in the session that added it; None if neither was
             forked from the other, nor both from a third.
-        divergence: where their model views first differ; None if they are the same.
-        same: how many messages stand in both views.
+        divergence: where their model views first differ; None if they are equal.
+        same: number of messages in both views.
         only_a, only_b: the messages that only one of them has, in order.
-        calls: the tool calls that are not the same.
-        metadata, usage, snapshots: what differs of them, by key, model or label.
+        calls: the tool calls that differ.
+        metadata, usage, snapshots: the differences, by key, model or snapshot name.
     """
 
     a: Place
@@ -126,21 +124,16 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def equal(self) -> bool:
-        """True if nothing differs: not what was said, and not what it adds up to."""
+        """True if nothing differs."""
         return not (self.divergence or self.metadata or self.usage or self.snapshots)
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One of the two: a session with what it inherits, its state at a seq, and where it is kept."""
+    """One of the two: a session with what it inherits, its state at a seq, and its store."""
 
     log: LogReader
     state: State
     home: Backend
-
-    def shares_home(self, other: "Side") -> bool:
-        """Return whether both are in one store, even if it was opened twice."""
-        lasting = self.home.durability != "none"
-        return self.home is other.home or (lasting and self.home.where == other.home.where)
 
 
 def compare(one: Side, other: Side) -> Comparison:
@@ -150,13 +143,17 @@ def compare(one: Side, other: Side) -> Comparison:
         [_encode(said.message) for said in a], [_encode(said.message) for said in b]
     )
     base = None
-    if one.shares_home(other):
+    # One store may be opened twice, but not one in memory.
+    lasting = one.home.durability != "none"
+    if one.home is other.home or (lasting and one.home.where == other.home.where):
         base = lineage.merge_base(one.log, one.state.seq, other.log, other.state.seq)
     return Comparison(
         a=Place(one.log.session_id, one.state.seq),
         b=Place(other.log.session_id, other.state.seq),
         base=None if base is None else Place(*base),
-        divergence=_divergence(a, b, begin) if only_a or only_b else None,
+        divergence=Divergence(begin, _seq_at(a, begin), _seq_at(b, begin))
+        if only_a or only_b
+        else None,
         same=len(a) - len(only_a),
         only_a=[a[place] for place in only_a],
         only_b=[b[place] for place in only_b],
@@ -169,16 +166,13 @@ def compare(one: Side, other: Side) -> Comparison:
 
 def _messages(side: Side) -> list[NumberedMessage]:
     shown = view.read_last(
-        side.log, view.decoded, view.ranges_of(side.log, upto=side.state.seq), _ALL
+        side.log, view.decoded, view.ranges_of(side.log, upto=side.state.seq), sys.maxsize
     )
     return [NumberedMessage(seq, message) for seq, message in shown]
 
 
-def _divergence(
-    a: Sequence[NumberedMessage], b: Sequence[NumberedMessage], begin: int
-) -> Divergence:
-    first_a, first_b = ((side[begin].seq if begin < len(side) else None) for side in (a, b))
-    return Divergence(begin, first_a, first_b)
+def _seq_at(messages: Sequence[NumberedMessage], place: int) -> int | None:
+    return messages[place].seq if place < len(messages) else None
 
 
 def _usage(state: State) -> dict[str, Any]:
@@ -186,7 +180,7 @@ def _usage(state: State) -> dict[str, Any]:
 
 
 def _changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Change]:
-    """Return what is not the same in two mappings, by key."""
+    """Return the differences between two mappings, by key."""
     found = {}
     for key in (*one, *(key for key in other if key not in one)):
         a, b = one.get(key, msgspec.UNSET), other.get(key, msgspec.UNSET)
@@ -197,7 +191,7 @@ def _changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Chan
 
 
 def _differing(a: Sequence[Hashable], b: Sequence[Hashable]) -> tuple[list[int], list[int], int]:
-    """Return the places of what only one of two lists has, and how much they begin with in common."""
+    """Return the places of what only one of two lists has, and the length of their common beginning."""
     shorter = min(len(a), len(b))
     begin = next((place for place in range(shorter) if a[place] != b[place]), shorter)
     end = 0
@@ -225,7 +219,7 @@ def _differing(a: Sequence[Hashable], b: Sequence[Hashable]) -> tuple[list[int],
 def _called(messages: Sequence[NumberedMessage]) -> list[ToolCall]:
     """Return the tool calls in some messages, each with its result."""
     calls: list[ToolCall] = []
-    #: The places of those that wait for their results, by what call and result share.
+    #: The places of calls without a result, by what call and result share.
     waiting: dict[str, int] = {}
     for said in messages:
         for part in parse(said.message).parts:
@@ -240,7 +234,7 @@ def _called(messages: Sequence[NumberedMessage]) -> list[ToolCall]:
 
 
 def _value(given: Any) -> Any:
-    """Return the arguments of a call as the value that they are, also if they came as a string of JSON."""
+    """Return the arguments of a call, decoded if they are a string of JSON."""
     if not isinstance(given, str):
         return given
     try:
@@ -250,7 +244,7 @@ def _value(given: Any) -> Any:
 
 
 def _calls(a: list[ToolCall], b: list[ToolCall]) -> Iterator[CallDifference]:
-    """Yield the calls that differ, in order: first those of one stretch of both, then of the next."""
+    """Yield the calls that differ, in order."""
     asked_a = [(call.name, _encode(call.arguments)) for call in a]
     asked_b = [(call.name, _encode(call.arguments)) for call in b]
     gone, come, _ = _differing(asked_a, asked_b)
@@ -265,7 +259,7 @@ def _calls(a: list[ToolCall], b: list[ToolCall]) -> Iterator[CallDifference]:
             some_b.append(b[place_b])
             place_b += 1
         yield from _replaced(some_a, some_b)
-        # Here both stand at a call that is in both, or at the end.
+        # Both are at a call that is in both, or at the end.
         if place_a < len(a) and place_b < len(b):
             if a[place_a].result != b[place_b].result:
                 yield CallDifference("result", a[place_a], b[place_b])
@@ -274,7 +268,7 @@ def _calls(a: list[ToolCall], b: list[ToolCall]) -> Iterator[CallDifference]:
 
 
 def _replaced(a: list[ToolCall], b: list[ToolCall]) -> Iterator[CallDifference]:
-    """Yield calls that stand in one place of each: those of one tool belong together, in their order."""
+    """Yield calls in the same place of each: those of one tool belong together, in their order."""
     rest = list(b)
     for call in a:
         twin = next((other for other in rest if other.name == call.name), None)

@@ -32,19 +32,19 @@ from hansard.state.redaction import NOTHING, Redactions
 #: Grows when the same events add up to another state.
 VERSION: Final = 1
 
-#: Events that are not activity: to title, archive or close a session, or to drop its beginning. So a listing
-#: does not move it up, `latest` does not prefer it, and `prune` is not kept from it. All are control events.
+#: Control events that are not activity: a listing does not move the session up, `latest` does not prefer it,
+#: and `prune` may move it.
 HOUSEKEEPING: Final = frozenset({HISTORY_DROPPED, METADATA_SET, SESSION_ARCHIVED, SESSION_CLOSED})
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What calls of a model add up to.
+    """The recorded usage of a model.
 
     Attributes:
-        calls: how many were recorded.
-        input_tokens: tokens that went in.
-        output_tokens: tokens that came out.
-        cost: what they cost together, in whatever money was recorded.
+        calls: number of calls.
+        input_tokens: input tokens of all calls.
+        output_tokens: output tokens of all calls.
+        cost: cost of all calls, in the currency that was recorded.
     """
 
     calls: int = 0
@@ -54,23 +54,23 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """Everything that a session's events add up to, without the messages themselves.
+    """What a session's events add up to, without the messages.
 
     Attributes:
-        seq: the last event's seq; 0 for a session without events.
-        created: when the first event was written, as RFC 3339 text; empty without events.
-        updated: when the last event was written.
-        parent: the session it was forked from; None if it was not.
-        forked_at: the parent's seq at which it was forked; 0 if it was not.
-        message_count: how many messages were added.
-        metadata: what `set_metadata` calls add up to.
-        named: whether a person gave the title, which no program may overwrite.
-        snapshots: labels and their seqs.
+        seq: the seq of the last event; 0 for a session without events.
+        created: the time of the first event, as an RFC 3339 string; empty without events.
+        updated: the time of the last event.
+        parent: the id of the session that it was forked from; None if it is not a fork.
+        forked_at: the parent's seq at which it was forked; 0 if it is not a fork.
+        message_count: number of messages.
+        metadata: the merged metadata.
+        named: whether a person set the title; no program may overwrite it.
+        snapshots: snapshot names and their seqs.
         usage: tokens and cost, by model.
-        streams: messages being streamed, or never finished, with the seq of their last part.
-        archived: whether the session was put out of the way.
-        closed: whether the conversation was declared over.
-        kinds: how many events there are of each kind.
+        streams: unfinished streams, with the seq of their last part.
+        archived: whether the session is archived.
+        closed: whether the session is closed.
+        kinds: number of events of each kind.
     """
 
     seq: int = 0
@@ -90,7 +90,7 @@ class State(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str | None:
-        """The title that the metadata give it."""
+        """The title in the metadata."""
         return title_of(self.metadata)
 
 
@@ -98,12 +98,12 @@ EMPTY = State()
 
 
 def apply(state: State, event: Event) -> State:
-    """Return the state after one more event. The given state stays as it is."""
+    """Return the state after one more event."""
     return apply_all(state, [event])
 
 
 def apply_all(state: State, events: list[Event]) -> State:
-    """Return the state after more events: one new state, however many they are."""
+    """Return the state after more events; the given state does not change."""
     if not events:
         return state
     counts = dict(state.kinds)
@@ -113,7 +113,7 @@ def apply_all(state: State, events: list[Event]) -> State:
         counts[kind] = counts.get(kind, 0) + 1
         step = _STEPS.get(kind)
         if step is not None:
-            changes.update(step(state, changes, event))
+            step(state, changes, event)
     changes.setdefault("created", state.created or events[0].stamp)
     return msgspec.structs.replace(
         state,
@@ -126,30 +126,23 @@ def apply_all(state: State, events: list[Event]) -> State:
 
 
 def metadata_of(events: list[Event]) -> dict[str, Any]:
-    """Return what the control events of a session say about its metadata."""
+    """Return the metadata that the control events of a session add up to."""
     metadata: dict[str, Any] = {}
     named = False
     for event in events:
-        if event.kind in _METADATA:
+        if event.kind in {METADATA_SET, SESSION_CREATED}:
             named = _add_metadata(metadata, event, named=named)
     return metadata
 
 
 def title_of(metadata: Mapping[str, Any]) -> str | None:
-    """Return the title among some metadata: the only place that has one."""
+    """Return the title in some metadata; None if there is none."""
     title = metadata.get("title")
     return title if isinstance(title, str) else None
 
 
-def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the target with a JSON merge-patch (RFC 7396) applied; neither is changed."""
-    merged = _copied(target)
-    _merge_into(merged, patch)
-    return merged
-
-
 def _merge_into(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
-    """Apply a merge-patch to a target, in place. It must share no dict with anybody."""
+    """Apply a JSON merge-patch (RFC 7396) in place; the target must share no dict with another."""
     for key, value in patch.items():
         if value is None:
             target.pop(key, None)
@@ -169,11 +162,8 @@ def _copied(metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_METADATA: Final = frozenset({METADATA_SET, SESSION_CREATED})
-
-
 def _add_metadata(metadata: dict[str, Any], event: Event, *, named: bool) -> bool:
-    """Add to metadata what an event says; return whether their title is a person's after it."""
+    """Merge an event's metadata, in place; return whether a person has set the title after it."""
     if codec.is_too_deep(event.raw):
         return named
     data = event.data
@@ -189,103 +179,90 @@ def _add_metadata(metadata: dict[str, Any], event: Event, *, named: bool) -> boo
     return named
 
 
-# Each step returns the fields that an event changes; `changes` holds those that earlier events of the same
-# run have changed already. A dict in it is the run's own, copied once and changed in place: to copy it for
-# each event would take the square of their number, and an attacker could choose that.
+# A step adds to `changes` the fields that an event changes, next to those that earlier events of the same run
+# have changed. A dict in it is copied once per run and then changed in place: to copy it for each event would
+# take the square of their number, and an attacker could choose that.
+
+_Step = Callable[[State, dict[str, Any], Event], None]
 
 
-def _set_metadata(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
-    metadata = changes.get("metadata")
-    if metadata is None:
-        metadata = _copied(state.metadata)
-    named = _add_metadata(metadata, event, named=changes.get("named", state.named))
-    return {"metadata": metadata, "named": named}
+def _own(state: State, changes: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the dict of a field that this run may change."""
+    if name not in changes:
+        changes[name] = dict(getattr(state, name))
+    own: dict[str, Any] = changes[name]
+    return own
 
 
-def _fork(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
-    del state, changes
+def _set_metadata(state: State, changes: dict[str, Any], event: Event) -> None:
+    if "metadata" not in changes:
+        changes["metadata"] = _copied(state.metadata)
+    named = changes.get("named", state.named)
+    changes["named"] = _add_metadata(changes["metadata"], event, named=named)
+
+
+def _fork(state: State, changes: dict[str, Any], event: Event) -> None:
+    del state
     read = kinds.read(event.kind, event.raw)
-    if read is None:
-        return {}
-    # What it inherits is what was said. Whether the parent was put away is the parent's affair.
-    return {
-        "created": event.stamp,
-        "parent": read.parent,
-        "forked_at": read.seq,
-        "archived": False,
-        "closed": False,
-    }
+    if read is not None:
+        # A fork inherits what was said, and not whether the parent was archived or closed.
+        changes |= {
+            "created": event.stamp,
+            "parent": read.parent,
+            "forked_at": read.seq,
+            "archived": False,
+            "closed": False,
+        }
 
 
-def _stream(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
+def _stream(state: State, changes: dict[str, Any], event: Event) -> None:
     read = kinds.read(event.kind, event.raw)
-    if read is None:
-        return {}
-    return _streams(state, changes, read.stream, None if read.over else event.seq)
+    if read is not None:
+        streams = _own(state, changes, "streams")
+        streams.pop(read.stream, None)
+        if not read.over:
+            streams[read.stream] = event.seq
 
 
-def _add_message(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
-    if not changes.get("streams", state.streams):
-        return {}  # nearly always: nothing is being streamed
-    # Its texts do not matter here, so they need not be fetched.
+def _add_message(state: State, changes: dict[str, Any], event: Event) -> None:
+    if changes.get("streams", state.streams):  # rarely: something is being streamed
+        read = kinds.read(event.kind, event.raw)
+        if read is not None and read.stream is not None:
+            _own(state, changes, "streams").pop(read.stream, None)
+
+
+def _snapshot(state: State, changes: dict[str, Any], event: Event) -> None:
     read = kinds.read(event.kind, event.raw)
-    if read is None or read.stream is None:
-        return {}
-    return _streams(state, changes, read.stream, None)
+    if read is not None:
+        _own(state, changes, "snapshots")[read.label] = read.seq
 
 
-def _streams(state: State, changes: dict[str, Any], stream: str, seq: int | None) -> dict[str, Any]:
-    streams = changes.get("streams")
-    if streams is None:
-        streams = dict(state.streams)
-    streams.pop(stream, None)
-    if seq is not None:
-        streams[stream] = seq
-    return {"streams": streams}
-
-
-def _snapshot(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
+def _record_usage(state: State, changes: dict[str, Any], event: Event) -> None:
     read = kinds.read(event.kind, event.raw)
-    if read is None:
-        return {}
-    snapshots = changes.get("snapshots")
-    if snapshots is None:
-        snapshots = dict(state.snapshots)
-    snapshots[read.label] = read.seq
-    return {"snapshots": snapshots}
+    if read is not None:
+        usage = _own(state, changes, "usage")
+        before = usage.get(read.model, Usage())
+        usage[read.model] = Usage(
+            calls=before.calls + 1,
+            input_tokens=before.input_tokens + read.input_tokens,
+            output_tokens=before.output_tokens + read.output_tokens,
+            cost=before.cost + (read.cost or 0.0),
+        )
 
 
-def _record_usage(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
-    read = kinds.read(event.kind, event.raw)
-    if read is None:
-        return {}
-    usage = changes.get("usage")
-    if usage is None:
-        usage = dict(state.usage)
-    before = usage.get(read.model, Usage())
-    after = Usage(
-        calls=before.calls + 1,
-        input_tokens=before.input_tokens + read.input_tokens,
-        output_tokens=before.output_tokens + read.output_tokens,
-        cost=before.cost + (read.cost or 0.0),
-    )
-    usage[read.model] = after
-    return {"usage": usage}
+def _flag(name: str) -> _Step:
+    """Return the step of a kind that sets one flag."""
+
+    def step(state: State, changes: dict[str, Any], event: Event) -> None:
+        del state
+        read = kinds.read(event.kind, event.raw)
+        if read is not None:
+            changes[name] = getattr(read, name)
+
+    return step
 
 
-def _archive(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
-    del state, changes
-    read = kinds.read(event.kind, event.raw)
-    return {} if read is None else {"archived": read.archived}
-
-
-def _close(state: State, changes: dict[str, Any], event: Event) -> dict[str, Any]:
-    del state, changes
-    read = kinds.read(event.kind, event.raw)
-    return {} if read is None else {"closed": read.closed}
-
-
-_STEPS: Mapping[str, Callable[[State, dict[str, Any], Event], dict[str, Any]]] = {
+_STEPS: Mapping[str, _Step] = {
     MESSAGE_ADDED: _add_message,
     MESSAGE_PART: _stream,
     METADATA_SET: _set_metadata,
@@ -293,12 +270,12 @@ _STEPS: Mapping[str, Callable[[State, dict[str, Any], Event], dict[str, Any]]] =
     SESSION_FORKED: _fork,
     SESSION_SNAPSHOTTED: _snapshot,
     USAGE_RECORDED: _record_usage,
-    SESSION_ARCHIVED: _archive,
-    SESSION_CLOSED: _close,
+    SESSION_ARCHIVED: _flag("archived"),
+    SESSION_CLOSED: _flag("closed"),
 }
 
 
-# -- whole logs ---------------------------------------------------------------------------------
+# -- logs and saved states ----------------------------------------------------------------------
 
 
 def replay(
@@ -331,7 +308,7 @@ def save(state: State, redactions: Redactions) -> bytes:
 
 
 def load(saved: bytes, redactions: Redactions) -> State | None:
-    """Return a saved state; None if it is of another version, or if there are other redactions now."""
+    """Return a saved state; None if its version or its redactions differ."""
     try:
         found = msgspec.json.decode(saved, type=_Saved)
         if found.version != VERSION or found.redactions != _sum(redactions):
@@ -347,7 +324,7 @@ def _sum(redactions: Redactions) -> int:
 
 
 def saved_state(log: LogReader, upto: int | None, redactions: Redactions) -> State:
-    """Return the state that a compaction saved, if it is of use up to a seq; the empty one if not."""
+    """Return the state that a compaction saved, if it is not after a seq; otherwise the empty one."""
     known = log.checkpoint()
     if known is None or (upto is not None and known.seq > upto):
         return EMPTY
@@ -357,23 +334,16 @@ def saved_state(log: LogReader, upto: int | None, redactions: Redactions) -> Sta
 def latest_activity(log: LogReader, upto: int) -> str:
     """Return the latest time of activity in a session; empty if there was none.
 
-    Reads all of it: a clock that was set back writes later events with earlier times (F-16).
+    Reads all of it: after a clock was set back, later events have earlier times (F-16).
     """
-    return max(
-        (
-            event.stamp
-            for chunk in log.read(upto=upto)
-            for event in chunk.events()
-            if event.kind not in HOUSEKEEPING
-        ),
-        default="",
-    )
+    events = (event for chunk in log.read(upto=upto) for event in chunk.events())
+    return max((event.stamp for event in events if event.kind not in HOUSEKEEPING), default="")
 
 
 def last_activity(log: LogReader, head: Head) -> str:
-    """Return the time of the last activity in a session, as RFC 3339 text: when it began, if none.
+    """Return the time of a session's last activity; if there was none, the time of its first event.
 
-    `log` is the session itself, without what it inherits.
+    `log`: the session itself, without what it inherits.
     """
     controls = log.controls(head.seq)
     if not controls or controls[-1].seq < head.seq or controls[-1].kind not in HOUSEKEEPING:

@@ -1,9 +1,9 @@
-"""Compute what each fork of a store inherits, reading each session once for all that were forked from it.
+"""Compute what each fork of a store inherits, and read each session once for all of its forks.
 
-To read each fork through all its ancestors would take the square of their number if they are a chain. What a
-fork inherits is what its parent inherits, and some of the parent's own events. If a fork redacts inherited
-events, only the few events that can change its state are folded again, from memory. A graph is for one pass:
-what it has read of a session is as old as the pass.
+To read each fork through all of its ancestors would take the square of the length of a chain. A fork inherits
+what its parent inherits, and some of the parent's own events. If a fork redacts inherited events, only the
+few events that can change its state are folded again, from memory. A graph is for one index refresh: it keeps
+what it has read.
 """
 
 from bisect import bisect_right, insort
@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hansard import workspace as workspaces
-from hansard.backend.contract import Backend, Finding, Head, Log, LogReader, between
-from hansard.errors import UNREADABLE, HansardError
+from hansard.backend.contract import Backend, Head, LogReader, between
+from hansard.errors import HansardError
 from hansard.event import kinds
 from hansard.event.event import Event
 from hansard.event.kinds import (
@@ -23,7 +23,6 @@ from hansard.event.kinds import (
     MESSAGE_PART,
     METADATA_SET,
     SESSION_CREATED,
-    SESSION_FORKED,
     SESSION_SNAPSHOTTED,
     USAGE_RECORDED,
     SessionForked,
@@ -33,9 +32,10 @@ from hansard.state.fold import EMPTY, State
 from hansard.state.redaction import NOTHING, Redactions
 from hansard.workspace import Workspace
 
-#: Events whose redaction can change the state that a fork begins with; those of streams do too. The others
-#: are counted, whether redacted or not.
+#: Events whose redaction can change the state that a fork begins with, as those of streams can. Others count
+#: in a state whether redacted or not.
 _CHANGEABLE: Final = frozenset({METADATA_SET, SESSION_CREATED, SESSION_SNAPSHOTTED, USAGE_RECORDED})
+_CHANGED: Final = ("metadata", "named", "snapshots", "usage", "streams")
 
 
 class Inherited(NamedTuple):
@@ -49,7 +49,7 @@ class Inherited(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A session from which others were forked, as it was found."""
+    """A parent, as it was read."""
 
     reader: LogReader
     head: Head
@@ -61,19 +61,8 @@ class _Node(NamedTuple):
 class ForkGraph:
     """What the sessions of a store inherit."""
 
-    __slots__ = (
-        "_backend",
-        "_changeable",
-        "_found",
-        "_nodes",
-        "_origins",
-        "_parents",
-        "_prefixes",
-        "_thorough",
-    )
-
     def __init__(self, backend: Backend, *, thorough: bool = False) -> None:
-        """`thorough`: read every event, also where a compaction has saved what they add up to."""
+        """`thorough`: read every event, even if a compaction saved the state."""
         self._backend = backend.unscoped
         self._thorough = thorough
         self._nodes: dict[str, _Node] = {}
@@ -106,19 +95,17 @@ class ForkGraph:
             waiting.append((child, forked, begin.seq - 1))
             child, begin = forked.parent, parent.first
         for found, forked, bound in reversed(waiting):
-            above = self._found[forked.parent]
             try:
-                self._found[found] = (
-                    above
-                    if isinstance(above, HansardError)
-                    else self._inherit(found, above, forked, bound)
-                )
+                self._found[found] = self._inherit(found, forked, bound)
             except HansardError as error:
                 self._found[found] = error
-        answer = self._found[session_id]
-        if isinstance(answer, HansardError):
-            raise answer
-        return answer
+        return self._answer(session_id)
+
+    def _answer(self, session_id: str) -> Inherited:
+        found = self._found[session_id]
+        if isinstance(found, HansardError):
+            raise found
+        return found
 
     def seen(self, session_id: str, first: Event, own: Redactions) -> Inherited:
         """Return what a session begins with, given its own redactions; `redactions` has these, too."""
@@ -165,16 +152,14 @@ class ForkGraph:
             self._nodes[forked.parent] = known
         return known
 
-    def _inherit(
-        self, session_id: str, above: Inherited, forked: SessionForked, bound: int
-    ) -> Inherited:
+    def _inherit(self, session_id: str, forked: SessionForked, bound: int) -> Inherited:
+        taken = self._answer(forked.parent).redactions
         parent = self._nodes[forked.parent]
         upto = min(bound, forked.seq)
-        taken = above.redactions
         if parent.redactions:
             taken = redaction.joined([taken, parent.redactions])
         taken = redaction.clipped(taken, upto)
-        # Forked from a fork, at a place that this one had inherited itself: from which one, then?
+        # Forked at a seq that the parent itself inherits: find the session that has the event.
         name = forked.parent
         while name in self._origins and upto < self._nodes[name].first.seq:
             name, seq = self._origins[name]
@@ -183,15 +168,13 @@ class ForkGraph:
         return self._prefix(name, upto, taken)
 
     def _prefix(self, name: str, upto: int, taken: Redactions) -> Inherited:
-        """Return the state of a session at one of its own seqs, with these redactions."""
+        """Return the state of a session at a seq that it has itself, with these redactions."""
         node = self._nodes[name]
         begin = node.first.seq - 1
-        base = self._found[name]
-        if isinstance(base, HansardError):
-            raise base
+        base = self._answer(name)
         known = self._prefixes.setdefault(name, [])
         nearest = bisect_right(known, upto, key=itemgetter(0)) - 1
-        # Of many forks of one session, each is read on from the one before it.
+        # Of many forks of one session, each continues from the one before it.
         if nearest >= 0 and known[nearest][1].redactions == redaction.clipped(
             taken, known[nearest][0]
         ):
@@ -213,7 +196,7 @@ class ForkGraph:
     # -- redactions of inherited events ---------------------------------------------------------
 
     def _redacted(self, session_id: str, known: Inherited, taken: Redactions) -> Inherited:
-        """Return what a session begins with if these redactions hold instead of those that are known."""
+        """Return what a session begins with, given these redactions instead of the known ones."""
         if taken == known.redactions:
             return known
         events = [taken.mask(event) for event in self._inherited_changeable(session_id)]
@@ -221,15 +204,8 @@ class ForkGraph:
         workspace = None
         for event in events:
             workspace = workspaces.of(event, workspace)
-        state = msgspec.structs.replace(
-            known.state,
-            metadata=folded.metadata,
-            named=folded.named,
-            snapshots=folded.snapshots,
-            usage=folded.usage,
-            streams=folded.streams,
-        )
-        return Inherited(taken, state, workspace)
+        changed = {name: getattr(folded, name) for name in _CHANGED}
+        return Inherited(taken, msgspec.structs.replace(known.state, **changed), workspace)
 
     def _inherited_changeable(self, session_id: str) -> Iterator[Event]:
         for name, upto in reversed(list(self._ancestors(session_id))):
@@ -244,7 +220,7 @@ class ForkGraph:
             yield from (event for event in self._changeable[name] if event.seq <= upto)
 
     def _ancestors(self, session_id: str) -> Iterator[tuple[str, int]]:
-        """Yield the sessions whose own events one inherits, the nearest first, each with the last seq."""
+        """Yield the ancestors with inherited events, the nearest first, each with the last seq."""
         name, upto = session_id, None
         while name in self._origins:
             name, seq = self._origins[name]
@@ -253,7 +229,7 @@ class ForkGraph:
 
 
 def _changeable(event: Event) -> Event | None:
-    """Return an event if its redaction can change a state, without its texts; None if it cannot."""
+    """Return an event, without its texts, if its redaction can change a state; otherwise None."""
     if event.kind in _CHANGEABLE:
         return event
     if event.kind == MESSAGE_PART:
@@ -265,39 +241,3 @@ def _changeable(event: Event) -> Event | None:
     else:
         return None
     return None if kept is None else msgspec.structs.replace(event, raw=msgspec.json.encode(kept))
-
-
-def forks(backend: Backend) -> Iterator[tuple[str, SessionForked | None]]:
-    """Yield the sessions that were forked from others, in the trash or not, sorted, by their own logs.
-
-    None: what one was forked from cannot be told any more. To lose a fork here is to lose what it needs, so
-    this asks no index, and an error that is not the session's own is raised.
-    """
-    whole = backend.unscoped
-    # The trash twice: what is deleted while the others are listed is in one of the three.
-    for session_id in sorted({*whole.ids(trash=True), *whole.ids(), *whole.ids(trash=True)}):
-        try:
-            forked = origin_of(whole.log(session_id, from_trash=True))
-        except UNREADABLE:
-            yield session_id, None
-        else:
-            if forked is not None:
-                yield session_id, forked
-
-
-def origin_of(log: Log) -> SessionForked | None:
-    """Return what a session was forked from, also if it is damaged; None if it was not.
-
-    Raises if it cannot be told: the damage took away where it came from.
-    """
-    try:
-        return lineage.fork_source(log.reader().first())
-    except UNREADABLE:
-        for found in log.salvage():
-            if isinstance(found, Finding):
-                continue
-            # Only a fork's first event is of this kind, and only a first event has seq 1.
-            if found.kind == SESSION_FORKED or found.seq == 1:
-                return lineage.fork_source(found)
-            break
-        raise

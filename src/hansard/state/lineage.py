@@ -9,34 +9,56 @@ redactions.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from hansard.backend.contract import Backend, Chunk, Head, LogReader, SavedState
-from hansard.errors import Damaged, InvalidEvent
+from hansard.backend.contract import Backend, Chunk, Finding, Head, Log, LogReader, SavedState
+from hansard.errors import UNREADABLE, Damaged, InvalidEvent
 from hansard.event import kinds
 from hansard.event.event import Event
 from hansard.event.kinds import SESSION_FORKED, SessionForked
 from hansard.state import redaction
 from hansard.state.redaction import Redactions
 
-#: Maximum length of a chain of forks. Reading a fork takes a look at each of its ancestors.
+#: Maximum length of a chain of forks. Reading a fork takes one look at each of its ancestors.
 MAX_DEPTH: Final = 10_000
 
 
-class AncestorRange(NamedTuple):
-    """The part of an ancestor that a child inherits: after < seq <= upto; it may be empty."""
-
-    reader: LogReader
-    after: int
-    upto: int
-    #: The ancestor's first event: what tells it from another session of its name.
-    first: Event
-
-
 def fork_source(first: Event | None) -> SessionForked | None:
-    """Return what the first event of a session says it was forked from; None if it was not."""
+    """Return what a session was forked from, by its first event; None if it is not a fork."""
     if first is None or first.kind != SESSION_FORKED:
         return None
     found: SessionForked | None = kinds.read(SESSION_FORKED, first.raw)
     return found
+
+
+def origin_of(log: Log) -> SessionForked | None:
+    """Return what a session was forked from, even if it is damaged; None if it is not a fork.
+
+    Raises if the damage includes that.
+    """
+    try:
+        return fork_source(log.reader().first())
+    except UNREADABLE:
+        event = next((one for one in log.salvage() if not isinstance(one, Finding)), None)
+        # Only a fork's first event is of this kind, and only a first event has seq 1.
+        if event is not None and (event.kind == SESSION_FORKED or event.seq == 1):
+            return fork_source(event)
+        raise
+
+
+def forks(backend: Backend) -> Iterator[tuple[str, SessionForked | None]]:
+    """Yield all forks of the store, in the trash or not, sorted, each with what it was forked from.
+
+    None: damaged, so that is unknown. A missed fork would lose what it needs, so this asks no index.
+    """
+    store = backend.unscoped
+    # The trash twice: what is deleted while the others are listed is in one of the three.
+    for session_id in sorted({*store.ids(trash=True), *store.ids(), *store.ids(trash=True)}):
+        try:
+            forked = origin_of(store.log(session_id, from_trash=True))
+        except UNREADABLE:
+            yield session_id, None
+        else:
+            if forked is not None:
+                yield session_id, forked
 
 
 def next_depth(parent: LogReader) -> int:
@@ -45,24 +67,24 @@ def next_depth(parent: LogReader) -> int:
     depth = 1 if forked is None else forked.depth + 1
     if depth > MAX_DEPTH:
         raise InvalidEvent(
-            f"cannot fork session {parent.session_id!r}: it comes from {depth - 1} forks of forks, and "
-            f"{MAX_DEPTH} is the limit. Export it, and import it as a session without a parent"
+            f"cannot fork session {parent.session_id!r}: it has {depth - 1} ancestors, and {MAX_DEPTH} is "
+            "the limit. Export it, and import it as a session without a parent"
         )
     return depth
 
 
-def redactions_of(log: LogReader, controls: list[Event] | None = None) -> Redactions:
-    """Return what was redacted in a session, by its own events or by its ancestors'.
+class AncestorRange(NamedTuple):
+    """The part of an ancestor that a child inherits: after < seq <= upto; it may be empty."""
 
-    `controls`: all of its control events, if the caller has them.
-    """
-    if isinstance(log, ForkedReader):
-        return log.redactions()
-    return redaction.of(log.controls() if controls is None else controls)
+    reader: LogReader
+    after: int
+    upto: int
+    #: The ancestor's first event, which tells it from another session with the same id.
+    first: Event
 
 
 class ForkedReader(LogReader):
-    """A forked session with all that it inherits: one look at each of its ancestors, after one at itself.
+    """A forked session with what it inherits: one look at itself, then one at each of its ancestors.
 
     Attributes:
         first_event: the event that made the fork.
@@ -95,7 +117,7 @@ class ForkedReader(LogReader):
         return None
 
     def controls(self, upto: int | None = None, *, after: int = 0) -> list[Event]:
-        """Return the control events that are the session's, inherited ones first."""
+        """Return the control events, inherited ones first."""
         inherited = [
             event
             for reader, begin, end, _ in self.inherited
@@ -127,45 +149,52 @@ class ForkedReader(LogReader):
         """Return the bytes of the session itself."""
         return self.own.size(unpacked=unpacked)
 
-    def redactions(self) -> Redactions:
-        """Return what was redacted, by the session or, at any time, by an ancestor."""
-        found = [redaction.of(reader.controls(), upto=end) for reader, _, end, _ in self.inherited]
-        return redaction.joined([*found, redaction.of(self.own.controls())])
-
-
-def _same(now: Event, then: Event) -> bool:
-    """Return whether two first events are of the same session: with their data or without."""
-    return (now.seq, now.stamp, now.kind) == (then.seq, then.stamp, then.kind)
-
 
 def with_ancestors(backend: Backend, own: LogReader) -> LogReader:
-    """Return a session with what it inherits: itself, if it is not a fork."""
+    """Return a reader of a session with what it inherits: the given one if it is not a fork."""
     first = own.first()
     if first is None or first.kind != SESSION_FORKED:
         return own
     return ForkedReader(backend, own, first)
 
 
+def redactions_of(log: LogReader, controls: list[Event] | None = None) -> Redactions:
+    """Return what a session or, at any time, one of its ancestors has redacted.
+
+    `controls`: all of its control events, if the caller has them.
+    """
+    if not isinstance(log, ForkedReader):
+        return redaction.of(log.controls() if controls is None else controls)
+    found = [redaction.of(part.reader.controls(), upto=part.upto) for part in log.inherited]
+    return redaction.joined([*found, redaction.of(log.own.controls())])
+
+
 def merge_base(
     one: LogReader, one_upto: int, other: LogReader, other_upto: int
 ) -> tuple[str, int] | None:
-    """Return the last event that two sessions of one store share by descent; None if there is none.
+    """Return the last event that two sessions of one store share by descent: session id and seq, or None.
 
-    Both are given with what they inherit, each up to a seq. Named by the session that has it, and its seq.
+    Both readers include what the sessions inherit; each session counts up to a seq.
     """
     found = None
     for a, b in zip(_trail(one, one_upto), _trail(other, other_upto), strict=False):
-        if a.reader.session_id != b.reader.session_id or not _same(a.first, b.first):
+        # Compared without their data, which a reader may leave out.
+        if (a.reader.session_id, a.first.seq, a.first.stamp, a.first.kind) != (
+            b.reader.session_id,
+            b.first.seq,
+            b.first.stamp,
+            b.first.kind,
+        ):
             break
         upto = min(a.upto, b.upto)
-        # Where one of them was forked from an ancestor early, it has nothing of what comes after.
+        # A session that was forked from an early seq of an ancestor shares nothing later.
         if upto > a.after:
             found = (a.reader.session_id, upto)
     return found
 
 
 def _trail(log: LogReader, upto: int) -> Iterator[AncestorRange]:
-    """Yield what a session is made of, up to a seq: what it inherits, and its own."""
+    """Yield the parts of a session up to a seq: what it inherits, and its own."""
     if isinstance(log, ForkedReader):
         for part in log.inherited:
             yield part._replace(upto=min(part.upto, upto))
@@ -175,7 +204,7 @@ def _trail(log: LogReader, upto: int) -> Iterator[AncestorRange]:
 
 
 def _trace(backend: Backend, session_id: str, first: Event) -> list[AncestorRange]:
-    """Walk from a fork to the session in which all began; return what is inherited, oldest first."""
+    """Return what a fork inherits from each ancestor, the oldest first."""
     found: list[AncestorRange] = []
     seen = {session_id}
     child = session_id
@@ -191,10 +220,10 @@ def _trace(backend: Backend, session_id: str, first: Event) -> list[AncestorRang
 
 
 def check(backend: Backend, session_id: str, sound: set[str]) -> None:
-    """Raise `Damaged` if a session was forked from one that does not exist, or from itself.
+    """Raise `Damaged` if an ancestor of a session is missing, or if the session is its own ancestor.
 
-    `sound`: sessions that were found to be in order; this one is among them afterwards, with all of its
-    ancestors. So a store is checked in one walk, however deep its forks.
+    `sound`: sessions that passed this check; the session and its ancestors are added. So a store is checked
+    in one walk, however deep its forks are.
     """
     seen: set[str] = set()
     child = session_id
@@ -215,9 +244,9 @@ def parent_of(
     seen: set[str],
     known: tuple[LogReader, Head | None, Event | None] | None = None,
 ) -> tuple[LogReader, Head, Event]:
-    """Return the session that a child was forked from, its head and its first event, or raise `Damaged`.
+    """Return a reader of a child's parent, its head and its first event, or raise `Damaged`.
 
-    `seen`: the sessions on the way here; this one is added. `known`: what is known of it, if something is.
+    `seen`: the sessions on the way here; the parent is added. `known`: the result, if it was read before.
     """
     problem = f"session {child!r} was forked from {forked.parent!r} at seq {forked.seq}"
     where = f"{backend.where}: {child}"
@@ -229,9 +258,10 @@ def parent_of(
         known = (reader, reader.head(), reader.first())
     reader, head, begin = known
     if head is None or begin is None:
-        raise Damaged(where, 0, f"{problem}, and that is gone; restore it from a backup")
+        raise Damaged(where, 0, f"{problem}, which is missing; restore it from a backup")
     if forked.created and head.created != forked.created:
-        raise Damaged(where, 0, f"{problem}, and that is gone; another session has taken its name")
+        reason = f"{problem}, which is missing; another session has its id"
+        raise Damaged(where, 0, reason)
     if head.seq < forked.seq:
         raise Damaged(where, 0, f"{problem}, which has only {head.seq} events")
     return reader, head, begin

@@ -1,10 +1,9 @@
 """Read the messages of a view.
 
-A view is a pure function of the events. *history* is every message; *model* is what to give a model. Events
-stay where they are; what differs is the ranges of the log that a view shows. A revert leads the model view
-back to an earlier seq, a clear lets it begin again, and a summary replaces all before a seq. No view shows a
-redacted message, whatever its time, since its bytes will be erased. Where history was dropped, no view begins
-before that bound.
+A view is a pure function of the events. *history* is every message; *model* is what to give a model. Views
+differ in the ranges of the log that they show. A revert leads the model view back to an earlier seq, a clear
+empties it, and a summary replaces everything up to a seq. No view, of any time, shows a redacted message or
+begins before the bound of a dropped history.
 
 While a message is streamed, its parts are events. When it is complete, one event adds it, and the parts are
 ignored. If that event never comes, the view shows the parts as one message, at the last of them, marked as
@@ -18,15 +17,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Final, Generic, Literal, TypeVar, get_args
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
 from hansard.backend.contract import Chunk, LogReader, StreamPart
 from hansard.event import codec
 from hansard.event.event import Event
-from hansard.state import projection
-from hansard.state.projection import Course, Known
+from hansard.state.projection import Course, Known, Projection
 from hansard.state.redaction import NOTHING, Redactions
 
 View = Literal["model", "history"]
@@ -68,45 +66,29 @@ class SummaryChunk(Chunk):
         return [(self._event.seq, bytes(_data(self._event.raw).message))]
 
 
-class ViewRanges:
-    """What a view shows: a summary if there is one, then the messages of some ranges.
+class ViewRanges(NamedTuple):
+    """What a view shows: a summary if there is one, then the messages of some ranges."""
 
-    Attributes:
-        redactions: what no view shows.
-        summary: replaces everything before the first range.
-    """
-
-    __slots__ = ("_after", "_course", "_upto", "redactions", "summary")
-
-    def __init__(
-        self,
-        course: Course,
-        after: int,
-        upto: int,
-        redactions: Redactions = NOTHING,
-        summary: SummaryChunk | None = None,
-    ) -> None:
-        self._course = course
-        self._after = max(after, redactions.before - 1)
-        self._upto = upto
-        self.redactions = redactions
-        self.summary = summary
+    course: Course
+    #: The view begins after this seq and ends with `upto`.
+    after: int
+    upto: int
+    #: What no view shows.
+    redactions: Redactions = NOTHING
+    #: Replaces everything before the first range.
+    summary: SummaryChunk | None = None
 
     def backwards(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of seqs, the last one first; each is (after, upto], without its first seq."""
-        for begin, end in self._course.ranges_back(self._upto):
-            if end <= self._after:
+        after = max(self.after, self.redactions.before - 1)
+        for begin, end in self.course.ranges_back(self.upto):
+            if end <= after:
                 return
-            yield max(begin, self._after), end
+            yield max(begin, after), end
 
     def forwards(self) -> list[tuple[int, int]]:
         """Return the same in order."""
         return [*self.backwards()][::-1]
-
-
-def history(redactions: Redactions, upto: int) -> ViewRanges:
-    """Return the ranges of the history view: everything that was not redacted."""
-    return ViewRanges(Course(), 0, upto, redactions)
 
 
 def model(course: Course, redactions: Redactions, upto: int) -> ViewRanges:
@@ -121,7 +103,7 @@ def ranges_of(
     *,
     view: View = "model",
     upto: int | None = None,
-    known_of: Callable[[LogReader], Known] = projection.known_of,
+    known_of: Callable[[LogReader], Known] | None = None,
 ) -> ViewRanges:
     """Return the ranges of a view at a seq, or at the end of the log.
 
@@ -129,12 +111,12 @@ def ranges_of(
     """
     head = log.head()
     if head is None:
-        return history(NOTHING, 0)
+        return ViewRanges(Course(), 0, 0)
     end = head.seq if upto is None else min(upto, head.seq)
     # All of them, also those after the end: a later redaction holds for earlier views, too.
-    known = known_of(log)
+    known = Projection().refresh(log) if known_of is None else known_of(log)
     if view == "history":
-        return history(known.redactions, end)
+        return ViewRanges(Course(), 0, end, known.redactions)
     return model(known.course, known.redactions, end)
 
 
@@ -147,27 +129,17 @@ def summary_of(log: LogReader, upto: int | None = None) -> Event | None:
 # -- the form of messages -----------------------------------------------------------------------
 
 
-class MessageFormat(Generic[Shown]):
+class MessageFormat(NamedTuple, Generic[Shown]):
     """How to return messages: as dicts, or as the stored JSON."""
 
-    __slots__ = ("chunk", "from_data", "from_message", "is_message", "joined")
-
-    def __init__(
-        self,
-        chunk: Callable[[Chunk], list[tuple[int, Shown]]],
-        from_data: Callable[[bytes], Shown],
-        from_message: Callable[[dict[str, Any]], Shown],
-        is_message: Callable[[Shown], bool],
-        joined: Callable[[Chunk], Shown | None] = lambda _: None,
-    ) -> None:
-        self.chunk = chunk
-        #: All messages of a chunk as one, if nothing is left out and the format allows it.
-        self.joined = joined
-        #: For what replaces a redacted message, and for an assembled stream.
-        self.from_data = from_data
-        self.from_message = from_message
-        #: Tells a message from another value in the place of one.
-        self.is_message = is_message
+    chunk: Callable[[Chunk], list[tuple[int, Shown]]]
+    #: For what replaces a redacted message, and for an assembled stream.
+    from_data: Callable[[bytes], Shown]
+    from_message: Callable[[dict[str, Any]], Shown]
+    #: Tells a message from another value in the place of one.
+    is_message: Callable[[Shown], bool]
+    #: All messages of a chunk as one, if nothing is left out and the format allows it.
+    joined: Callable[[Chunk], Shown | None] = lambda _: None
 
 
 class _Data(msgspec.Struct):
@@ -177,14 +149,10 @@ class _Data(msgspec.Struct):
 _data = msgspec.json.Decoder(_Data).decode
 
 
-def _plain_dict(message: dict[str, Any]) -> dict[str, Any]:
-    return message
-
-
 decoded: MessageFormat[dict[str, Any]] = MessageFormat(
     lambda chunk: chunk.messages(),
     lambda raw: codec.decode(raw).get("message"),  # type: ignore[arg-type,return-value] # `is_message` tells
-    _plain_dict,
+    lambda message: message,
     lambda message: type(message) is dict,
 )
 encoded: MessageFormat[bytes] = MessageFormat(
@@ -194,13 +162,7 @@ encoded: MessageFormat[bytes] = MessageFormat(
     lambda message: message[:1] == b"{",
 )
 #: As `encoded`, but messages that follow one another in the log may come joined by commas.
-joined: MessageFormat[bytes] = MessageFormat(
-    encoded.chunk,
-    encoded.from_data,
-    encoded.from_message,
-    encoded.is_message,
-    lambda chunk: chunk.messages_joined(),
-)
+joined: MessageFormat[bytes] = encoded._replace(joined=lambda chunk: chunk.messages_joined())
 
 
 # -- streamed messages --------------------------------------------------------------------------
@@ -265,7 +227,7 @@ def _message(parts: deque[StreamPart]) -> dict[str, Any]:
 
 @contextmanager
 def gc_paused(count: int) -> Iterator[None]:
-    """Pause the garbage collector while many objects are decoded: none of them is garbage."""
+    """Pause the garbage collector while many objects are decoded, none of which is garbage."""
     pause = count > _MANY and gc.isenabled()
     if pause:
         gc.disable()
@@ -291,9 +253,9 @@ def read_all(
     places: dict[int, int] = {}
     with gc_paused(sum(end - max(begin, after) for begin, end in ranges.backwards())):
         for chunk in chunks(log, ranges, after):
-            whole = None if ranges.redactions else form.joined(chunk)
-            if whole is not None:
-                found.append(whole)
+            together = None if ranges.redactions else form.joined(chunk)
+            if together is not None:
+                found.append(together)
                 continue
             shown = _visible(chunk, form, ranges, after)
             parts = chunk.streamed()
@@ -325,12 +287,9 @@ def _visible(
     if hidden:
         shown = []
         for seq, message in taken:
-            if seq not in hidden:
-                shown.append((seq, message))
-                continue
-            instead = hidden[seq]
+            instead = hidden.get(seq, b"")
             if instead is not None:
-                shown.append((seq, form.from_data(instead)))
+                shown.append((seq, form.from_data(instead) if instead else message))
         taken = shown
     # Callers rely on a message being a JSON object.
     is_message = form.is_message

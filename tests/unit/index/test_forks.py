@@ -34,7 +34,7 @@ def test_another_session_of_the_parents_name_has_no_children(tmp_path: Path) -> 
         store.session("p").add_message({"another": "one"})
         assert listed(store)["p"].children == 0
         assert store.session("p").children() == []
-        assert "another session has taken its name" in listed(store)["c"].damaged
+        assert "another session has its id" in listed(store)["c"].damaged
 
 
 @pytest.mark.parametrize("compacted", [False, True])

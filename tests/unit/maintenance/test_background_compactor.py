@@ -19,10 +19,8 @@ import hansard
 from hansard.backend.contract import Backend
 from hansard.backend.local import log as local_log
 from hansard.log.disk import Lock
-from hansard.maintenance import background_compactor
 from hansard.maintenance import compact as compaction
-from hansard.maintenance.background_compactor import BackgroundCompactor
-from hansard.maintenance.compact import CompactReport
+from hansard.maintenance.compact import BackgroundCompactor, CompactReport
 from tests.crashlab import faults
 
 NAME = "hansard-compaction"
@@ -32,7 +30,7 @@ NAME = "hansard-compaction"
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let sessions be sealed at 20 kB, and look that no thread is left."""
     monkeypatch.setattr(local_log, "SEAL", 20_000)
-    monkeypatch.setattr(background_compactor, "_PATIENCE", 0.1)
+    monkeypatch.setattr(compaction, "_PATIENCE", 0.1)
     yield
     gc.collect()
     for thread in threading.enumerate():

@@ -148,7 +148,7 @@ def test_a_namesake_of_an_ancestor_is_never_read(store: Store) -> None:
     store.delete("a")
     assert child.messages() == [{"n": 1}, {"n": 2}, {"n": 3}]
     store._backend.purge("a")
-    for says in ("that is gone; restore", "another session has taken its name"):
+    for says in ("which is missing; restore", "another session has its id"):
         for one in (child, grandchild, store.session("b")):
             for read in (one.messages, one.state, lambda: list(one.events())):  # noqa: B023
                 with pytest.raises(hansard.Damaged, match=says):
