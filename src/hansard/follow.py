@@ -278,7 +278,7 @@ def drop_cursor(backend: Backend, name: str) -> bool:
         return False
     hold = backend.exclusive(log_name)
     try:
-        return backend.drop_internal(log_name)
+        return backend.internal(log_name).drop()
     finally:
         hold.close()
 

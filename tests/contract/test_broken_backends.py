@@ -633,10 +633,10 @@ def frees_nothing(real: Bug, self: Any, name: str, hold: Any) -> None:
     _kept.append(hold)
 
 
-@broken(MemoryBackend, "drop_internal", test_cursors)
-def drops_nothing(real: Bug, self: Any, name: str) -> Any:
+@broken(MemoryLog, "drop", test_cursors)
+def drops_nothing(real: Bug, self: Any) -> Any:
     """A dropped cursor stays."""
-    return name in self.internals()
+    return self._record.exists
 
 
 @broken(MemoryBackend, "internals", test_cursors)

@@ -445,8 +445,8 @@ def test_an_internal_log_is_dropped(context: Context) -> None:
     log = context.backend.internal("log")
     append(log, [message("m")] * 3)
     assert context.backend.internals() == ["log"], "internal logs"
-    assert context.backend.drop_internal("log"), "drop_internal says that there was none"
-    assert not context.backend.drop_internal("log"), "drop_internal says that there was one"
+    assert context.backend.internal("log").drop(), "drop says that there was none"
+    assert not context.backend.internal("log").drop(), "drop says that there was one"
     assert context.backend.internals() == [], "internal logs afterwards"
     with pytest.raises(SeqConflict):
         append(log, [message("m")], expected_seq=3)

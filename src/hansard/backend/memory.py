@@ -235,8 +235,6 @@ class MemoryReader(LogReader):
 class MemoryLog(InternalLog):
     """A session as a list of events. `from_trash`: only to read, and also from the trash."""
 
-    __slots__ = ("__weakref__", "_backend", "_from_trash", "_record", "session_id")
-
     def __init__(
         self,
         backend: "MemoryBackend",
@@ -291,6 +289,14 @@ class MemoryLog(InternalLog):
             staged.add(AppendRequest(events))
             record.become(staged)
             record.changed.notify_all()
+
+    def drop(self) -> bool:
+        # Emptied, and not forgotten: an append that expects its events must find none.
+        with self._record.changed:
+            self._check_open()
+            there = self._record.exists
+            self._record.clear()
+        return there
 
     def sync(self) -> None:
         self._check_open()
@@ -385,8 +391,6 @@ class MemoryLog(InternalLog):
 class MemoryStage(Stage):
     """A session that is in no dict yet."""
 
-    __slots__ = ("_backend", "_staged", "session_id")
-
     def __init__(self, backend: "MemoryBackend", session_id: str, before: int) -> None:
         self.session_id = session_id
         self._backend = backend
@@ -412,8 +416,6 @@ class MemoryStage(Stage):
 class MemoryHold(Hold):
     """A name that others wait for."""
 
-    __slots__ = ("__weakref__", "_backend", "_name")
-
     def __init__(self, backend: "MemoryBackend", name: str) -> None:
         self._backend: MemoryBackend | None = backend
         self._name = name
@@ -430,20 +432,6 @@ class MemoryHold(Hold):
 
 class MemoryBackend(Backend):
     """A dict of sessions. Gone when the last reference is."""
-
-    __slots__ = (
-        "__weakref__",
-        "_closed",
-        "_freed",
-        "_held",
-        "_internal",
-        "_mutex",
-        "_records",
-        "durability",
-        "finder",
-        "read_only",
-        "where",
-    )
 
     def __init__(self) -> None:
         self.where = "memory:"
@@ -483,16 +471,6 @@ class MemoryBackend(Backend):
         self.check_open()
         with self._mutex:
             return sorted(name for name, record in self._internal.items() if record.exists)
-
-    def drop_internal(self, name: str) -> bool:
-        self.check_open()
-        with self._mutex:
-            record = self._internal.setdefault(name, _Record())
-        # Emptied, and not forgotten: an append by one who knew its events must find them gone.
-        with record.changed:
-            there = record.exists
-            record.clear()
-        return there
 
     def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
         self.check_open()

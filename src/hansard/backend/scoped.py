@@ -13,15 +13,6 @@ from hansard.errors import Closed, InvalidSessionId
 class ScopedBackend(Backend):
     """The sessions of another backend whose ids begin with a prefix."""
 
-    __slots__ = (
-        "_closed",
-        "_whole",
-        "durability",
-        "prefix",
-        "read_only",
-        "where",
-    )
-
     def __init__(self, whole: Backend, prefix: str) -> None:
         self._whole = whole
         self._closed = False
@@ -51,10 +42,6 @@ class ScopedBackend(Backend):
     def internals(self) -> list[str]:
         self.check_open()
         return self._whole.internals()
-
-    def drop_internal(self, name: str) -> bool:
-        self.check_open()
-        return self._whole.drop_internal(name)
 
     def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
         self.check_open()

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from hansard.backend.contract import Backend, IndexFile
+from hansard.backend.contract import Backend
+from hansard.backend.local.index_file import LocalIndexFile
 from hansard.state.fold import Usage
 
 
@@ -146,7 +147,7 @@ def erase_removed(backend: Backend) -> None:
     home = backend.unscoped.index_storage()
     if home is None:
         return
-    if isinstance(home, IndexFile):
+    if isinstance(home, LocalIndexFile):
         # An index that came with a copy of the store may hold its texts, and is never opened.
         home.sweep()
         if home.identity() is None:

@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 from weakref import WeakSet
 
 import msgspec
 
-from hansard.backend.contract import Backend, IndexFile, IndexTables
+from hansard.backend.contract import Backend
+from hansard.backend.local.index_file import LocalIndexFile
 from hansard.backend.status import IndexStatus
 from hansard.errors import BackendUnavailable, Closed
 from hansard.index import (
@@ -45,6 +46,9 @@ from hansard.index.sqlite_storage import (
     is_index,
     is_refused,
 )
+
+if TYPE_CHECKING:
+    from hansard.backend.postgres.index_tables import PostgresTables
 
 #: Attempts to answer from an index that was found damaged, and rebuilt.
 _TRIES: Final = 3
@@ -220,7 +224,7 @@ class Index:
         """Return whether there is a shared index."""
         with self._mutex:
             home = self._home or self._backend.index_storage()
-            if isinstance(home, IndexFile):
+            if isinstance(home, LocalIndexFile):
                 return home.identity() is not None
             if home is None or self._home is None:
                 return False
@@ -237,7 +241,7 @@ class Index:
         if storage.private:
             # The file cannot be used, so nothing is known of its content.
             home = self._backend.index_storage()
-            if isinstance(home, IndexFile):
+            if isinstance(home, LocalIndexFile):
                 home.discard()
             return
         if not text_index.has_residue(storage):
@@ -275,9 +279,9 @@ class Index:
         """Return an answer, from an index that is rebuilt if it is damaged."""
         for attempt in range(_TRIES):
             try:
-                if isinstance(self._home, IndexTables):
+                if self._home is not None and not isinstance(self._home, LocalIndexFile):
                     # All of it again if the connection to the server was lost.
-                    return self._home.trying(answer)  # type: ignore[no-any-return] # what `answer` returns
+                    return self._home.trying(answer)
                 return answer()
             except Unusable:
                 self._do_without()
@@ -315,7 +319,7 @@ class Index:
 
     def _make(self) -> Storage:
         home = self._home
-        if isinstance(home, IndexTables):
+        if home is not None and not isinstance(home, LocalIndexFile):
             from hansard.index.postgres_storage import PostgresStorage
 
             return PostgresStorage(home)
@@ -405,7 +409,7 @@ os.register_at_fork(after_in_parent=_release, after_in_child=_forked)
 
 def without_texts(backend: Backend) -> None:
     """Keep texts out of the shared index, and remove those that it has."""
-    index = backend.finder = Index(backend, texts=False)  # type: ignore[misc] # as below
+    index = backend.finder = Index(backend, texts=False)
     index.drop_texts()
 
 
@@ -416,7 +420,7 @@ def of(backend: Backend) -> Index:
     if not isinstance(found, Index):
         # Two threads may create one each: nothing is opened yet, and one of them is dropped.
         found = Index(unscoped)
-        unscoped.finder = found  # type: ignore[misc] # an unscoped backend has a slot for it
+        unscoped.finder = found
     return found
 
 
@@ -429,7 +433,7 @@ def status(backend: Backend, found: IndexStatus) -> IndexStatus:
     The file is opened read-only, so that nothing changes, and SQLite creates no file next to it.
     """
     home = backend.unscoped.index_storage()
-    if isinstance(home, IndexTables):
+    if home is not None and not isinstance(home, LocalIndexFile):
         return _status_of_tables(home)
     if not found.there:
         return found
@@ -447,7 +451,7 @@ def status(backend: Backend, found: IndexStatus) -> IndexStatus:
         return msgspec.structs.replace(found, reason=str(error))
 
 
-def _status_of_tables(tables: IndexTables) -> IndexStatus:
+def _status_of_tables(tables: "PostgresTables") -> IndexStatus:
     try:
         ((sessions, behind, texts),) = tables.trying(lambda: tables.run(_ASK_SERVER))
     finally:

@@ -15,9 +15,8 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hansard.backend.contract import IndexTables
 from hansard.errors import LockTimeout, ReadOnly
 from hansard.index.sqlite_storage import (
     TIME,
@@ -29,6 +28,9 @@ from hansard.index.sqlite_storage import (
     Unusable,
     fts5_required,
 )
+
+if TYPE_CHECKING:
+    from hansard.backend.postgres.index_tables import PostgresTables
 
 TABLES: Final = (
     "index_entry", "index_session", "index_label", "index_tally", "index_unread", "index_log",
@@ -63,7 +65,7 @@ class PostgresStorage(Storage):
 
     served = True
 
-    def __init__(self, tables: IndexTables) -> None:
+    def __init__(self, tables: "PostgresTables") -> None:
         self.file = None
         self.private = False
         self._tables = tables
@@ -228,7 +230,7 @@ def _cut(word: str) -> str:
 class PostgresFullText(FullText):
     """Texts in a table with a GIN index."""
 
-    def __init__(self, tables: IndexTables) -> None:
+    def __init__(self, tables: "PostgresTables") -> None:
         self._tables = tables
 
     def prepare(self) -> None:

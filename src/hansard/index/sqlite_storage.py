@@ -20,7 +20,7 @@ from zlib import crc32
 
 import msgspec
 
-from hansard.backend.contract import IndexFile
+from hansard.backend.local.index_file import LocalIndexFile
 from hansard.errors import BackendUnavailable, HansardError
 
 #: Grows when the tables, or what is written into them, change: an index of another version is rebuilt.
@@ -352,7 +352,7 @@ class Storage:
 
     full_text: "FullText"
 
-    def __init__(self, file: IndexFile | None, *, memory: bool = False) -> None:
+    def __init__(self, file: LocalIndexFile | None, *, memory: bool = False) -> None:
         self.file = file
         self.private = file is None
         self._memory = memory
@@ -379,7 +379,7 @@ class Storage:
                 raise Unusable(f"{self.file.path}: {error}") from error
         raise AssertionError  # the second attempt returns or raises
 
-    def _open_file(self, file: IndexFile) -> Connection:
+    def _open_file(self, file: LocalIndexFile) -> Connection:
         path = file.prepare(_EMPTY)
         connection = _connect(path)
         try:

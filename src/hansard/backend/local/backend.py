@@ -16,7 +16,6 @@ from hansard.backend.contract import (
     Changed,
     Health,
     Hold,
-    IndexFile,
     InternalLog,
     Log,
     Stage,
@@ -44,8 +43,6 @@ LOCK_TIMEOUT: Final = 10.0
 class LocalHold(Hold):
     """The lock of an internal log."""
 
-    __slots__ = ("__weakref__", "_generation", "_lock")
-
     def __init__(self, lock: Lock) -> None:
         self._lock: Lock | None = lock
         self._generation = disk.generation
@@ -67,26 +64,6 @@ class LocalHold(Hold):
 
 class LocalBackend(Backend):
     """A directory of sessions."""
-
-    __slots__ = (
-        "__weakref__",
-        "_ancestors",
-        "_closed",
-        "_holds",
-        "_ids",
-        "_internal",
-        "_latest",
-        "_logs",
-        "_mutex",
-        "_recent",
-        "_root",
-        "compactor",
-        "durability",
-        "finder",
-        "lock_timeout",
-        "read_only",
-        "where",
-    )
 
     durability: Durability
     descriptors = descriptors.STORE
@@ -207,18 +184,6 @@ class LocalBackend(Backend):
                     name = self._true_name(directory) or name
                 found.append(name)
         return sorted(found)
-
-    def drop_internal(self, name: str) -> bool:
-        self.check_open()
-        self._root.check_writable()
-        log = self.internal(name)
-        assert isinstance(log, LocalLog)  # `internal` makes no others
-        directory = names.internal_directory(name)
-        there = self._internal.holds_log(directory)
-        dropped = self._internal.purge(directory)
-        self._internal.failed.discard(log.session_id)
-        log.release_files()
-        return there and dropped
 
     def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
         self.check_open()
@@ -342,7 +307,7 @@ class LocalBackend(Backend):
         assert isinstance(log, LocalLog)  # `log` makes no others
         return log
 
-    def index_storage(self) -> IndexFile | None:
+    def index_storage(self) -> LocalIndexFile | None:
         self.check_open()
         return None if self.read_only else LocalIndexFile(self._root)
 

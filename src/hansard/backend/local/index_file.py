@@ -9,7 +9,6 @@ unpacking a store, and the author of a hostile one cannot foresee them.
 import errno
 from contextlib import suppress
 
-from hansard.backend.contract import IndexFile
 from hansard.log import disk, names
 from hansard.log.store_directory import StoreDirectory
 
@@ -20,7 +19,7 @@ WAL, SHM, JOURNAL = "-wal", "-shm", "-journal"
 _ATTEMPTS = 10
 
 
-class LocalIndexFile(IndexFile):
+class LocalIndexFile:
     """The index's database of a store."""
 
     __slots__ = ("_root", "path")

@@ -56,16 +56,6 @@ MAX_FINDINGS: Final = 1_000
 class LocalLog(InternalLog):
     """One session's files, shared by all who use the session in this process."""
 
-    __slots__ = (
-        "__weakref__",
-        "_backend",
-        "_files",
-        "_known",
-        "_renewed",
-        "_writer",
-        "session_id",
-    )
-
     descriptors = SESSION
 
     def __init__(
@@ -155,6 +145,16 @@ class LocalLog(InternalLog):
         except BaseException:
             stage.discard()
             raise
+
+    def drop(self) -> bool:
+        self._backend.used(self)
+        root, name = self._files.root, self._files.name
+        root.check_writable()
+        there = root.holds_log(name)
+        dropped = root.purge(name)
+        root.failed.discard(self.session_id)
+        self.release_files()
+        return there and dropped
 
     def sync(self) -> None:
         self._backend.used(self)

@@ -23,17 +23,6 @@ _HINT: Final = "nothing was added to the store"
 class LocalStage(Stage):
     """A session whose log has no name yet. For one thread at a time."""
 
-    __slots__ = (
-        "_backend",
-        "_before",
-        "_file",
-        "_keys",
-        "_name",
-        "_root",
-        "_writer",
-        "session_id",
-    )
-
     def __init__(
         self, backend: "LocalBackend", root: StoreDirectory, session_id: str, before: int
     ) -> None:

@@ -18,7 +18,6 @@ from hansard.backend.contract import (
     Changed,
     Health,
     Hold,
-    IndexTables,
     InternalLog,
     Log,
     Stage,
@@ -101,7 +100,6 @@ WITH k (number, version) AS (
 UPDATE {schema}.sessions SET marked = false WHERE session IN (
     SELECT s.session FROM {schema}.sessions AS s JOIN k ON s.session = k.number AND s.xmin = k.version
     FOR NO KEY UPDATE OF s SKIP LOCKED)"""
-_DROP: Final = "DELETE FROM {schema}.sessions WHERE session = %(session)s::uuid RETURNING id"
 _HOLDER: Final = """
 SELECT a.pid, a.application_name, coalesce(host(a.client_addr), 'the same machine')
 FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
@@ -127,8 +125,6 @@ _NO_SESSION: Final = "00000000-0000-0000-0000-000000000000"
 
 class PostgresHold(Hold):
     """An advisory lock of the server, which ends with the process that took it."""
-
-    __slots__ = ("__weakref__", "_pid", "_release")
 
     def __init__(self, lock: AdvisoryLock) -> None:
         self._pid = os.getpid()
@@ -194,22 +190,6 @@ class Stamps:
 class PostgresBackend(Backend):
     """A store in PostgreSQL."""
 
-    __slots__ = (
-        "__weakref__",
-        "_holds",
-        "_mutex",
-        "_stages",
-        "_stamps",
-        "_writers",
-        "connections",
-        "durability",
-        "finder",
-        "notifier",
-        "read_only",
-        "rows",
-        "where",
-    )
-
     def __init__(
         self,
         url: StoreUrl,
@@ -254,18 +234,6 @@ class PostgresBackend(Backend):
 
     def internals(self) -> list[str]:
         return sorted(str(row[0]) for row in self._run(_INTERNALS))
-
-    def drop_internal(self, name: str) -> bool:
-        self.check_writable()
-        params: dict[str, object] = {"session": session_number(INTERNAL + name)}
-        return self.connections.retry(lambda: self._drop(params))
-
-    def _drop(self, params: dict[str, object]) -> bool:
-        with self.connections.transaction() as connection:
-            # Its row first: that locks out appends.
-            row = connection.execute(self.connections.query(_DROP), params).fetchone()
-            connection.execute(self.connections.query(_REMOVE[0]), params)
-        return row is not None
 
     def exclusive(self, name: str, *, timeout: float = 0.0) -> Hold:
         self.check_writable()
@@ -342,7 +310,7 @@ class PostgresBackend(Backend):
             if rows:
                 self._run(_UNMARK, {"sessions": numbers, "versions": versions})
 
-    def index_storage(self) -> IndexTables:
+    def index_storage(self) -> PostgresTables:
         return PostgresTables(self.connections)
 
     # -- the trash ------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg.types.numeric import Int8
 
-from hansard.backend.contract import IndexTables
 from hansard.backend.postgres.connection import (
     Connection,
     Connections,
@@ -160,7 +159,7 @@ _SEARCH_PATH: Final = "SET LOCAL search_path = {schema}, pg_temp"
 _SNAPSHOT: Final = b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
-class PostgresTables(IndexTables):
+class PostgresTables:
     """A connection to the tables of the index. For one thread at a time: the caller ensures that."""
 
     __slots__ = ("_connection", "_connections", "_current", "read_only")

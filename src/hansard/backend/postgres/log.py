@@ -61,14 +61,14 @@ SELECT %(session)s::uuid, %(expected)s::bigint + e.place,
 FROM unnest(%(controls)b::boolean[], %(kinds)b::varchar[], %(datas)b::text[])
      WITH ORDINALITY AS e (control, kind, data, place)"""
 
+_DROP: Final = "DELETE FROM {schema}.sessions WHERE session = %(session)s::uuid RETURNING id"
+_EMPTY: Final = "DELETE FROM {schema}.events WHERE session = %(session)s::uuid"
 _FREE: Final = """
 SELECT 1 FROM {schema}.sessions WHERE session = %(session)s::uuid FOR NO KEY UPDATE SKIP LOCKED"""
 
 
 class PostgresLog(InternalLog):
     """A session as rows. `buried`: for reading only, also from the trash."""
-
-    __slots__ = ("__weakref__", "_backend", "_buried", "_session", "_writer", "session_id")
 
     def __init__(
         self, backend: "PostgresBackend", session_id: str, *, buried: bool = False
@@ -124,6 +124,18 @@ class PostgresLog(InternalLog):
                 filled = {**params, "stamp": found[0]}
                 connection.execute(connections.query(_FILL), filled)
         return found is not None
+
+    def drop(self) -> bool:
+        self._backend.check_writable()
+        return self._backend.connections.retry(self._drop)
+
+    def _drop(self) -> bool:
+        connections, params = self._backend.connections, {"session": self._session}
+        with connections.transaction() as connection:
+            # Its row first: that locks out appends.
+            row = connection.execute(connections.query(_DROP), params).fetchone()
+            connection.execute(connections.query(_EMPTY), params)
+        return row is not None
 
     def sync(self) -> None:
         self._row()

@@ -46,22 +46,6 @@ _PUBLISH_EVENTS: Final = "INSERT INTO {schema}.events SELECT * FROM hansard_stag
 class PostgresStage(Stage):
     """A session that other connections cannot see."""
 
-    __slots__ = (
-        "__weakref__",
-        "_backend",
-        "_before",
-        "_bytes",
-        "_connection",
-        "_created",
-        "_keys",
-        "_rows",
-        "_seq",
-        "_session",
-        "_unsent",
-        "_updated",
-        "session_id",
-    )
-
     def __init__(self, backend: "PostgresBackend", session_id: str, before: int) -> None:
         self.session_id = session_id
         self._backend = backend
