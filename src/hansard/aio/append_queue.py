@@ -61,7 +61,7 @@ class AppendQueue:
         disk.reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Have no appends that wait: the threads that would do them stayed in the parent."""
+        """Start without waiting appends: the threads that would do them stayed in the parent."""
         #: A session is among them while a thread works for it, or is about to.
         self._waiting: dict[str, list[Call[Any]]] = {}
         #: Guards the above. Never held while something is called, so the loop may take it.
@@ -86,7 +86,7 @@ class AppendQueue:
         return events
 
     def _refuse(self, session_id: str, error: BaseException) -> None:
-        """Fail the appends that wait for a session: no thread will come."""
+        """Fail the appends that wait for a session: no thread will do them."""
         with self._mutex:
             calls = [call for call in self._waiting.pop(session_id, ()) if call.claim()]
         for call in calls:
@@ -94,7 +94,7 @@ class AppendQueue:
         deliver(calls)
 
     def _work(self, session_id: str) -> None:
-        """Do what waits for a session; if more has come since, queue for a turn after other sessions."""
+        """Do the appends that wait for a session; if more arrive, queue again after other sessions."""
         while True:
             try:
                 _commit(self._take(session_id))

@@ -26,8 +26,8 @@ Sync = TypeVar("Sync")
 
 #: Items that an iteration fetches from its thread at a time.
 _PIECE: Final = 256
-#: A pause lasts this many times as long as the look before it took.
-_PAUSE_PER_LOOK: Final = 20
+#: A pause lasts this many times as long as the call before it.
+_PAUSE_PER_CALL: Final = 20
 
 
 class Twin(Generic[Sync]):
@@ -120,9 +120,9 @@ async def poll(
 ) -> Answer:
     """Call a function in a thread until it returns something true; return its last answer.
 
-    Give up after `seconds`. Between two calls no thread waits, so that a cancellation takes effect at once.
+    Give up after `seconds`. Between two calls no thread waits, so a cancellation takes effect immediately.
     """
-    backoff = Backoff(seconds, share=_PAUSE_PER_LOOK)
+    backoff = Backoff(seconds, share=_PAUSE_PER_CALL)
     while True:
         backoff.begin()
         found = await pool.run(look, finish=finish)

@@ -55,8 +55,7 @@ class Call(Generic[Answer]):
 
     def settle(self) -> None:
         """Hand the outcome to the task. Runs on the loop."""
-        if self._future.cancelled():
-            self._future = self.loop.create_future()  # `outcome` may wait for it
+        self._renew()
         if self.error is None:
             self._future.set_result(self.answer)
             return
@@ -71,20 +70,21 @@ class Call(Generic[Answer]):
         If the task is cancelled, so is the call. If it has begun, and `finish`, wait for its end first.
         """
         try:
+            # Not `asyncio.shield`, which takes 2 µs.
             return await self._future  # type: ignore[no-any-return]
         except asyncio.CancelledError as cancelled:
             if not self.claim() and finish:
-                await self._end()
+                self._renew()
+                while not self._future.done():
+                    with suppress(asyncio.CancelledError):  # the task may be cancelled again
+                        await asyncio.wait([self._future])
                 cancelled.__cause__ = self.error
             raise
 
-    async def _end(self) -> None:
-        """Wait until the call is over, even if the task is cancelled again."""
+    def _renew(self) -> None:
+        """Replace a cancelled future, so that the call can still deliver its outcome."""
         if self._future.cancelled():
             self._future = self.loop.create_future()
-        while not self._future.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([self._future])
 
 
 def deliver(calls: Iterable[Call[Any]]) -> None:
@@ -93,7 +93,7 @@ def deliver(calls: Iterable[Call[Any]]) -> None:
     for call in calls:
         by_loop.setdefault(call.loop, []).append(call)
     for loop, own in by_loop.items():
-        with suppress(RuntimeError):  # the loop was closed, and its tasks are gone
+        with suppress(RuntimeError):  # the loop was closed, and no task waits
             loop.call_soon_threadsafe(_settle, own)
 
 
@@ -120,7 +120,7 @@ class Pool:
         disk.reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Have no threads: those of the parent stayed there."""
+        """Start without threads: those of the parent stayed there."""
         self._executor = ThreadPoolExecutor(MAX_THREADS, self._name)
 
     async def run(self, function: Callable[[], Answer], *, finish: bool = True) -> Answer:
@@ -144,26 +144,22 @@ class Pool:
             self._executor.submit(job)
         except RuntimeError:
             self.check_open()
-            self._start_thread(job)
+            # An executor refuses jobs once the main thread has ended: start a thread for this one.
+            try:
+                threading.Thread(target=job, name=f"{self._name}_late").start()
+            except RuntimeError:
+                # The system has no thread left. The executor's threads, if any, do the job later.
+                if not self._threads():
+                    raise
 
     def check_open(self) -> None:
         """Raise if the store was closed."""
         if self._closing.locked():
             raise Closed(f"{self.where}: the store was closed; open it again")
 
-    def _start_thread(self, job: Callable[[], None]) -> None:
-        """Start a thread for one job: an executor refuses jobs once the main thread has ended."""
-        try:
-            threading.Thread(target=job, name=f"{self._name}_late").start()
-        except RuntimeError:
-            # The system has no thread left. The executor's threads get to the job later, if there are any.
-            if not self._threads():
-                raise
-
     def _threads(self) -> list[threading.Thread]:
-        return [
-            thread for thread in threading.enumerate() if thread.name.startswith(f"{self._name}_")
-        ]
+        own = f"{self._name}_"
+        return [thread for thread in threading.enumerate() if thread.name.startswith(own)]
 
     async def close(self, last: Callable[[], None]) -> None:
         """Refuse further calls, finish those accepted, then make a last one. If closed, do nothing."""

@@ -76,12 +76,12 @@ class Stream(Twin[hansard.Stream]):
 
     @property
     def id(self) -> str:
-        """What ties the parts and the message together; empty until the first call is awaited."""
+        """The id that its parts and its message share; empty until the first call is awaited."""
         return "" if self._made is None else self._made.id
 
     @property
     def text(self) -> str:
-        """What was written so far."""
+        """The text that was written so far."""
         return "" if self._made is None else self._made.text
 
     @property
@@ -185,7 +185,7 @@ class Session(Twin[hansard.Session]):
 
     async def _events(self, after: int, *, follow: bool) -> AsyncIterator[Event]:
         while True:
-            async for event in pieces(self._pool, lambda: self._sync().events(after=after)):  # noqa: B023 - begun at once
+            async for event in pieces(self._pool, lambda: self._sync().events(after=after)):  # noqa: B023 - begun before `after` changes
                 yield event
                 after = event.seq
             if not follow:

@@ -1,4 +1,4 @@
-"""A store of sessions, awaited: `hansard.Store`, and `hansard.Follower` which it gives out."""
+"""A store of sessions, awaited: `hansard.Store`, and the `hansard.Follower` that it returns."""
 
 import os
 from collections.abc import Callable, Generator, Iterable
@@ -24,7 +24,7 @@ P = ParamSpec("P")
 
 
 class Follower(Twin[hansard.Follower]):
-    """Yields the events of many sessions as they come. Created by `store.follow`; for one task at a time.
+    """Yields the events of many sessions as they are appended. Created by `store.follow`; for one task at a time.
 
     See `hansard.Store.follow`: an event counts as done when the next one is requested, and at the end of an
     `async with` block that ends without an error. Callbacks are called in a thread. A follower that waits
@@ -57,7 +57,7 @@ class Follower(Twin[hansard.Follower]):
         await self.close()
 
     async def take(self, timeout: float) -> FollowedEvent | None:  # noqa: ASYNC109 - as its twin
-        """Return the next event; None if none came within so many seconds."""
+        """Return the next event; None if none comes within `timeout` seconds."""
         await poll(self._pool, self._look, finish=True, seconds=timeout)
         found, self._kept = self._kept, None
         return found
@@ -69,7 +69,7 @@ class Follower(Twin[hansard.Follower]):
         return self._kept is not None
 
     async def commit(self) -> None:
-        """Mark everything handed out so far as done."""
+        """Mark everything returned so far as done."""
         await self._pool.run(self._commit)
 
     def _commit(self) -> None:
@@ -79,7 +79,7 @@ class Follower(Twin[hansard.Follower]):
             self._sync()._save()  # noqa: SLF001 - no task has had the last event yet
 
     async def close(self) -> None:
-        """Stop following. Events not yet done come again with the same cursor."""
+        """Stop following. Events that are not done are returned again with the same cursor."""
         await self._pool.run(lambda: None if self._made is None else self._made.close())
 
 

@@ -102,7 +102,7 @@ async def use_everything(store: aio.Store) -> set[str]:  # noqa: PLR0915 - one l
     assert await whole.exists("made")
     assert (await whole.latest()).id
     await whole.delete("made")
-    assert await whole.ids(trash=True) == ["made"]
+    assert await whole.trash() == ["made"]
     await whole.restore("made")
     await whole.delete("made")
     await whole.purge("made")
