@@ -24,7 +24,7 @@ P = ParamSpec("P")
 
 
 class Follower(Twin[hansard.Follower]):
-    """Yields the events of many sessions as they are appended. Created by `store.follow`; for one task at a time.
+    """Yields the events of many sessions. Created by `store.follow`; for one task at a time.
 
     See `hansard.Store.follow`: an event counts as done when the next one is requested, and at the end of an
     `async with` block that ends without an error. Callbacks are called in a thread. A follower that waits
