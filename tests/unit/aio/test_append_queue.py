@@ -15,78 +15,66 @@ from tests.crashlab import faults
 from tests.unit.aio.thread_probe import Stay, come_round
 
 
-def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_64_tasks_share_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F-31, N-75: 63 appends that come while one is being synced cost one write and one sync more, not 63."""
-
-    async def main() -> None:
-        async with aio.open(tmp_path / "store") as store:
-            await store.session("s").add_message({"by": "the beginning"})
-            sync, write = Stay(disk.sync), Stay(disk.write)
-            write.go()
-            monkeypatch.setattr(disk, "sync", sync)
-            tasks = [asyncio.create_task(store.session("s").add_message({"by": 0}))]
-            await sync.wait()
-            monkeypatch.setattr(disk, "write", write)
-            # Through separate handles: the queue is the session's.
-            tasks += [
-                asyncio.create_task(store.session("s").add_message({"by": number}))
-                for number in range(1, 64)
-            ]
-            await come_round()
-            sync.go()
-            events = await asyncio.gather(*tasks)
-            assert (sync.count, write.count) == (2, 1)
-            assert [event.seq for event in events] == list(range(2, 66))
-            messages = await store.session("s").messages(after=1)
-            assert [message["by"] for message in messages] == list(range(64))
-
-    asyncio.run(main())
+    async with aio.open(tmp_path / "store") as store:
+        await store.session("s").add_message({"by": "the beginning"})
+        sync, write = Stay(disk.sync), Stay(disk.write)
+        write.go()
+        monkeypatch.setattr(disk, "sync", sync)
+        tasks = [asyncio.create_task(store.session("s").add_message({"by": 0}))]
+        await sync.wait()
+        monkeypatch.setattr(disk, "write", write)
+        # Through separate handles: the queue is the session's.
+        tasks += [
+            asyncio.create_task(store.session("s").add_message({"by": number}))
+            for number in range(1, 64)
+        ]
+        await come_round()
+        sync.go()
+        events = await asyncio.gather(*tasks)
+        assert (sync.count, write.count) == (2, 1)
+        assert [event.seq for event in events] == list(range(2, 66))
+        messages = await store.session("s").messages(after=1)
+        assert [message["by"] for message in messages] == list(range(64))
 
 
-def test_sessions_do_not_wait_for_each_other(
+async def test_sessions_do_not_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-25: while one session's append waits for its sync, tasks append to another session."""
-
-    async def main() -> None:
-        async with aio.open(tmp_path / "store") as store:
-            a, b = store.session("a"), store.session("b")
-            await a.add_message({"n": 1})
-            await b.add_message({"n": 1})
-            sync = Stay(disk.sync)
-            monkeypatch.setattr(disk, "sync", sync)
-            slow = asyncio.create_task(a.add_message({"n": 2}))
-            await sync.wait()
-            assert (await b.add_message({"n": 2})).seq == 2
-            assert not slow.done()
-            sync.go()
-            assert (await slow).seq == 2
-
-    asyncio.run(main())
+    async with aio.open(tmp_path / "store") as store:
+        a, b = store.session("a"), store.session("b")
+        await a.add_message({"n": 1})
+        await b.add_message({"n": 1})
+        sync = Stay(disk.sync)
+        monkeypatch.setattr(disk, "sync", sync)
+        slow = asyncio.create_task(a.add_message({"n": 2}))
+        await sync.wait()
+        assert (await b.add_message({"n": 2})).seq == 2
+        assert not slow.done()
+        sync.go()
+        assert (await slow).seq == 2
 
 
-def test_a_failed_sync_is_each_ones_own_error(tmp_path: Path) -> None:
+async def test_a_failed_sync_is_each_ones_own_error(tmp_path: Path) -> None:
     """N-29: when the sync of a group fails, every task of it gets an error object of its own."""
-
-    async def main() -> None:
-        async with aio.open(tmp_path / "store") as store:
-            session = store.session("s")
-            await session.add_message({"n": 0})
-            with faults.fail_sync(lost=None):
-                errors = await asyncio.gather(
-                    *(session.add_message({"n": number}) for number in range(1, 9)),
-                    return_exceptions=True,
-                )
-            assert all(isinstance(error, SyncFailed) for error in errors)
-            assert len({id(error) for error in errors}) == 8
-            with pytest.raises(SyncFailed, match="verify"):
-                await session.add_message({"n": 9})
-            assert (await session.verify()).ok
-            # A slow loop may have handed over some of them after the failure: those were refused.
-            last = await session.seq
-            assert (await session.add_message({"n": 9})).seq == last + 1
-
-    asyncio.run(main())
+    async with aio.open(tmp_path / "store") as store:
+        session = store.session("s")
+        await session.add_message({"n": 0})
+        with faults.fail_sync(lost=None):
+            errors = await asyncio.gather(
+                *(session.add_message({"n": number}) for number in range(1, 9)),
+                return_exceptions=True,
+            )
+        assert all(isinstance(error, SyncFailed) for error in errors)
+        assert len({id(error) for error in errors}) == 8
+        with pytest.raises(SyncFailed, match="verify"):
+            await session.add_message({"n": 9})
+        assert (await session.verify()).ok
+        # A slow loop may have handed over some of them after the failure: those were refused.
+        last = await session.seq
+        assert (await session.add_message({"n": 9})).seq == last + 1
 
 
 @pytest.mark.parametrize("place", ["memory:", "files"])

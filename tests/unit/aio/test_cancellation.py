@@ -29,222 +29,194 @@ def stored(path: Path) -> list[Any]:
         return [message["n"] for message in session.messages()]
 
 
-def test_an_append_that_has_begun_is_over_before_its_cancellation_is_raised(
+async def test_an_append_that_has_begun_is_over_before_its_cancellation_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-75: an append cancelled during its sync, three times, ends cancelled once its event is durable."""
-
-    async def main() -> None:
-        store, session = await opened(tmp_path)
-        sync = Stay(disk.sync)
-        monkeypatch.setattr(disk, "sync", sync)
-        task = asyncio.create_task(session.add_message({"n": 1}))
-        await sync.wait()
-        for _ in range(3):
-            task.cancel()
-            await come_round()
-            assert not task.done()
-        sync.go()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert stored(tmp_path) == [0, 1]
-        assert (await session.add_message({"n": 2})).seq == 3
-        await store.close()
-
-    asyncio.run(main())
+    store, session = await opened(tmp_path)
+    sync = Stay(disk.sync)
+    monkeypatch.setattr(disk, "sync", sync)
+    task = asyncio.create_task(session.add_message({"n": 1}))
+    await sync.wait()
+    for _ in range(3):
+        task.cancel()
+        await come_round()
+        assert not task.done()
+    sync.go()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stored(tmp_path) == [0, 1]
+    assert (await session.add_message({"n": 2})).seq == 3
+    await store.close()
 
 
-def test_an_append_that_has_not_begun_never_will(
+async def test_an_append_that_has_not_begun_never_will(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-75: an append cancelled behind another one's sync is cancelled at once, and appends nothing."""
-
-    async def main() -> None:
-        store, session = await opened(tmp_path)
-        sync = Stay(disk.sync)
-        monkeypatch.setattr(disk, "sync", sync)
-        first = asyncio.create_task(session.add_message({"n": 1}))
-        await sync.wait()
-        waiting = asyncio.create_task(session.add_message({"n": 2}))
-        await come_round()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert not first.done()
-        sync.go()
-        assert (await first).seq == 2
-        assert (await session.add_message({"n": 3})).seq == 3
-        assert stored(tmp_path) == [0, 1, 3]
-        await store.close()
-
-    asyncio.run(main())
+    store, session = await opened(tmp_path)
+    sync = Stay(disk.sync)
+    monkeypatch.setattr(disk, "sync", sync)
+    first = asyncio.create_task(session.add_message({"n": 1}))
+    await sync.wait()
+    waiting = asyncio.create_task(session.add_message({"n": 2}))
+    await come_round()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not first.done()
+    sync.go()
+    assert (await first).seq == 2
+    assert (await session.add_message({"n": 3})).seq == 3
+    assert stored(tmp_path) == [0, 1, 3]
+    await store.close()
 
 
-def test_a_read_that_is_cancelled_ends_at_once(
+async def test_a_read_that_is_cancelled_ends_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-75: nobody waits for a cancelled read, even if its thread is still at it."""
-
-    async def main() -> None:
-        store, session = await opened(tmp_path)
-        fresh = await aio.open(tmp_path / "store", read_only=True)
-        read = Stay(disk.read_at)
-        monkeypatch.setattr(disk, "read_at", read)
-        task = asyncio.create_task(fresh.session("s").messages())
-        await read.wait()
-        task.cancel()
-        await come_round()
-        assert task.cancelled()
-        read.go()
-        assert await fresh.session("s").messages() == [{"n": 0}]
-        await fresh.close()
-        await store.close()
-        del session
-
-    asyncio.run(main())
+    store, session = await opened(tmp_path)
+    fresh = await aio.open(tmp_path / "store", read_only=True)
+    read = Stay(disk.read_at)
+    monkeypatch.setattr(disk, "read_at", read)
+    task = asyncio.create_task(fresh.session("s").messages())
+    await read.wait()
+    task.cancel()
+    await come_round()
+    assert task.cancelled()
+    read.go()
+    assert await fresh.session("s").messages() == [{"n": 0}]
+    await fresh.close()
+    await store.close()
+    del session
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
-def test_cancellations_at_random_moments_leave_no_doubt(
+async def test_cancellations_at_random_moments_leave_no_doubt(
     durability: Any, tmp_path: Path, rng: random.Random
 ) -> None:
     """N-56, N-75: acknowledged is there once; cancelled is there, or not, from the moment it is raised."""
+    store = await aio.open(tmp_path / "store", durability=durability)
+    session = store.session("s")
+    await session.add_message({"n": "begin"})
+    acknowledged: list[str] = []
+    cancelled: dict[str, bool] = {}
 
-    async def main() -> None:
-        store = await aio.open(tmp_path / "store", durability=durability)
-        session = store.session("s")
-        await session.add_message({"n": "begin"})
-        acknowledged: list[str] = []
-        cancelled: dict[str, bool] = {}
+    async def there(name: str) -> bool:
+        return any(message["n"] == name for message in await session.messages(last=200))
 
-        async def there(name: str) -> bool:
-            return any(message["n"] == name for message in await session.messages(last=200))
+    async def say(name: str) -> None:
+        try:
+            await session.add_message({"n": name})
+        except asyncio.CancelledError:
+            cancelled[name] = False
+            cancelled[name] = await there(name)
+        else:
+            acknowledged.append(name)
 
-        async def say(name: str) -> None:
-            try:
-                await session.add_message({"n": name})
-            except asyncio.CancelledError:
-                cancelled[name] = False
-                cancelled[name] = await there(name)
-            else:
-                acknowledged.append(name)
-
-        for turn in range(30):
-            tasks = [asyncio.create_task(say(f"{turn}/{by}")) for by in range(16)]
-            for task in rng.sample(tasks, 8):
-                for _ in range(rng.choice([0, 0, 1, 5, 50])):
-                    await asyncio.sleep(0)
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        assert (await session.add_message({"n": "end"})).seq == await session.seq
-        await store.close()
-        seen = stored(tmp_path)
-        assert len(set(seen)) == len(seen)
-        assert set(acknowledged) <= set(seen)
-        assert {name: name in seen for name in cancelled} == cancelled
-        assert len(seen) == 2 + len(acknowledged) + sum(cancelled.values())
-        assert acknowledged
-        assert cancelled
-
-    asyncio.run(main())
+    for turn in range(30):
+        tasks = [asyncio.create_task(say(f"{turn}/{by}")) for by in range(16)]
+        for task in rng.sample(tasks, 8):
+            for _ in range(rng.choice([0, 0, 1, 5, 50])):
+                await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert (await session.add_message({"n": "end"})).seq == await session.seq
+    await store.close()
+    seen = stored(tmp_path)
+    assert len(set(seen)) == len(seen)
+    assert set(acknowledged) <= set(seen)
+    assert {name: name in seen for name in cancelled} == cancelled
+    assert len(seen) == 2 + len(acknowledged) + sum(cancelled.values())
+    assert acknowledged
+    assert cancelled
 
 
 # -- following ----------------------------------------------------------------------------------
 
 
-def test_a_follower_ends_at_once_and_keeps_no_thread(tmp_path: Path) -> None:
+async def test_a_follower_ends_at_once_and_keeps_no_thread(tmp_path: Path) -> None:
     """N-75: a cancelled `async for` over events that never come ends at once, and leaves no thread."""
+    store, session = await opened(tmp_path)
+    seen: asyncio.Queue[Any] = asyncio.Queue()
 
-    async def main() -> None:
-        store, session = await opened(tmp_path)
-        seen: asyncio.Queue[Any] = asyncio.Queue()
+    async def follow() -> None:
+        async for event in session.events(follow=True):
+            seen.put_nowait(event.data["message"]["n"])
 
-        async def follow() -> None:
-            async for event in session.events(follow=True):
-                seen.put_nowait(event.data["message"]["n"])
+    async def follow_all() -> None:
+        async for followed in store.follow():
+            seen.put_nowait(followed.event.data["message"]["n"])
 
-        async def follow_all() -> None:
-            async for followed in store.follow():
-                seen.put_nowait(followed.event.data["message"]["n"])
-
-        tasks = [asyncio.create_task(follow()), asyncio.create_task(follow_all())]
-        with hansard.open(tmp_path / "store") as other:
-            other.session("s").add_message({"n": 1})
-        async with asyncio.timeout(60):
-            assert sorted([await seen.get() for _ in range(4)]) == [0, 0, 1, 1]
-        for task in tasks:
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        await store.close()
-
-    asyncio.run(main())
+    tasks = [asyncio.create_task(follow()), asyncio.create_task(follow_all())]
+    with hansard.open(tmp_path / "store") as other:
+        other.session("s").add_message({"n": 1})
+    async with asyncio.timeout(60):
+        assert sorted([await seen.get() for _ in range(4)]) == [0, 0, 1, 1]
+    for task in tasks:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await store.close()
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["taken again", "left"])
-def test_a_cancelled_take_loses_no_event(
+async def test_a_cancelled_take_loses_no_event(
     again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-75: an event that a cancelled `take` had in hand comes with the next, and does not count as done."""
-
-    async def main() -> None:
-        store, session = await opened(tmp_path)
-        await session.add_message({"n": 1})
-        async with store.follow(cursor="mine") as follower:
-            read = Stay(disk.read_at)
-            monkeypatch.setattr(disk, "read_at", read)
-            task = asyncio.create_task(follower.take(60.0))
-            await read.wait()
-            task.cancel()
-            await come_round()
-            read.go()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            if again:
-                found = await follower.take(60.0)
-                assert found is not None
-                assert found.event.seq == 1
-        async with store.follow(cursor="mine") as follower:
+    store, session = await opened(tmp_path)
+    await session.add_message({"n": 1})
+    async with store.follow(cursor="mine") as follower:
+        read = Stay(disk.read_at)
+        monkeypatch.setattr(disk, "read_at", read)
+        task = asyncio.create_task(follower.take(60.0))
+        await read.wait()
+        task.cancel()
+        await come_round()
+        read.go()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        if again:
             found = await follower.take(60.0)
             assert found is not None
-            assert found.event.seq == (2 if again else 1)
-        await store.close()
-
-    asyncio.run(main())
+            assert found.event.seq == 1
+    async with store.follow(cursor="mine") as follower:
+        found = await follower.take(60.0)
+        assert found is not None
+        assert found.event.seq == (2 if again else 1)
+    await store.close()
 
 
 # -- streams ------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_stream_is_partial(tmp_path: Path) -> None:
+async def test_a_cancelled_stream_is_partial(tmp_path: Path) -> None:
     """N-59: a task that is cancelled while it streams leaves what it wrote, marked as partial."""
+    store, session = await opened(tmp_path)
+    begun = asyncio.Event()
 
-    async def main() -> None:
-        store, session = await opened(tmp_path)
-        begun = asyncio.Event()
+    async def speak() -> None:
+        async with session.stream(name="bot") as message:
+            await message.write("half a ")
+            await message.write("sentence")
+            begun.set()
+            await asyncio.Event().wait()
 
-        async def speak() -> None:
-            async with session.stream(name="bot") as message:
-                await message.write("half a ")
-                await message.write("sentence")
-                begun.set()
-                await asyncio.Event().wait()
-
-        task = asyncio.create_task(speak())
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert (await session.messages())[-1] == {
-            "role": "assistant",
-            "name": "bot",
-            "content": "half a sentence",
-            "partial": True,
-        }
-        async with session.stream() as message:
-            await message.write("whole")
-        assert message.event is not None
-        assert (await session.messages())[-1] == {"role": "assistant", "content": "whole"}
-        await store.close()
-
-    asyncio.run(main())
+    task = asyncio.create_task(speak())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await session.messages())[-1] == {
+        "role": "assistant",
+        "name": "bot",
+        "content": "half a sentence",
+        "partial": True,
+    }
+    async with session.stream() as message:
+        await message.write("whole")
+    assert message.event is not None
+    assert (await session.messages())[-1] == {"role": "assistant", "content": "whole"}
+    await store.close()

@@ -152,20 +152,16 @@ def test_no_call_waits_on_the_loop(opening: aio.Opening, monkeypatch: pytest.Mon
     assert {"write", "sync"} <= set(watch.by("hansard-aio-")) or "memory" in repr(opening)
 
 
-def test_a_full_default_executor_keeps_no_store_waiting(tmp_path: Path) -> None:
+async def test_a_full_default_executor_keeps_no_store_waiting(tmp_path: Path) -> None:
     """N-75: threads that a program keeps busy in the loop's own executor are not those of the store."""
-
-    async def main() -> None:
-        release = threading.Event()
-        loop = asyncio.get_running_loop()
-        busy = [loop.run_in_executor(None, release.wait) for _ in range(64)]
-        async with aio.open(tmp_path / "store") as store:
-            event = await store.session("s").add_message(MESSAGE)
-            assert event.seq == 1
-        release.set()
-        await asyncio.gather(*busy)
-
-    asyncio.run(main())
+    release = threading.Event()
+    loop = asyncio.get_running_loop()
+    busy = [loop.run_in_executor(None, release.wait) for _ in range(64)]
+    async with aio.open(tmp_path / "store") as store:
+        event = await store.session("s").add_message(MESSAGE)
+        assert event.seq == 1
+    release.set()
+    await asyncio.gather(*busy)
 
 
 def ours() -> list[str]:
@@ -269,123 +265,103 @@ async def _open(path: Path, durability: Literal["sync", "os"] = "os") -> aio.Sto
 # -- small print --------------------------------------------------------------------------------
 
 
-def test_what_is_asked_before_close_is_answered(tmp_path: Path) -> None:
+async def test_what_is_asked_before_close_is_answered(tmp_path: Path) -> None:
     """N-28: appends that were under way when `close` is called are done; later ones raise `Closed`."""
-
-    async def main() -> None:
-        store = await aio.open(tmp_path / "store")
-        sessions = [store.session(f"s{n}") for n in range(10)]
-        part = store.scoped("s")
-        under_way = [asyncio.create_task(session.add_message(MESSAGE)) for session in sessions * 3]
-        await asyncio.sleep(0)
-        await asyncio.gather(store.close(), store.close())
-        assert {event.seq for event in await asyncio.gather(*under_way)} == {1, 2, 3}
-        await store.close()
-        await part.close()
-        for late in (sessions[0].add_message(MESSAGE), sessions[0].messages(), store.exists("s0")):
-            with pytest.raises(hansard.Closed, match="open it again"):
-                await late
-
-    asyncio.run(main())
+    store = await aio.open(tmp_path / "store")
+    sessions = [store.session(f"s{n}") for n in range(10)]
+    part = store.scoped("s")
+    under_way = [asyncio.create_task(session.add_message(MESSAGE)) for session in sessions * 3]
+    await asyncio.sleep(0)
+    await asyncio.gather(store.close(), store.close())
+    assert {event.seq for event in await asyncio.gather(*under_way)} == {1, 2, 3}
+    await store.close()
+    await part.close()
+    for late in (sessions[0].add_message(MESSAGE), sessions[0].messages(), store.exists("s0")):
+        with pytest.raises(hansard.Closed, match="open it again"):
+            await late
 
 
-def test_close_comes_to_an_end_under_a_storm(tmp_path: Path) -> None:
+async def test_close_comes_to_an_end_under_a_storm(tmp_path: Path) -> None:
     """N-24: tasks that append without a pause do not keep `close` waiting; each ends with `Closed`."""
+    store = await aio.open(tmp_path / "store", durability="os")
+    session = store.session("s")
+    counts = [0] * 20
 
-    async def main() -> None:
-        store = await aio.open(tmp_path / "store", durability="os")
-        session = store.session("s")
-        counts = [0] * 20
+    async def storm(by: int) -> None:
+        while True:
+            await session.add_message({"by": by})
+            counts[by] += 1
 
-        async def storm(by: int) -> None:
-            while True:
-                await session.add_message({"by": by})
-                counts[by] += 1
-
-        tasks = [asyncio.create_task(storm(by)) for by in range(20)]
-        while min(counts) < 3:
-            await session.seq
-        await store.close()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert {type(outcome) for outcome in outcomes} == {hansard.Closed}
-        with hansard.open(tmp_path / "store", read_only=True) as reader:
-            said = [message["by"] for message in reader.session("s").messages()]
-        assert [said.count(by) for by in range(20)] == counts
-
-    asyncio.run(main())
+    tasks = [asyncio.create_task(storm(by)) for by in range(20)]
+    while min(counts) < 3:
+        await session.seq
+    await store.close()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {hansard.Closed}
+    with hansard.open(tmp_path / "store", read_only=True) as reader:
+        said = [message["by"] for message in reader.session("s").messages()]
+    assert [said.count(by) for by in range(20)] == counts
 
 
-def test_a_system_without_threads_is_an_error_and_nothing_is_done(
+async def test_a_system_without_threads_is_an_error_and_nothing_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-29: if the system gives no thread, the call raises and never happens; one thread is enough."""
+    store = await aio.open(tmp_path / "store")
+    await store.close()
+    store = await aio.open(tmp_path / "store")
+    sessions = [store.session(f"s{n}") for n in range(20)]
 
-    async def main() -> None:
-        store = await aio.open(tmp_path / "store")
-        await store.close()
-        store = await aio.open(tmp_path / "store")
-        sessions = [store.session(f"s{n}") for n in range(20)]
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
 
-        def refuse(_: threading.Thread) -> None:
-            raise RuntimeError("can't start new thread")
-
-        monkeypatch.setattr(threading.Thread, "start", refuse)
-        # The thread that opened the store serves them all, one after the other.
-        events = await asyncio.gather(*(session.add_message(MESSAGE) for session in sessions))
-        assert [event.seq for event in events] == [1] * 20
-        with pytest.raises(RuntimeError, match="start new thread"):
-            await aio.open(tmp_path / "other")
-        assert not (tmp_path / "other").exists()
-        await store.close()
-
-    asyncio.run(main())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    # The thread that opened the store serves them all, one after the other.
+    events = await asyncio.gather(*(session.add_message(MESSAGE) for session in sessions))
+    assert [event.seq for event in events] == [1] * 20
+    with pytest.raises(RuntimeError, match="start new thread"):
+        await aio.open(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    await store.close()
 
 
-def test_errors_are_those_of_the_sync_api(tmp_path: Path) -> None:
+async def test_errors_are_those_of_the_sync_api(tmp_path: Path) -> None:
     """N-29: what is refused is refused with the same error, each append of a group with its own."""
-
-    async def main() -> None:
-        async with aio.open(tmp_path / "store") as store:
-            session = store.session("s")
-            with pytest.raises(hansard.InvalidSessionId):
-                store.session("")
-            with pytest.raises(hansard.InvalidSessionId):
-                store.scoped("a/").session("b")
-            outcomes = await asyncio.gather(
-                session.add_message(MESSAGE),
-                session.add_message({"nan": float("nan")}),
-                session.add_message(MESSAGE, expected_seq=7),
-                session.add_message(MESSAGE, key=""),
-                session.add_messages([]),
-                session.add_message(MESSAGE, key="k"),
-                session.add_message(MESSAGE, key="k"),
-                session.append("no.kind", {}),
-                return_exceptions=True,
-            )
-            assert [
-                type(outcome).__name__ if isinstance(outcome, Exception) else outcome
-                for outcome in outcomes
-                if not isinstance(outcome, hansard.Event)
-            ] == ["InvalidEvent", "SeqConflict", "InvalidEvent", [], "InvalidEvent"]
-            seqs = [outcome.seq for outcome in outcomes if isinstance(outcome, hansard.Event)]
-            assert seqs == [1, 2, 2]
-        with pytest.raises(hansard.StoreNotFound):
-            await aio.open(tmp_path / "none", create=False)
-
-    asyncio.run(main())
+    async with aio.open(tmp_path / "store") as store:
+        session = store.session("s")
+        with pytest.raises(hansard.InvalidSessionId):
+            store.session("")
+        with pytest.raises(hansard.InvalidSessionId):
+            store.scoped("a/").session("b")
+        outcomes = await asyncio.gather(
+            session.add_message(MESSAGE),
+            session.add_message({"nan": float("nan")}),
+            session.add_message(MESSAGE, expected_seq=7),
+            session.add_message(MESSAGE, key=""),
+            session.add_messages([]),
+            session.add_message(MESSAGE, key="k"),
+            session.add_message(MESSAGE, key="k"),
+            session.append("no.kind", {}),
+            return_exceptions=True,
+        )
+        assert [
+            type(outcome).__name__ if isinstance(outcome, Exception) else outcome
+            for outcome in outcomes
+            if not isinstance(outcome, hansard.Event)
+        ] == ["InvalidEvent", "SeqConflict", "InvalidEvent", [], "InvalidEvent"]
+        seqs = [outcome.seq for outcome in outcomes if isinstance(outcome, hansard.Event)]
+        assert seqs == [1, 2, 2]
+    with pytest.raises(hansard.StoreNotFound):
+        await aio.open(tmp_path / "none", create=False)
 
 
-def test_a_callback_that_raises_stop_iteration_ends_the_call(tmp_path: Path) -> None:
+async def test_a_callback_that_raises_stop_iteration_ends_the_call(tmp_path: Path) -> None:
     """N-29: `StopIteration`, which futures refuse, becomes a `RuntimeError`; the call does not hang."""
-
-    async def main() -> None:
-        async with aio.open(tmp_path / "store") as store:
-            session = store.session("s")
-            await session.add_message(MESSAGE)
-            with pytest.raises(RuntimeError, match="StopIteration"):
-                await session.window(tokens=5, counter=lambda _: next(iter([])))
-
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    async with aio.open(tmp_path / "store") as store:
+        session = store.session("s")
+        await session.add_message(MESSAGE)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await session.window(tokens=5, counter=lambda _: next(iter([])))
 
 
 def test_events_before_damage_come_before_the_error(tmp_path: Path) -> None:
