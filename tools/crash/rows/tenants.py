@@ -204,7 +204,7 @@ STORE: Final[dict[str, list[Question]]] = {
     "cursors": [lambda s: s.cursors()],
     "delete": _with(lambda s, name: s.delete(name), "a/1", "a/gone", "a/none", *OUTSIDE),
     "drop_cursor": _with(lambda s, name: s.drop_cursor(name), "c", "outside", "none"),
-    "examine": [lambda s: s.diagnose()],
+    "diagnose": [lambda s: s.diagnose()],
     "exists": _with(lambda s, name: s.exists(name), "a/1", "a/none", *OUTSIDE),
     "follow": [
         _follow,
