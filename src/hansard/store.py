@@ -63,7 +63,16 @@ def _import_before_fork() -> None:
 
 
 #: What calls import late; a test compares this list with the imports in the source.
-_PACKAGES = ("backend", "backend.local", "event", "index", "log", "maintenance", "state", "transfer")
+_PACKAGES = (
+    "backend",
+    "backend.local",
+    "event",
+    "index",
+    "log",
+    "maintenance",
+    "state",
+    "transfer",
+)
 _MODULES = (
     "binascii",
     "hashlib",

@@ -162,11 +162,11 @@ def test_a_child_that_is_there_before_the_purge_is_seen_by_it(tmp_path: Path) ->
         ids = type(store._backend).ids
         moved: list[str] = []
 
-        def ids_then_delete(backend: Any) -> Iterator[str]:
-            if not moved:
+        def ids_then_delete(backend: Any, *, trash: bool = False) -> Iterator[str]:
+            if not (moved or trash):
                 moved.append("child")
                 other.delete("child")
-            return ids(backend)
+            return ids(backend, trash=trash)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(store._backend), "ids", ids_then_delete)
