@@ -2,8 +2,8 @@
 
 One refresh at a time, of all processes: it learns which sessions have changed (`Backend.changed`),
 describes these again, and commits. A description continues from the state at an earlier seq, so it costs
-what is new in a session. In addition, each question compares the stamps of some other sessions, so that
-changes by other programs are found: in a small store at once, in a large one after a few questions.
+what is new in a session. In addition, each call compares the stamps of some other sessions, so that changes
+by other programs are found: in a small store at once, in a large one after a few calls.
 """
 
 import os
@@ -15,9 +15,10 @@ from zlib import crc32
 import msgspec
 
 from hansard import workspace as workspaces
-from hansard.backend.contract import Backend, Changed, Head, LogReader
+from hansard.backend.contract import Backend, Changed, Head, LogReader, between
 from hansard.errors import UNREADABLE, DiskFailed, HansardError, SessionDeleted
-from hansard.event.kinds import HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED, SessionForked
+from hansard.event.event import Event
+from hansard.event.kinds import HISTORY_DROPPED, MESSAGE_REDACTED, SESSION_REPAIRED
 from hansard.index import SessionInfo
 from hansard.index.listing import decode_infos, label
 from hansard.index.sqlite_storage import RESIDUE, Storage
@@ -33,8 +34,7 @@ UNSETTLING: Final = (MESSAGE_REDACTED, HISTORY_DROPPED, SESSION_REPAIRED)
 #: Bytes of checksum before a stored state.
 _CHECK: Final = 4
 
-
-#: Sessions whose stamps each question compares, although no change is known: all of a store that has up to
+#: Sessions whose stamps each call compares, although no change is known: all of a store that has up to
 #: `SMALL`, which takes a millisecond, and `SAMPLE` of a larger one.
 SMALL: Final = 256
 SAMPLE: Final = 64
@@ -96,7 +96,7 @@ def describe(
         thorough: read every event, even if a compaction saved the state.
     """
     own = backend.log(session_id).reader()
-    head = own.head()
+    head, first = own.head(), own.first()
     if head is None:
         return None
     size = own.size()
@@ -104,99 +104,23 @@ def describe(
         # It changed, and neither grew nor was compacted: it was found damaged, or another program wrote
         # into it. Trust no earlier state.
         known, thorough, graph = None, True, None
-    basis = _inherited(own, graph or ForkGraph(backend, thorough=thorough))
-    redactions = basis.redactions
-    start = _resume(own, head, known, redactions)
-    folded = _Folded(start or basis.state)
-    folded.add(own, basis.redactions, head, thorough=thorough)
-    if start is not None and folded.repaired:
-        # What was folded before may have been repaired since.
-        start, folded = None, _Folded(basis.state)
-        folded.add(own, basis.redactions, head, thorough=thorough)
-    updated = folded.activity
+    controls = own.controls()
+    forked = None if first is None else lineage.fork_source(first)
+    basis = Inherited(redaction.of(controls))
+    if first is not None and forked is not None:
+        graph = graph or ForkGraph(backend, thorough=thorough)
+        basis = graph.seen(session_id, first, basis.redactions)
+    start = _resume(own, head, known, basis.redactions, controls)
+    state, updated = _fold(own, start or basis.state, basis.redactions, head, thorough=thorough)
     if not updated:
         # Only housekeeping is new.
         updated = known.updated if known and start is not None else last_activity(own, head)
-    found = _describe(own, basis, head, size, folded.state, updated)
-    return found._replace(resumed=start is not None)
-
-
-def _inherited(own: LogReader, graph: ForkGraph) -> Inherited:
-    """Return what a session begins with; `redactions` are all that hold for it."""
-    first = own.first()
-    taken = redaction.of(own.controls())
-    if first is None or lineage.fork_source(first) is None:
-        return Inherited(taken)
-    return graph.seen(own.session_id, first, taken)
-
-
-def describe_damaged(backend: Backend, session_id: str, error: HansardError) -> Description:
-    """Describe a session that cannot be read, by what is still known."""
-    info = SessionInfo(session_id, damaged=str(error))
-    created = ""
-    # Its parent: when that is repaired, it may be readable again.
-    with suppress(HansardError):
-        forked = lineage.origin_of(backend.log(session_id))
-        if forked is not None:
-            created = forked.created
-            info = msgspec.structs.replace(info, parent=forked.parent, forked_at=forked.seq)
-    return Description(info, None, created)
-
-
-class _Folded:
-    """A state, and the time of the last activity among the events that were added to it."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.activity = ""
-        self._repairs = state.kinds.get(SESSION_REPAIRED)
-
-    @property
-    def repaired(self) -> bool:
-        return self.state.kinds.get(SESSION_REPAIRED) != self._repairs
-
-    def add(self, log: LogReader, redactions: Redactions, head: Head, *, thorough: bool) -> None:
-        """Add the events that are new."""
-        if not self.state.seq and not thorough:
-            self.state = fold.saved_state(log, head.seq, redactions)
-        for chunk in log.read(after=self.state.seq, upto=head.seq):
-            events = chunk.events()
-            self.state = fold.apply_all(self.state, [redactions.mask(event) for event in events])
-            happened = next((e for e in reversed(events) if e.kind not in HOUSEKEEPING), None)
-            if happened is not None:
-                self.activity = happened.stamp
-
-
-def _resume(
-    log: LogReader, head: Head, known: Known | None, redactions: Redactions
-) -> State | None:
-    """Return the state that was stored, if it is of these very events; None if not."""
-    if known is None or known.created != head.created or not 0 < known.seq <= head.seq:
-        return None
-    check, saved = known.state[:_CHECK], known.state[_CHECK:]
-    # The index may be damaged: SQLite keeps no checksums.
-    if check != crc32(saved).to_bytes(_CHECK):
-        return None
-    state = fold.load(saved, redactions)
-    if state is None:
-        return None
-    # An older copy of the log may have been restored, and have continued differently.
-    last = [event for chunk in log.read(known.seq - 1, known.seq) for event in chunk.events()]
-    return state if last and last[-1].stamp == state.updated else None
-
-
-def _describe(
-    log: LogReader, basis: Inherited, head: Head, size: int, state: State, updated: str
-) -> Description:
-    redactions = basis.redactions
-    forked: SessionForked | None = lineage.fork_source(log.first())
     workspace = basis.workspace
-    controls = log.controls(head.seq)
-    for event in controls:
-        workspace = workspaces.of(redactions.mask(event), workspace)
+    for event in between(controls, 0, head.seq):
+        workspace = workspaces.of(basis.redactions.mask(event), workspace)
     usage = state.usage.values()
     info = SessionInfo(
-        log.session_id,
+        session_id,
         title=state.title,
         seq=head.seq,
         created=head.created,
@@ -213,14 +137,69 @@ def _describe(
         closed=state.closed,
         metadata=state.metadata,
     )
-    saved = fold.save(state, redactions)
+    saved = fold.save(state, basis.redactions)
     return Description(
         info,
         workspace,
         forked.created if forked else "",
         crc32(saved).to_bytes(_CHECK) + saved,
-        sum(event.kind in UNSETTLING for event in controls),
+        _count_unsettling(between(controls, 0, head.seq)),
+        resumed=start is not None,
     )
+
+
+def _count_unsettling(controls: list[Event]) -> int:
+    return sum(event.kind in UNSETTLING for event in controls)
+
+
+def _resume(
+    log: LogReader,
+    head: Head,
+    known: Known | None,
+    redactions: Redactions,
+    controls: list[Event],
+) -> State | None:
+    """Return the stored state, if it is of these very events; None if not."""
+    if known is None or known.created != head.created or not 0 < known.seq <= head.seq:
+        return None
+    if any(e.kind == SESSION_REPAIRED for e in between(controls, known.seq, head.seq)):
+        return None  # what was folded before may have been repaired since
+    check, saved = known.state[:_CHECK], known.state[_CHECK:]
+    # The index may be damaged: SQLite stores no checksums.
+    state = fold.load(saved, redactions) if check == crc32(saved).to_bytes(_CHECK) else None
+    if state is None:
+        return None
+    # An older copy of the log may have been restored, and have continued differently.
+    last = [event for chunk in log.read(known.seq - 1, known.seq) for event in chunk.events()]
+    return state if last and last[-1].stamp == state.updated else None
+
+
+def _fold(
+    log: LogReader, state: State, redactions: Redactions, head: Head, *, thorough: bool
+) -> tuple[State, str]:
+    """Add new events to a state; return it, and the time of the last activity among them."""
+    updated = ""
+    if not state.seq and not thorough:
+        state = fold.saved_state(log, head.seq, redactions)
+    for chunk in log.read(after=state.seq, upto=head.seq):
+        events = chunk.events()
+        state = fold.apply_all(state, [redactions.mask(event) for event in events])
+        active = (event.stamp for event in reversed(events) if event.kind not in HOUSEKEEPING)
+        updated = next(active, updated)
+    return state, updated
+
+
+def describe_damaged(backend: Backend, session_id: str, error: HansardError) -> Description:
+    """Describe a session that cannot be read, by what is still known."""
+    info = SessionInfo(session_id, damaged=str(error))
+    created = ""
+    # Its parent: when that is repaired, it may be readable again.
+    with suppress(HansardError):
+        forked = lineage.origin_of(backend.log(session_id))
+        if forked is not None:
+            created = forked.created
+            info = msgspec.structs.replace(info, parent=forked.parent, forked_at=forked.seq)
+    return Description(info, None, created)
 
 
 def described(storage: Storage) -> list[Description]:
@@ -280,29 +259,24 @@ class SessionCatalog:
     def _suspects(self) -> set[str]:
         """Return those of the next few sessions whose logs have changed since they were described."""
         storage = self._storage
-        again = storage.all("SELECT id FROM index_session WHERE stamp = ''")  # AGAIN, by its index
+        # AGAIN, by its index.
+        found = {row[0] for row in storage.all("SELECT id FROM index_session WHERE stamp = ''")}
         if storage.served:
-            return {found for (found,) in again}
+            return found
         if self._place < 0:
             (most,) = storage.one("SELECT max(n) FROM index_session")
             self._place = int.from_bytes(os.urandom(4)) % (most or 1)
+        is_large = storage.one("SELECT 1 FROM index_session LIMIT 1 OFFSET ?", SMALL) is not None
+        size = SAMPLE if is_large else SMALL
         ask = "SELECT n, id, stamp FROM index_session WHERE n > ? ORDER BY n LIMIT ?"
-        size = SAMPLE if self._is_large() else SMALL
         rows = storage.all(ask, self._place, size)
         if len(rows) < size:
             rows += storage.all(ask, 0, size - len(rows))
-        if not rows:
-            return set()
-        self._place = rows[-1][0]
-        stamps = self._backend.stamps([found for _, found, _ in rows])
-        return {
-            *(found for _, found, stamp in rows if stamps.get(found) != stamp),
-            *(found for (found,) in again),
-        }
-
-    def _is_large(self) -> bool:
-        """Return whether there are more sessions than each question compares."""
-        return bool(self._storage.one("SELECT 1 FROM index_session LIMIT 1 OFFSET ?", SMALL))
+        if rows:
+            self._place = rows[-1][0]
+            stamps = self._backend.stamps([session_id for _, session_id, _ in rows])
+            found.update(name for _, name, stamp in rows if stamps.get(name) != stamp)
+        return found
 
 
 class _Refresh:
@@ -319,8 +293,7 @@ class _Refresh:
         self._storage = storage
         self._stamps = stamps
         self._progress = progress
-        #: What forks inherit; by True, as every event says.
-        self._graphs = {found: ForkGraph(backend, thorough=found) for found in (False, True)}
+        self._graph = ForkGraph(backend)
         #: The last number of a session.
         (self._last,) = storage.one("SELECT coalesce(max(n), 0) FROM index_session")
         #: Sessions whose forks must be described again; True: thoroughly.
@@ -368,7 +341,8 @@ class _Refresh:
             stamp = self._backend.stamps([session_id]).get(session_id, "")
         # The state of a fork does not hold if what it inherits has changed.
         known = None if row is None or row[-1] is None or inherited else Known(*row[3:])
-        graph = self._graphs[thorough]
+        # The forks of a damaged session are few, and each is read from its first inherited event on.
+        graph = None if thorough else self._graph
         found = None
         try:
             # Without a stamp it is deleted, or what has its name is not a session.
@@ -445,12 +419,14 @@ class _Refresh:
         storage.do("INSERT INTO index_unread (id) VALUES (?) ON CONFLICT DO NOTHING", info.id)
 
     def _seen_by_forks(self, found: Description) -> int:
-        """Return the number of changes to what forks inherit, as their descriptions have seen it.
+        """Return the number of changes to what forks inherit that descriptions of forks have seen.
 
-        A change after a fork was described here is counted by the next refresh, which then sees a difference.
+        If there was another change since, the next refresh sees a difference, and describes the forks again.
         """
-        counts = [graph.count(found.info.id, UNSETTLING) for graph in self._graphs.values()]
-        return min([found.unsettled, *(count for count in counts if count is not None)])
+        controls = self._graph.controls(found.info.id)
+        if controls is None:
+            return found.unsettled
+        return min(found.unsettled, _count_unsettling(controls))
 
     def _label(self, n: int, info: SessionInfo, *, new: bool) -> None:
         storage = self._storage

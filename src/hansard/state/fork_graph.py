@@ -7,7 +7,7 @@ what it has read.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -137,10 +137,10 @@ class ForkGraph:
         known = above.state.streams if isinstance(above, Inherited) else {}
         return {s: seq for s, seq in seen.state.streams.items() if known.get(s) != seq}
 
-    def count(self, session_id: str, kinds: Container[str]) -> int | None:
-        """Return the number of control events of some kinds that were read of a parent; None if not read."""
+    def controls(self, session_id: str) -> list[Event] | None:
+        """Return the control events that were read of a session; None if no fork of it was asked about."""
         node = self._nodes.get(session_id)
-        return None if node is None else sum(event.kind in kinds for event in node.controls)
+        return None if node is None else node.controls
 
     def _parent(self, child: str, forked: SessionForked, seen: set[str]) -> _Node:
         known = self._nodes.get(forked.parent)

@@ -2,11 +2,14 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hansard
 from hansard import Store
+from hansard.backend.contract import Backend
+from hansard.index import catalog
 from tests.unit.disk_probe import flip, log_of
 from tests.unit.index import reference_listing
 
@@ -96,3 +99,28 @@ def test_a_damaged_fork_is_still_listed_below_its_parent(tmp_path: Path) -> None
     assert found["fork"].damaged
     assert (found["fork"].parent, found["fork"].forked_at) == ("parent", 1)
     assert found["parent"].children == 1
+
+
+def test_a_redaction_while_its_forks_are_described_reaches_them_in_the_next_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-64: the parent is redacted after a fork was described, and before it is described itself."""
+    real = catalog.describe
+
+    with hansard.open(tmp_path / "store", durability="os") as store:
+        parent = store.session("p")
+        parent.set_title("secretword")
+        parent.fork("a")
+
+        def describe(backend: Backend, session_id: str, *args: Any, **options: Any) -> Any:
+            found = real(backend, session_id, *args, **options)
+            if session_id == "a":
+                parent.scrub("secretword")
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(catalog, "describe", describe)
+            assert listed(store)["a"].title == "secretword"
+        found = listed(store)
+        assert "secretword" not in str(found)
+        assert found["a"].title == store.session("a").title
