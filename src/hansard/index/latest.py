@@ -25,17 +25,17 @@ def latest(backend: Backend, filters: SessionFilter, *, skip_damaged: bool = Fal
     """Return the id of the newest session, of a workspace or of all; None if there is none."""
     search = _Search(backend, filters)
     try:
-        best = search.best(index.of(backend))
+        time, session_id = search.best(index.of(backend))
     except (_Untrue, BackendUnavailable):
         # The index is wrong or unavailable: build one from the logs.
         fresh = Index(backend.unscoped, shared=False)
         try:
-            best = search.best(fresh, fresh=True)
+            time, session_id = search.best(fresh, fresh=True)
         finally:
             fresh.close()
     if not skip_damaged:
-        search.report("" if best is None else best[0])
-    return None if best is None else best[1]
+        search.report(time)
+    return session_id
 
 
 class _Untrue(Exception):
@@ -52,29 +52,26 @@ class _Search:
         self._archived = filters.archived is None
         self._unreadable: dict[str, HansardError] = {}
 
-    def best(self, index: Index, *, fresh: bool = False) -> tuple[str, str] | None:
-        """Return the time and id of the newest matching session; None if there is none.
+    def best(self, index: Index, *, fresh: bool = False) -> tuple[str, str | None]:
+        """Return the time and id of the newest matching session; an empty time and None without one.
 
         `fresh`: the index was built from the logs just now.
         """
         damaged = self._filters._replace(workspace=None, archived=None, damaged=True)
         # They may have been repaired since, or be damaged where it does not matter here.
         doubtful = index.sessions(damaged, order="id", limit=None, cursor=None).items
-        found = [self._place_of(info.id) for info in doubtful]
+        found = [(self._time_of(info.id), info.id) for info in doubtful]
         for info in _newest(index, self._filters._replace(damaged=False)):
-            place = self._place_of(info.id)
-            if place is not None:
-                if place[0] < info.updated and not fresh:
+            time = self._time_of(info.id)
+            if time is not None:
+                if time < info.updated and not fresh:
                     raise _Untrue
-                found.append(place)
+                found.append((time, info.id))
                 break
-        return max((place for place in found if place is not None), default=None)
+        return max(((time, name) for time, name in found if time is not None), default=("", None))
 
-    def _place_of(self, session_id: str) -> tuple[str, str] | None:
-        """Return the time of a session's last activity, by its log, and its id.
-
-        None if it does not match, or is unreadable.
-        """
+    def _time_of(self, session_id: str) -> str | None:
+        """Return the time of a session's last activity, by its log; None if damaged or not matching."""
         try:
             log = self._backend.log(session_id).reader()
             head = log.head()
@@ -83,10 +80,10 @@ class _Search:
             if not self._archived and fold.apply_all(fold.EMPTY, _controls(log)).archived:
                 return None
             if self._match is not None:
-                whole = lineage.with_ancestors(self._backend.unscoped, log)
-                if not self._match(_workspace(_controls(whole))):
+                complete = lineage.with_ancestors(self._backend.unscoped, log)
+                if not self._match(_workspace(_controls(complete))):
                     return None
-            return last_activity(log, head), session_id
+            return last_activity(log, head)
         except SessionDeleted:
             return None
         except UNREADABLE as error:
@@ -97,34 +94,43 @@ class _Search:
         """Raise for an unreadable session that may be newer than the best one."""
         for session_id, error in sorted(self._unreadable.items()):
             if self._may_be_newer(session_id, best):
-                place = (error.path, error.offset) if isinstance(error, Damaged) else None
-                path, offset = place or (self._backend.where, 0)
-                reason = error.reason if isinstance(error, Damaged) else str(error)
-                raise Damaged(
-                    path,
-                    offset,
-                    reason,
-                    f"session {session_id!r} may be the newest one, so no older one was taken for it: "
-                    "`verify` lists its damage, and `latest(skip_damaged=True)` passes over it",
-                ) from error
+                hint = (
+                    f"session {session_id!r} may be the newest one. Run `verify` for its damage, or pass "
+                    "skip_damaged=True to skip it"
+                )
+                if isinstance(error, Damaged):
+                    raise Damaged(error.path, error.offset, error.reason, hint) from error
+                raise Damaged(self._backend.where, 0, str(error), hint) from error
 
     def _may_be_newer(self, session_id: str, best: str) -> bool:
         """Return whether a damaged session may be newer and match, by its valid records."""
-        remains = _Remains()
+        controls: list[Event] = []
+        # No valid event, and no event lost before it, is later than this time.
+        bound = ""
+        # A log that ends with damage may have lost events that are newer than any other.
+        gap, ends_damaged = False, True
         try:
             for found in _salvage(self._backend.unscoped, session_id):
-                remains.add(found)
+                ends_damaged = isinstance(found, Finding)
+                if isinstance(found, Finding):
+                    gap = True
+                    continue
+                if found.kind in CONTROL:
+                    controls.append(found)
+                if gap or found.kind not in HOUSEKEEPING:
+                    # After damage, any event is an upper bound for the times of lost events.
+                    bound, gap = found.stamp, False
         except SessionDeleted:
             return False
         except UNREADABLE:
             return True  # unknown
-        said = _workspace(remains.controls)
-        if self._match is not None and said is not None and not self._match(said):
+        belongs = _workspace(controls)
+        if self._match is not None and belongs is not None and not self._match(belongs):
             return False
-        archived = fold.apply_all(fold.EMPTY, remains.controls).archived
-        if archived and not self._archived and not remains.ends_damaged:
-            return False
-        return remains.ends_damaged or remains.bound >= best
+        if ends_damaged:
+            return True
+        archived = fold.apply_all(fold.EMPTY, controls).archived
+        return bound >= best and (self._archived or not archived)
 
 
 def _salvage(backend: Backend, session_id: str) -> Iterator[Event | Finding]:
@@ -143,8 +149,7 @@ def _salvage(backend: Backend, session_id: str) -> Iterator[Event | Finding]:
 
 def _newest(index: Index, filters: SessionFilter) -> Iterator[SessionInfo]:
     """Yield sessions, the newest first; mostly only the first one is used."""
-    cursor = None
-    limit = 4
+    cursor, limit = None, 4
     while True:
         page = index.sessions(filters, order="-updated", limit=limit, cursor=cursor)
         yield from page.items
@@ -166,28 +171,3 @@ def _workspace(controls: list[Event]) -> Workspace | None:
     for event in controls:
         found = workspaces.of(event, found)
     return found
-
-
-class _Remains:
-    """The valid events and the damage of a session, added in order."""
-
-    def __init__(self) -> None:
-        self.controls: list[Event] = []
-        #: No valid event, and no event lost before it, is later than this time.
-        self.bound = ""
-        #: The log ends with damage, so lost events may be newer than any other.
-        self.ends_damaged = True
-        self._gap = False
-
-    def add(self, found: Event | Finding) -> None:
-        """Add the next event or damage."""
-        if isinstance(found, Finding):
-            self._gap = self.ends_damaged = True
-            return
-        self.ends_damaged = False
-        if found.kind in CONTROL:
-            self.controls.append(found)
-        if found.kind not in HOUSEKEEPING or self._gap:
-            # After damage, any event is an upper bound for the times of lost events.
-            self.bound = found.stamp
-            self._gap = False
