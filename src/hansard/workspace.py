@@ -11,7 +11,9 @@ docs/format.md, F-68 and F-69, specifies this.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -61,24 +63,12 @@ class _Marker(msgspec.Struct):
     path: str
 
 
-class _Repository(NamedTuple):
-    """The directory of a git checkout, and its git directory."""
-
-    folder: str
-    git: str
-
-
 # -- directories --------------------------------------------------------------------------------
 
 
 def find(folder: Folder) -> Workspace:
     """Return the workspace of a directory. Writes nothing."""
-    path = _resolve(folder)
-    repository = _repository_of(path)
-    if repository is None:
-        return Workspace(_text(path))
-    marker = _read(repository)
-    return _workspace(path, repository, None if marker is None else _effective(marker, repository))
+    return _identify(folder, write=False)
 
 
 def mark(folder: Folder) -> Workspace:
@@ -86,22 +76,7 @@ def mark(folder: Folder) -> Workspace:
 
     If the git directory cannot be written, the path alone identifies the workspace.
     """
-    path = _resolve(folder)
-    repository = _repository_of(path)
-    if repository is None:
-        return Workspace(_text(path))
-    marker = _read(repository)
-    if marker is None:
-        wanted = _Marker(os.urandom(_ID_BYTES).hex(), _text(repository.folder))
-    else:
-        # A concurrent writer writes the same.
-        wanted = _Marker(_effective(marker, repository), _text(repository.folder))
-    if marker != wanted and not _write(repository, wanted, replace=marker is not None):
-        # Another process was faster, or it cannot be written.
-        marker = _read(repository)
-        wanted_id = None if marker is None else _effective(marker, repository)
-        return _workspace(path, repository, wanted_id)
-    return _workspace(path, repository, wanted.workspace)
+    return _identify(folder, write=True)
 
 
 def completed(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -116,6 +91,29 @@ def completed(metadata: dict[str, Any]) -> dict[str, Any]:
     return metadata if found is None else {**metadata, ID: found}
 
 
+def _identify(folder: Folder, *, write: bool) -> Workspace:
+    path = _resolve(folder)
+    top, git = path, _git_directory(path)
+    while git is None and top != os.path.dirname(top):
+        top = os.path.dirname(top)
+        git = _git_directory(top)
+    if git is None:
+        return Workspace(_text(path))
+    marker = _read(git)
+    if write:
+        known = os.urandom(_ID_BYTES).hex() if marker is None else _id(marker, top)
+        wanted = _Marker(known, _text(top))
+        if marker != wanted:
+            _write(git, wanted, replace=marker is not None)
+            # Another process may have been faster, or it cannot be written.
+            marker = _read(git)
+    if marker is None:
+        return Workspace(_text(path))
+    inside = os.path.relpath(path, top)
+    found = _id(marker, top)
+    return Workspace(_text(path), found if inside == "." else f"{found}/{_text(inside)}")
+
+
 def _resolve(folder: Folder) -> str:
     text = os.fsdecode(folder)
     if not text or "\0" in text:
@@ -128,26 +126,16 @@ def _text(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _workspace(path: str, repository: _Repository, marker_id: str | None) -> Workspace:
-    if marker_id is None:
-        return Workspace(_text(path))
-    inside = os.path.relpath(path, repository.folder)
-    return Workspace(_text(path), marker_id if inside == "." else f"{marker_id}/{_text(inside)}")
-
-
 # -- git directories ----------------------------------------------------------------------------
 
 
-def _repository_of(path: str) -> _Repository | None:
-    """Return the innermost git repository of a directory."""
-    while True:
-        git = _git_directory(path)
-        if git is not None:
-            return _Repository(path, git)
-        above = os.path.dirname(path)
-        if above == path:
-            return None
-        path = above
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    directory = disk.open_root(path)
+    try:
+        yield directory
+    finally:
+        disk.close(directory)
 
 
 def _git_directory(folder: str) -> str | None:
@@ -156,20 +144,13 @@ def _git_directory(folder: str) -> str | None:
     if _is_git(git):
         return git
     try:
-        directory = disk.open_root(folder)
+        with _opened(folder) as directory:
+            text = disk.read_all(directory, _GIT, _LIMIT)
     except OSError:
-        return None
-    try:
-        text = disk.read_all(directory, _GIT, _LIMIT)
-    except OSError:
-        return None
-    finally:
-        disk.close(directory)
-    if not text.startswith(_POINTER):
         return None
     # A worktree or a submodule: the path is absolute, or relative to the directory.
     target = os.fsdecode(text.removeprefix(_POINTER).strip(b" \t\r\n"))
-    if not target or "\0" in target:
+    if not text.startswith(_POINTER) or not target or "\0" in target:
         return None
     git = os.path.normpath(os.path.join(folder, target))
     return git if _is_git(git) else None
@@ -178,35 +159,27 @@ def _git_directory(folder: str) -> str | None:
 def _is_git(path: str) -> bool:
     """Return whether a path is a git directory; nothing is written to any other."""
     try:
-        directory = disk.open_root(path)
+        with _opened(path) as directory:
+            return disk.present(directory, _HEAD)
     except OSError:
         return False
-    try:
-        return disk.present(directory, _HEAD)
-    except OSError:
-        return False
-    finally:
-        disk.close(directory)
 
 
-def _read(repository: _Repository) -> _Marker | None:
+def _read(git: str) -> _Marker | None:
     """Return the content of the file; None if it is missing or not written by hansard."""
     try:
-        directory = disk.open_root(repository.git)
-        try:
-            text = disk.read_all(directory, MARKER, _LIMIT)
-        finally:
-            disk.close(directory)
-        marker = msgspec.json.decode(text, type=_Marker)
+        with _opened(git) as directory:
+            marker = msgspec.json.decode(disk.read_all(directory, MARKER, _LIMIT), type=_Marker)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return marker if marker.workspace else None
 
 
-def _effective(marker: _Marker, repository: _Repository) -> str:
+def _id(marker: _Marker, top: str) -> str:
     """Return a repository's id: the one in the file, unless this is a copy of an existing repository."""
-    here = _text(repository.folder)
-    if marker.path == here or not _holds(marker.path, marker):
+    here = _text(top)
+    original = None if marker.path == here else _git_directory(marker.path)
+    if original is None or _read(original) != marker:
         return marker.workspace
     import hashlib
 
@@ -214,22 +187,12 @@ def _effective(marker: _Marker, repository: _Repository) -> str:
     return hashlib.sha256(f"{marker.workspace}\0{here}".encode()).hexdigest()[: 2 * _ID_BYTES]
 
 
-def _holds(path: str, marker: _Marker) -> bool:
-    """Return whether the directory for which a file was written exists and has the same file."""
-    git = _git_directory(path)
-    return git is not None and _read(_Repository(path, git)) == marker
-
-
-def _write(repository: _Repository, marker: _Marker, *, replace: bool) -> bool:
-    """Write the file; with `replace`, replace the existing one. Return whether it was written."""
+def _write(git: str, marker: _Marker, *, replace: bool) -> None:
+    """Write the file if that is possible; with `replace`, replace the existing one."""
     temporary = names.temporary(MARKER)
-    try:
-        directory = disk.open_root(repository.git)
-    except OSError:
-        return False
-    try:
+    with suppress(OSError), _opened(git) as directory:
         if not replace and disk.present(directory, MARKER):
-            return False  # another process was faster, or the file is not ours
+            return  # another process was faster, or the file is not ours
         descriptor = disk.create_file(directory, temporary)
         try:
             disk.write_all(descriptor, msgspec.json.encode(marker) + b"\n")
@@ -241,80 +204,69 @@ def _write(repository: _Repository, marker: _Marker, *, replace: bool) -> bool:
                 disk.publish(directory, temporary, MARKER)
         except OSError:
             disk.discard(directory, temporary)
-            raise
         finally:
             disk.close(descriptor)
-    except OSError:
-        return False
-    finally:
-        disk.close(directory)
-    return True
 
 
 # -- sessions -----------------------------------------------------------------------------------
 
 
-def of(event: Event, before: Workspace | None) -> Workspace | None:
-    """Return the workspace of a session after one more event; None if it has none.
+def of(events: Iterable[Event], before: Workspace | None = None) -> Workspace | None:
+    """Return the workspace of a session after some more events; None if it has none.
 
     An id is valid only with the path that was set together with it: a new path without an id is another
     workspace.
     """
-    patch = patch_of(event)
-    path, given = patch.get(PATH), patch.get(ID)
-    marker = given if isinstance(given, str) and given else None
-    if PATH in patch:
-        return Workspace(path, marker) if isinstance(path, str) and path else None
-    return before if ID not in patch or before is None else before._replace(id=marker)
-
-
-def patch_of(event: Event) -> Mapping[str, Any]:
-    """Return the metadata changes of an event, as a merge patch; empty for most events."""
-    if event.kind not in {METADATA_SET, SESSION_CREATED}:
-        return {}
-    patch = event.data.get("metadata")
-    return patch if isinstance(patch, dict) else {}
+    for event in events:
+        if event.kind not in {METADATA_SET, SESSION_CREATED}:
+            continue
+        patch = event.data.get("metadata")
+        if not isinstance(patch, dict):
+            continue
+        path, given = patch.get(PATH), patch.get(ID)
+        marker = given if isinstance(given, str) and given else None
+        if PATH in patch:
+            before = Workspace(path, marker) if isinstance(path, str) and path else None
+        elif ID in patch and before is not None:
+            before = before._replace(id=marker)
+    return before
 
 
 class Match:
     """Decides which sessions belong to one workspace. Resolves each stored path once."""
 
-    __slots__ = ("_paths", "_taken", "_wanted")
-
     def __init__(self, folder: Folder) -> None:
         self._wanted = find(folder)
-        self._paths: dict[str, str] = {}
-        self._taken: dict[Workspace, bool] = {}
+        self._real = cache(_real)
+        self._is_original = cache(_is_original)
 
     @property
     def path(self) -> str:
         """The workspace's directory."""
         return self._wanted.path
 
-    def __call__(self, said: Workspace | None) -> bool:
+    def __call__(self, found: Workspace | None) -> bool:
         """Return whether a session with this workspace belongs to the wanted one."""
-        if said is None:
+        if found is None:
             return False
         wanted = self._wanted
-        if said.id is None or wanted.id is None:
-            return self._real(said.path) == wanted.path
-        if said.id != wanted.id:
+        if found.id is None or wanted.id is None:
+            return self._real(found.path) == wanted.path
+        if found.id != wanted.id:
             return False
         # If the stored path still has the same id, it is the original and the wanted one is a copy.
-        return self._real(said.path) == wanted.path or not self._is_taken(said)
+        return self._real(found.path) == wanted.path or not self._is_original(found)
 
-    def _real(self, path: str) -> str:
-        if path not in self._paths:
-            try:
-                self._paths[path] = _text(_resolve(path))
-            except (ValueError, OSError):
-                self._paths[path] = path  # not a path
-        return self._paths[path]
 
-    def _is_taken(self, said: Workspace) -> bool:
-        if said not in self._taken:
-            try:
-                self._taken[said] = find(said.path).id == said.id
-            except (ValueError, OSError):
-                self._taken[said] = False
-        return self._taken[said]
+def _real(path: str) -> str:
+    try:
+        return _text(_resolve(path))
+    except (ValueError, OSError):
+        return path  # not a path
+
+
+def _is_original(found: Workspace) -> bool:
+    try:
+        return find(found.path).id == found.id
+    except (ValueError, OSError):
+        return False

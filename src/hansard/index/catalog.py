@@ -115,9 +115,8 @@ def describe(
     if not updated:
         # Only housekeeping is new.
         updated = known.updated if known and start is not None else last_activity(own, head)
-    workspace = basis.workspace
-    for event in between(controls, 0, head.seq):
-        workspace = workspaces.of(basis.redactions.mask(event), workspace)
+    controls = between(controls, 0, head.seq)
+    workspace = workspaces.of(map(basis.redactions.mask, controls), basis.workspace)
     usage = state.usage.values()
     info = SessionInfo(
         session_id,
@@ -143,7 +142,7 @@ def describe(
         workspace,
         forked.created if forked else "",
         crc32(saved).to_bytes(_CHECK) + saved,
-        _count_unsettling(between(controls, 0, head.seq)),
+        _count_unsettling(controls),
         resumed=start is not None,
     )
 

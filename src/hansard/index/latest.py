@@ -18,7 +18,6 @@ from hansard.index.listing import SessionFilter
 from hansard.state import fold, lineage
 from hansard.state.fold import HOUSEKEEPING, last_activity
 from hansard.state.lineage import AncestorRange, ForkedReader
-from hansard.workspace import Workspace
 
 
 def latest(backend: Backend, filters: SessionFilter, *, skip_damaged: bool = False) -> str | None:
@@ -81,7 +80,7 @@ class _Search:
                 return None
             if self._match is not None:
                 complete = lineage.with_ancestors(self._backend.unscoped, log)
-                if not self._match(_workspace(_controls(complete))):
+                if not self._match(workspaces.of(_controls(complete))):
                     return None
             return last_activity(log, head)
         except SessionDeleted:
@@ -124,7 +123,7 @@ class _Search:
             return False
         except UNREADABLE:
             return True  # unknown
-        belongs = _workspace(controls)
+        belongs = workspaces.of(controls)
         if self._match is not None and belongs is not None and not self._match(belongs):
             return False
         if ends_damaged:
@@ -163,11 +162,3 @@ def _controls(log: LogReader) -> list[Event]:
     controls = log.controls()
     taken = lineage.redactions_of(log, controls)
     return [taken.mask(event) for event in controls] if taken else controls
-
-
-def _workspace(controls: list[Event]) -> Workspace | None:
-    """Return the workspace of a session with these control events."""
-    found = None
-    for event in controls:
-        found = workspaces.of(event, found)
-    return found

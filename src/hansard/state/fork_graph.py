@@ -186,8 +186,7 @@ class ForkGraph:
             state = fold.saved_state(node.reader, upto, taken)
         for chunk in node.reader.read(state.seq or begin, upto) if upto > begin else ():
             state = fold.apply_all(state, [taken.mask(event) for event in chunk.events()])
-        for event in between(node.controls, begin, upto):
-            workspace = workspaces.of(taken.mask(event), workspace)
+        workspace = workspaces.of(map(taken.mask, between(node.controls, begin, upto)), workspace)
         found = Inherited(taken, state, workspace)
         if upto > begin:
             insort(known, (upto, found), key=itemgetter(0))
@@ -201,11 +200,9 @@ class ForkGraph:
             return known
         events = [taken.mask(event) for event in self._inherited_changeable(session_id)]
         folded = fold.apply_all(EMPTY, events)
-        workspace = None
-        for event in events:
-            workspace = workspaces.of(event, workspace)
         changed = {name: getattr(folded, name) for name in _CHANGED}
-        return Inherited(taken, msgspec.structs.replace(known.state, **changed), workspace)
+        state = msgspec.structs.replace(known.state, **changed)
+        return Inherited(taken, state, workspaces.of(events))
 
     def _inherited_changeable(self, session_id: str) -> Iterator[Event]:
         for name, upto in reversed(list(self._ancestors(session_id))):
