@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 import hansard
-from hansard.backend.postgres import schema
+from hansard.backend.postgres.schema import VERSION
 from hansard.cli.app import COMMANDS
 from tests.cli import calls
 from tests.cli.batch import batch
@@ -35,8 +35,8 @@ def test_every_command_works_and_shows_no_password(url: str, tmp_path: Path) -> 
             place = f"{with_password(url)}?schema={own}"
             with hansard.open(place) as store:
                 if local.copy_to(store).events:
-                    store.session("gone").add_message({"role": "user", "content": "bye"})
-                    store.delete("gone")
+                    store.session("deleted").add_message({"role": "user", "content": "bye"})
+                    store.delete("deleted")
             words = calls.words(name, tmp_path / "first")
             old = str(tmp_path / "first" / "store")
             other = {old: place, str(tmp_path / "first" / "target"): f"{place}-target"}
@@ -62,7 +62,7 @@ def _remarks(url: str) -> dict[str, str]:
     with hansard.open(url, read_only=True) as store:
         found = store.diagnose()
         assert found.server is not None
-        assert found.server.tables == schema.VERSION
+        assert found.server.tables == VERSION
         return {diagnostic.code: diagnostic.severity for diagnostic in found.diagnostics}
 
 
@@ -116,28 +116,22 @@ def test_compact_rewrites_the_tables(url: str) -> None:
     assert not planned.json["vacuumed"]
 
 
-def test_an_older_store_is_migrated_when_asked(url: str) -> None:
-    """N-84: tables of version 1 are refused, brought up to date by `doctor --migrate`, and lose nothing."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA hansard")
-        connection.execute(
-            "CREATE TABLE hansard.migrations (version integer PRIMARY KEY, "
-            "applied_at timestamptz NOT NULL DEFAULT now())"
-        )
-        connection.execute(schema.MIGRATIONS[0].replace("{schema}", "hansard").encode())
-        connection.execute("INSERT INTO hansard.migrations (version) VALUES (1)")
-        connection.execute(
-            "INSERT INTO hansard.sessions (session, id, before, last_seq, bytes, created, updated) "
-            "VALUES (md5('x')::uuid, 'old', 0, 0, 0, '', '')"
-        )
-    with pytest.raises(hansard.UnknownFormat, match="doctor --migrate"):
-        hansard.open(url)
-    (done,) = batch([{"words": ["-s", with_password(url), "doctor", "--migrate"]}])
-    assert f"to version {schema.VERSION}" in done.out
-    assert SECRET not in done.out + done.err
-    assert hansard.migrate(url) == []
+def test_a_store_of_another_version_is_refused(url: str) -> None:
+    """N-44, N-84: tables of another version are refused, by `doctor --migrate` too; it changes no others."""
     with hansard.open(url) as store:
-        assert list(store._backend.ids()) == ["old"]
+        store.session("s").add_message({"role": "user", "content": "x"})
+    words = ["-s", with_password(url), "doctor", "--migrate"]
+    (done,) = batch([{"words": words}])
+    assert "version" in done.out
+    assert hansard.migrate(url) == []
+    with psycopg.connect(url) as connection:
+        connection.execute("INSERT INTO hansard.migrations (version) VALUES (%s)", (VERSION + 1,))
+    (refused,) = batch([{"words": words}])
+    assert SECRET not in done.out + done.err + refused.err
+    assert "unsupported store version" in refused.err
+    for call in (hansard.open, hansard.migrate):
+        with pytest.raises(hansard.UnknownFormat, match="unsupported store version"):
+            call(url)
 
 
 def test_migrating_what_is_not_there_makes_nothing(url: str, tmp_path: Path) -> None:

@@ -73,20 +73,6 @@ def test_many_open_a_new_store_at_once(url: str) -> None:
     assert rows == [(version,) for version in range(1, schema.VERSION + 1)]
 
 
-def test_another_version_is_refused(url: str) -> None:
-    """N-44: tables of a later version are not touched, and of an earlier one not without being asked."""
-    hansard.open(url).close()
-    for version, advice in ((999, "newer hansard"), (0, "hansard doctor --migrate")):
-        with psycopg.connect(url) as connection:
-            connection.execute(
-                "UPDATE hansard.migrations SET version = %s "
-                "WHERE version = (SELECT max(version) FROM hansard.migrations)",
-                (version,),
-            )
-        with pytest.raises(hansard.UnknownFormat, match=advice):
-            hansard.open(url)
-
-
 def test_a_role_with_few_rights_is_enough(url: str, server: Server) -> None:
     """A role that may read and write rows, and make nothing, uses a store; one that may only read, reads."""
     with hansard.open(url) as store:

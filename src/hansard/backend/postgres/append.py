@@ -26,7 +26,7 @@ import psycopg
 from hansard.backend.contract import INTERNAL, AppendRequest
 from hansard.backend.postgres.connection import Connections, PreparedQuery, Value, prepared_query
 from hansard.backend.postgres.errors import ConnectionLost
-from hansard.backend.postgres.read import RowReader, SessionRow
+from hansard.backend.postgres.read import RowReader
 from hansard.backend.postgres.schema import hash_number, session_number
 from hansard.errors import BackendUnavailable, SessionDeleted
 from hansard.event.event import Event
@@ -99,27 +99,28 @@ WHERE session = %(session)s::uuid AND append_id = ANY(%(keys)b::varchar[]::uuid[
 
 
 class _Shape(NamedTuple):
-    """The form of an append's statement: what an append does not need is neither sent nor checked."""
+    """The form of an append's statement: what an append does not need is neither sent nor checked.
 
-    #: One event.
+    Attributes:
+        one, control: one event; it is a control event.
+        timed: the events have their own times.
+        exists, new: the session is known to exist; it must not exist.
+        expected: the session must be at a seq.
+        placed: a new session starts after a seq.
+        keyed: some appends have keys of callers.
+        internal: it is an internal log.
+        light: the append need not be durable when it returns.
+    """
+
     one: bool = False
-    #: A control event.
     control: bool = False
-    #: The events have their own times.
     timed: bool = False
-    #: The session is known to exist.
     exists: bool = False
-    #: The session must be at a seq.
     expected: bool = False
-    #: The session must not exist.
     new: bool = False
-    #: A new session starts after a seq.
     placed: bool = False
-    #: Some appends have keys of callers.
     keyed: bool = False
-    #: It is an internal log.
     internal: bool = False
-    #: The append need not be durable when it returns.
     light: bool = False
 
 
@@ -156,7 +157,7 @@ def _statement(shape: _Shape) -> str:
 
 
 class _AppendIds:
-    """Generates append ids: 64 bits of time, and a 64-bit counter that starts at random.
+    """Generates ids of appends without a key: the time, and a 64-bit counter that starts at random.
 
     They ascend, so that they are neighbors in the index. Not `names.new_id`, which takes ten times as long:
     these are unique in a session, and not secret.
@@ -167,16 +168,14 @@ class _AppendIds:
         disk.reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Start at another number: a forked child would continue with the numbers of its parent."""
+        """Start at another number: a forked child must not use the numbers of its parent."""
         self._counter = count(int.from_bytes(os.urandom(8)))
 
     def next(self) -> str:
-        """Return a new id."""
         return f"{time.time_ns():016x}{next(self._counter) & _64_BITS:016x}"
 
 
 _64_BITS: Final = (1 << 64) - 1
-
 _append_ids = _AppendIds()
 
 
@@ -200,11 +199,6 @@ class PendingInsert:
         """Whether it needs a statement to itself."""
         request = self.request
         return request.expected_seq is not None or request.new_only or request.before != 0
-
-    @property
-    def single(self) -> bool:
-        """Whether it is one event."""
-        return len(self.request.events) == 1
 
     def outcome(self) -> list[Event]:
         """Return its events, or raise."""
@@ -275,7 +269,7 @@ class Writer:
         if not turns.try_lead():
             turns.submit(appends)
             return
-        # No other thread appends: without the queue it takes half as long as `ask`.
+        # No other thread appends: without the queue it takes half as long as `submit`.
         try:
             self._lead([appends])
             turns.release()
@@ -329,7 +323,7 @@ class Writer:
         self, group: list[PendingInsert], stamps: list[str | None], deadline: float
     ) -> tuple[int, str] | None:
         """Try once; return the last seq and its time, or None if a condition did not hold."""
-        if len(group) == 1 and group[0].single:
+        if len(stamps) == 1:
             prepared, values = self._one(group[0], stamps[0])
             result = self._connections.attempt_prepared(prepared, values, deadline)
             if not result.ntuples:
@@ -371,23 +365,20 @@ class Writer:
             "kind": new.kind.encode(),
             "data": new.data,
         }
-        if self._exists and given == _DEFAULTS and request.durable and not new.control:
-            # Nearly every append.
-            plain = self._plain
-            if plain is None:
-                plain = self._plain = self._query_for(append, stamp)
-            return plain, [values[name] for name in plain.names]
-        values["id"] = self.shown_id.encode()
-        values["before"] = b"%d" % request.before
-        values["expected"] = b"%d" % (request.expected_seq or 0)
-        values["key"] = None if request.key is None else request.key.encode()
-        values["first"] = values["last"] = None if stamp is None else stamp.encode()
-        query = self._query_for(append, stamp)
+        # Nearly every append.
+        plain = self._exists and given == _DEFAULTS and request.durable and not new.control
+        query = self._plain if plain else None
+        if query is None:
+            values["id"] = self.shown_id.encode()
+            values["before"] = b"%d" % request.before
+            values["expected"] = b"%d" % (request.expected_seq or 0)
+            values["key"] = None if request.key is None else request.key.encode()
+            values["first"] = values["last"] = None if stamp is None else stamp.encode()
+            shape = self._shape([append], timed=stamp is not None, one=True)
+            query = prepared_query(self._connections.query(_statement(shape)))
+            if plain:
+                self._plain = query
         return query, [values[name] for name in query.names]
-
-    def _query_for(self, append: PendingInsert, stamp: str | None) -> PreparedQuery:
-        shape = self._shape([append], timed=stamp is not None, one=True)
-        return prepared_query(self._connections.query(_statement(shape)))
 
     def _several(
         self, group: list[PendingInsert], stamps: list[str | None]
@@ -420,32 +411,24 @@ class Writer:
         """Find out why nothing was appended, set that outcome, and return the appends to try again."""
         row = self._rows.session(self.session)
         self._exists = row is not None
-        known = self._known(group)
+        in_trash = row is not None and row.deleted
+        seq = 0 if row is None else row.head.seq
+        params = {"session": self.session, "keys": [append.id for append in group]}
+        # By id: the first seq and the number of events of appends that are stored.
+        known = {found: place for found, *place in self._connections.run(_KNOWN, params)}
         left = []
         for append in group:
-            found = known.get(append.id)
-            deleted = row is not None and row.deleted
-            if found is not None and (not deleted or uncertain):
-                first, count = found
+            if append.id in known and (not in_trash or uncertain):
+                first, count = known[append.id]
                 events = self._rows.events(self.session, first - 1, count)
                 append.events = [event for event in events if event.seq < first + count]
+            elif in_trash:
+                append.error = deleted(self.session_id)
             else:
-                append.error = self._refusal(append.request, row)
+                append.error = append.request.refusal(self.session_id, seq, exists=seq > 0)
                 if append.error is None:
                     left.append(append)
         return left
-
-    def _known(self, group: list[PendingInsert]) -> dict[str, tuple[int, int]]:
-        """Return, by id, the first seq and the number of events of appends that are stored."""
-        params = {"session": self.session, "keys": [append.id for append in group]}
-        return {found: (seq, count) for found, seq, count in self._connections.run(_KNOWN, params)}
-
-    def _refusal(self, request: AppendRequest, row: SessionRow | None) -> Exception | None:
-        """Return why an append is refused; None if it is not."""
-        if row is not None and row.deleted:
-            return deleted(self.session_id)
-        seq = 0 if row is None else row.head.seq
-        return request.refusal(self.session_id, seq, exists=seq > 0)
 
 
 def _grouped(appends: list[PendingInsert]) -> list[list[PendingInsert]]:

@@ -75,14 +75,6 @@ _REMOVE: Final = tuple(
     f"DELETE FROM {{schema}}.{table} WHERE session = %(session)s::uuid"  # noqa: S608 - names of ours
     for table in ("events", "checkpoints", "sessions")
 )
-#: Its mark is deleted with its row, so it is recorded here: a concurrent refresh may add rows of it.
-_PURGE: Final = (
-    """
-INSERT INTO {schema}.index_purged (id)
-SELECT id FROM {schema}.sessions WHERE session = %(session)s::uuid""",
-    *PURGE,
-    *_REMOVE,
-)
 _PROBE: Final = """
 INSERT INTO {schema}.sessions (session, id, before, last_seq, bytes, created, updated)
 VALUES (gen_random_uuid(), 'probe', 0, 0, 0, '', '')"""
@@ -378,7 +370,10 @@ class PostgresBackend(Backend):
             # Lock its row first: of a concurrent purge and restore, the second finds what the first did.
             if connection.execute(self.connections.query(_BURY), params).fetchone() is None:
                 return False
-            for text in _PURGE:
+            # Its mark is deleted with its row, so it is recorded: a concurrent refresh may add rows of it.
+            connection.execute(self.connections.query(schema.SEARCH_PATH))
+            connection.execute(PURGE, params)
+            for text in _REMOVE:
                 connection.execute(self.connections.query(text), params)
         return True
 

@@ -72,7 +72,7 @@ class PreparedQuery(NamedTuple):
     #: Derived from the text: it identifies the query on every connection.
     name: bytes
     text: bytes
-    #: The names of the parameters, in order, and whether each is sent in binary (1) or as text (0).
+    #: The names of the parameters, and whether each is sent in binary (1) or as text (0).
     names: tuple[str, ...]
     formats: tuple[int, ...]
 
@@ -106,11 +106,6 @@ class Connection(psycopg.Connection[TupleRow]):
 
     def __del__(self, *_: object) -> None:
         """Do not warn, unlike psycopg: a store need not be closed."""
-
-    @property
-    def unusable(self) -> bool:
-        """Whether the connection was lost or closed."""
-        return self.broken or self.closed
 
     def fetch(
         self, query: bytes, params: Params | None = None, *, binary: bool = False
@@ -183,27 +178,24 @@ class Connections:
     """The connections of one store in this process: a pool of at most `url.connections`.
 
     Attributes:
-        generation: changes in a forked child, where all earlier connections are the parent's.
+        generation: raised in a forked child, where all earlier connections are the parent's.
+        lock_timeout: seconds to wait for a lock of another writer.
     """
 
     def __init__(self, url: StoreUrl, *, read_only: bool, lock_timeout: float) -> None:
         self.url = url
-        #: The schema, quoted for use in a statement; `url` accepts no name with a quote.
+        #: Quoted; `url` accepts no name with a quote.
         self.schema = f'"{url.schema}"'
-        self._queries: dict[str, bytes] = {}
         self.read_only = read_only
-        #: Seconds to wait for a lock of another writer.
         self.lock_timeout = lock_timeout
         self.generation = 0
+        self._queries: dict[str, bytes] = {}
         self._closed = False
         self._connected = False
         self._parameters = self._libpq_parameters()
         self._settings = self._session_settings()
         self._start()
         disk.reset_after_fork(self)
-
-    def __repr__(self) -> str:
-        return f"<Connections {self.url.where!r}>"
 
     def _start(self) -> None:
         self._mutex = threading.Lock()
@@ -254,8 +246,10 @@ class Connections:
         connection = self._lend(deadline)
         try:
             return connection.execute_prepared(query, values)
+        except psycopg.errors.UniqueViolation:
+            raise
         except psycopg.Error as error:
-            raise self._to_error(error, connection) from None
+            raise errors.to_error(self.url, error, connection) from None
         finally:
             self._give_back(connection)
 
@@ -282,8 +276,10 @@ class Connections:
         connection = self._lend(deadline)
         try:
             yield connection
+        except psycopg.errors.UniqueViolation:
+            raise
         except psycopg.Error as error:
-            raise self._to_error(error, connection) from None
+            raise errors.to_error(self.url, error, connection) from None
         finally:
             self._give_back(connection)
 
@@ -293,11 +289,6 @@ class Connections:
         with self.using() as connection, connection.transaction():
             connection.execute("SELECT set_config('statement_timeout', '0', true)")
             yield connection
-
-    def _to_error(self, error: psycopg.Error, connection: Connection) -> Exception:
-        if isinstance(error, psycopg.errors.UniqueViolation):
-            return error  # an answer for the caller: the row exists
-        return errors.to_error(self.url, error, connection)
 
     # -- the pool -------------------------------------------------------------------------------
 
@@ -338,22 +329,18 @@ class Connections:
                 self._release(waiter.get())
             if not isinstance(error, Empty):
                 raise
-            raise ConnectionLost(self._exhausted(), certain=True) from None
-
-    def _exhausted(self) -> BackendUnavailable:
-        return BackendUnavailable(
+        exhausted = BackendUnavailable(
             f"{self.url.where}: all {self.url.connections} connections of this process were in use for "
             f"{self.url.patience:g} s. Allow more in the URL (`?connections=N`), or use fewer threads"
         )
+        raise ConnectionLost(exhausted, certain=True)
 
     def _give_back(self, connection: Connection) -> None:
         if connection.generation != self.generation:
             return  # lent before a fork
         now = connection.idle_since = time.monotonic()
-        if (
-            connection.pgconn.transaction_status == TransactionStatus.IDLE
-            and now < connection.expires
-        ):
+        idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if idle and now < connection.expires:
             self._release(connection)
         else:
             connection.close()
@@ -472,30 +459,22 @@ class DedicatedConnection:
     @contextmanager
     def using(self) -> Iterator[Connection]:
         """Return the connection. Errors are hansard's or `ConnectionLost`."""
-        connection = self._current()
+        connection = self._connection
+        generation = self._connections.generation
+        if connection is None or connection.closed or connection.generation != generation:
+            self.close()
+            connection = self._connection = self._connections.open()
+            self.opened += 1
         try:
             yield connection
         except psycopg.Error as error:
             raise errors.to_error(self._connections.url, error, connection) from None
 
-    def _current(self) -> Connection:
-        if self._connection is not None and (not self._is_ours() or self._connection.unusable):
-            self.close()
-        if self._connection is None:
-            self._connection = self._connections.open()
-            self.opened += 1
-        return self._connection
-
-    def _is_ours(self) -> bool:
-        connection = self._connection
-        return connection is not None and connection.generation == self._connections.generation
-
     def close(self, *, unlock: bool = False) -> None:
         """Close the connection; the next use opens another. `unlock`: release its advisory locks first."""
-        ours = self._is_ours()
         connection, self._connection = self._connection, None
-        if connection is None or not ours:
-            return
+        if connection is None or connection.generation != self._connections.generation:
+            return  # the parent's must not be closed
         if unlock:
             # The server notices the end of a connection later: the next caller could find them held.
             with suppress(psycopg.Error):

@@ -1,9 +1,8 @@
-"""Create the tables of a store, and migrate older ones.
+"""Create the tables of a store, and check their version.
 
-A store is a schema: several stores in one database are several schemas, and dropping a schema drops a
-store. Each entry of `MIGRATIONS` takes the tables from one version to the next, in one transaction, under
-an advisory lock: of several processes that open a new store, one creates it.
-docs/decisions/0018-postgres.md explains the columns.
+A store is a schema: several stores in one database are several schemas, and dropping a schema drops a store.
+The tables are created in one transaction, under an advisory lock: of several processes that open a new
+store, one creates it. docs/decisions/0018-postgres.md explains the columns.
 """
 
 import hashlib
@@ -14,69 +13,109 @@ from psycopg.types.numeric import Int8
 
 from hansard.backend.postgres.connection import Connection, Connections, lock_number
 from hansard.backend.postgres.errors import describe
-from hansard.backend.postgres.index_tables import INDEX
 from hansard.backend.postgres.url import StoreUrl
 from hansard.errors import BackendUnavailable, StoreNotFound, UnknownFormat
 
-#: Columns that are read as str are `varchar`, those that stay bytes are `text`: PostgreSQL treats both alike,
-#: and psycopg loads them differently in binary.
-_FIRST: Final = """
-CREATE TABLE {schema}.sessions (
-    session uuid PRIMARY KEY,
-    life uuid NOT NULL DEFAULT gen_random_uuid(),
-    before bigint NOT NULL,
-    last_seq bigint NOT NULL,
-    bytes bigint NOT NULL,
-    deleted_at timestamptz,
-    rewritten integer NOT NULL DEFAULT 0,
-    internal boolean NOT NULL DEFAULT false,
-    id varchar COLLATE "C" NOT NULL,
-    created varchar COLLATE "C" NOT NULL,
-    updated varchar COLLATE "C" NOT NULL
-) WITH (fillfactor = 50);
+#: The version of the tables.
+VERSION: Final = 1
 
-CREATE TABLE {schema}.events (
-    session uuid NOT NULL,
-    seq bigint NOT NULL,
-    append_id uuid,
-    append_count integer,
-    control boolean NOT NULL,
-    stamp varchar COLLATE "C" NOT NULL,
-    kind varchar COLLATE "C" NOT NULL,
-    key varchar COLLATE "C",
-    data text COLLATE "C" NOT NULL,
+#: Columns that are read as str are `varchar`, those that stay bytes are `text`: PostgreSQL treats both alike,
+#: and psycopg loads them differently in binary. Both are `COLLATE "C"`: prefixes are ranges of ids, and
+#: the boundary of a scope. An id may have 4 KiB, more than a B-tree takes: a hash of it is unique.
+#: `index.sqlite_storage` explains the tables of the index, which hold nothing that the logs do not.
+_TABLES: Final = """
+CREATE TABLE migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
+
+CREATE TABLE sessions (
+    session uuid PRIMARY KEY, life uuid NOT NULL DEFAULT gen_random_uuid(), before {int}, last_seq {int},
+    bytes {int}, deleted_at timestamptz, rewritten integer NOT NULL DEFAULT 0,
+    internal boolean NOT NULL DEFAULT false, marked boolean NOT NULL DEFAULT true, id {str},
+    created {str}, updated {str}
+) WITH (fillfactor = 50);
+CREATE INDEX sessions_marked ON sessions (session) WHERE marked AND NOT internal;
+
+CREATE TABLE events (
+    session uuid NOT NULL, seq {int}, append_id uuid, append_count integer, control boolean NOT NULL,
+    stamp {str}, kind {str}, key {str_or_null}, data text COLLATE "C" NOT NULL,
     PRIMARY KEY (session, seq)
 );
--- The server would keep samples of what was said among its statistics, also after an erasure.
-ALTER TABLE {schema}.events ALTER data SET STATISTICS 0, ALTER key SET STATISTICS 0;
-CREATE UNIQUE INDEX events_append ON {schema}.events (session, append_id) WHERE append_id IS NOT NULL;
-CREATE INDEX events_control ON {schema}.events (session, seq) WHERE control;
+CREATE UNIQUE INDEX events_append ON events (session, append_id) WHERE append_id IS NOT NULL;
+CREATE INDEX events_control ON events (session, seq) WHERE control;
 
-CREATE TABLE {schema}.checkpoints (
-    session uuid PRIMARY KEY,
-    life uuid NOT NULL,
-    seq bigint NOT NULL,
-    stamp varchar COLLATE "C" NOT NULL,
-    state bytea NOT NULL
+CREATE TABLE checkpoints (
+    session uuid PRIMARY KEY, life uuid NOT NULL, seq {int}, stamp {str}, state bytea NOT NULL
 );
+
+CREATE TABLE index_purged (purge uuid PRIMARY KEY DEFAULT gen_random_uuid(), id {str});
+CREATE TABLE index_meta (key {str} PRIMARY KEY, value {str});
+
+CREATE TABLE index_entry (id {str}, info {str}, crc {int});
+CREATE UNIQUE INDEX index_entry_unique ON index_entry (md5(id));
+CREATE INDEX index_entry_id ON index_entry USING hash (id);
+
+CREATE TABLE index_session (
+    n bigint PRIMARY KEY, id {str}, stamp {str}, seq {int}, created {str}, updated {str}, title {str},
+    folded {str}, messages {int}, bytes {int}, tokens {int}, cost double precision NOT NULL,
+    parent {str_or_null}, parent_created {str}, archived boolean NOT NULL, damaged boolean NOT NULL,
+    workspace {str_or_null}, workspace_id {str}, unsettled {int}, state bytea
+);
+CREATE UNIQUE INDEX index_session_unique ON index_session (md5(id));
+CREATE INDEX index_session_id ON index_session USING hash (id);
+CREATE INDEX index_session_created ON index_session (created);
+CREATE INDEX index_session_updated ON index_session (updated);
+CREATE INDEX index_session_parent ON index_session USING hash (parent) WHERE parent IS NOT NULL;
+CREATE INDEX index_session_again ON index_session (n) WHERE stamp = '';
+
+CREATE TABLE index_label (n {int}, key {str}, value {str});
+CREATE INDEX index_label_value ON index_label (value);
+CREATE INDEX index_label_session ON index_label (n);
+
+CREATE TABLE index_tally (
+    n bigint PRIMARY KEY, seq {int}, bytes {int}, saved {int}, data {str}
+);
+
+CREATE TABLE index_unread (id {str});
+CREATE UNIQUE INDEX index_unread_unique ON index_unread (md5(id));
+
+CREATE TABLE index_log (
+    log bigint PRIMARY KEY, id {str}, created {str}, living boolean NOT NULL, first {int},
+    parent {str_or_null}, at {int}, seq {int}, stamp {str}, checked {int}, title {str}
+);
+CREATE UNIQUE INDEX index_log_unique ON index_log (md5(id));
+CREATE INDEX index_log_id ON index_log USING hash (id);
+CREATE INDEX index_log_parent ON index_log USING hash (parent) WHERE parent IS NOT NULL;
+CREATE INDEX index_log_deleted ON index_log (log) WHERE NOT living;
+
+CREATE TABLE index_text (
+    text bigint PRIMARY KEY, log {int}, seq {int}, stream {str}, time {str}, role {str},
+    size {int}
+);
+CREATE INDEX index_text_place ON index_text (log, seq);
+CREATE INDEX index_text_stream ON index_text (log) WHERE stream <> '';
+
+CREATE TABLE index_words (text bigint PRIMARY KEY, body {str}, words tsvector NOT NULL);
+CREATE INDEX index_words_words ON index_words USING gin (words);
+
+-- Otherwise the statistics of the server contain samples of these columns, also after an erasure.
+ALTER TABLE events ALTER data SET STATISTICS 0, ALTER key SET STATISTICS 0;
+ALTER TABLE index_entry ALTER info SET STATISTICS 0;
+ALTER TABLE checkpoints ALTER state SET STATISTICS 0;
+ALTER TABLE index_session
+    ALTER title SET STATISTICS 0, ALTER folded SET STATISTICS 0, ALTER state SET STATISTICS 0;
+ALTER TABLE index_label ALTER key SET STATISTICS 0, ALTER value SET STATISTICS 0;
+ALTER TABLE index_log ALTER title SET STATISTICS 0;
+ALTER TABLE index_words ALTER body SET STATISTICS 0, ALTER words SET STATISTICS 0;
 """
+_SHORT: Final = {
+    "{int}": "bigint NOT NULL",
+    "{str}": "{str_or_null} NOT NULL",
+    "{str_or_null}": 'varchar COLLATE "C"',
+}
 
-#: The first takes an empty schema to version 1, and so on.
-MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, INDEX)
+_STATE: Final = b"SELECT to_regclass(%(table)s) IS NOT NULL, current_setting('server_encoding')"
 
-#: The version that this hansard supports.
-VERSION: Final = len(MIGRATIONS)
-
-#: Seconds that a migration waits for processes that use the tables.
-_LOCK_TIMEOUT: Final = 60.0
-
-_STATE: Final = """
-SELECT to_regclass(%(table)s) IS NOT NULL, current_setting('server_encoding')"""
-_VERSION: Final = "SELECT coalesce(max(version), 0) FROM {schema}.migrations"
-_CREATE_MIGRATIONS: Final = """
-CREATE TABLE IF NOT EXISTS {schema}.migrations (
-    version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"""
-_APPLIED: Final = "INSERT INTO {schema}.migrations (version) VALUES (%(version)s)"
+#: Last, so that a temporary table does not take the place of one of ours.
+SEARCH_PATH: Final = "SET LOCAL search_path = {schema}, pg_temp"
 
 
 def session_number(session_id: str) -> str:
@@ -97,55 +136,44 @@ def prepare(connections: Connections, *, create: bool) -> None:
     connections.retry(lambda: _prepare(connections, create=create))
 
 
+def migrate_store(url: StoreUrl) -> list[int]:
+    """Check that a store has the current version; return the versions that were applied, so far none."""
+    connections = Connections(url, read_only=False, lock_timeout=0.0)
+    try:
+        prepare(connections, create=False)
+    finally:
+        connections.close()
+    return []
+
+
 def _prepare(connections: Connections, *, create: bool) -> None:
     url = connections.url
     with connections.using() as connection:
         version = _version(connections, connection)
-        if version is None:
-            if not create:
-                raise StoreNotFound(
-                    f"{url.where}: no store there; pass create=True, or the right schema"
-                )
-            _migrate(connections, connection)
-        elif version < VERSION:
-            raise UnknownFormat(
-                f"{url.where}: store version {version} is older than version {VERSION} of this hansard; "
-                "run `hansard doctor --migrate` once, when all programs that write to it are of this version"
+        if version is None and not create:
+            raise StoreNotFound(
+                f"{url.where}: no store there; pass create=True, or the right schema"
             )
-        else:
-            _check_supported(url, version)
-
-
-def migrate_store(url: StoreUrl) -> list[int]:
-    """Migrate an existing store to the current version; return the versions that were applied."""
-    connections = Connections(url, read_only=False, lock_timeout=_LOCK_TIMEOUT)
-    try:
-        return connections.retry(lambda: _migrate_existing(connections))
-    finally:
-        connections.close()
-
-
-def _migrate_existing(connections: Connections) -> list[int]:
-    url = connections.url
-    with connections.using() as connection:
-        version = _version(connections, connection)
         if version is None:
-            raise StoreNotFound(f"{url.where}: no store there; pass the right schema")
-        _check_supported(url, version)
-        return _migrate(connections, connection)
-
-
-def _check_supported(url: StoreUrl, version: int) -> None:
-    if version > VERSION:
-        raise UnknownFormat(
-            f"{url.where}: unsupported store version {version} (supported: {VERSION}); use a newer hansard"
-        )
+            try:
+                with connection.transaction():
+                    _create(connections, connection)
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise BackendUnavailable(
+                    f"{url.where}: cannot create the tables: {describe(url, error)}; open the store once "
+                    "with a role that may. docs/guides/postgres.md lists the grants"
+                ) from None
+        elif version != VERSION:
+            raise UnknownFormat(
+                f"{url.where}: unsupported store version {version} (supported: {VERSION}); "
+                "upgrade hansard"
+            )
 
 
 def _version(connections: Connections, connection: Connection) -> int | None:
     """Return the version of a store's tables; None if there are none."""
     table = f"{connections.schema}.migrations"
-    ((exists, encoding),) = connection.fetch(_STATE.encode(), {"table": table})
+    ((exists, encoding),) = connection.fetch(_STATE, {"table": table})
     if encoding != "UTF8":
         raise BackendUnavailable(
             f"{connections.url.where}: the database has the encoding {encoding}, which cannot store every "
@@ -153,24 +181,13 @@ def _version(connections: Connections, connection: Connection) -> int | None:
         )
     if not exists:
         return None
-    ((version,),) = connection.fetch(connections.query(_VERSION))
-    return int(version)
+    ((version,),) = connection.fetch(
+        connections.query("SELECT max(version) FROM {schema}.migrations")
+    )
+    return int(version or 0)
 
 
-def _migrate(connections: Connections, connection: Connection) -> list[int]:
-    """Create the tables or migrate them; return the versions that were applied."""
-    try:
-        with connection.transaction():
-            return _apply_migrations(connections, connection)
-    except psycopg.errors.InsufficientPrivilege as error:
-        url = connections.url
-        raise BackendUnavailable(
-            f"{url.where}: cannot create the tables: {describe(url, error)}; open the store once with a role "
-            "that may. docs/guides/postgres.md lists the grants"
-        ) from None
-
-
-def _apply_migrations(connections: Connections, connection: Connection) -> list[int]:
+def _create(connections: Connections, connection: Connection) -> None:
     schema = connections.url.schema
     connection.execute("SELECT set_config('statement_timeout', '0', true)")
     number = Int8(lock_number("migrate", schema))
@@ -180,11 +197,10 @@ def _apply_migrations(connections: Connections, connection: Connection) -> list[
     query = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
     if connection.execute(query, (schema,)).fetchone() is None:
         connection.execute(connections.query("CREATE SCHEMA {schema}"))
-    connection.execute(connections.query(_CREATE_MIGRATIONS))
-    current = _version(connections, connection) or 0
-    applied = []
-    for version, script in enumerate(MIGRATIONS[current:], current + 1):
-        connection.execute(connections.query(script))
-        connection.execute(connections.query(_APPLIED), {"version": version})
-        applied.append(version)
-    return applied
+    if _version(connections, connection) is None:
+        connection.execute(connections.query(SEARCH_PATH))
+        script = _TABLES
+        for short, name in _SHORT.items():
+            script = script.replace(short, name)
+        connection.execute(script.encode())
+        connection.execute("INSERT INTO migrations (version) VALUES (%s)", (Int8(VERSION),))
