@@ -19,7 +19,7 @@ from tools.crash.rows import erasure
 # The kit warns that some of its features are experimental.
 pytestmark = pytest.mark.filterwarnings("ignore:.*EXPERIMENTAL.*:UserWarning")
 
-#: Strands' calls are not awaited, and its agents read all messages, reverted ones too.
+#: Strands' calls are not awaited.
 AWAITED = [name for name in ADAPTERS if name != "strands"]
 
 #: What is imported from where, what of it is not installed, and what the error names.
@@ -159,7 +159,7 @@ def test_two_processes_lose_nothing(name: str, tmp_path: Path) -> None:
         assert store.verify().ok
 
 
-@pytest.mark.parametrize("name", AWAITED)
+@pytest.mark.parametrize("name", ADAPTERS)
 def test_a_revert_a_fork_and_a_redaction_are_seen(name: str, store: hansard.Store) -> None:
     """N-49, N-50: the framework sees a revert and its undoing; a fork is apart, a redaction is in both."""
     one = ADAPTERS[name](store)

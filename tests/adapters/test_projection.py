@@ -1,4 +1,4 @@
-"""What a session adds up to: the same as if everything had been read each time."""
+"""A projection holds the same as if all events were read each time."""
 
 import random
 from typing import Any
@@ -7,19 +7,22 @@ import hansard
 from hansard.adapters import projection
 
 
-def _add(value: dict[str, Any], event: hansard.Event) -> None:
-    message = event.message
-    if message is not None:
-        value["texts"] = [*value["texts"], message["content"]]
+class Texts(projection.Projection):
+    """The texts of a session, and how often they were read from the first event."""
 
+    begun = 0
 
-def texts(store: hansard.Store, session: hansard.Session) -> projection.Sum:
-    """Return what was said in a session."""
-    return projection.Sum(store, session.id, lambda: {"texts": []}, _add)
+    def _begin(self) -> None:
+        self.texts: list[Any] = []
+        self.begun += 1
+
+    def _add(self, event: hansard.Event) -> None:
+        if event.message is not None:
+            self.texts.append(event.message["content"])
 
 
 def _step(session: hansard.Session, rng: random.Random, number: int) -> hansard.Session:
-    """Do something at random, and return the session to go on with: a fork, perhaps."""
+    """Change a session at random, and return it, or a fork of it."""
     kinds = ["say", "say much", "revert", "clear", "redact", "title", "fork"]
     kind = rng.choices(kinds, [60, 3, 4, 1, 2, 9, 1])[0]
     if kind == "say":
@@ -40,52 +43,26 @@ def _step(session: hansard.Session, rng: random.Random, number: int) -> hansard.
     return session
 
 
-def test_a_sum_that_is_kept_is_that_of_the_model_view(rng: random.Random) -> None:
-    """N-40, N-49: after any reverts, clears, redactions and forks, a sum is that of the model view."""
+def test_a_projection_equals_the_model_view(rng: random.Random) -> None:
+    """N-40, N-49: after any reverts, clears, redactions and forks, it holds what the model view shows."""
     with hansard.open("memory:") as store:
         for _ in range(10):
             session = store.session()
             session.add_message({"role": "user", "content": "first"})
-            kept = [texts(store, session)]
+            kept = [Texts(store, session.id)]
             for number in range(rng.randrange(100)):
                 session = _step(session, rng, number)
                 if session.id != kept[-1].handle.id:
-                    kept.append(texts(store, session))
+                    kept.append(Texts(store, session.id))
                 for one in kept:
                     if rng.randrange(3):
                         shown = [message["content"] for message in one.handle.messages()]
-                        assert one.value() == (one.handle.seq, {"texts": shown})
-                events = projection.shown(session.events())
-                found = [event.message["content"] for event in events if event.message is not None]
-                assert found == [message["content"] for message in session.messages()]
+                        with one.fresh():
+                            assert (one.seq, one.texts) == (one.handle.seq, shown)
 
 
-def test_what_a_caller_does_with_a_sum_changes_nothing() -> None:
-    """A caller may change the value that it is given."""
-    with hansard.open("memory:") as store:
-        session = store.session("s")
-        session.add_message({"role": "user", "content": "a"})
-        known = texts(store, session)
-        known.value()[1]["texts"].clear()
-        assert known.value() == (1, {"texts": ["a"]})
-
-
-class Texts(projection.Projection):
-    """What was said, as long as nothing was taken out; and how often it was begun."""
-
-    begun = 0
-
-    def _begin(self) -> None:
-        self.texts: list[Any] = []
-        self.begun += 1
-
-    def _add(self, event: hansard.Event) -> None:
-        if event.message is not None:
-            self.texts.append(event.message["content"])
-
-
-def test_what_is_kept_is_read_anew_only_if_it_does_not_hold() -> None:
-    """N-40: new events are added; after a redaction, or if the id is another session's, all is read anew."""
+def test_all_events_are_read_again_only_if_necessary() -> None:
+    """N-40: new events are added; a redaction, or another session of the same id, rebuilds all."""
     with hansard.open("memory:") as store:
         session = store.session("s")
         known = Texts(store, session.id)
@@ -106,7 +83,7 @@ def test_what_is_kept_is_read_anew_only_if_it_does_not_hold() -> None:
 
 
 def test_a_fork_notices_what_its_ancestors_lose() -> None:
-    """A redaction in the parent, or in its parent, made after the fork was read, holds in the fork."""
+    """A redaction in an ancestor, made after the fork was read, also applies to the fork."""
     with hansard.open("memory:") as store:
         first = store.session("t/first")
         first.add_messages([{"role": "user", "content": text} for text in "ab"])
@@ -130,7 +107,7 @@ def test_a_fork_notices_what_its_ancestors_lose() -> None:
         first.redact(1)
         assert said(4) == ["b"]
         assert said(4) == ["b"]
-        # In the trash nothing can be watched: all is read each time.
+        # Ancestors in the trash cannot be followed: all events are read each time.
         store.delete("t/second")
         store.delete("t/first")
         assert said(5) == ["b"]
@@ -140,17 +117,13 @@ def test_a_fork_notices_what_its_ancestors_lose() -> None:
 
 
 def test_the_projections_used_last_are_kept() -> None:
-    """The 64 that were used last are kept; one that is forgotten is made anew."""
-    recent: projection.Recent[object] = projection.Recent()
-
-    def make(_: str) -> object:
-        return object()
-
-    first, second = recent.of("0", make), recent.of("1", make)
+    """The 64 that were used last are kept; one that is forgotten is created again."""
+    recent = projection.Recent(lambda _: object())
+    first, second = recent.of("0"), recent.of("1")
     for number in range(2, 65):
-        recent.of("0", make)
-        recent.of(f"{number}", make)
-    assert recent.of("0", make) is first
-    assert recent.of("1", make) is not second
+        recent.of("0")
+        recent.of(f"{number}")
+    assert recent.of("0") is first
+    assert recent.of("1") is not second
     recent.forget("0")
-    assert recent.of("0", make) is not first
+    assert recent.of("0") is not first

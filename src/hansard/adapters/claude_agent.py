@@ -5,27 +5,36 @@
 
     options = ClaudeAgentOptions(session_store=HansardSessionStore("data"))
 
-A transcript is a session, and so is that of each subagent. An entry's uuid is its key, so a batch that the
-SDK sends again adds only what is missing. What a listing says about a transcript is folded from its entries
-with the SDK's own `fold_session_summary`.
+Each transcript is a session, also that of a subagent. An entry's uuid is its idempotency key, so a batch that
+the SDK sends again adds only what is missing. The SDK's own `fold_session_summary` creates the summaries.
 """
 
 import asyncio
+import copy
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import hansard
-from hansard import Event, SecretRefused, SessionDeleted, SessionInfo, SessionNotFound, aio
-from hansard.adapters import opening, projection
-from hansard.adapters.opening import aopened, escaped, opened, unescaped
+from hansard import SecretRefused, SessionDeleted, SessionInfo, SessionNotFound, aio
+from hansard.adapters.opening import (
+    StoreLike,
+    aopened,
+    escaped,
+    finished,
+    missing,
+    opened,
+    settled,
+    unescaped,
+)
+from hansard.adapters.projection import Projection, Recent, shown
 from hansard.message import claude_entries
 
 try:
     from claude_agent_sdk import fold_session_summary
 except ImportError as error:
-    opening.missing("claude_agent", "claude-agent-sdk", "claude-agent", error)
+    missing("claude_agent", "claude-agent-sdk", "claude-agent", error)
 
 if TYPE_CHECKING:
     from claude_agent_sdk.types import (
@@ -38,8 +47,8 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-#: What is folded without a session's id: `data` does not hold it.
-_NOBODY: Final = {"project_key": "", "session_id": ""}
+#: Projections that are kept: a listing reads every transcript.
+_KEPT: Final = 1024
 
 
 class HansardSessionStore:
@@ -47,30 +56,28 @@ class HansardSessionStore:
 
     Args:
         store: an open store, or the path of one.
-        prefix: what the ids of all transcripts begin with. A transcript is the session
-            `<prefix><project key>/<session id>`, and a subagent's has its subpath after another `/`; in
-            project key and session id `%` and `/` are written `%25` and `%2F`.
+        prefix: prefix of all session ids. A transcript is the session `<prefix><project key>/<session id>`,
+            and a subagent's has its subpath after another `/`; in project key and session id `%` and `/`
+            are written `%25` and `%2F`.
     """
 
-    def __init__(self, store: opening.StoreLike, *, prefix: str = "claude/") -> None:
-        self._store = opening.settled(store)
+    def __init__(self, store: StoreLike, *, prefix: str = "claude/") -> None:
+        self._store = settled(store)
         self._prefix = prefix
-        self._sums: projection.Recent[projection.Sum] = projection.Recent(projection.SUMS)
+        self._summary = Recent(lambda name: _Summary(opened(self._store), name), _KEPT)
 
     def __repr__(self) -> str:
         return f"<hansard.adapters.claude_agent.HansardSessionStore {self._prefix!r} in {self._store!r}>"
 
-    # -- which session ------------------------------------------------------------------------------
-
     def id_of(self, key: "SessionKey") -> str:
-        """Return the id of the session that a transcript is: no two keys have the same."""
-        whole = self._project(key["project_key"]) + escaped(key["session_id"])
+        """Return the id of a transcript's session; no two keys have the same."""
+        own = self._project(key["project_key"]) + escaped(key["session_id"])
         subpath = key.get("subpath")
         if subpath is None:
-            return whole
+            return own
         if not subpath:
             raise ValueError("subpath must not be empty; leave it out for the transcript itself")
-        return f"{whole}/{subpath}"
+        return f"{own}/{subpath}"
 
     def _project(self, project_key: str) -> str:
         return f"{self._prefix}{escaped(project_key)}/"
@@ -78,9 +85,9 @@ class HansardSessionStore:
     # -- writing --------------------------------------------------------------------------------
 
     async def append(self, key: "SessionKey", entries: "list[SessionStoreEntry]") -> None:
-        """Append entries, in order, but for those whose uuid the transcript has already.
+        """Append entries, in order, except those whose uuid the transcript already has.
 
-        If it is cancelled, or the SDK's patience ends, what was begun is done nevertheless.
+        If the call is cancelled or times out, it still completes what it has begun.
         """
         session_id = self.id_of(key)
         if entries:
@@ -88,7 +95,7 @@ class HansardSessionStore:
             drafts = [claude_entries.draft(cast("dict[str, Any]", entry)) for entry in entries]
             titles = None if "subpath" in key else claude_entries.titles(entries)
             _check_loop()
-            await opening.finished(self._append(session_id, drafts, titles))
+            await finished(self._append(session_id, drafts, titles))
 
     async def _append(
         self,
@@ -97,27 +104,26 @@ class HansardSessionStore:
         titles: claude_entries.Titles | None,
     ) -> None:
         session = (await aopened(self._store)).session(session_id)
-        # Each on its own, since each has its key; they go to the disk together, in this order.
-        asked = [session.append_all([one.event], key=one.key) for one in drafts]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        errors = [answer for answer in answers if isinstance(answer, BaseException)]
-        if errors:
-            raise errors[0]
+        # One append for each key; they share a write, in this order.
+        appends = [session.append_all([one.event], key=one.key) for one in drafts]
+        for answer in await asyncio.gather(*appends, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
         if titles is not None:
-            await _entitle(session, titles)
+            await _set_title(session, titles)
 
     async def delete(self, key: "SessionKey") -> None:
-        """Move a transcript to the trash, and with it those of its subagents.
+        """Move a transcript to the trash, with those of its subagents.
 
-        `store.restore(id)` brings one back. Until then, or until it is purged, entries for it are refused
-        with `SessionDeleted`.
+        `store.restore(id)` restores one. Until then, or until it is purged, entries for it raise
+        `SessionDeleted`.
         """
         _check_loop()
-        await opening.finished(_in_thread(self._delete, self.id_of(key), "subpath" in key))
+        await finished(_in_thread(self._delete, self.id_of(key), "subpath" in key))
 
     def _delete(self, session_id: str, alone: bool) -> None:  # noqa: FBT001 - for to_thread
         store = opened(self._store)
-        # The transcript itself last: if this is interrupted, it is still listed, and can be deleted again.
+        # The transcript last: after an interruption it is still listed, and can be deleted again.
         found = [] if alone else [info.id for info in store.sessions(prefix=session_id + "/").items]
         for one in (*found, session_id):
             with suppress(SessionNotFound, SessionDeleted):
@@ -126,9 +132,9 @@ class HansardSessionStore:
     # -- reading --------------------------------------------------------------------------------
 
     async def load(self, key: "SessionKey") -> "list[SessionStoreEntry] | None":
-        """Return a transcript's entries, equal to what was appended; None if there are none.
+        """Return a transcript's entries, equal to those appended; None if there are none.
 
-        What was taken back with hansard's `revert` or `clear` is not among them.
+        Entries before a `clear`, and reverted ones, are not returned.
         """
         found = await _in_thread(self._load, self.id_of(key))
         return cast("list[SessionStoreEntry] | None", found)
@@ -138,28 +144,24 @@ class HansardSessionStore:
             events = list(opened(self._store).session(session_id).events())
         except SessionDeleted:
             return None
-        return claude_entries.entries(projection.shown(events), session_id) or None
+        return claude_entries.entries(shown(events), session_id) or None
 
     async def list_sessions(self, project_key: str) -> "list[SessionStoreListEntry]":
-        """Return ids of a project's transcripts, and when something last happened in each, in ms."""
+        """Return the ids of a project's transcripts, and when each last changed, in ms."""
         found = await _in_thread(self._listed, self._project(project_key))
         return [{"session_id": name, "mtime": mtime} for name, _, mtime in found]
 
     async def list_session_summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
-        """Return a summary of each of a project's transcripts, in the SDK's own words."""
+        """Return the SDK's summary of each of a project's transcripts."""
         return await _in_thread(self._summaries, project_key)
 
     def _summaries(self, project_key: str) -> "list[SessionSummaryEntry]":
-        store = opened(self._store)
         found: list[SessionSummaryEntry] = []
-
-        def make(session_id: str) -> projection.Sum:
-            return projection.Sum(store, session_id, dict, _fold)
-
         for name, info, mtime in self._listed(self._project(project_key)):
             # A damaged or concurrently deleted one has none; `load` reports why.
             with suppress(hansard.Damaged, SessionDeleted):
-                _, data = self._sums.of(info.id, make).value()
+                with self._summary.of(info.id).fresh() as summary:
+                    data = copy.deepcopy(summary.data)
                 found.append({"session_id": name, "mtime": mtime, "data": data})
         return found
 
@@ -177,33 +179,34 @@ class HansardSessionStore:
         found = []
         last = 0
         for time, name, info in sorted(timed, key=lambda one: one[0]):
-            # The SDK sorts by these: of two in the same millisecond, the later one is the later one.
+            # The SDK sorts by these times, so each one is higher than the one before.
             last = max(time, last + 1)
             found.append((unescaped(name), info, last))
         return found
 
 
-# -- summaries, titles, times -------------------------------------------------------------------
+class _Summary(Projection):
+    """The SDK's summary of one transcript."""
+
+    def _begin(self) -> None:
+        self.data: dict[str, Any] = {}
+
+    def _add(self, event: hansard.Event) -> None:
+        entry = claude_entries.entry(event)
+        if entry is not None:
+            before = cast("SessionSummaryEntry", {"session_id": "", "mtime": 0, "data": self.data})
+            key: SessionKey = {"project_key": "", "session_id": ""}  # not part of `data`
+            after = fold_session_summary(before, key, [cast("SessionStoreEntry", entry)])
+            self.data = after["data"]
 
 
-def _fold(data: dict[str, Any], event: Event) -> None:
-    entry = claude_entries.entry(event)
-    if entry is None:
-        return
-    before = cast("SessionSummaryEntry", {"session_id": "", "mtime": 0, "data": data})
-    key = cast("SessionKey", _NOBODY)
-    after = fold_session_summary(before, key, [cast("SessionStoreEntry", entry)])
-    data.clear()
-    data.update(after["data"])
-
-
-async def _entitle(session: aio.Session, titles: claude_entries.Titles) -> None:
-    """Give the session the transcript's title, so that hansard's listing and search show it."""
+async def _set_title(session: aio.Session, titles: claude_entries.Titles) -> None:
+    """Set the session's title to the transcript's, for hansard's listing and search."""
     if titles.given:
         try:
             await session.set_title(titles.given)
         except SecretRefused:
-            # The transcript keeps it as given; the session's title omits what looks like a credential.
+            # The transcript keeps it as given; the session's title omits the apparent credential.
             await session.set_title(titles.given, automatic=True)
     elif titles.made_up:
         await session.set_title(titles.made_up, automatic=True)
@@ -221,7 +224,7 @@ async def _in_thread(call: Callable[..., Answer], *given: Any) -> Answer:
 
 
 def _check_loop() -> None:
-    """Raise an error that says what is needed, where trio runs."""
+    """Raise an error that says what to do if trio runs."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,11 +1,11 @@
-"""LangGraph: a checkpointer that keeps each thread in a session.
+"""A checkpointer for LangGraph that keeps each thread in a session.
 
     from hansard.adapters.langgraph import HansardSaver
 
     graph = builder.compile(checkpointer=HansardSaver("data"))
 
-A checkpoint is one append. It has in it what is new in it, and of a list that grew, such as `messages`, what
-was added: what a step writes does not grow with the thread. docs/guides/langgraph.md has the rest.
+A checkpoint is one append. It holds the values that are new in it; of a list that grew, such as `messages`,
+only the additions: the cost of a step does not grow with the thread. docs/guides/langgraph.md has the rest.
 """
 
 import asyncio
@@ -23,17 +23,32 @@ from collections.abc import (
 )
 from contextlib import suppress
 from functools import update_wrapper
+from hashlib import blake2b
 from itertools import count, islice
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
+import msgspec
+
 import hansard
 from hansard import aio
-from hansard.adapters.langgraph_thread import EMPTY, Checkpoint, Thread, Threads
-from hansard.adapters.opening import StoreLike, missing
+from hansard.adapters.langgraph_thread import (
+    EMPTY,
+    Checkpoint,
+    Gathered,
+    Mirrored,
+    Stored,
+    Thread,
+    Value,
+)
+from hansard.adapters.opening import ClosedPlace, Settled, StoreLike, missing, opened, settled
+from hansard.adapters.projection import Recent
 from hansard.message import langgraph_values as values
-from hansard.message.langgraph_values import CHECKPOINT, REMOVED, WRITES
+from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, REMOVED, WRITES
+from hansard.message.origin import call_of
+from hansard.message.values import as_json
 
 try:
+    from langchain_core.messages import BaseMessage
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import (
         WRITES_IDX_MAP,
@@ -47,31 +62,34 @@ try:
     from langgraph.checkpoint.base import Checkpoint as GraphCheckpoint
     from langgraph.checkpoint.serde.base import SerializerProtocol
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+    from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+    from hansard.adapters.langgraph_types import Guarded, TypeLike, guarded
 except ImportError as error:
     missing("langgraph", "langgraph", "langgraph", error)
-
-
-from hansard.adapters import langgraph_records as records
 
 __all__ = ["HansardSaver"]
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
-#: Checkpoints, each with the id of its thread. In the class below, `list` is a method.
+#: Checkpoints, each with its thread's id. In the class below, `list` is a method.
 Found = list[tuple[str, Checkpoint]]
-Written = list[tuple[str, dict[str, Any]]]
 
-#: So many checkpoints are taken together when they are listed.
+#: Checkpoints that are read together when they are listed.
 _PAGE: Final = 16
-#: After this many conflicts with other writers, a checkpoint is put without messages; the next catches up.
+#: After this many conflicts, a checkpoint is stored without messages; the next one catches up.
 _ATTEMPTS: Final = 8
+#: LangChain's names of roles.
+_ROLES: Final = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def _awaited(
     method: "Callable[Concatenate[HansardSaver, Given], Answer]",
 ) -> "Callable[Concatenate[HansardSaver, Given], Coroutine[Any, Any, Answer]]":
-    """Return a method that does the same in a thread; a cancellation is raised when it has finished."""
+    """Return a method that runs another in a thread; a cancellation is raised when it has finished."""
 
     async def awaited(self: "HansardSaver", /, *args: Given.args, **named: Given.kwargs) -> Answer:
         own: Callable[Given, Answer] = getattr(self, method.__name__)
@@ -82,19 +100,19 @@ def _awaited(
 
 
 class HansardSaver(BaseCheckpointSaver[str]):
-    """A checkpointer: each thread is a session of a store, with the thread's id.
+    """A checkpointer: each thread is the session with the thread's id.
 
-    For any number of processes, threads and event loops at a time.
+    Any number of processes, threads and event loops can use it concurrently.
 
     Args:
         store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
-        serde: turns values into bytes; LangGraph's own, if it is not given.
-        mirror: the channel whose messages are added to the session as messages, too, so that search, replay
-            and other frameworks see the conversation. None: none. With a serializer that is not LangGraph's
-            `JsonPlusSerializer`, such as one that encrypts, nothing is mirrored.
-        prefix: what the ids of the sessions begin with, before the thread's id.
-        allow: types of your own that values may have, or tuples of module and name; besides them, those of
-            LangGraph's strict list. A value of any other type is refused, when stored and when read.
+        serde: serializes values; LangGraph's own by default.
+        mirror: the channel whose messages are also added to the session as messages, so that search, replay
+            and other frameworks see the conversation; None: no channel. With a serializer that is not
+            LangGraph's `JsonPlusSerializer`, such as one that encrypts, nothing is mirrored.
+        prefix: prefix of the session ids, before the thread's id.
+        allow: your own types that values may have, or tuples of module and name, in addition to LangGraph's
+            strict list. A value of any other type is refused, when stored and when read.
     """
 
     def __init__(
@@ -104,12 +122,14 @@ class HansardSaver(BaseCheckpointSaver[str]):
         serde: SerializerProtocol | None = None,
         mirror: str | None = "messages",
         prefix: str = "",
-        allow: Iterable[records.TypeLike] = (),
+        allow: Iterable[TypeLike] = (),
     ) -> None:
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=None))
-        self.serde = records.guarded(self.serde, tuple(allow))
+        self.serde = guarded(self.serde, tuple(allow))
         self._mirror = mirror
-        self._threads = Threads(store, prefix)
+        self._store: Settled | ClosedPlace = settled(store)
+        self._prefix = prefix
+        self._threads: Recent[Thread] = Recent(lambda name: Thread(opened(self._store), name))
         self._workers = aio.Pool("LangGraph")
 
     def close(self) -> None:
@@ -117,7 +137,8 @@ class HansardSaver(BaseCheckpointSaver[str]):
 
         The store stays open for others.
         """
-        self._threads.close(repr(self))
+        self._store = ClosedPlace(repr(self))
+        self._threads.forget()
         self._workers.end()
 
     def __enter__(self) -> Self:
@@ -132,28 +153,68 @@ class HansardSaver(BaseCheckpointSaver[str]):
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
 
-    def get_next_version(self, current: str | float | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's own shape
-        """Return the next version: a number to compare by, and a random part that tells branches apart."""
+    def get_next_version(self, current: str | float | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
+        """Return the next version: a number to compare, and a random part that tells branches apart."""
         number = 0 if current is None else int(str(current).partition(".")[0])
         # Two runs that continue one checkpoint must not give two values one version.
         return f"{number + 1:032}.{random.randrange(10**16):016}"  # noqa: S311 - not a secret
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
-        """Return a saver of the same threads that allows more types; LangGraph adds a graph's own with it."""
+        """Return a saver of the same threads that allows more types; LangGraph adds a graph's types."""
         clone = copy.copy(self)
-        clone.serde = records.guarded(self.serde, extra_allowlist)
+        clone.serde = guarded(self.serde, extra_allowlist)
         return clone
+
+    # -- sessions ---------------------------------------------------------------------------------
+
+    def _session_id(self, thread_id: str) -> str:
+        return values.session_id(self._prefix, thread_id)
+
+    def _thread(self, thread_id: str) -> Thread:
+        return self._threads.of(self._session_id(thread_id))
+
+    def _marked(self, thread_id: str) -> Thread:
+        """Return a thread whose session is marked as one, so that `_thread_ids` finds it."""
+        thread = self._thread(thread_id)
+        if not thread.marked:
+            self._mark(thread.handle, thread_id)
+        return thread
+
+    def _mark(self, session: hansard.Session, thread_id: str) -> None:
+        session.patch_metadata(values.thread_metadata(self._prefix, session.id, thread_id))
+
+    def _thread_ids(self) -> "list[str]":
+        listed = opened(self._store).sessions(prefix=self._prefix, where={MARK: FORMAT}).items
+        undamaged = (info for info in listed if not info.damaged)
+        return [values.thread_id(self._prefix, info.id, info.metadata) for info in undamaged]
 
     # -- checkpoints ------------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint with what is pending for it; the newest of its namespace, if none is named."""
+        """Return a checkpoint with its pending writes; without an id, the newest of its namespace."""
         thread_id, ns, checkpoint_id = _place(config)
-        thread = self._threads.of(thread_id)
-        with thread.fresh():
+        with self._thread(thread_id).fresh() as thread:
             found = thread.find(ns, checkpoint_id)
-            gathered = None if found is None else records.Gathered(thread, found)
-        return None if gathered is None else gathered.told(self.serde, thread_id)
+            gathered = None if found is None else thread.gather(found)
+        return None if gathered is None else self._tuple(thread_id, gathered)
+
+    def _load(self, stored: Stored) -> Any:
+        if isinstance(stored, list):
+            return [self.serde.loads_typed(values.typed(item)) for item in stored]
+        return self.serde.loads_typed(values.typed(stored))
+
+    def _tuple(self, thread_id: str, gathered: Gathered) -> CheckpointTuple:
+        put, held, writes = gathered
+        checkpoint = self._load(bytes(put.checkpoint))
+        checkpoint["channel_versions"] = put.versions
+        checkpoint["channel_values"] = {name: self._load(stored) for name, stored in held.items()}
+        return CheckpointTuple(
+            config=_config(thread_id, put.ns, put.id),
+            checkpoint=checkpoint,
+            metadata=self._load(bytes(put.metadata)),
+            parent_config=None if put.parent is None else _config(thread_id, put.ns, put.parent),
+            pending_writes=[(task, name, self._load(stored)) for task, name, stored in writes],
+        )
 
     def list(
         self,
@@ -166,7 +227,7 @@ class HansardSaver(BaseCheckpointSaver[str]):
         """Yield checkpoints, the newest first: of one thread, or of all."""
         ns = checkpoint_id = None
         if config is None:
-            thread_ids = self._threads.ids()
+            thread_ids = self._thread_ids()
         else:
             thread_id, _, checkpoint_id = _place(config)
             thread_ids = [thread_id]
@@ -174,32 +235,29 @@ class HansardSaver(BaseCheckpointSaver[str]):
         bound = None if before is None else before["configurable"].get("checkpoint_id")
         found: Found = []
         for thread_id in thread_ids:
-            thread = self._threads.of(thread_id)
-            with thread.fresh():
-                found += [(thread_id, one) for one in thread.shown(ns)]
-        found = [
-            (thread_id, one)
-            for thread_id, one in found
-            if (not checkpoint_id or one.id == checkpoint_id) and (not bound or one.id < bound)
-        ]
+            with self._thread(thread_id).fresh() as thread:
+                found += [
+                    (thread_id, one)
+                    for one in thread.shown(ns)
+                    if checkpoint_id in {None, one.id} and (not bound or one.id < bound)
+                ]
         found.sort(key=lambda one: one[1].id, reverse=True)
         matching = (
             one
-            for one in self._told(found)
+            for one in self._tuples(found)
             if all(one.metadata.get(name) == value for name, value in (filter or {}).items())
         )
         yield from matching if limit is None else islice(matching, max(limit, 0))
 
-    def _told(self, found: Sequence[tuple[str, Checkpoint]]) -> Iterator[CheckpointTuple]:
+    def _tuples(self, found: Found) -> Iterator[CheckpointTuple]:
         for start in range(0, len(found), _PAGE):
             gathered = []
             for thread_id, one in found[start : start + _PAGE]:
-                thread = self._threads.of(thread_id)
+                thread = self._thread(thread_id)
                 with thread.lock:
-                    gathered.append((thread_id, records.Gathered(thread, one)))
-                    thread.let_go()
+                    gathered.append((thread_id, thread.gather(one)))
             for thread_id, each in gathered:
-                yield each.told(self.serde, thread_id)
+                yield self._tuple(thread_id, each)
 
     def put(
         self,
@@ -210,34 +268,33 @@ class HansardSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Store a checkpoint, and the values of the channels that are new in it: one append."""
         thread_id, ns, parent = _place(config)
-        told = get_checkpoint_metadata(config, metadata)
+        described = get_checkpoint_metadata(config, metadata)
         rest: dict[str, Any] = dict(checkpoint)
         held = rest.pop("channel_values")
         data: dict[str, Any] = {"ns": ns, "id": checkpoint["id"]}
         if parent:
             data["parent"] = parent
-        if isinstance(told.get("run_id"), str):
-            data["run"] = told["run_id"]
+        if isinstance(described.get("run_id"), str):
+            data["run"] = described["run_id"]
         data["versions"] = rest.pop("channel_versions")
         data["checkpoint"] = values.pack(self.serde.dumps_typed(rest))
-        data["metadata"] = values.pack(self.serde.dumps_typed(told))
+        data["metadata"] = values.pack(self.serde.dumps_typed(described))
         new = {
-            channel: records.New(self.serde, held[channel]) if channel in held else None
+            channel: _New(self.serde, held[channel]) if channel in held else None
             for channel in new_versions
         }
         self._append_put(thread_id, data, new)
-        return records.config_of(thread_id, ns, checkpoint["id"])
+        return _config(thread_id, ns, checkpoint["id"])
 
     def _append_put(
-        self, thread_id: str, data: dict[str, Any], new: dict[str, records.New | None]
+        self, thread_id: str, data: dict[str, Any], new: "dict[str, _New | None]"
     ) -> None:
         ns, channel = data["ns"], self._mirror
-        mirrors = channel in new and not ns and isinstance(self.serde, records.Guarded)
+        mirrors = channel in new and not ns and isinstance(self.serde, Guarded)
         for attempt in count():
-            said = None
-            # Each time: the thread may have been deleted since, by another saver, and its mark with it.
-            thread = self._threads.marked(thread_id)
-            with thread.fresh():
+            mirrored = None
+            # Each time: another saver may have deleted the thread, and its mark with it.
+            with self._marked(thread_id).fresh() as thread:
                 if not thread.marked:
                     continue
                 data["values"] = {
@@ -246,32 +303,31 @@ class HansardSaver(BaseCheckpointSaver[str]):
                 }
                 if mirrors and attempt < _ATTEMPTS:
                     assert channel is not None
-                    said = records.MirroredMessages(
-                        thread, channel, new[channel], self._written(thread, data, channel)
-                    )
+                    written = self._written(thread, data, channel)
+                    mirrored = _MirroredMessages(thread, channel, new[channel], written)
                 expected = thread.seq
-            if said is None or said.noted is None:
+            if mirrored is None or mirrored.noted is None:
                 if thread.handle.append(CHECKPOINT, data).seq > expected:
                     return
-                # It is another session by now: the thread was deleted, and what this is built on with it.
+                # It is another session now: the thread was deleted, with the bases of these values.
                 continue
-            if said.back is not None:
-                # The graph went on from an earlier place, or changed what was said: so does this.
-                reverted = thread.handle.revert(said.back).seq
+            if mirrored.back is not None:
+                # The graph continued from an earlier checkpoint, or changed messages.
+                reverted = thread.handle.revert(mirrored.back).seq
                 expected += reverted == expected + 1
-            events = [(CHECKPOINT, data | {"mirrored": said.noted})]
-            events += [("message.added", {"message": message}) for message in said.messages]
+            events = [(CHECKPOINT, data | {"mirrored": mirrored.noted})]
+            events += [("message.added", {"message": message}) for message in mirrored.messages]
             with suppress(hansard.SeqConflict):
                 thread.handle.append_all(events, expected_seq=expected)
                 return
 
     def _written(self, thread: Thread, data: dict[str, Any], channel: str) -> Sequence[Any]:
-        """Return what was written to a channel for a checkpoint's parent, if only that is stored of it."""
+        """Return the writes to a channel for a checkpoint's parent, if it has no other value."""
         parent = thread.checkpoints.get(("", data.get("parent", "")))
         if data["values"][channel] is not None or parent is None:
             return ()
-        written = (write for _, write in thread.writes(parent) if write.channel == channel)
-        return [records.load(self.serde, thread.written(write)) for write in written]
+        writes = (write for write in thread.writes(parent) if write.channel == channel)
+        return [self._load(thread.written(write)) for write in writes]
 
     def put_writes(
         self,
@@ -280,64 +336,55 @@ class HansardSaver(BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store what a task wrote, for the checkpoint that it began from: one append."""
+        """Store what a task wrote, for the checkpoint that it started from: one append."""
         thread_id, ns, checkpoint_id = _place(config)
         if checkpoint_id is None:
             raise ValueError("put_writes needs the checkpoint_id of the checkpoint it belongs to")
         written = [
-            [
-                WRITES_IDX_MAP.get(channel, index),
-                channel,
-                values.pack(self.serde.dumps_typed(value)),
-            ]
-            for index, (channel, value) in enumerate(writes)
+            [WRITES_IDX_MAP.get(name, index), name, values.pack(self.serde.dumps_typed(value))]
+            for index, (name, value) in enumerate(writes)
         ]
         if written:
             data = {"ns": ns, "checkpoint": checkpoint_id, "task": task_id, "path": task_path}
-            self._threads.marked(thread_id).handle.append(WRITES, {**data, "writes": written})
+            self._marked(thread_id).handle.append(WRITES, {**data, "writes": written})
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what was written to channels on the way to a checkpoint, since each last had a value."""
+        """Return the writes to channels on the way to a checkpoint, since each last had a value."""
         thread_id, ns, checkpoint_id = _place(config)
-        thread = self._threads.of(thread_id)
-        collected: dict[str, Written] = {name: [] for name in channels}
-        seeds: dict[str, records.Held] = {}
-        with thread.fresh():
+        collected: dict[str, Any] = {name: [] for name in channels}
+        seeds: dict[str, Stored] = {}
+        with self._thread(thread_id).fresh() as thread:
             found = thread.find(ns, checkpoint_id)
             for one in () if found is None else thread.ancestors(found):
                 remaining = collected.keys() - seeds.keys()
                 if not remaining:
                     break
-                for task, write in reversed(thread.writes(one)):
+                for write in reversed(thread.writes(one)):
                     if write.channel in remaining:
-                        collected[write.channel].append((task, thread.written(write)))
+                        collected[write.channel].append((write.task, thread.written(write)))
                 for name in remaining:
                     value = one.values.get(name)
                     if value is not None and value.length != EMPTY:
-                        seeds[name] = records.Held(thread, value)
+                        seeds[name] = thread.stored(value)
         history: dict[str, DeltaChannelHistory] = {}
         for name, held in collected.items():
-            history[name] = {
-                "writes": [
-                    (task, name, records.load(self.serde, packed))
-                    for task, packed in reversed(held)
-                ]
-            }
+            writes = [(task, name, self._load(stored)) for task, stored in reversed(held)]
+            history[name] = {"writes": writes}
             if name in seeds:
-                history[name]["seed"] = seeds[name].told(self.serde)
+                history[name]["seed"] = self._load(seeds[name])
         return history
 
     # -- threads ----------------------------------------------------------------------------------
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread for good: it is not in the trash afterwards, and its id is free.
+        """Delete a thread permanently: it is not in the trash, and its id can be used again.
 
         If it was copied, the copies are built on it: then it is only emptied.
         """
-        store, session_id = self._threads.store, self._threads.session_id(thread_id)
-        self._threads.forget(thread_id)
+        store, session_id = opened(self._store), self._session_id(thread_id)
+        self._threads.forget(session_id)
         if store.exists(session_id):
             store.delete(session_id)
         if session_id in store.trash():
@@ -351,16 +398,15 @@ class HansardSaver(BaseCheckpointSaver[str]):
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Hide the checkpoints of some runs from LangGraph, in all threads. Reads every thread."""
         wanted = set(run_ids)
-        for thread_id in self._threads.ids() if wanted else ():
-            thread = self._threads.of(thread_id)
-            with thread.fresh():
+        for thread_id in self._thread_ids() if wanted else ():
+            with self._thread(thread_id).fresh() as thread:
                 found = [one for one in thread.shown() if one.run in wanted]
             _remove(thread, found)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Hide all but the newest checkpoint of each namespace, or delete whole threads.
+        """Hide all but the newest checkpoint of each namespace, or delete the threads.
 
-        What a `DeltaChannel` needs of older checkpoints stays.
+        Older checkpoints that a `DeltaChannel` needs stay.
         """
         if strategy not in {"keep_latest", "delete"}:
             raise ValueError(f"strategy must be 'keep_latest' or 'delete', not {strategy!r}")
@@ -368,37 +414,20 @@ class HansardSaver(BaseCheckpointSaver[str]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            thread = self._threads.of(thread_id)
-            with thread.fresh():
+            with self._thread(thread_id).fresh() as thread:
                 shown = thread.shown()
             newest = {one.ns: one for one in reversed(shown)}
             _remove(thread, [one for one in shown if newest[one.ns] is not one])
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread: a fork, which costs the same however long the thread is.
+        """Copy a thread: a fork, whose cost does not depend on the length of the thread.
 
-        If the target exists, what the source holds is added to it.
+        `hansard.SessionExists` if the target exists.
         """
-        source = self._threads.of(source_thread_id)
-        if not self._threads.store.exists(source.handle.id) or source_thread_id == target_thread_id:
-            return
-        try:
-            child = source.handle.fork(self._threads.session_id(target_thread_id))
-        except hansard.SessionExists:
-            target = self._threads.of(target_thread_id)
-            self._threads.mark(target.handle, target_thread_id)
-            self._copy_into(source, target)
-        else:
-            self._threads.mark(child, target_thread_id)
-
-    def _copy_into(self, source: Thread, target: Thread) -> None:
-        while True:
-            after = target.handle.seq
-            with source.fresh():
-                events = records.copied(source, after)
-            with suppress(hansard.SeqConflict):
-                target.handle.append_all(events, expected_seq=after)
-                return
+        source = self._thread(source_thread_id)
+        if opened(self._store).exists(source.handle.id) and source_thread_id != target_thread_id:
+            child = source.handle.fork(self._session_id(target_thread_id))
+            self._mark(child, target_thread_id)
 
     # -- the same, awaited ------------------------------------------------------------------------
 
@@ -427,13 +456,15 @@ class HansardSaver(BaseCheckpointSaver[str]):
 
 
 def _place(config: RunnableConfig) -> tuple[str, str, str | None]:
-    """Return thread, namespace and checkpoint that a config names."""
+    """Return the thread, the namespace and the checkpoint that a config names."""
     named = config["configurable"]
-    return (
-        str(named["thread_id"]),
-        named.get("checkpoint_ns", ""),
-        named.get("checkpoint_id") or None,
-    )
+    checkpoint_id = named.get("checkpoint_id") or None
+    return str(named["thread_id"]), named.get("checkpoint_ns", ""), checkpoint_id
+
+
+def _config(thread_id: str, ns: str, checkpoint_id: str) -> RunnableConfig:
+    named = {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}
+    return {"configurable": named}
 
 
 def _remove(thread: Thread, found: Sequence[Checkpoint]) -> None:
@@ -442,3 +473,99 @@ def _remove(thread: Thread, found: Sequence[Checkpoint]) -> None:
         for one in found:
             named.setdefault(one.ns, []).append(one.id)
         thread.handle.append(REMOVED, {"checkpoints": named})
+
+
+class _New:
+    """A value to store. Items of a list are serialized one by one.
+
+    Attributes:
+        value: what the graph holds.
+        base, keep: the list that it continues, and how much of it; None, 0 if there is none.
+    """
+
+    def __init__(self, serde: SerializerProtocol, value: Any) -> None:
+        self.value = value
+        self.base: Value | None = None
+        self.keep = 0
+        self._items = [serde.dumps_typed(item) for item in value] if type(value) is list else []
+        self._marks = [values.mark(item) for item in self._items]
+        self._packed = {} if self._items else values.pack(serde.dumps_typed(value))
+
+    def packed(self, thread: Thread, ns: str, channel: str) -> dict[str, Any]:
+        """Return what to store: of a list, the items after those that the newest one begins with."""
+        if not self._items:
+            return self._packed
+        self.base = thread.newest(ns, channel)
+        self.keep = 0 if self.base is None else _common(self._marks, thread.marks(self.base))
+        packed: dict[str, Any] = {"list": [values.pack(item) for item in self._items[self.keep :]]}
+        if self.base is not None and self.keep:
+            packed |= {"base": self.base.seq, "keep": self.keep}
+        return packed
+
+
+class _MirroredMessages:
+    """The messages that a checkpoint adds to the conversation.
+
+    Attributes:
+        messages: the new messages.
+        back: the seq to which the conversation is reverted first; None if it only continues.
+        noted: the member of the checkpoint's event; None if nothing changes.
+    """
+
+    def __init__(
+        self, thread: Thread, channel: str, new: _New | None, written: Sequence[Any]
+    ) -> None:
+        """`written`: the writes to a channel that has no other value."""
+        known = [mark for mark, _ in thread.mirrored]
+        kept, natives = len(known), [item for value in written for item in _listed(value)]
+        if new is not None and new.value is not None:
+            kept, natives = 0, _listed(new.value)
+            if new.base is not None and new.base is thread.mirror and new.keep == new.base.length:
+                # The usual case: all of the base was mirrored, and the rest is new.
+                kept, natives = len(known), new.value[new.keep :]
+        messages = [message for message in map(_message, natives) if message is not None]
+        marks = [
+            blake2b(_encode_sorted(message), digest_size=16).hexdigest() for message in messages
+        ]
+        common = 0 if kept else _common(marks, known)
+        kept = kept or common
+        self.messages = messages[common:]
+        self.back: int | None = None
+        if kept < len(known):
+            self.back = thread.mirrored[kept - 1][1] if kept else thread.mirrored[0][1] - 1
+        self.noted: dict[str, Any] | None = None
+        if self.messages or self.back is not None:
+            self.noted = msgspec.to_builtins(Mirrored(channel, kept, marks[common:]))
+
+
+def _common(one: Sequence[object], other: Sequence[object]) -> int:
+    """Return how many elements two sequences share at their beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (mine, its) in pairs if mine != its), min(len(one), len(other)))
+
+
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, _DeltaSnapshot):
+        value = value.value
+    return value if isinstance(value, list) else [value]
+
+
+def _message(native: Any) -> dict[str, Any] | None:
+    """Return a message in the common form; None if it is not a message."""
+    if isinstance(native, BaseMessage):
+        if native.type == "remove":
+            return None
+        role = _ROLES.get(native.type, native.type)
+        message: dict[str, Any] = {"role": role, "content": native.content}
+        made = getattr(native, "tool_calls", ())
+        calls = [call_of(call["id"] or "", call["name"], call["args"]) for call in made]
+        if calls:
+            message["tool_calls"] = calls
+        for name in ("tool_call_id", "name"):
+            if isinstance(found := getattr(native, name, None), str):
+                message[name] = found
+    elif isinstance(native, dict) and isinstance(native.get("role"), str) and "content" in native:
+        message = dict(native)
+    else:
+        return None
+    return dict(as_json(message))

@@ -1,31 +1,52 @@
-"""Fold a session's events for a framework, and on the next call add only what is new.
+"""Fold a session's events for a framework; a later call adds only the new events.
 
-A `Projection` is kept in memory and in no file: a text that is redacted, scrubbed or dropped has no second
-copy that would survive it. It is thrown away when it may be wrong: the session, or one that it was forked
-from, lost content, or its id belongs to another session now.
+A `Projection` is kept in memory only: a text that is redacted, scrubbed or dropped has no second copy. It is
+rebuilt when it may be wrong: if the session, or one that it was forked from, lost content, if a revert or a
+clear changed which events count, or if the id belongs to another session now.
 """
 
-import copy
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from contextlib import contextmanager
+from typing import ClassVar, Final, Generic, Self, TypeVar
 
 import hansard
 from hansard import Event
 
 Found = TypeVar("Found")
 
-#: Events that remove content of earlier ones; and those that change which events count.
+#: Kinds of events that remove content of earlier ones, and those that change which events count.
 _ERASING: Final = frozenset({"message.redacted", "history.dropped", "session.repaired"})
 CHANGING: Final = _ERASING | {"session.reverted", "session.cleared"}
 
-#: Sums kept by an adapter that lists sessions.
-SUMS: Final = 1024
 
-#: Events read first, from the end; each further look reads four times as many.
-_LOOK: Final = 16
+class _Tail:
+    """The last known event of a session."""
+
+    def __init__(self, session: hansard.Session, last: Event | None = None) -> None:
+        self.session = session
+        self.last = last
+
+    @property
+    def seq(self) -> int:
+        return self.last.seq if self.last else 0
+
+    def follow(self, outdating: frozenset[str] = _ERASING) -> list[Event] | None:
+        """Return the new events; None if the session changed, or one is of an outdating kind."""
+        # From the last known event: if it differs, the id belongs to another session now.
+        events = self.session.events(after=max(self.seq - 1, 0))
+        if next(events, None) != self.last:
+            return None
+        found = []
+        for event in events:
+            if event.kind in outdating:
+                return None
+            found.append(event)
+        if found:
+            self.last = found[-1]
+        return found
 
 
 class Projection(ABC):
@@ -34,17 +55,21 @@ class Projection(ABC):
     Attributes:
         handle: the session.
         lock: held while the projection is read, and never during an append.
-        seq: the last event that is known.
     """
 
-    #: Kinds of events that make what is known wrong.
-    _outdating: ClassVar[frozenset[str]] = _ERASING
+    #: Whether events before a clear, and reverted ones, are left out.
+    _follows_reverts: ClassVar[bool] = True
 
     def __init__(self, store: hansard.Store, session_id: str) -> None:
         self.handle = store.session(session_id)
         self.lock = threading.RLock()
         self._store = store
         self._reset()
+
+    @property
+    def seq(self) -> int:
+        """The last known seq."""
+        return self._tail.seq
 
     @abstractmethod
     def _begin(self) -> None:
@@ -54,8 +79,15 @@ class Projection(ABC):
     def _add(self, event: Event) -> None:
         """Add the next event."""
 
+    @contextmanager
+    def fresh(self) -> Iterator[Self]:
+        """Hold the lock, with all events read."""
+        with self.lock:
+            self.refresh()
+            yield self
+
     def refresh(self) -> None:
-        """Read what is new. A deleted session is an empty one."""
+        """Read new events. A deleted session is an empty one."""
         with self.lock:
             try:
                 if not self._follow():
@@ -65,122 +97,65 @@ class Projection(ABC):
                 self._reset()
 
     def _reset(self) -> None:
-        self.seq = 0
-        self._last: Event | None = None
-        self._ancestors: list[_Ancestor] | None = []
+        self._tail = _Tail(self.handle)
+        self._ancestors: list[_Tail] | None = []
         self._begin()
 
     def _read(self) -> None:
-        """Read all events."""
-        # Before the events: what an ancestor loses concurrently is noticed by the next call.
+        # Before the events: the next call notices what an ancestor loses concurrently.
         self._ancestors = _ancestors(self._store, self.handle)
-        self._take(self.handle.events())
+        events: Iterable[Event] = self.handle.events()
+        if self._follows_reverts:
+            events = list(events)
+            for event in shown(events):
+                self._add(event)
+        for event in events:
+            if not self._follows_reverts:
+                self._add(event)
+            self._tail.last = event
 
     def _follow(self) -> bool:
-        """Read what is new; False if what is known is wrong, or if nothing is known."""
-        # From the last known event: if it differs, the id belongs to another session now.
-        events = self.handle.events(after=max(self.seq - 1, 0))
-        if self._last is None or next(events, None) != self._last:
+        """Add new events; return False if all must be read."""
+        found = self._tail.follow(CHANGING if self._follows_reverts else _ERASING)
+        if found is None or self._ancestors is None:
             return False
         try:
-            if self._ancestors is None or not all(one.is_unchanged() for one in self._ancestors):
+            if any(ancestor.follow() is None for ancestor in self._ancestors):
                 return False
         except hansard.SessionDeleted:
             return False  # an ancestor may be restored, redacted and deleted again
-        return self._take(events, known=True)
-
-    def _take(self, events: Iterator[Event], *, known: bool = False) -> bool:
-        for event in events:
-            if known and event.kind in self._outdating:
-                return False
+        for event in found:
             self._add(event)
-            self.seq, self._last = event.seq, event
         return True
 
 
-class Sum(Projection):
-    """What the events that count add up to: none that a revert or a clear has put aside."""
-
-    _outdating = CHANGING
-
-    def __init__(
-        self,
-        store: hansard.Store,
-        session_id: str,
-        begin: Callable[[], dict[str, Any]],
-        add: Callable[[dict[str, Any], Event], None],
-    ) -> None:
-        """Make a projection; `add` changes the value that it is given."""
-        self._begin_value, self._add_to_value = begin, add
-        super().__init__(store, session_id)
-
-    def _begin(self) -> None:
-        self._value = self._begin_value()
-
-    def _add(self, event: Event) -> None:
-        self._add_to_value(self._value, event)
-
-    def _take(self, events: Iterator[Event], *, known: bool = False) -> bool:
-        if known:
-            return super()._take(events, known=True)
-        every = list(events)
-        for event in shown(every):
-            self._add(event)
-        if every:
-            self.seq, self._last = every[-1].seq, every[-1]
-        return True
-
-    def value(self) -> tuple[int, dict[str, Any]]:
-        """Return the last seq and what all events add up to, for the caller to change."""
-        with self.lock:
-            self.refresh()
-            return self.seq, copy.deepcopy(self._value)
-
-
-class _Ancestor:
-    """A session that another was forked from, and the last event of it that is known."""
-
-    def __init__(self, session: hansard.Session) -> None:
-        self._session = session
-        self._last = next(session.events(after=max(session.seq - 1, 0)), None)
-
-    def is_unchanged(self) -> bool:
-        """Return whether it still exists and has lost no content since the last call."""
-        events = self._session.events(after=max((self._last.seq if self._last else 0) - 1, 0))
-        if next(events, None) != self._last:
-            return False
-        for event in events:
-            if event.kind in _ERASING:
-                return False
-            self._last = event
-        return True
-
-
-def _ancestors(store: hansard.Store, session: hansard.Session) -> "list[_Ancestor] | None":
+def _ancestors(store: hansard.Store, session: hansard.Session) -> list[_Tail] | None:
     """Return the sessions that one was forked from; None if one is in the trash or out of scope."""
     found = []
     try:
         while (parent := session.parent) is not None:
             session = store.session(parent)
-            found.append(_Ancestor(session))
+            last = next(session.events(after=max(session.seq - 1, 0)), None)
+            found.append(_Tail(session, last))
     except (hansard.SessionDeleted, hansard.InvalidSessionId):
         return None
     return found
 
 
 class Recent(Generic[Found]):
-    """Projections by the ids of their sessions: the most recently used."""
+    """The most recently used projections, by the ids of their sessions; `make` creates one."""
 
-    def __init__(self, limit: int = 64) -> None:
+    def __init__(self, make: Callable[[str], Found], limit: int = 64) -> None:
+        self._make = make
         self._limit = limit
         self._mutex = threading.Lock()
         self._known: OrderedDict[str, Found] = OrderedDict()
 
-    def of(self, session_id: str, make: Callable[[str], Found]) -> Found:
-        """Return the projection of a session; `make` it if it is not kept."""
+    def of(self, session_id: str) -> Found:
+        """Return the projection of a session."""
         with self._mutex:
             if session_id not in self._known:
-                self._known[session_id] = make(session_id)
+                self._known[session_id] = self._make(session_id)
             self._known.move_to_end(session_id)
             if len(self._known) > self._limit:
                 self._known.popitem(last=False)
@@ -195,27 +170,11 @@ class Recent(Generic[Found]):
                 self._known.pop(session_id, None)
 
 
-def looking_back(session: hansard.Session) -> Iterator[tuple[list[Event], bool]]:
-    """Yield the last events of a session, then more of them, and whether these are all."""
-    look = _LOOK
-    while True:
-        after = max(0, session.seq - look)
-        yield list(session.events(after=after)), after == 0
-        if not after:
-            return
-        look *= 4
-
-
-def changed(events: Iterable[Event]) -> bool:
-    """Return whether one of these events changes what earlier ones mean."""
-    return any(event.kind in CHANGING for event in events)
-
-
 def shown(events: Iterable[Event]) -> list[Event]:
     """Return the events that count, given all from the first: none before a clear, none reverted."""
-    # Each event knows its predecessor, so a revert continues from an earlier one; a revert to before
-    # another revert continues from what that one had put aside.
-    ways: list[tuple[Event, int]] = []
+    # Each event is stored with its predecessor. A revert continues from an earlier event; a revert to a
+    # place before another revert continues from events that the other one had hidden.
+    paths: list[tuple[Event, int]] = []
     last = -1
     at = [last]
     for event in events:
@@ -224,12 +183,12 @@ def shown(events: Iterable[Event]) -> list[Event]:
         elif event.kind == "session.cleared":
             last = -1
         else:
-            ways.append((event, last))
-            last = len(ways) - 1
+            paths.append((event, last))
+            last = len(paths) - 1
         at.append(last)
     found = []
     while last >= 0:
-        event, last = ways[last]
+        event, last = paths[last]
         found.append(event)
     found.reverse()
     return found

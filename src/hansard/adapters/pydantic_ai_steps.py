@@ -1,12 +1,12 @@
-"""Pydantic AI's harness: a step store, for its capability `StepPersistence`.
+"""A step store for `StepPersistence`, a capability of Pydantic AI's harness.
 
     from hansard.adapters.pydantic_ai import HansardStepStore
 
     agent = Agent(model, capabilities=[StepPersistence(store=HansardStepStore("data"))])
 
-Each run is a session, and one more session has the list of the runs. What a run's snapshots hold are messages
-that every framework can read, each stored once, however many snapshots have it; steps, snapshots and
-effects of tools are application events. It answers as the harness' `InMemoryStepStore` does.
+Each run is a session, and one more session lists the runs. Snapshots share their messages, which every
+framework can read. Steps, snapshots and tool effects are application events. The store answers as the
+harness' `InMemoryStepStore` does.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _STEP: Final = "x.pydantic-ai.step"
 _SNAPSHOT: Final = "x.pydantic-ai.snapshot"
 _EFFECT: Final = "x.pydantic-ai.effect"
 
-#: Keys of up to this many characters are used unchanged.
+#: Longer idempotency keys are hashed.
 _LONGEST: Final = 512
 
 _records: Final = TypeAdapter(RunRecord)
@@ -55,67 +55,65 @@ Data = dict[str, Any]
 class HansardStepStore:
     """Keeps the steps, snapshots and tool effects of runs in a store; for `StepPersistence`.
 
-    One for all runs, and for any number of processes.
+    One step store serves all runs, and any number of processes.
     """
 
     def __init__(
         self, store: StoreLike, *, prefix: str = "steps/", max_snapshots_per_run: int | None = None
     ) -> None:
-        """Make a handle; nothing is opened or written yet.
+        """Create a handle; nothing is opened or written yet.
 
         Args:
             store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
-            prefix: what the ids of the sessions begin with.
-            max_snapshots_per_run: how many snapshots of a run are answered, the newest of all and the newest
-                complete one always. Nothing is erased: the log has the others, too. None: all.
+            prefix: prefix of the session ids.
+            max_snapshots_per_run: how many snapshots of a run are returned, always with the newest and the
+                newest complete one; None: all. Nothing is erased: the log keeps the others.
         """
-        _check_keep(max_snapshots_per_run)
+        keep: Any = max_snapshots_per_run
+        if keep is not None and (not isinstance(keep, int) or keep < 1):
+            raise ValueError(f"max_snapshots_per_run must be an int >= 1 or None, not {keep!r}")
         self._store = settled(store)
         self._prefix = prefix
-        self._keep = max_snapshots_per_run
-        self._known: Recent[_Run] = Recent()
-        self._list: Recent[_Runs] = Recent()
+        self._keep = keep
+        self._runs = Recent(lambda name: _Run(opened(self._store), name))
+        self._lists = Recent(lambda name: _Runs(opened(self._store), name))
 
-    async def _in_run(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
-        """Call something with a run that is up to date, in another thread."""
+    async def _ask(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
+        """Call a function with a run that is up to date, in another thread."""
         return await asyncio.to_thread(self._with_run, run_id, call)
 
     def _with_run(self, run_id: str, call: "Callable[[_Run], Answer]") -> Answer:
-        run = self._known.of(
-            f"{self._prefix}run/{run_id}", lambda name: _Run(opened(self._store), name)
-        )
-        with run.lock:
-            run.refresh()
+        with self._runs.of(f"{self._prefix}run/{run_id}").fresh() as run:
             return call(run)
 
-    def _session(self, name: str) -> hansard.Session:
-        return opened(self._store).session(self._prefix + name)
+    async def _append(self, name: str, kind: str, data: Data, key: str | None = None) -> None:
+        def append() -> None:
+            opened(self._store).session(self._prefix + name).append(kind, data, key=key)
+
+        await asyncio.to_thread(append)
 
     # -- runs ------------------------------------------------------------------------------------
 
     async def register_run(self, record: RunRecord) -> None:
-        """Store what is known of a run; of two records, the later one counts."""
-        data = _records.dump_python(record, mode="json")
-        await asyncio.to_thread(lambda: self._session("runs").append(_RUN, data))
+        """Store the record of a run; the last record counts."""
+        await self._append("runs", _RUN, _records.dump_python(record, mode="json"))
 
-    def _runs(self) -> dict[str, Data]:
-        runs = self._list.of(f"{self._prefix}runs", lambda name: _Runs(opened(self._store), name))
-        with runs.lock:
-            runs.refresh()
+    def _registered(self) -> dict[str, Data]:
+        with self._lists.of(f"{self._prefix}runs").fresh() as runs:
             return dict(runs.records)
 
     async def get_run(self, *, run_id: str) -> RunRecord | None:
-        """Return what is known of a run; None if it is not registered."""
-        found = (await asyncio.to_thread(self._runs)).get(run_id)
+        """Return the record of a run; None if it is not registered."""
+        found = (await asyncio.to_thread(self._registered)).get(run_id)
         return None if found is None else _records.validate_python(found)
 
     async def list_runs(
         self, *, parent_run_id: str | None = None, conversation_id: str | None = None
     ) -> list[RunRecord]:
-        """Return the runs, of a parent or a conversation or all, in the order in which they began."""
+        """Return the runs of a parent or a conversation, or all, in the order in which they began."""
         records = [
             _records.validate_python(one)
-            for one in (await asyncio.to_thread(self._runs)).values()
+            for one in (await asyncio.to_thread(self._registered)).values()
             if parent_run_id in {None, one["parent_run_id"]}
             and conversation_id in {None, one["conversation_id"]}
         ]
@@ -125,14 +123,17 @@ class HansardStepStore:
 
     async def append_event(self, event: StepEvent) -> None:
         """Store a step; one with an idempotency key only once."""
+        key = event.idempotency_key
+        if key is not None and (len(key) > _LONGEST or "\0" in key):
+            key = sha256(key.encode(errors="surrogatepass")).hexdigest()
         data = _steps.dump_python(event, mode="json")
-        key = None if event.idempotency_key is None else _step_key(event.idempotency_key)
-        name = f"run/{event.run_id}"
-        await asyncio.to_thread(lambda: self._session(name).append(_STEP, data, key=key))
+        await self._append(
+            f"run/{event.run_id}", _STEP, data, None if key is None else f"step:{key}"
+        )
 
     async def list_events(self, *, run_id: str) -> list[StepEvent]:
         """Return the steps of a run, in order."""
-        found = await self._in_run(run_id, lambda run: list(run.steps))
+        found = await self._ask(run_id, lambda run: list(run.steps))
         return [_steps.validate_python(one) for one in found]
 
     # -- snapshots -------------------------------------------------------------------------------
@@ -151,49 +152,36 @@ class HansardStepStore:
     async def latest_snapshot(
         self, *, run_id: str, include_interrupted: bool = False
     ) -> ContinuableSnapshot | None:
-        """Return the newest snapshot, of those that are complete or of all; None if there is none."""
-        found = await self._in_run(run_id, lambda run: run.shown(include_interrupted)[-1:])
+        """Return the newest snapshot, of the complete ones or of all; None if there is none."""
+        found = await self._ask(run_id, lambda run: run.shown(include_interrupted)[-1:])
         return _snapshot(found[0]) if found else None
 
     async def list_snapshots(
         self, *, run_id: str, include_interrupted: bool = False
     ) -> list[ContinuableSnapshot]:
-        """Return the snapshots that are kept, oldest first: those that are complete, or all."""
-        found = await self._in_run(run_id, lambda run: run.shown(include_interrupted))
+        """Return the kept snapshots, oldest first: the complete ones, or all."""
+        found = await self._ask(run_id, lambda run: run.shown(include_interrupted))
         return [_snapshot(one) for one in found]
 
-    # -- what tools have done --------------------------------------------------------------------
+    # -- tool effects ----------------------------------------------------------------------------
 
     async def record_tool_effect(self, record: ToolEffectRecord) -> None:
-        """Store what is known of a call; of two records, the later one counts."""
+        """Store the record of a call; the last record counts."""
         data = _effects.dump_python(record, mode="json")
-        name = f"run/{record.run_id}"
-        await asyncio.to_thread(lambda: self._session(name).append(_EFFECT, data))
+        await self._append(f"run/{record.run_id}", _EFFECT, data)
 
     async def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
-        """Return what is known of a call; None if nothing is."""
-        found = await self._in_run(run_id, lambda run: run.effects.get(tool_call_id))
+        """Return the record of a call; None if there is none."""
+        found = await self._ask(run_id, lambda run: run.effects.get(tool_call_id))
         return None if found is None else _effects.validate_python(found)
 
     async def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
         """Return the calls that began and whose end is unknown."""
-        found = await self._in_run(run_id, lambda run: list(run.effects.values()))
+        found = await self._ask(run_id, lambda run: list(run.effects.values()))
         return [_effects.validate_python(one) for one in found if one["status"] == "started"]
 
 
-def _check_keep(keep: object) -> None:
-    if keep is not None and (not isinstance(keep, int) or keep < 1):
-        raise ValueError(f"max_snapshots_per_run must be an int >= 1 or None, not {keep!r}")
-
-
-def _step_key(key: str) -> str:
-    """Return the key of an event for one of the harness', which may be of any length."""
-    if len(key) > _LONGEST or "\0" in key:
-        key = sha256(key.encode(errors="surrogatepass")).hexdigest()
-    return f"step:{key}"
-
-
-def _snapshot(stored: "tuple[Data, list[Data]]") -> ContinuableSnapshot:
+def _snapshot(stored: tuple[Data, list[Data]]) -> ContinuableSnapshot:
     data, found = stored
     return _snapshots.validate_python({**data, "messages": validated(found)})
 
@@ -210,17 +198,17 @@ class _Runs(Projection):
 
 
 class _Run(Projection):
-    """One run: its steps, its snapshots, and what its tools have done."""
+    """One run: its steps, its snapshots, and the effects of its tools."""
 
     def _begin(self) -> None:
         self.steps: list[Data] = []
         self.effects: dict[str, Data] = {}
-        #: The snapshots that are kept: what is known of each, and the seqs of its messages.
+        #: The kept snapshots: the data of each, and the seqs of its messages.
         self.snapshots: list[tuple[Data, list[int]]] = []
-        #: Messages by their seqs, and where to find one that is the same.
+        #: Messages by their seqs, and the seqs by the messages as JSON.
         self.messages: dict[int, Data] = {}
         self.places: dict[str, int] = {}
-        #: The highest number that a snapshot's key begins with, and the keys that begin so.
+        #: The highest number that a snapshot's key begins with, and the keys that begin with it.
         self.highest = -1
         self.highest_keys: set[str] = set()
 
@@ -234,27 +222,25 @@ class _Run(Projection):
         elif event.kind == _EFFECT and "tool_call_id" in event.data:
             self.effects[event.data["tool_call_id"]] = event.data
         elif event.kind == _SNAPSHOT and "snapshot" in event.data:
-            self._add_snapshot(event.data)
+            self._add_snapshot(**event.data)
 
-    def _add_snapshot(self, told: Data) -> None:
-        data = told["snapshot"]
-        key = data["idempotency_key"]
+    def _add_snapshot(self, snapshot: Data, messages: list[int], keep: int | None) -> None:
+        key = snapshot["idempotency_key"]
         number = _number(key)
-        if number is not None:
+        if number >= 0:
             if number > self.highest:
                 self.highest, self.highest_keys = number, set()
             self.highest_keys.add(key)
-        self.snapshots.append((data, told["messages"]))
-        keep = told["keep"]
+        self.snapshots.append((snapshot, messages))
         if keep is not None and len(self.snapshots) > keep:
             kept = self.snapshots[-keep:]
+            # The newest complete one is always kept.
             complete = [one for one in self.snapshots if one[0]["state"] == "complete"][-1:]
-            # Both questions need an answer: which is the newest, and which is the newest complete one.
             older = [one for one in complete if not any(one is other for other in kept)]
             self.snapshots = [*older, *kept]
 
-    def shown(self, include_interrupted: bool) -> list[tuple[Data, list[Data]]]:  # noqa: FBT001 - as asked
-        """Return the snapshots that are kept, with their messages."""
+    def shown(self, include_interrupted: bool) -> list[tuple[Data, list[Data]]]:  # noqa: FBT001 - the harness' option
+        """Return the kept snapshots, with their messages."""
         return [
             (data, [self.messages[seq] for seq in seqs if seq in self.messages])
             for data, seqs in self.snapshots
@@ -262,47 +248,38 @@ class _Run(Projection):
         ]
 
     def save(self, data: Data, natives: list[Data], keep: int | None) -> bool:
-        """Store a snapshot and those of its messages that are new, unless it is a repetition.
+        """Append a snapshot and its new messages, unless it is a repetition; return True.
 
-        `SeqConflict` if another process was faster.
+        `SeqConflict` if another process appended concurrently.
         """
         key = data["idempotency_key"]
-        if key is not None and self._repeated(key):
+        if key is not None and self._is_known(key):
             return True
         new: list[Data] = []
-        seqs = []
-        fresh: dict[str, int] = {}
+        places = dict(self.places)
         for native in natives:
-            text = _text(native)
-            seq = self.places.get(text) or fresh.get(text)
-            if seq is None:
+            if places.setdefault(_text(native), self.seq + len(new) + 1) > self.seq + len(new):
                 new.append(native)
-                seq = fresh[text] = self.seq + len(new)
-            seqs.append(seq)
-        told = {"snapshot": data, "messages": seqs, "keep": keep}
+        seqs = [places[_text(native)] for native in natives]
         events = [("message.added", {"message": message_of(native)}) for native in new]
+        told = {"snapshot": data, "messages": seqs, "keep": keep}
         self.handle.append_all([*events, (_SNAPSHOT, told)], expected_seq=self.seq)
         return True
 
-    def _repeated(self, key: str) -> bool:
+    def _is_known(self, key: str) -> bool:
         number = _number(key)
-        if number is not None and (
-            number < self.highest or (number == self.highest and key in self.highest_keys)
-        ):
+        if 0 <= number < self.highest or (number == self.highest and key in self.highest_keys):
             return True
         return any(data["idempotency_key"] == key for data, _ in self.snapshots)
 
 
-def _number(key: str | None) -> int | None:
-    """Return the number that a key begins with, as the harness makes them; later ones are higher."""
+def _number(key: str | None) -> int:
+    """Return the number that the harness' keys begin with, which increases; -1 without one."""
     begin, colon, _ = (key or "").partition(":")
-    if not colon:
-        return None
     try:
-        number = int(begin)
+        return int(begin) if colon else -1
     except ValueError:
-        return None
-    return number if number >= 0 else None
+        return -1
 
 
 def _text(native: Data) -> str:

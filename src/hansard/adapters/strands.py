@@ -1,4 +1,4 @@
-"""Strands: a repository that keeps what agents say in sessions, and a storage for their snapshots.
+"""A repository for Strands that keeps agents' messages in sessions, and a storage for snapshots.
 
     from hansard.adapters.strands import HansardRepository
     from strands.session.repository_session_manager import RepositorySessionManager
@@ -6,12 +6,11 @@
     manager = RepositorySessionManager("support/42", HansardRepository("data"))
     agent = Agent(session_manager=manager)
 
-A session of Strands is the session of the same id. What its agents say are messages that every framework
-can read, with calls and results as Anthropic's blocks; `origin` has what else Strands knows of them.
-A later message of the same agent and number replaces an earlier one. States are application events, each as
-Strands writes it to a file; the last one counts. Each key of the storage is a session,
-`strands/<key>`, and each write an event in it: text as text, other bytes in base64.
-docs/guides/strands.md has the rest.
+A session of Strands is the session of the same id. Messages of its agents are messages that every framework
+can read, with calls and results as Anthropic's blocks; `origin` holds the rest. A later message of the same
+agent and number replaces an earlier one. States are application events, as Strands writes them to a file; the
+last one counts. Each key of the storage is a session, `strands/<key>`, and each write an event in it: text as
+text, other bytes in base64. docs/guides/strands.md has the rest.
 """
 
 import base64
@@ -21,7 +20,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -54,51 +53,48 @@ _MULTI_AGENT: Final = "x.strands.multi_agent"
 
 Json = dict[str, Any]
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 class HansardRepository(SessionRepository):
     """Keeps the sessions of Strands in a store; for `RepositorySessionManager`.
 
-    One for all sessions, and for any number of threads and processes: two that run the same conversation at
-    the same time both have what they said in it.
+    One repository serves all sessions. Any number of threads and processes can use one session concurrently:
+    the messages of each are stored.
 
     Args:
         store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
-        prefix: what the ids of hansard's sessions begin with, before those of Strands.
+        prefix: prefix of the session ids, before those of Strands.
     """
 
     def __init__(self, store: StoreLike, *, prefix: str = "") -> None:
         self._store = settled(store)
         self._prefix = prefix
-        self._known: Recent[_SessionProjection] = Recent()
+        self._known = Recent(lambda name: _SessionProjection(opened(self._store), name))
 
     def _of(self, session_id: str) -> "_SessionProjection":
-        """Return what is known of a session, up to date."""
-        own = self._prefix + session_id
-        known = self._known.of(own, lambda name: _SessionProjection(opened(self._store), name))
+        known = self._known.of(self._prefix + session_id)
         known.refresh()
         return known
 
     # -- sessions ---------------------------------------------------------------------------------
 
     def create_session(self, session: Session, **_: Any) -> Session:
-        """Begin a session that must not exist."""
+        """Create a session; `SessionException` if it exists."""
         known = self._of(session.session_id)
         if known.session is not None:
             raise SessionException(f"Session {session.session_id} already exists")
-        # With a key: of two who begin it at the same time, one does.
-        known.handle.append(_SESSION, _wrapped(session.to_dict()), key=_SESSION)
+        # The idempotency key lets one of several concurrent calls create it, also again after a revert.
+        known.handle.append(_SESSION, _wrapped(session.to_dict()), key=f"{_SESSION}:{known.seq}")
         return session
 
     def read_session(self, session_id: str, **_: Any) -> Session | None:
-        """Return a session; None if Strands has not begun it."""
+        """Return a session; None if Strands has not created it."""
         found = self._of(session_id).session
         return None if found is None else Session.from_dict(found)
 
     def delete_session(self, session_id: str, **_: Any) -> None:
-        """Delete a session for good. If sessions were forked from it, it stays in the trash for them."""
+        """Delete a session permanently. If sessions were forked from it, it stays in the trash for them."""
         store, own = opened(self._store), self._prefix + session_id
         if not store.exists(own):
             raise SessionException(f"Session {session_id} does not exist")
@@ -119,30 +115,28 @@ class HansardRepository(SessionRepository):
         return None if found is None else SessionAgent.from_dict(found)
 
     def update_agent(self, session_id: str, session_agent: SessionAgent, **_: Any) -> None:
-        """Store an agent's new state; when it was created stays as it was."""
-        known = self._of(session_id)
-        before = known.agents.get(session_agent.agent_id)
+        """Store an agent's new state; its time of creation stays."""
+        agent_id = session_agent.agent_id
+        before = self._of(session_id).agents.get(agent_id)
         if before is None:
-            raise SessionException(
-                f"Agent {session_agent.agent_id} in session {session_id} does not exist"
-            )
+            raise SessionException(f"Agent {agent_id} in session {session_id} does not exist")
         session_agent.created_at = before["created_at"]
-        known.handle.append(_AGENT, _wrapped(session_agent.to_dict()))
+        self.create_agent(session_id, session_agent)
 
     # -- messages ---------------------------------------------------------------------------------
 
     def create_message(
         self, session_id: str, agent_id: str, session_message: SessionMessage, **_: Any
     ) -> None:
-        """Add a message. If another process took its number concurrently, it gets the next one."""
+        """Add a message. If its number is used, because of another process, it gets the next one."""
         _check_number(session_message.message_id)
         while True:
             known = self._of(session_id)
             with known.lock:
-                seq = known.seq
-                number = known.free(agent_id, session_message.message_id)
-            # The manager counts on from here, and names the message so if it is to be redacted.
-            session_message.message_id = number
+                seq, held = known.seq, known.messages.get(agent_id, {})
+                # The manager counts on from here, and redacts the message by this number.
+                if session_message.message_id in held:
+                    session_message.message_id = max(held) + 1
             with suppress(hansard.SeqConflict):
                 message = _packed(agent_id, session_message.to_dict())
                 known.handle.add_message(message, expected_seq=seq)
@@ -154,60 +148,59 @@ class HansardRepository(SessionRepository):
         """Return a message by its number; None if there is none."""
         _check_number(message_id)
         found = self._of(session_id).messages.get(agent_id, {}).get(message_id)
-        return None if found is None else _message(found.message)
+        return None if found is None else _message(found[1])
 
     def update_message(
         self, session_id: str, agent_id: str, session_message: SessionMessage, **_: Any
     ) -> None:
-        """Put another message in the place of one, which is redacted: in every view, and for good."""
+        """Replace a message; the replaced one is redacted, permanently and in every view."""
         known = self._of(session_id)
         number = session_message.message_id
         before = known.messages.get(agent_id, {}).get(number)
         if before is None:
             raise SessionException(f"Message {number} does not exist")
-        session_message.created_at = _message(before.message).created_at
-        # First the new one: a kill in between leaves both, and Strands sees the new one.
+        seq, raw = before
+        session_message.created_at = _message(raw).created_at
+        # First the new one: after a kill in between, both are stored, and Strands sees the new one.
         known.handle.add_message(_packed(agent_id, session_message.to_dict()))
-        known.handle.redact(before.seq, reason="updated by Strands")
+        known.handle.redact(seq, reason="updated by Strands")
 
     def list_messages(
         self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **_: Any
     ) -> list[SessionMessage]:
         """Return an agent's messages in order.
 
-        In a session that Strands has not begun, whatever was said there, as Strands would have it.
+        In a session that Strands has not created, return all messages, converted to Strands' form.
         """
         known = self._of(session_id)
+        chosen = slice(offset, None if limit is None else offset + limit)
         if agent_id in known.agents or agent_id in known.messages:
             with known.lock:
                 found = sorted(known.messages.get(agent_id, {}).items())
-            chosen = found[offset : None if limit is None else offset + limit]
-            return [_message(one.message) for _, one in chosen]
+            return [_message(raw) for _, (_, raw) in found[chosen]]
         if known.session is not None or not known.seq:
             raise SessionException(
                 f"Messages missing from agent: {agent_id} in session {session_id}"
             )
-        said = list(enumerate(_foreign(known.handle.messages())))
+        foreign = list(enumerate(_foreign(known.handle.messages())))
         return [
-            SessionMessage.from_message(message, number)  # type: ignore[arg-type] # made as it must be
-            for number, message in said[offset : None if limit is None else offset + limit]
+            SessionMessage.from_message(message, number)  # type: ignore[arg-type] # of its shape
+            for number, message in foreign[chosen]
         ]
 
     # -- several agents ---------------------------------------------------------------------------
 
     def create_multi_agent(self, session_id: str, multi_agent: "MultiAgentBase", **_: Any) -> None:
         """Store the state of several agents that work together."""
-        told = {"id": multi_agent.id, "state": multi_agent.serialize_state()}
-        self._of(session_id).handle.append(_MULTI_AGENT, _wrapped(told))
+        state = {"id": multi_agent.id, "state": multi_agent.serialize_state()}
+        self._of(session_id).handle.append(_MULTI_AGENT, _wrapped(state))
 
-    def read_multi_agent(
-        self, session_id: str, multi_agent_id: str, **_: Any
-    ) -> dict[str, Any] | None:
-        """Return their state; None if there is none."""
+    def read_multi_agent(self, session_id: str, multi_agent_id: str, **_: Any) -> Json | None:
+        """Return the state of several agents; None if there is none."""
         return self._of(session_id).multi_agents.get(multi_agent_id)
 
     def update_multi_agent(self, session_id: str, multi_agent: "MultiAgentBase", **_: Any) -> None:
-        """Store their new state."""
+        """Store the new state of several agents."""
         if multi_agent.id not in self._of(session_id).multi_agents:
             raise SessionException(
                 f"MultiAgent state {multi_agent.id} in session {session_id} does not exist"
@@ -215,72 +208,49 @@ class HansardRepository(SessionRepository):
         self.create_multi_agent(session_id, multi_agent)
 
 
-# -- what is stored -----------------------------------------------------------------------------
-
-
-class _Stored(NamedTuple):
-    """A message: its seq, and what is stored, as JSON."""
-
-    seq: int
-    message: bytes
-
-
 class _SessionProjection(Projection):
-    """What is known of one session, brought up to date by what is new in it."""
+    """The states and messages of one session."""
 
     def _begin(self) -> None:
         self.session: Json | None = None
         self.agents: dict[str, Json] = {}
         self.multi_agents: dict[str, Json] = {}
-        #: By agent, by number.
-        self.messages: dict[str, dict[int, _Stored]] = {}
+        #: By agent and number: the seq, and the event's data as JSON.
+        self.messages: dict[str, dict[int, tuple[int, bytes]]] = {}
 
     def _add(self, event: hansard.Event) -> None:
-        if event.kind == "message.added":
-            self._add_message(event)
+        if event.message is not None:
+            item = origin.unpack(event.message, _FORMAT)
+            if item is not None:
+                held = self.messages.setdefault(item["agent"], {})
+                held[item["message_id"]] = (event.seq, event.raw)
         elif event.kind in {_SESSION, _AGENT, _MULTI_AGENT}:
-            told = values.unwrap(event.data, "state")
-            if told is None:
+            state = values.unwrap(event.data, "state")
+            if state is None:
                 return  # redacted
             if event.kind == _SESSION:
-                self.session = told
+                self.session = state
             elif event.kind == _AGENT:
-                self.agents[told["agent_id"]] = told
+                self.agents[state["agent_id"]] = state
             else:
-                self.multi_agents[told["id"]] = told["state"]
-
-    def _add_message(self, event: hansard.Event) -> None:
-        message = event.data["message"]
-        # What was redacted has no message.
-        item = None if message is None else origin.unpack(message, _FORMAT)
-        if item is not None:
-            held = self.messages.setdefault(item["agent"], {})
-            held[item["message_id"]] = _Stored(event.seq, _encode(message))
-
-    def free(self, agent: str, number: int) -> int:
-        """Return a number for a new message: the requested one, or the next if that is taken."""
-        held = self.messages.get(agent, {})
-        return max(held) + 1 if number in held else number
+                self.multi_agents[state["id"]] = state["state"]
 
 
-def _packed(agent: str, told: Json) -> Json:
-    """Return the stored form of a message that is given as Strands would write it to a file."""
-    said = told["message"] if told.get("redact_message") is None else told["redact_message"]
-    item: Json = {"agent": agent, **told, "message": said, "redact_message": None}
-    if told.get("redact_message") is not None:
-        # What was redacted is not kept anywhere: the replacement is in both places.
-        item["redact_message"] = True
-    return origin.pack(_FORMAT, item, role=said["role"], content=_shown(said["content"]))
-
-
-def _shown(content: list[Json]) -> str | list[Json]:
-    """Return content with blocks as Anthropic has them, which all views know: texts, calls and results."""
-    if len(content) == 1 and content[0].keys() == {"text"}:
-        return str(content[0]["text"])
-    return [_block(block) for block in content]
+def _packed(agent: str, given: Json) -> Json:
+    """Return the stored form of a message, which is given as Strands writes it to a file."""
+    redacted = given.get("redact_message")
+    said = given["message"] if redacted is None else redacted
+    # The text that a replacement redacts is not kept: both places hold the replacement.
+    item = {"agent": agent, **given, "message": said}
+    item["redact_message"] = None if redacted is None else True
+    blocks = [_block(block) for block in said["content"]]
+    is_text = len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
+    content = blocks[0]["text"] if is_text else blocks
+    return origin.pack(_FORMAT, item, role=said["role"], content=content)
 
 
 def _block(block: Json) -> Json:
+    """Return a text, a call or a result as Anthropic's block, which all views know."""
     if block.keys() == {"text"}:
         return {"type": "text", **block}
     use, result = block.get("toolUse"), block.get("toolResult")
@@ -288,46 +258,38 @@ def _block(block: Json) -> Json:
         named = {"id": use.get("toolUseId"), "name": use.get("name"), "input": use.get("input")}
         return {"type": "tool_use", **named}
     if isinstance(result, dict):
-        told = origin.content_text(result.get("content"))
-        return {"type": "tool_result", "tool_use_id": result.get("toolUseId"), "content": told}
+        text = origin.content_text(result.get("content"))
+        return {"type": "tool_result", "tool_use_id": result.get("toolUseId"), "content": text}
     return block
 
 
-def _unpacked(stored: bytes) -> Json:
-    """Return a message as Strands would have written it to a file."""
-    item = origin.unpack(_decode(stored), _FORMAT)
-    assert item is not None  # only such messages are kept
+def _message(raw: bytes) -> SessionMessage:
+    item = origin.unpack(_decode(raw)["message"], _FORMAT)
+    assert item is not None  # the projection keeps only such messages
     if item["redact_message"]:
         item["redact_message"] = item["message"]
-    told: Json = item
-    return told
+    return SessionMessage.from_dict(item)
 
 
 def _foreign(messages: Iterable[Json]) -> Iterator[Json]:
-    """Yield messages that another framework wrote, in the shape that Strands has."""
-    for one in origin.conversation(messages):
-        if one["role"] == "tool":
-            named = {"toolUseId": one["tool_call_id"], "status": "success"}
-            result = {**named, "content": [{"text": one["content"]}]}
+    """Yield messages of other frameworks in Strands' form."""
+    for chat in origin.conversation(messages):
+        if chat["role"] == "tool":
+            named = {"toolUseId": chat["tool_call_id"], "status": "success"}
+            result = {**named, "content": [{"text": chat["content"]}]}
             yield {"role": "user", "content": [{"toolResult": result}]}
             continue
-        content: list[Json] = [{"text": one["content"]}] if one["content"] else []
-        for call in one.get("tool_calls", ()):
-            name, given = call["function"]["name"], _arguments(call["function"]["arguments"])
+        content: list[Json] = [{"text": chat["content"]}] if chat["content"] else []
+        for call in chat.get("tool_calls", ()):
+            name, given = call["function"]["name"], call["function"]["arguments"]
+            with suppress(ValueError):
+                given = json.loads(given)
             content.append({"toolUse": {"toolUseId": call["id"], "name": name, "input": given}})
-        yield {"role": "assistant" if one["role"] == "assistant" else "user", "content": content}
+        yield {"role": "assistant" if chat["role"] == "assistant" else "user", "content": content}
 
 
-def _arguments(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _wrapped(told: Json) -> Json:
-    """Return the data of an event that holds a state."""
-    return values.wrap("state", told)
+def _wrapped(state: Json) -> Json:
+    return values.wrap("state", state)
 
 
 def _check_number(message_id: object) -> None:
@@ -335,27 +297,22 @@ def _check_number(message_id: object) -> None:
         raise ValueError(f"message_id=<{message_id}> | message id must be an integer")  # noqa: TRY004
 
 
-def _message(stored: bytes) -> SessionMessage:
-    return SessionMessage.from_dict(_unpacked(stored))
-
-
 # -- the storage --------------------------------------------------------------------------------
 
 VALUE: Final = "x.strands.value"
 DELETED: Final = "x.strands.deleted"
 
-#: What says in a session's metadata that it is a key.
+#: Metadata of a session that is a key.
 MARK: Final = "strands_storage"
 
 
 class HansardStorage:
-    """Keeps the bytes that Strands stores under keys; for `SnapshotSessionManager` and `Agent(storage=…)`.
+    """Stores bytes under keys; for `SnapshotSessionManager` and `Agent(storage=…)`.
 
     Args:
         store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
-        prefix: what the ids of hansard's sessions begin with, before the key.
-        search_strategy: indexes what is written, and answers `search`; Strands' search by keywords, if it is
-            not given.
+        prefix: prefix of the session ids, before the key.
+        search_strategy: indexes writes, and answers `search`; Strands' search by keywords by default.
     """
 
     _namespaced: object = None
@@ -372,7 +329,7 @@ class HansardStorage:
         self._strategy = search_strategy
 
     def namespace(self, prefix: str) -> Self:
-        """Return a storage of the keys that begin with a prefix and `/`, which are named without it."""
+        """Return a storage of the keys that begin with a prefix and `/`; it names them without these."""
         name = _checked(prefix).strip("/")
         scoped = copy.copy(self)
         scoped._prefix = f"{self._prefix}{name}/" if name else self._prefix  # noqa: SLF001 - of the same class
@@ -381,7 +338,7 @@ class HansardStorage:
         return scoped
 
     async def write(self, key: str, data: bytes) -> None:
-        """Store bytes under a key, in place of what is there."""
+        """Store bytes under a key, and replace earlier ones."""
         name = _key(key)
         with _failing(f"write {key!r}"):
             session = await self._session(name)
@@ -403,7 +360,7 @@ class HansardStorage:
         return None
 
     async def delete(self, key: str) -> None:
-        """Delete a key; hansard's own API can still read what it held."""
+        """Delete a key; hansard's own API can still read its values."""
         name = _key(key)
         with _failing(f"delete {key!r}"), suppress(hansard.SessionDeleted):
             session = await self._session(name)
@@ -411,7 +368,7 @@ class HansardStorage:
                 await session.append(DELETED, {})
 
     async def list(self, query: str = "") -> builtins.list[str]:
-        """Return the keys that begin so, sorted."""
+        """Return the keys that begin with a string, sorted."""
         prefix = _checked(query).lstrip("/")
         with _failing(f"list {query!r}"):
             store = await aopened(self._store)
@@ -424,7 +381,7 @@ class HansardStorage:
             return sorted(found)
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
-        """Find keys with the search strategy; by the words of what is under them, if there is none."""
+        """Find keys with the search strategy; without one, by the words of their values."""
         strategy = self._strategy or KeywordSearchStrategy()
         return await strategy.search(self, query)
 
@@ -442,36 +399,31 @@ def _failing(what: str) -> Iterator[None]:
 
 
 async def _value(session: aio.Session, seq: int) -> bytes | None:
-    """Return the value of a key: nearly always in the last event."""
+    """Return the value of a key, nearly always in the last event."""
+    last: hansard.Event | None = None
     step = 1
-    while seq > 0:
-        found: bytes | None = None
-        said = False
+    while last is None and seq > 0:
         async for event in session.events(after=max(seq - step, 0)):
             if event.kind in {VALUE, DELETED}:
-                said = True
-                found = _value_bytes(event.data) if event.kind == VALUE else None
-        if said or seq <= step:
-            return found
+                last = event
+        if seq <= step:
+            break
         step *= 8
-    return None
+    data = last.data if last is not None and last.kind == VALUE else {}
+    if "text" in data:
+        return str(data["text"]).encode()
+    return base64.b64decode(data["base64"]) if "base64" in data else None
 
 
-def _value_data(data: bytes) -> dict[str, Any]:
+def _value_data(data: bytes) -> Json:
     try:
         return {"text": data.decode()}
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _value_bytes(data: dict[str, Any]) -> bytes | None:
-    if "text" in data:
-        return str(data["text"]).encode()
-    return base64.b64decode(data["base64"]) if "base64" in data else None
-
-
 def _key(key: str) -> str:
-    """Return a key as the storages of Strands have it."""
+    """Return a key in the normal form of Strands' storages."""
     name = _checked(key).strip("/")
     if not name:
         raise StorageError("Storage key must not be empty")
