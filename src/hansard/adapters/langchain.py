@@ -4,8 +4,8 @@
 
     with_history = RunnableWithMessageHistory(chain, lambda id: HansardChatMessageHistory(id, "data"))
 
-LangChain has declared the class that this one implements out of date, and removes it in version 2: programs
-that begin today keep their conversations with LangGraph, and `hansard.adapters.langgraph`.
+LangChain has deprecated the class that this one implements, and removes it in version 2. Use LangGraph and
+`hansard.adapters.langgraph` for new programs.
 """
 
 import inspect
@@ -52,11 +52,11 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
     """
 
     def __init__(self, session_id: str, store: StoreLike) -> None:
-        """Make a handle; nothing is opened or written yet.
+        """Create a handle; nothing is opened or written yet.
 
         Args:
-            session_id: any text of 1 to 1,024 characters.
-            store: a store, its async twin, or the path of one.
+            session_id: a string of 1 to 1,024 characters.
+            store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
         """
         self.session_id = session_id
         self._store = settled(store)
@@ -98,8 +98,8 @@ class HansardChatMessageHistory(BaseChatMessageHistory):
     def _failing_the_run(self) -> Iterator[None]:
         """Fail the run whose turn cannot be stored.
 
-        `RunnableWithMessageHistory` stores a turn in a callback, and LangChain only logs what a
-        callback raises, unless its handler says otherwise. That handler is known only to those who call.
+        `RunnableWithMessageHistory` stores a turn in a callback. LangChain only logs what a callback raises,
+        unless its handler has `raise_error`. Only the frames of the callers have that handler.
         """
         try:
             yield
@@ -132,7 +132,7 @@ def message_of(message: BaseMessage) -> dict[str, Any]:
 
 
 def _read(messages: Iterable[dict[str, Any]]) -> list[BaseMessage]:
-    """Return stored messages as LangChain's; those of another framework as a chat that models accept."""
+    """Return stored messages as LangChain's; those of other frameworks as a chat that models accept."""
     found: list[BaseMessage] = []
     both = ((origin.unpack(message, FORMAT), message) for message in messages)
     for foreign, pairs in groupby(both, key=lambda pair: pair[0] is None):
@@ -143,28 +143,28 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[BaseMessage]:
     return found
 
 
-def _foreign(said: dict[str, Any]) -> BaseMessage:
-    role, content = said["role"], said["content"]
+def _foreign(chat: dict[str, Any]) -> BaseMessage:
+    role, content = chat["role"], chat["content"]
     if role == "user":
         return HumanMessage(content)
     if role == "tool":
-        return ToolMessage(content, tool_call_id=said["tool_call_id"])
+        return ToolMessage(content, tool_call_id=chat["tool_call_id"])
     if role in {"system", "developer"}:
         return SystemMessage(content)
     if role != "assistant":
         return ChatMessage(content=content, role=role)
     calls: list[dict[str, Any]] = []
     invalid: list[dict[str, Any]] = []
-    for call in said.get("tool_calls", ()):
+    for call in chat.get("tool_calls", ()):
         given = call["function"]["arguments"]
-        told = {"id": call["id"], "name": call["function"]["name"]}
+        named = {"id": call["id"], "name": call["function"]["name"]}
         try:
             args = json.loads(given)
         except ValueError:
             args = None
         if isinstance(args, dict):
-            calls.append({**told, "args": args, "type": "tool_call"})
+            calls.append({**named, "args": args, "type": "tool_call"})
         else:
-            error = {"type": "invalid_tool_call", "error": "no JSON object"}
-            invalid.append({**told, "args": given, **error})
+            error = {"type": "invalid_tool_call", "error": "not a JSON object"}
+            invalid.append({**named, "args": given, **error})
     return AIMessage(content, tool_calls=calls, invalid_tool_calls=invalid)

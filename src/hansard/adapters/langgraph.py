@@ -495,8 +495,8 @@ class _New:
         """Return what to store: of a list, the items after those that the newest one begins with."""
         if not self._items:
             return self._packed
-        self.base = thread.newest(ns, channel)
-        self.keep = 0 if self.base is None else _common(self._marks, thread.marks(self.base))
+        self.base, known = thread.newest(ns, channel)
+        self.keep = _common(self._marks, known)
         packed: dict[str, Any] = {"list": [values.pack(item) for item in self._items[self.keep :]]}
         if self.base is not None and self.keep:
             packed |= {"base": self.base.seq, "keep": self.keep}

@@ -302,13 +302,13 @@ class Thread(Projection):
         ordered = sorted(held.items(), key=lambda one: (one[1].path, *one[0]))
         return [write for _, write in ordered]
 
-    def newest(self, ns: str, channel: str) -> Value | None:
-        """Return the newest value of a channel, if it is a list that can be read."""
+    def newest(self, ns: str, channel: str) -> tuple[Value | None, list[bytes]]:
+        """Return the newest value of a channel and its hashes, if it is a list that can be read."""
         found = self._newest.get((ns, channel))
         try:
-            return found if found is not None and self._chain(found) else None
+            return found, [] if found is None else self._marks(found)
         except Lost:
-            return None
+            return None, []
 
     # -- stored values ----------------------------------------------------------------------------
 
@@ -341,8 +341,7 @@ class Thread(Projection):
         """Return the items of a list."""
         return [item for _, items in self._chain(value) for item in items]
 
-    def marks(self, value: Value) -> list[bytes]:
-        """Return the hashes of a list's items."""
+    def _marks(self, value: Value) -> list[bytes]:
         found = []
         for one, items in self._chain(value):
             new = items[len(one.marks) :]

@@ -1,10 +1,10 @@
 """Accept an open store, or the path of one.
 
-A framework often creates a session object for each turn, so a path is opened once in a process and stays open
+Frameworks often create a session object for each turn, so a path is opened once in a process and stays open
 until the process ends. To set options, or to close the store, open it and pass it in.
 
-An adapter calls `settled` in its constructor, which touches no disk, and `opened` or `aopened` in each call.
-After `close` it keeps a `ClosedPlace`, which refuses further calls; the store stays open for others.
+An adapter calls `settled` in its constructor, which reads no disk, and `opened` or `aopened` in each call.
+After `close` it holds a `ClosedPlace`, which refuses further calls; the store stays open for others.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import hansard
 from hansard import aio
@@ -24,15 +24,15 @@ Answer = TypeVar("Answer")
 StoreLike = hansard.Store | aio.Store | str | os.PathLike[str]
 
 
-class ClosedPlace:
-    """What a closed adapter has in place of its store."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-#: The same, with a path that stays the same place when the process changes its folder.
+#: The same, with an absolute path.
 Settled = hansard.Store | aio.Store | str
+
+
+class ClosedPlace(NamedTuple):
+    """Replaces the store of a closed adapter."""
+
+    name: str
+
 
 _MEMORY = "memory:"
 
@@ -41,7 +41,7 @@ _open: dict[str, hansard.Store] = {}
 
 
 def settled(store: StoreLike | ClosedPlace) -> Settled:
-    """Return a store, or the absolute path of one: where a program goes later does not move it.
+    """Return a store, or the absolute path of one: the program may change its directory.
 
     `memory:` is a new store each time, as it is for `hansard.open`.
     """
@@ -74,7 +74,7 @@ def opened(store: StoreLike | ClosedPlace) -> hansard.Store:
 
 
 async def aopened(store: StoreLike | ClosedPlace) -> aio.Store:
-    """Return a store for an event loop, which waits for nothing: a path is opened in another thread."""
+    """Return a store for an event loop; a path is opened in another thread."""
     place = settled(store)
     if isinstance(place, aio.Store):
         return place
@@ -85,7 +85,7 @@ async def aopened(store: StoreLike | ClosedPlace) -> aio.Store:
 
 
 async def finished(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Await some work; if that is cancelled, finish the work first, then raise the cancellation."""
+    """Await some work; a cancellation is raised when the work has finished."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -95,12 +95,12 @@ async def finished(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 def escaped(name: str) -> str:
-    """Return a framework's name for something as one part of an id: without a slash."""
+    """Return a framework's name as one part of a session id: without a slash."""
     return name.replace("%", "%25").replace("/", "%2F")
 
 
 def unescaped(part: str) -> str:
-    """Return the name that `escaped` was given."""
+    """Reverse `escaped`."""
     return part.replace("%2F", "/").replace("%25", "%")
 
 
@@ -113,7 +113,7 @@ def missing(module: str, package: str, extra: str, error: ImportError) -> NoRetu
 
 
 def _forked() -> None:
-    # Another thread may have held it: in the child no thread would release it.
+    # Another thread may have held it, which does not exist in the child.
     global _guard  # noqa: PLW0603 - the only one there is
     _guard = threading.Lock()
 
@@ -124,7 +124,7 @@ os.register_at_fork(after_in_child=_forked)
 @atexit.register
 def _close() -> None:
     for store in _open.values():
-        # What was acknowledged is safe; an error here would only hide what the program said last.
+        # Acknowledged events are safe; an error here would hide the program's last output.
         with contextlib.suppress(hansard.HansardError):
             store.close()
     _open.clear()

@@ -5,14 +5,12 @@
     agent = Agent(model, capabilities=[SessionPersistence("data")])
     await agent.run("Hello", conversation_id="support/42")
 
-A conversation is the session of the same id. A request is stored before it is sent, an answer when it has
-come; what a run has said when it fails or is cancelled is stored as it ends. docs/guides/pydantic-ai.md has
-the rest.
+A conversation is the session of the same id. A request is stored before it is sent, an answer when it
+arrives, and the rest of a failed or cancelled run when it ends. docs/guides/pydantic-ai.md has the rest.
 
-A run has its history in a list, to which the framework appends, and in which others may change anything. New
-messages at its end are appended. One message in place of the first ones is a summary. What was left out
-stays stored, and any other change is a revert, with the history as it is now said instead: in the history
-view, all is as it was.
+A run has its history in a list, to which the framework appends, and which others may change. New messages at
+its end are appended. One message in place of the first ones is a summary. Messages that were left out stay
+stored. Any other change is a revert, followed by the current history: the history view keeps everything.
 """
 
 import asyncio
@@ -49,11 +47,9 @@ if TYPE_CHECKING:
     from pydantic_ai.models import (
         Model,
         ModelRequestContext,
-        ModelRequestParameters,
         StreamedResponse,
     )
     from pydantic_ai.run import AgentRunResult
-    from pydantic_ai.settings import ModelSettings
     from pydantic_ai.tools import RunContext
 
     from hansard.adapters.pydantic_ai_steps import HansardStepStore
@@ -65,7 +61,7 @@ __all__ = ["HansardStepStore", "SessionPersistence"]
 
 
 def __getattr__(name: str) -> Any:
-    # The step store needs the harness, and the capability does without.
+    # Only the step store needs the harness.
     if name == "HansardStepStore":
         from hansard.adapters.pydantic_ai_steps import HansardStepStore
 
@@ -75,18 +71,18 @@ def __getattr__(name: str) -> Any:
 
 @dataclass
 class SessionPersistence(AbstractCapability[Any]):
-    """Restores the conversation that a run belongs to, and saves what is said in it.
+    """Restores the conversation that a run belongs to, and saves its messages.
 
-    One for all conversations, and for any number of processes: whose run it is, its context says.
+    One object serves all conversations, and any number of processes.
 
     Args:
         store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
-        prefix: what the ids of the sessions begin with, before those of the conversations.
-        identify: the id of the session that a run belongs to, from its context; its `conversation_id`, if
-            not given.
-        auto_restore: let a run that is given no `message_history` begin with what is stored.
-        auto_save: store what is said in a run. Otherwise call `save`.
-        metadata: of the session, set when a run has something to store; or what makes them from its context.
+        prefix: prefix of the session ids, before the ids of conversations.
+        identify: returns the id of a run's conversation from its context; `conversation_id` by default.
+        auto_restore: let a run without `message_history` begin with the stored conversation.
+        auto_save: store the messages of a run. Otherwise call `save`.
+        metadata: metadata of the session, or a function that returns them from a run's context; set when a
+            run has something to store.
     """
 
     store: StoreLike
@@ -96,14 +92,14 @@ class SessionPersistence(AbstractCapability[Any]):
     auto_restore: bool = True
     auto_save: bool = True
     metadata: "Metadata | None" = None
-    # One of these is enough for an agent: one that is given to a run takes the place of the agent's.
+    # An agent uses one capability of an id: one that is given to a run replaces the agent's.
     id: str | None = field(default="session_persistence", kw_only=True)
     _place: Settled = field(init=False, repr=False)
     _run: "_Conversation | None" = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._place = settled(self.store)
-        self.store = self._place  # where the program goes later does not move it
+        # A relative path is settled now: the program may change its directory.
+        self.store = self._place = settled(self.store)
 
     @classmethod
     def from_spec(
@@ -115,22 +111,20 @@ class SessionPersistence(AbstractCapability[Any]):
         auto_save: bool = True,
         metadata: dict[str, Any] | None = None,
     ) -> "SessionPersistence":
-        """Make one from what a spec in YAML or JSON says: the path of a store, and options."""
+        """Create one from a spec in YAML or JSON: the path of a store, and options."""
         found = cls(store, prefix=prefix, metadata=metadata)
         return replace(found, auto_restore=auto_restore, auto_save=auto_save)
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Be the first to begin, so that others see what was restored, and the last to end."""
+        """Begin first, so that others see the restored history, and end last."""
         return CapabilityOrdering(position="outermost")
 
-    # -- for programs that save themselves -------------------------------------------------------
-
     async def load(self, conversation_id: str) -> list[ModelMessage]:
-        """Return a conversation as it is stored; empty if there is none."""
+        """Return a stored conversation; empty if there is none."""
         return await asyncio.to_thread(self._of(conversation_id).read)
 
     async def save(self, conversation_id: str, messages: Iterable[ModelMessage]) -> int:
-        """Store those of some messages that are not stored yet, all or none; return how many these were."""
+        """Store the messages that are not stored yet, all or none; return their number."""
         given = list(messages)
         return await asyncio.to_thread(self._of(conversation_id).take, given)
 
@@ -140,13 +134,13 @@ class SessionPersistence(AbstractCapability[Any]):
     # -- the run ---------------------------------------------------------------------------------
 
     async def for_run(self, ctx: "Context") -> "SessionPersistence":
-        """Return one for this run alone; nothing is opened yet."""
+        """Return a capability for this run only; nothing is opened yet."""
         if self.identify is not None:
             conversation_id = self.identify(ctx)
         elif ctx.conversation_id is not None:
             conversation_id = ctx.conversation_id
         else:
-            raise ValueError("a run without a conversation_id cannot be kept; pass identify=")
+            raise ValueError("a run without a conversation_id cannot be stored; pass identify=")
         run = self._of(conversation_id, ctx.run_id)
         run.metadata = dict(self.metadata(ctx) if callable(self.metadata) else self.metadata or {})
         own = replace(self)
@@ -154,12 +148,12 @@ class SessionPersistence(AbstractCapability[Any]):
         return own
 
     async def before_run(self, ctx: "Context") -> None:
-        """Put what is stored into the history that the run begins with."""
+        """Put the stored conversation into the history that the run begins with."""
         run = self._run
         if run is None:
             return
         if ctx.messages:
-            # A given history counts. What is new in it is stored; what is stored already is not stored again.
+            # A given history counts: its new messages are stored.
             if self.auto_save:
                 await asyncio.to_thread(run.take, list(ctx.messages))
         elif self.auto_restore:
@@ -167,7 +161,7 @@ class SessionPersistence(AbstractCapability[Any]):
             ctx.messages[:] = await asyncio.to_thread(lambda: run.restore(prompted=prompted))
 
     async def before_node_run(self, ctx: "Context", *, node: Any) -> Any:
-        """Note the history that the run continues from, as the framework has repaired it."""
+        """Note the history from which the run continues, as repaired by the framework."""
         if self._run is not None and not isinstance(node, UserPromptNode):
             self._run.begin(ctx.messages, node)
         return node
@@ -175,7 +169,7 @@ class SessionPersistence(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: "Context", request_context: "ModelRequestContext"
     ) -> "ModelRequestContext":
-        """Take note of the history, which others may still change."""
+        """Note the history, which others may still change."""
         if self._run is not None:
             self._run.live = ctx.messages
         return request_context
@@ -184,10 +178,10 @@ class SessionPersistence(AbstractCapability[Any]):
         """Return a model that stores the request before it is sent: nothing changes it after that."""
         if self._run is None or not self.auto_save:
             return None
-        return _Noting(model, self._run)
+        return _SavingModel(model, self._run)
 
     async def after_node_run(self, ctx: "Context", *, node: Any, result: Any) -> Any:
-        """Store an answer when it has come."""
+        """Store an answer when it arrives."""
         if self._run is not None and self.auto_save and not isinstance(node, UserPromptNode):
             self._run.live = ctx.messages
             await self._run.note()
@@ -195,69 +189,56 @@ class SessionPersistence(AbstractCapability[Any]):
 
     async def after_tool_execute(
         self,
-        ctx: "Context",  # noqa: ARG002 - the framework gives it
+        ctx: "Context",  # noqa: ARG002 - the framework's signature
         *,
         call: "ToolCallPart",
         tool_def: Any,  # noqa: ARG002
         args: Any,  # noqa: ARG002
         result: Any,
     ) -> Any:
-        """Take note of a result: of a run that is cancelled, the framework tells it too late."""
+        """Note a result: for a cancelled run, the framework reports it too late."""
         if self._run is not None:
             self._run.finished[call.tool_call_id] = (call.tool_name, result)
         return result
 
     async def wrap_run(
         self,
-        ctx: "Context",  # noqa: ARG002 - the framework gives it, and it has the history of the beginning
+        ctx: "Context",  # noqa: ARG002 - it has the history of the beginning
         *,
         handler: "Callable[[], Any]",
     ) -> "AgentRunResult[Any]":
-        """Store what is left when a run ends, however it ends."""
-        cut_off = False
+        """Store the rest when a run ends, however it ends."""
+        cancelled = False
         try:
             result: AgentRunResult[Any] = await handler()
         except asyncio.CancelledError:
-            cut_off = True
+            cancelled = True
             raise
         finally:
             if self._run is not None and self.auto_save:
-                await self._run.note(cut_off=cut_off)
+                await self._run.note(cancelled=cancelled)
         return result
 
 
-class _Noting(WrapperModel):
-    """A model that has the history stored before a request is sent."""
+class _SavingModel(WrapperModel):
+    """A model that stores the history before a request is sent."""
 
     def __init__(self, wrapped: "Model", run: "_Conversation") -> None:
         super().__init__(wrapped)
-        self._noted = run
+        self._saved = run
 
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: "ModelSettings | None",
-        model_request_parameters: "ModelRequestParameters",
-    ) -> ModelResponse:
-        await self._noted.note()
-        return await super().request(messages, model_settings, model_request_parameters)
+    async def request(self, *given: Any, **named: Any) -> ModelResponse:
+        await self._saved.note()
+        return await super().request(*given, **named)
 
     @asynccontextmanager
-    async def request_stream(
-        self,
-        messages: list[ModelMessage],
-        model_settings: "ModelSettings | None",
-        model_request_parameters: "ModelRequestParameters",
-        run_context: "RunContext[Any] | None" = None,
-    ) -> "AsyncGenerator[StreamedResponse]":
-        await self._noted.note()
-        async with super().request_stream(
-            messages, model_settings, model_request_parameters, run_context
-        ) as stream:
+    async def request_stream(self, *given: Any, **named: Any) -> "AsyncGenerator[StreamedResponse]":
+        await self._saved.note()
+        async with super().request_stream(*given, **named) as stream:
             yield stream
 
 
-# -- what is stored of a history ----------------------------------------------------------------
+# -- the stored history -------------------------------------------------------------------------
 
 
 class _Conversation:
@@ -268,14 +249,14 @@ class _Conversation:
         self._id = session_id
         self._run_id = run_id
         self._lock = Lock()
-        #: The messages of the history that are stored, in order; by identity, so they must not go away.
+        #: The stored messages of the history, in order. They are known by identity: `_kept` keeps them alive.
         self._known: list[ModelMessage] = []
+        self._kept: list[ModelMessage] = []
         #: Their seqs, by identity, if known; and all seqs that this run has read or appended.
         self._seqs: dict[int, int] = {}
         self._seen: set[int] = set()
-        self._kept: list[ModelMessage] = []
         self.metadata: dict[str, Any] = {}
-        #: What tools have answered, by the ids of the calls: their names and the results.
+        #: Results of tools, by the ids of the calls, with the tools' names.
         self.finished: dict[str, tuple[str, Any]] = {}
         #: The history of the run, which the framework and others change in place.
         self.live: list[ModelMessage] | None = None
@@ -287,41 +268,33 @@ class _Conversation:
     # -- reading ---------------------------------------------------------------------------------
 
     def restore(self, *, prompted: bool) -> list[ModelMessage]:
-        """Return what is stored, as the history of a run.
-
-        Args:
-            prompted: a new prompt follows: calls before it may be unanswered.
-        """
+        """Return the stored messages as the history of a run. `prompted`: a new prompt follows."""
         messages = self.read()
         last = messages[-1] if messages else None
-        if (
-            prompted
-            and isinstance(last, ModelResponse)
-            and last.tool_calls
-            and last.state == "complete"
-        ):
-            # A killed run leaves such, and the framework would refuse the prompt. Now it gives them a result
-            # that says so. Calls that were deferred are answered all the same.
+        if not prompted or not isinstance(last, ModelResponse):
+            return messages
+        if last.tool_calls and last.state == "complete":
+            # A killed run leaves unanswered calls, and the framework would refuse the prompt. For an
+            # interrupted response it adds results that say so. Deferred calls can still be answered.
             messages[-1] = replace(last, state="interrupted")
-            self._place_all(messages[-1:], [self._seqs[id(last)]])
+            self._note_seqs(messages[-1:], [self._seqs[id(last)]])
         return messages
 
     def read(self, at: int | None = None) -> list[ModelMessage]:
-        """Return what is stored, one run after the other: what ran at the same time is told apart."""
+        """Return the stored messages, one run after the other: concurrent runs are not mixed."""
         numbered = self._session.numbered(at=at)
-        natives = natives_of(message for _, message in numbered)
         runs: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         last = ""
-        for place, native in natives:
+        for place, native in natives_of(message for _, message in numbered):
             last = native.get("run_id") or last
             runs.setdefault(last, []).append((numbered[place][0], native))
         ordered = [one for run in runs.values() for one in run]
         messages = validated([native for _, native in ordered])
         self._seen |= {seq for seq, _ in numbered}
-        self._place_all(messages, (seq for seq, _ in ordered))
+        self._note_seqs(messages, (seq for seq, _ in ordered))
         return messages
 
-    def _place_all(self, messages: Iterable[ModelMessage], seqs: Iterable[int]) -> None:
+    def _note_seqs(self, messages: Iterable[ModelMessage], seqs: Iterable[int]) -> None:
         for message, seq in zip(messages, seqs, strict=True):
             self._seqs[id(message)] = seq
             self._seen.add(seq)
@@ -330,24 +303,21 @@ class _Conversation:
     # -- writing ---------------------------------------------------------------------------------
 
     def take(self, given: Sequence[ModelMessage]) -> int:
-        """Store those of some messages that are not stored yet; return how many these were."""
-        keys = [_key(native) for native in natives(given)]
+        """Store the messages that are not stored yet; return their number."""
+        pairs = list(zip(given, map(_key, natives(given)), strict=True))
         with self._lock:
             while True:
                 at = self._session.seq
                 stored = self.read(at)
-                known = {
-                    _key(native): self._seqs[id(message)]
-                    for native, message in zip(natives(stored), stored, strict=True)
-                }
-                pairs = list(zip(given, keys, strict=True))
+                keys = map(_key, natives(stored))
+                known = {key: self._seqs[id(one)] for key, one in zip(keys, stored, strict=True)}
                 new = [message for message, key in pairs if key not in known]
                 with suppress(hansard.SeqConflict):
-                    # Two that are given the same history at the same time store it once.
+                    # Two runs that are given the same history concurrently store it once.
                     self._append(new, expected_seq=at)
                     for message, key in pairs:
                         if key in known:
-                            self._place_all([message], [known[key]])
+                            self._note_seqs([message], [known[key]])
                     return len(new)
 
     def begin(self, history: list[ModelMessage], node: Any) -> None:
@@ -355,42 +325,34 @@ class _Conversation:
         if self.live is None:
             self._known = list(history)
             if isinstance(node, ModelRequestNode) and node.is_resuming_without_prompt:
-                self._known.append(node.request)  # the last one that was stored, to be sent again
+                self._known.append(node.request)  # the last stored request, to be sent again
         self.live = history
 
-    async def note(self, *, cut_off: bool = False) -> None:
-        """Store what is new in the history; continues in its thread if the caller is cancelled.
+    async def note(self, *, cancelled: bool = False) -> None:
+        """Store new messages of the history; continues in its thread if the caller is cancelled.
 
         Args:
-            cut_off: the run was cancelled: store the results of tools that have finished, too.
+            cancelled: the run was cancelled: also store the results of tools that have finished.
         """
         if self.live is not None:
-            ended = self._cut_off(self.live) if cut_off else []
+            ended = self._finished_results(self.live) if cancelled else []
             await asyncio.to_thread(self._note, [*self.live, *ended])
 
-    def _cut_off(self, history: list[ModelMessage]) -> list[ModelMessage]:
-        """Return the results that are there although the run was cancelled, as the framework has them."""
+    def _finished_results(self, history: list[ModelMessage]) -> list[ModelMessage]:
+        """Return the finished results of the last calls, as the framework would add them."""
         last = history[-1] if history else None
         if not isinstance(last, ModelResponse):
             return []
         parts = []
         for call in last.tool_calls:
             if call.tool_call_id in self.finished:
-                name, told = self.finished[call.tool_call_id]
-                result = told if isinstance(told, ToolReturn) else ToolReturn(told)
+                name, value = self.finished[call.tool_call_id]
+                result = value if isinstance(value, ToolReturn) else ToolReturn(value)
                 part = ToolReturnPart(name, result.return_value, tool_call_id=call.tool_call_id)
                 parts.append(replace(part, metadata=result.metadata))
-        if not parts:
-            return []
-        return [
-            ModelRequest(
-                parts,
-                run_id=last.run_id,
-                conversation_id=last.conversation_id,
-                timestamp=datetime.now(UTC),
-                state="interrupted",
-            )
-        ]
+        named: Any = {"run_id": last.run_id, "conversation_id": last.conversation_id}
+        now = datetime.now(UTC)
+        return [ModelRequest(parts, **named, timestamp=now, state="interrupted")] if parts else []
 
     def _note(self, history: list[ModelMessage]) -> None:
         with self._lock:
@@ -401,20 +363,20 @@ class _Conversation:
             new = [one for one in history if id(one) not in known]
             if not new:
                 return
-            gone = self._gone(history)
-            parts = {id(part) for message in gone for part in message.parts}
+            removed = self._removed(history)
+            parts = {id(part) for message in removed for part in message.parts}
             changed = [one for one in history[:end] if id(one) not in known]
             changed += [one for one in history[end:] if any(id(p) in parts for p in one.parts)]
-            if gone and not places and history[0].run_id != self._run_id:
-                changed = changed or [history[0]]  # it replaces all that was there
+            if removed and not places and history[0].run_id != self._run_id:
+                changed = changed or [history[0]]  # it replaces the entire history
             if not changed:
                 self._append(new)
-            elif not self._summarized(history, changed, gone):
+            elif not self._summarized(history, changed, removed):
                 self._replace(history)
-            # What was left out is stored and stays so: the next run has it again.
+            # Messages that were left out stay stored: the next run has them again.
             self._known = history
 
-    def _gone(self, history: list[ModelMessage]) -> list[ModelMessage]:
+    def _removed(self, history: list[ModelMessage]) -> list[ModelMessage]:
         here = {id(message) for message in history}
         return [message for message in self._known if id(message) not in here]
 
@@ -422,31 +384,27 @@ class _Conversation:
         """Recognize messages that were copied without a change."""
         known = {id(message) for message in self._known}
         new = [message for message in history if id(message) not in known]
-        gone = self._gone(history) if new else []
-        if not gone:
+        removed = self._removed(history) if new else []
+        if not removed:
             return
-        copies = {
-            _key(native): message for native, message in zip(natives(gone), gone, strict=True)
-        }
+        copies = dict(zip(map(_key, natives(removed)), removed, strict=True))
         instead: dict[int, ModelMessage] = {}
-        for native, message in zip(natives(new), new, strict=True):
-            original = copies.pop(_key(native), None)
-            if original is None:
-                continue
-            instead[id(original)] = message
-            if id(original) in self._seqs:
-                self._seqs[id(message)] = self._seqs[id(original)]
-            self._kept += [original, message]
+        for key, message in zip(map(_key, natives(new)), new, strict=True):
+            original = copies.pop(key, None)
+            if original is not None:
+                instead[id(original)] = message
+                if id(original) in self._seqs:
+                    self._seqs[id(message)] = self._seqs[id(original)]
+                self._kept += [original, message]
         self._known = [instead.get(id(message), message) for message in self._known]
 
     def _append(self, messages: Sequence[ModelMessage], expected_seq: int | None = None) -> None:
-        if not messages:
-            return
-        session = self._session
-        told = [message_of(native) for native in natives(messages)]
-        events = session.add_messages(told, expected_seq=expected_seq)
-        self._describe(session)
-        self._place_all(messages, (event.seq for event in events))
+        if messages:
+            session = self._session
+            packed = [message_of(native) for native in natives(messages)]
+            events = session.add_messages(packed, expected_seq=expected_seq)
+            self._describe(session)
+            self._note_seqs(messages, (event.seq for event in events))
 
     def _describe(self, session: hansard.Session) -> None:
         if self.metadata:
@@ -454,11 +412,11 @@ class _Conversation:
             self.metadata = {}
 
     def _summarized(
-        self, history: list[ModelMessage], changed: list[ModelMessage], gone: list[ModelMessage]
+        self, history: list[ModelMessage], changed: list[ModelMessage], removed: list[ModelMessage]
     ) -> bool:
         """Store a message that replaces the first ones of the history as a summary, if it is one."""
-        rest = self._known[len(gone) :]
-        if len(changed) != 1 or changed[0] is not history[0] or not gone:
+        rest = self._known[len(removed) :]
+        if len(changed) != 1 or changed[0] is not history[0] or not removed:
             return False
         if [id(one) for one in history[1 : len(rest) + 1]] != [id(one) for one in rest]:
             return False
@@ -466,17 +424,17 @@ class _Conversation:
         placed = [seq for seq in seqs if seq is not None]
         if len(placed) != len(seqs) or placed != sorted(placed):
             return False
-        session, upto = self._session, placed[len(gone) - 1]
+        session, upto = self._session, placed[len(removed) - 1]
         if not {seq for seq, _ in session.numbered(at=upto)} <= self._seen:
-            return False  # the summary does not cover what another process said concurrently
+            return False  # the summary does not cover concurrent messages of another process
         self._describe(session)
         event = session.summarize(upto=upto, message=message_of(natives(history[:1])[0]))
-        self._place_all(history[:1], [event.seq])
+        self._note_seqs(history[:1], [event.seq])
         self._append(history[len(rest) + 1 :])
         return True
 
     def _replace(self, history: list[ModelMessage]) -> None:
-        """Replace the stored history; what another process said concurrently stays."""
+        """Replace the stored history; concurrent messages of another process stay."""
         session = self._session
         self._describe(session)
         messages = [message_of(native) for native in natives(history)]
@@ -485,18 +443,17 @@ class _Conversation:
             others = [one for at, one in session.numbered(at=seq) if at not in self._seen]
             with suppress(hansard.SeqConflict):
                 event = session.revert(0, messages=[*messages, *others], expected_seq=seq)
-                self._place_all(history, range(event.seq + 1, event.seq + 1 + len(messages)))
+                self._note_seqs(history, range(event.seq + 1, event.seq + 1 + len(messages)))
                 return
 
 
 def natives(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
-    """Return messages as JSON, or one that would not come back equal from that as Python values."""
+    """Return messages as JSON; one that JSON would not restore as Python values."""
     given = list(messages)
-    # At once if nothing is lost, as is nearly always so.
-    found: list[dict[str, Any]] = values.dumped(given, _dump, _load)
+    found: list[dict[str, Any]] = values.dumped(given, _dump, _load)  # together: the usual case
     if not values.is_json_of_any_depth(found):
         each = (values.dumped([message], _dump, _load)[0] for message in given)
-        # As they come back: validation turns an int into a float where the model has one.
+        # Validated, as they will be read: validation turns an int into a float where the model has one.
         found = [
             one if values.is_json_of_any_depth(one) else _dump(validated([one]), "python")[0]
             for one in each
@@ -505,15 +462,11 @@ def natives(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
 
 
 def validated(found: list[dict[str, Any]]) -> list[ModelMessage]:
-    """Return messages from what `natives` made of them."""
+    """Return the messages that `natives` returned as JSON or values."""
     if values.is_json_of_any_depth(found):
         return _load(found)
-    return [
-        (_load if values.is_json_of_any_depth(one) else ModelMessagesTypeAdapter.validate_python)(
-            [one]
-        )[0]
-        for one in found
-    ]
+    validate = ModelMessagesTypeAdapter.validate_python
+    return [(_load if values.is_json_of_any_depth(one) else validate)([one])[0] for one in found]
 
 
 def _dump(messages: list[ModelMessage], mode: values.Mode) -> Any:
@@ -525,5 +478,5 @@ def _load(found: Any) -> list[ModelMessage]:
 
 
 def _key(native: dict[str, Any]) -> str:
-    """Return what tells a message from others, whatever became of it afterwards."""
+    """Return what identifies a message, whatever its state."""
     return json.dumps(values.wrap("message", {**native, "state": None}), sort_keys=True)

@@ -127,7 +127,10 @@ def _encoded(value: Any, depth: int, pieces: list[Any]) -> Any:  # noqa: PLR0911
 def _encoded_container(value: Any, depth: int, pieces: list[Any]) -> Any:
     if isinstance(value, dict):
         if all(isinstance(name, str) and name[:1] != "$" and _is_text(name) for name in value):
-            return {str(name): _encoded(inner, depth, pieces) for name, inner in value.items()}
+            return {
+                str(name): inner if type(inner) in _SAME else _encoded(inner, depth, pieces)
+                for name, inner in value.items()
+            }
         return {"$map": [[_encoded(one, depth, pieces) for one in pair] for pair in value.items()]}
     if isinstance(value, list | tuple | set | frozenset):
         found = [_encoded(inner, depth, pieces) for inner in value]
