@@ -21,8 +21,8 @@ from hansard.adapters.projection import Projection
 from hansard.message import langgraph_values as values
 from hansard.message.langgraph_values import CHECKPOINT, FORMAT, MARK, REMOVED, WRITES
 
-#: Lengths of values that are not lists: a complete value, and no value.
-WHOLE: Final = -1
+#: Lengths of values that are not lists: a single value, and no value.
+SINGLE: Final = -1
 EMPTY: Final = -2
 
 #: Maximum bytes of events that are cached for each thread.
@@ -107,8 +107,8 @@ class Value:
     seq: int
     channel: str
     version: Version | None
-    #: The number of items of a list, or `WHOLE` or `EMPTY`.
-    length: int = WHOLE
+    #: The number of items of a list, or `SINGLE` or `EMPTY`.
+    length: int = SINGLE
     keep: int = 0
     base: "Value | None" = None
     #: Stored items after the first `keep`, and their hashes: only those that the channel's newest list has.
@@ -316,12 +316,12 @@ class Thread(Projection):
         """Return all that is stored of a checkpoint."""
         writes = self.writes(checkpoint)
         kept = {name: one for name, one in checkpoint.values.items() if one.length != EMPTY}
-        seqs = [one.seq for one in kept.values() if one.length == WHOLE]
+        seqs = [one.seq for one in kept.values() if one.length == SINGLE]
         raws = self._fetch([checkpoint.seq, *seqs, *(write.seq for write in writes)])
         return Gathered(
             _read_put(raws[checkpoint.seq]),
             {
-                name: self.items(one) if one.length != WHOLE else _packed(raws[one.seq], name)
+                name: self.items(one) if one.length != SINGLE else _packed(raws[one.seq], name)
                 for name, one in kept.items()
             },
             [(write.task, write.channel, _written(raws[write.seq], write)) for write in writes],
@@ -329,7 +329,7 @@ class Thread(Projection):
 
     def stored(self, value: Value) -> Stored:
         """Return a value."""
-        if value.length != WHOLE:
+        if value.length != SINGLE:
             return self.items(value)
         return _packed(self._fetch([value.seq])[value.seq], value.channel)
 

@@ -4,8 +4,8 @@
 
     await Runner.run(agent, "Hello", session=HansardSession("support/42", "data"))
 
-Answers what the SDK's own `SQLiteSession` answers, and erases nothing: `pop_item` and `clear_session` append
-an event that changes the model view; the history view, the search and `revert` still know what was there.
+It answers as the SDK's own `SQLiteSession` does, and erases nothing: `pop_item` and `clear_session` append an
+event that changes the model view; the history view and the search keep everything.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ class HansardSession:
 
     Attributes:
         session_id: the session's id in the store.
-        session_settings: the SDK's settings; `limit` is how many items `get_items` returns unless told.
+        session_settings: the SDK's settings; `limit` is the default maximum of `get_items`.
     """
 
     session_settings: SessionSettings | None = None
@@ -55,21 +55,17 @@ class HansardSession:
         session_settings: SessionSettings | dict[str, Any] | None = None,
         identify: "Callable[[RunContextWrapper[Any]], str] | None" = None,
     ) -> None:
-        """Make a handle; nothing is opened or written yet.
+        """Create a handle; nothing is opened or written yet.
 
         Args:
-            session_id: any text of 1 to 1,024 characters.
-            store: a store, its async twin, or the path of one.
+            session_id: a string of 1 to 1,024 characters.
+            store: a `hansard.Store`, a `hansard.aio.Store`, or the path of one.
             session_settings: as for the SDK's own sessions.
-            identify: the id of the session that a run is about, from its context, so that one object serves
-                all users. A call without a context is refused then: it must not guess whose it is.
+            identify: returns the session id from a run's context, so that one object serves all users. Then a
+                call without a context is refused.
         """
         self.session_id = session_id
-        self.session_settings = (
-            SessionSettings()
-            if session_settings is None
-            else coerce_session_settings(session_settings)
-        )
+        self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         self._store: Settled | ClosedPlace = settled(store)
         self._identify = identify
         self._handle: hansard.aio.Session | None = None
@@ -83,7 +79,7 @@ class HansardSession:
             if wrapper is None:
                 raise ValueError(
                     f"session {self.session_id!r} is identified by the run's context, and this call has "
-                    "none; pass wrapper=, or use a HansardSession with a fixed id"
+                    "none; pass wrapper=, or use a HansardSession without identify="
                 )
             return store.session(self._identify(wrapper))
         if self._handle is None or self._handle.id != self.session_id:
@@ -113,7 +109,7 @@ class HansardSession:
         most = resolve_session_limit(limit, self.session_settings)
         if most is None or most < 0:
             return [item for message in await session.messages() for item in items_of(message)]
-        # A message of another framework may be several items, or none: look further back until they suffice.
+        # A message of another framework may be several items, or none: read more until they suffice.
         window = most
         while True:
             messages = await session.messages(last=window)
@@ -130,7 +126,7 @@ class HansardSession:
         await session.add_messages([message_of(item) for item in items])
 
     async def pop_item(self, *, wrapper: "Context" = None) -> "TResponseInputItem | None":
-        """Take the newest item back and return it; None if there is none. No two calls get the same one."""
+        """Remove and return the newest item; None if there is none. No two calls get the same one."""
         session = await self._session(wrapper)
         while True:
             tail = await _Tail.read(session, await session.seq, 1)
@@ -147,13 +143,13 @@ class HansardSession:
         if await session.seq:
             await session.clear()
 
-    # -- what the SDK looks for, and does without ------------------------------------------------
+    # -- optional methods that the SDK looks up ----------------------------------------------------
 
     async def _atomic_replace_items(self, items: "Sequence[TResponseInputItem]") -> bool:
-        """Replace the whole conversation in one append, for `OpenAIResponsesCompactionSession`.
+        """Replace the conversation in one append, for `OpenAIResponsesCompactionSession`.
 
         Without it the SDK clears and then adds: a kill between the two would leave an empty conversation.
-        A subclass may change what is stored: then it is not used, and the SDK calls `add_items`.
+        Not for subclasses, which may change what is stored: for these the SDK calls `add_items`.
         """
         if type(self) is not HansardSession:
             return False
@@ -167,10 +163,10 @@ class HansardSession:
         *,
         prune_prefix: "Callable[[TResponseInputItem], bool] | None" = None,
     ) -> "_CompactionSnapshot | None":
-        """Return the latest items, and how to replace the last of them if nothing was appended since.
+        """Return the latest items, and a function that replaces them unless something was appended.
 
-        Without it the SDK compacts only what the model was given whole, and overwrites what others said
-        concurrently. None for a subclass, which may change what is stored.
+        Without it the SDK compacts only complete inputs, and overwrites concurrent items. None for a
+        subclass, which may change what is stored.
         """
         if type(self) is not HansardSession:
             return None
@@ -194,7 +190,7 @@ class HansardSession:
 
 
 class _Tail:
-    """The end of a conversation as it was at a seq, and the places of its items."""
+    """The end of a conversation at a seq, and the places of its items."""
 
     def __init__(
         self,
@@ -203,7 +199,7 @@ class _Tail:
         numbered: "list[tuple[int, Any]]",
         *,
         limit: int,
-        whole: bool,
+        complete: bool,
     ) -> None:
         self._session = session
         self._seq = seq
@@ -213,22 +209,22 @@ class _Tail:
             for place, (_, message) in enumerate(numbered)
             for number, item in enumerate(items_of(message))
         ]
-        #: Whether these are all there are.
-        self.complete = whole and len(found) <= limit
+        #: Whether these are all items.
+        self.complete = complete and len(found) <= limit
         found = found[-limit:]
-        #: For each item, the place of its message among the numbered ones, and its own place in that.
+        #: For each item, the index of its message in `numbered`, and its index in the message.
         self.places = [(place, number) for place, number, _ in found]
         self.items = [item for _, _, item in found]
 
     @classmethod
     async def read(cls, session: hansard.aio.Session, seq: int, limit: int) -> "_Tail":
-        """Read that many items, and one message more: what is replaced follows that one."""
+        """Read the last items, and one more message: replacements follow that one."""
         window = limit + 1
         while True:
             numbered = await session.numbered(last=window, at=seq)
-            whole = len(numbered) < window
-            tail = cls(session, seq, numbered, limit=limit, whole=whole)
-            if whole or (len(tail.places) == limit and tail.places[0][0] > 0):
+            complete = len(numbered) < window
+            tail = cls(session, seq, numbered, limit=limit, complete=complete)
+            if complete or (len(tail.places) == limit and tail.places[0][0] > 0):
                 return tail
             window *= 2
 
@@ -238,28 +234,27 @@ class _Tail:
         output: "Sequence[TResponseInputItem]",
         prune: "Callable[[TResponseInputItem], bool] | None" = None,
     ) -> None:
-        """Replace the items from `start` on; `SeqConflict` if another process was faster.
+        """Replace the items from `start` on; `SeqConflict` if another process appended concurrently.
 
-        One append: a revert and what is said instead. If a summary was added after the place that the revert
-        leads to, the summary is appended again: by the rules of views, one that is off the path counts for
-        nothing, and a revert names only the place.
+        One append: a revert and the replacement. If a summary was added after the target of the revert, it is
+        appended again: otherwise the revert would hide it.
 
         Args:
-            start: the place of the first one that is replaced.
+            start: the index of the first item that is replaced.
             output: the replacement.
-            prune: items at the beginning of the conversation that go too, up to the first that it keeps.
+            prune: whether to remove an item at the beginning of the conversation, up to the first it keeps.
         """
         place, number = self.places[start]
         seq, message = self._numbered[place]
-        # Items of the same message that stay are said again.
+        # Items of the same message that stay are appended again.
         instead = [message_of(item) for item in [*items_of(message)[:number], *output]]
         kinds = (await self._session.state(at=self._seq)).kinds
         if prune is None and "summary.added" not in kinds and "message.part" not in kinds:
-            # Before this message, all was as it is now.
+            # Without these, the view before this message is the current view without its end.
             await self._revert(seq - 1, instead)
             return
-        whole = await self._session.numbered(at=self._seq)
-        kept = whole[: len(whole) - len(self._numbered) + place]
+        every = await self._session.numbered(at=self._seq)
+        kept = every[: len(every) - len(self._numbered) + place]
         left = kept[_expired(kept, prune) :]
         if len(left) < len(kept):
             await self._revert(0, [*(one for _, one in left), *instead])
@@ -279,7 +274,7 @@ class _Tail:
         )
 
     async def _summarized(self, seq: int) -> int | None:
-        """Return up to which seq the event at one is a summary; None if it is none."""
+        """Return the seq up to which the event at `seq` is a summary; None if it is not one."""
         async for event in self._session.events(after=seq - 1):
             return event.data["upto"] if event.kind == "summary.added" else None
         return None
@@ -287,9 +282,9 @@ class _Tail:
     async def _target(
         self, seq: int, kept: "list[tuple[int, Any]]", upto: int
     ) -> "tuple[int, list[Any]]":
-        """Return a seq to go back to, and which messages to say again there.
+        """Return a seq to revert to, and the messages to append again there.
 
-        At a place in the middle of a stream, its beginning would be shown: then it is one before that.
+        In the middle of a stream, its beginning would be shown: then the target is earlier.
         """
         targets = [(seq - 1, 0)]
         back = 1
@@ -305,7 +300,7 @@ class _Tail:
 
 
 def _expired(kept: "list[tuple[int, Any]]", prune: "Callable[[Any], bool] | None") -> int:
-    """Return how many messages at the beginning hold nothing but items that go."""
+    """Return how many messages at the beginning hold only items to prune."""
     count = 0
     while prune and count < len(kept) and all(prune(one) for one in items_of(kept[count][1])):
         count += 1

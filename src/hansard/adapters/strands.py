@@ -110,7 +110,7 @@ class HansardRepository(SessionRepository):
         self._of(session_id).handle.append(_AGENT, _wrapped(session_agent.to_dict()))
 
     def read_agent(self, session_id: str, agent_id: str, **_: Any) -> SessionAgent | None:
-        """Return an agent's state; None if there is no such agent."""
+        """Return an agent's state; None if the agent is unknown."""
         found = self._of(session_id).agents.get(agent_id)
         return None if found is None else SessionAgent.from_dict(found)
 
