@@ -76,67 +76,32 @@ __all__ = [
     "open",
 ]
 
-#: Imported on first use: imports take milliseconds, and `hansard --version` needs none of them.
-_LATER = {
-    "BackendUnavailable": "errors",
-    "CallDifference": "state.compare",
-    "Change": "state.compare",
-    "Closed": "errors",
-    "CompactReport": "maintenance.compact",
-    "Comparison": "state.compare",
-    "CopyReport": "transfer.copy",
-    "Damaged": "errors",
-    "DayStats": "index",
-    "Diagnosis": "maintenance.doctor",
-    "Diagnostic": "maintenance.doctor",
-    "DiskFailed": "errors",
-    "Divergence": "state.compare",
-    "DropReport": "maintenance.redact",
-    "Event": "event.event",
-    "Finding": "backend.contract",
-    "FollowedEvent": "follow",
-    "Follower": "follow",
-    "HansardError": "errors",
-    "Health": "backend.contract",
-    "Hit": "index",
-    "ImportReport": "transfer.staged_import",
-    "InUse": "errors",
-    "InvalidEvent": "errors",
-    "InvalidExport": "errors",
-    "InvalidSessionId": "errors",
-    "LockTimeout": "errors",
-    "NothingToImport": "errors",
-    "Page": "index",
-    "Problem": "message.tool_calls",
-    "PruneReport": "maintenance.prune",
-    "ReadOnly": "errors",
-    "Record": "backend.contract",
-    "Reentered": "errors",
-    "RepairReport": "maintenance.verify",
-    "NumberedMessage": "state.compare",
-    "ScrubReport": "maintenance.redact",
-    "SecretRefused": "errors",
-    "SeqConflict": "errors",
-    "Session": "session",
-    "SessionDeleted": "errors",
-    "SessionExists": "errors",
-    "SessionInfo": "index",
-    "SessionNotFound": "errors",
-    "SessionReport": "maintenance.verify",
-    "State": "state.fold",
-    "Store": "store",
-    "StoreNotFound": "errors",
-    "StoreReport": "maintenance.verify",
-    "StoreStats": "index",
-    "Stream": "stream",
-    "SyncFailed": "errors",
-    "ToolCall": "state.compare",
-    "UnknownFormat": "errors",
-    "UnsafePath": "errors",
-    "Usage": "state.fold",
-    "migrate": "store",
-    "open": "store",
+#: Names by module, imported on first use: imports take milliseconds, and `hansard --version` needs none.
+_MODULES = {
+    "backend.contract": "Finding Health Record",
+    "errors": (
+        "BackendUnavailable Closed Damaged DiskFailed HansardError InUse InvalidEvent "
+        "InvalidExport InvalidSessionId LockTimeout NothingToImport ReadOnly Reentered "
+        "SecretRefused SeqConflict SessionDeleted SessionExists SessionNotFound StoreNotFound "
+        "SyncFailed UnknownFormat UnsafePath"
+    ),
+    "event.event": "Event",
+    "follow": "FollowedEvent Follower",
+    "index": "DayStats Hit Page SessionInfo StoreStats",
+    "maintenance.compact": "CompactReport",
+    "maintenance.doctor": "Diagnosis Diagnostic",
+    "maintenance.prune": "PruneReport",
+    "maintenance.redact": "DropReport ScrubReport",
+    "maintenance.verify": "RepairReport SessionReport StoreReport",
+    "message.tool_calls": "Problem",
+    "session": "Session",
+    "state.compare": "CallDifference Change Comparison Divergence NumberedMessage ToolCall",
+    "state.fold": "State Usage",
+    "store": "Store migrate open",
+    "stream": "Stream",
+    "transfer.copy": "CopyReport ImportReport",
 }
+_LATER = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 if TYPE_CHECKING:
     from hansard import aio as aio
@@ -186,8 +151,7 @@ if TYPE_CHECKING:
     from hansard.state.fold import State, Usage
     from hansard.store import Store, migrate, open
     from hansard.stream import Stream
-    from hansard.transfer.copy import CopyReport
-    from hansard.transfer.staged_import import ImportReport
+    from hansard.transfer.copy import CopyReport, ImportReport
 else:
 
     def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hansard import clock
-from hansard.backend.contract import Backend, Log, LogReader, Record
+from hansard.backend.contract import Backend, Log, LogReader, Progress, Record
 from hansard.errors import UNREADABLE, InvalidEvent, SessionDeleted
 from hansard.event import codec
 from hansard.event.event import Event
@@ -334,7 +334,7 @@ class SessionReader:
         return 0
 
     def compact(
-        self, *, progress: Callable[[int, int], None] | None = None, dry_run: bool = False
+        self, *, progress: Progress | None = None, dry_run: bool = False
     ) -> "CompactReport":
         """Seal and compress the log, and erase the bytes of redacted data.
 

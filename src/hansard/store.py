@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from hansard.backend.contract import Backend, Health
+from hansard.backend.contract import Backend, Health, Progress
 from hansard.errors import (
     Damaged,
     HansardError,
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from hansard.maintenance.doctor import Diagnosis
     from hansard.maintenance.prune import PruneReport
     from hansard.maintenance.verify import StoreReport
-    from hansard.transfer.copy import CopyReport
+    from hansard.transfer.copy import CopyReport, ImportReport
     from hansard.transfer.export_file import Source
-    from hansard.transfer.staged_import import ImportReport
     from hansard.workspace import Folder
 
 
@@ -136,31 +135,26 @@ def open(
         from hansard.backend.memory import MemoryBackend
 
         return Store(MemoryBackend())
-    if _is_database(where):
-        return _open_database(
-            where,
-            schema=schema,
-            create=create,
-            read_only=read_only,
-            durability=durability,
-            lock_timeout=lock_timeout,
-            search_index=search_index,
-        )
-    if schema is not None:
-        raise ValueError(f"schema is only for postgresql:// URLs, got {where!r}")
-    from hansard.backend.local.backend import LocalBackend
+    backend: Backend
+    options: Any = {
+        "create": create,
+        "read_only": read_only,
+        "durability": durability,
+        "lock_timeout": lock_timeout,
+    }
+    url = _parse_url(where, schema)
+    if url is not None:
+        from hansard.backend.postgres.backend import PostgresBackend
 
-    backend = LocalBackend(
-        where,
-        create=create,
-        read_only=read_only,
-        durability=durability,
-        lock_timeout=lock_timeout,
-    )
-    if auto_compact and not read_only:
-        from hansard.maintenance.compact import BackgroundCompactor
+        backend = PostgresBackend(url, **options)
+    else:
+        from hansard.backend.local.backend import LocalBackend
 
-        backend.compactor = BackgroundCompactor(backend)
+        backend = LocalBackend(where, **options)
+        if auto_compact and not read_only:
+            from hansard.maintenance.compact import BackgroundCompactor
+
+            backend.compactor = BackgroundCompactor(backend)
     if not search_index:
         from hansard.index.index import without_texts
 
@@ -168,40 +162,28 @@ def open(
     return Store(backend)
 
 
-def _is_database(path: str) -> bool:
-    """Return whether a path is the URL of a database; raise ValueError for an unknown scheme."""
+def _parse_url(path: str, schema: str | None) -> "StoreUrl | None":
+    """Return the location of a store in PostgreSQL; None for a directory.
+
+    Raises ValueError for an unknown scheme, and if the driver is not installed.
+    """
     # Most paths are directories, and need no more.
-    if ":" not in path.partition("/")[0]:
-        return False
-    from hansard.backend.postgres.url import is_postgres_url
+    if ":" in path.partition("/")[0]:
+        from hansard.backend.postgres.url import is_postgres_url, parse_url
 
-    return is_postgres_url(path)
+        if is_postgres_url(path):
+            # First, so that an invalid URL is reported with and without the driver.
+            url = parse_url(path, schema=schema)
+            try:
+                import psycopg  # noqa: F401 - an optional dependency, may be missing or without its libpq
+            except ImportError:
+                from hansard.backend.postgres.errors import missing_extra
 
-
-def _open_database(url: str, *, schema: str | None, search_index: bool, **options: Any) -> "Store":
-    place = _place_of(url, schema)
-    from hansard.backend.postgres.backend import PostgresBackend
-
-    backend = PostgresBackend(place, **options)
-    if not search_index:
-        from hansard.index.index import without_texts
-
-        without_texts(backend)
-    return Store(backend)
-
-
-def _place_of(url: str, schema: str | None) -> "StoreUrl":
-    """Return the location of a store in PostgreSQL; raise if the driver is not installed."""
-    from hansard.backend.postgres.errors import missing_extra
-    from hansard.backend.postgres.url import parse_url
-
-    # First, so that an invalid URL is reported with and without the driver.
-    place = parse_url(url, schema=schema)
-    try:
-        import psycopg  # noqa: F401 - an optional dependency, which may be missing or without its libpq
-    except ImportError:
-        raise missing_extra() from None
-    return place
+                raise missing_extra() from None
+            return url
+    if schema is not None:
+        raise ValueError(f"schema is only for postgresql:// URLs, got {path!r}")
+    return None
 
 
 def migrate(path: str, *, schema: str | None = None) -> list[int]:
@@ -214,15 +196,13 @@ def migrate(path: str, *, schema: str | None = None) -> list[int]:
         path: the URL of the database.
         schema: the schema of the store's tables, as for `open`.
     """
-    if not _is_database(path):
-        if schema is not None:
-            raise ValueError(f"schema is only for postgresql:// URLs, got {path!r}")
+    url = _parse_url(path, schema)
+    if url is None:
         open(path, create=False, read_only=True).close()
         return []
-    place = _place_of(path, schema)
     from hansard.backend.postgres.schema import migrate_store
 
-    return migrate_store(place)
+    return migrate_store(url)
 
 
 class Store:
@@ -365,7 +345,7 @@ class Store:
         order: str = "id",
         limit: int | None = None,
         cursor: str | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Page:
         """List sessions from the index, without reading each of them.
 
@@ -406,12 +386,10 @@ class Store:
             damaged=damaged,
         )
         return index.of(self._backend).sessions(
-            filters, order=order, limit=limit, cursor=cursor, progress=self._told(progress)
+            filters, order=order, limit=limit, cursor=cursor, progress=self._progress(progress)
         )
 
-    def _told(
-        self, progress: Callable[[int, int], None] | None
-    ) -> Callable[[int, int], None] | None:
+    def _progress(self, progress: Progress | None) -> Progress | None:
         """Return the callback; None in a scoped store, because the numbers count sessions outside of it."""
         return None if self._backend.prefix else progress
 
@@ -454,7 +432,7 @@ class Store:
         until: "datetime | None" = None,
         role: str | None = None,
         limit: int = 20,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> list[Hit]:
         """Search messages and titles; return the best matches first.
 
@@ -493,16 +471,14 @@ class Store:
             exists = self._backend.log(session).reader().head() is not None
             if not exists or not session.startswith(prefix):
                 return []
-        hits = index.of(self._backend).search(query, progress=self._told(progress))
+        hits = index.of(self._backend).search(query, progress=self._progress(progress))
         if hits is None:
             assert session is not None  # a search of all sessions skips unreadable ones
             # Raises the reason.
             Session(self._backend, session).messages(view="history")
         return hits or []
 
-    def stats(
-        self, *, prefix: str = "", progress: Callable[[int, int], None] | None = None
-    ) -> "StoreStats":
+    def stats(self, *, prefix: str = "", progress: Progress | None = None) -> "StoreStats":
         """Return totals, growth and model usage of the store.
 
         The first call reads every session; later calls read what is new.
@@ -515,7 +491,7 @@ class Store:
         from hansard.index import index
 
         filters = self._filters(prefix=prefix)
-        return index.of(self._backend).stats(filters, progress=self._told(progress))
+        return index.of(self._backend).stats(filters, progress=self._progress(progress))
 
     def _filters(
         self,
@@ -546,7 +522,7 @@ class Store:
             source: a file that is open for reading, or its content as bytes, a string, or pieces of them.
             id: the session's id in this store; default: its id in the export.
         """
-        from hansard.transfer.staged_import import import_session
+        from hansard.transfer.copy import import_session
 
         return import_session(self._backend, source, id)
 
@@ -556,7 +532,7 @@ class Store:
         ids: Iterable[str] | None = None,
         *,
         prefix: str = "",
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> "CopyReport":
         """Copy sessions to another store, event by event, and report.
 
@@ -652,7 +628,7 @@ class Store:
         self,
         *,
         prefix: str = "",
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
         dry_run: bool = False,
         vacuum: bool = False,
     ) -> "CompactReport":

@@ -41,7 +41,7 @@ _NEEDED: Final = (
     "hansard.index.search",
     "hansard.maintenance.compact",
     "hansard.transfer.export_file",
-    "hansard.transfer.staged_import",
+    "hansard.transfer.copy",
     "hansard.maintenance.trash",
     "hansard.maintenance.verify",
     "tools.crash.checker",

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
 
+#: Called with how much is done, and the total.
+Progress = Callable[[int, int], None]
+
 #: Prefix of the id of an internal log: no session can have such an id (F-5).
 INTERNAL: Final = "\0"
 

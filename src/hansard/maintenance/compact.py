@@ -19,7 +19,7 @@ from weakref import ref
 
 import msgspec
 
-from hansard.backend.contract import Backend, CompactionFilter, Log, SavedState
+from hansard.backend.contract import Backend, CompactionFilter, Log, Progress, SavedState
 from hansard.errors import (
     UNREADABLE,
     BackendUnavailable,
@@ -51,8 +51,6 @@ _NEAREST: Final = 64
 
 #: Seconds without a scheduled session after which the background thread ends.
 _PATIENCE: Final = 2.0
-
-Progress = Callable[[int, int], None]
 
 
 class CompactReport(msgspec.Struct, frozen=True):

@@ -1,9 +1,9 @@
-"""Copy sessions from one store to another, event for event.
+"""Import exported sessions, and copy sessions from one store to another, event for event.
 
-A session that the target does not have is staged and published as a whole, as an import is. Of one that it
-has, `copy` compares the existing events and appends the missing ones. What was written is read back and
-compared. A fork is copied after its parent and stays a fork. Stores may be of different kinds; neither is
-locked, and the source is only read.
+A session that the target does not have is staged: no one sees it until all of it was written and checked, and
+a process that dies leaves nothing. `copy` compares the events of an existing session and appends the missing
+ones. What it wrote is read back and compared. A fork is copied after its parent and stays a fork. Stores may
+be of different kinds; neither is locked, and the source is only read.
 
 A scoped store copies a fork of a session outside of its scope as an export contains it: with the events that
 it inherits, as a session that is not a fork. Nothing else of its ancestors is copied.
@@ -17,24 +17,198 @@ from typing import Final
 
 import msgspec
 
-from hansard.backend.contract import AppendRequest, Backend, Head, Log, LogReader
-from hansard.errors import HansardError, SessionDeleted, SessionExists, SessionNotFound
+from hansard.backend.contract import AppendRequest, Backend, Head, Log, LogReader, Progress
+from hansard.errors import (
+    Damaged,
+    HansardError,
+    InvalidEvent,
+    InvalidExport,
+    SessionDeleted,
+    SessionExists,
+    SessionNotFound,
+)
 from hansard.event import codec, kinds
-from hansard.event.event import NewEvent
-from hansard.event.kinds import MESSAGE_PART, MESSAGE_REDACTED, SessionForked
+from hansard.event.event import Event, NewEvent
+from hansard.event.kinds import CONTROL, MESSAGE_PART, MESSAGE_REDACTED, SessionForked
 from hansard.maintenance import trash
 from hansard.maintenance.compact import masked
 from hansard.state import lineage, redaction
 from hansard.state.redaction import Redactions
 from hansard.transfer import share
-from hansard.transfer.export_file import Moved, alone
-from hansard.transfer.staged_import import BatchWriter, digest_of, has_parent, stored
+from hansard.transfer.export_file import ExportReader, Moved, Source, alone, line_of, sha256
 
-#: Existing events are compared one by one; progress is reported after so many.
+#: Batch size, in events and bytes.
+_MANY: Final = 256
+_LARGE: Final = 256 * 1024
+
+#: Compared events between two progress reports.
 _STEP: Final = 256
 
-#: Called with the number of events that are done, and the total.
-Progress = Callable[[int, int], None]
+_Write = Callable[[list[NewEvent], str | None], None]
+
+
+class BatchWriter:
+    """Writes events in batches: those without a key together, those of one keyed append separately.
+
+    `write` is called with the events of a batch, and their key.
+    """
+
+    def __init__(self, write: _Write) -> None:
+        self._write = write
+        self._batch: list[NewEvent] = []
+        self._size = 0
+        self._digest = sha256()
+
+    def add(self, append: list[Moved]) -> None:
+        """Write the events of one append, or one event without a key."""
+        for event, more in append:
+            self._digest.update(line_of(event, more))
+        new = [NewEvent(one.kind, one.raw, one.kind in CONTROL, one.stamp) for one, _ in append]
+        key = append[0].event.key
+        if key is not None:
+            self.flush()
+            self._write(new, key)
+            return
+        self._batch += new
+        self._size += sum(len(one.data) for one in new)
+        if len(self._batch) >= _MANY or self._size >= _LARGE:
+            self.flush()
+
+    def flush(self) -> str:
+        """Write what is left; return the digest of all events."""
+        if self._batch:
+            self._write(self._batch, None)
+            self._batch, self._size = [], 0
+        return self._digest.hexdigest()
+
+
+def _stored(log: LogReader, after: int, upto: int) -> Iterator[Moved]:
+    """Yield a session's own events as they are stored."""
+    for chunk in log.read(after, upto):
+        keyed = chunk.keyed()
+        for event in chunk.events():
+            yield Moved(event, keyed.get(event.seq, 1) - 1)
+
+
+def _digest_of(events: Iterable[Moved]) -> str:
+    """Return the digest of events; equal events have equal digests."""
+    digest = sha256()
+    for event, more in events:
+        digest.update(line_of(event, more))
+    return digest.hexdigest()
+
+
+def _has_parent(backend: Backend, forked: SessionForked) -> bool:
+    """Return whether a fork's parent is in the store, with the events that the fork needs."""
+    # Nothing outside of a scoped store: a crafted file could otherwise read any session as its parent.
+    if not forked.parent.startswith(backend.prefix):
+        return False
+    head = backend.log(forked.parent, from_trash=True).reader().head()
+    return head is not None and head.seq >= forked.seq and forked.created in {"", head.created}
+
+
+# -- import -------------------------------------------------------------------------------------
+
+
+class ImportReport(msgspec.Struct, frozen=True):
+    """What an import did.
+
+    Attributes:
+        session: the id of the session.
+        events: number of events in the file.
+        already: whether the session existed with the same events, so that nothing was written.
+        redacted: whether the file was exported with credentials replaced.
+        redactions: number of credentials that were replaced.
+    """
+
+    session: str
+    events: int
+    already: bool = False
+    redacted: bool = False
+    redactions: int = 0
+
+
+def import_session(backend: Backend, source: Source, session_id: str | None) -> ImportReport:
+    """Import what `export` wrote, under another id if one is given."""
+    reader = ExportReader(source)
+    name = reader.header.session if session_id is None else session_id
+    target = backend.log(name)
+    if target.reader().head() is not None:
+        digest = _digest_of(moved for append in reader.events() for moved in append)
+        return _compared(reader, target, digest, None)
+    first: Event | None = None
+    with backend.stage(name, before=reader.header.after) as stage:
+        writer = BatchWriter(lambda drafts, key: stage.append(drafts, key=key))
+        for append in reader.events():
+            if first is None:
+                first = append[0].event
+                _check_parent(reader, backend, name, first)
+            try:
+                writer.add(append)
+            except InvalidEvent as error:
+                raise reader.refused(str(error)) from None
+        digest = writer.flush()
+        try:
+            stage.publish()
+        except SessionExists as error:
+            # Another process was faster, perhaps with the same file.
+            return _compared(reader, target, digest, error)
+    assert first is not None  # or `publish` has raised
+    try:
+        _check_parent(reader, backend, name, first)
+    except InvalidExport:
+        # Its parent was purged before it was published.
+        backend.delete(name)
+        backend.purge(name)
+        raise
+    return _report(reader, name, already=False)
+
+
+def _report(reader: ExportReader, name: str, *, already: bool) -> ImportReport:
+    end = reader.end
+    assert end is not None  # or reading it has raised
+    return ImportReport(name, end.events, already, reader.header.redacted, end.redactions)
+
+
+def _compared(
+    reader: ExportReader, target: Log, digest: str, cause: SessionExists | None
+) -> ImportReport:
+    """Report that the session exists with the same events, or raise: it is never changed."""
+    report = _report(reader, target.session_id, already=True)
+    after = reader.header.after
+    try:
+        now = target.reader()
+        first = now.first()
+        begins = first is not None and first.seq == after + 1
+        same = begins and _digest_of(_stored(now, after, after + report.events)) == digest
+    except Damaged:
+        same = False
+    if not same:
+        raise SessionExists(
+            f"session {target.session_id!r} exists and differs from the file; nothing was changed. "
+            "Import the file under another id"
+        ) from cause
+    return report
+
+
+def _check_parent(reader: ExportReader, backend: Backend, session_id: str, first: Event) -> None:
+    """Raise if the session is a fork, and its parent is not in the store."""
+    forked = lineage.fork_source(first)
+    if forked is None:
+        if first.seq != 1:
+            raise reader.refused("it begins in the middle of a session, and not with a fork")
+        return
+    problem = f"it was forked from {forked.parent!r:.100} at seq {forked.seq}"
+    if forked.seq != first.seq - 1:
+        raise reader.refused(f"{problem}, but begins at seq {first.seq}")
+    if forked.parent == session_id or not _has_parent(backend, forked):
+        raise reader.refused(
+            f"{problem}, which is not in this store; import that session first, or export this one with "
+            "what it inherits"
+        )
+
+
+# -- copy ---------------------------------------------------------------------------------------
 
 
 class CopyReport(msgspec.Struct, frozen=True):
@@ -74,7 +248,7 @@ class _Copier:
     ) -> None:
         self._source = source
         self._target = target
-        self._wanted = wanted
+        self._wanted = dict.fromkeys(wanted)
         self._progress = progress
         self._failed: dict[str, str] = {}
         self._complete = self._found = self._copied = self._done = self._total = 0
@@ -85,17 +259,19 @@ class _Copier:
 
     def run(self) -> CopyReport:
         order = self._in_order()
-        ancestors = [session_id for session_id in order if session_id not in set(self._wanted)]
+        ancestors = [session_id for session_id in order if session_id not in self._wanted]
         heads = {session_id: self._head(session_id) for session_id in order}
-        self._total = sum(self._own_events(session_id, head) for session_id, head in heads.items())
+        for session_id, head in heads.items():
+            forked = self._origins.get(session_id)
+            self._total += 0 if head is None else head.seq - (0 if forked is None else forked.seq)
         for session_id in order:
-            if heads[session_id] is None or session_id in self._failed:
+            if heads[session_id] is None:
                 continue
             before = self._copied
             try:
                 self._check_parent(session_id)
                 self._copy(session_id)
-                if self._copied > before and session_id in ancestors:
+                if self._copied > before and session_id not in self._wanted:
                     self._delete_as_in_source(session_id)
             except HansardError as error:
                 self._failed[session_id] = str(error)
@@ -138,25 +314,25 @@ class _Copier:
         return lineage.with_ancestors(self._source, found) if session_id in self._flat else found
 
     def _head(self, session_id: str) -> Head | None:
+        """Return where a session ends; None, and the reason among the failures, if it cannot be read."""
         if session_id in self._failed:
             return None
         try:
-            head = self._reader(session_id).head()
-            if head is None:
-                raise SessionNotFound(f"no session {session_id!r} in {self._source.where}")
+            return self._last(session_id, self._reader(session_id))
         except HansardError as error:
             self._failed[session_id] = str(error)
             return None
-        return head
 
-    def _own_events(self, session_id: str, head: Head | None) -> int:
-        forked = self._origins.get(session_id)
-        return 0 if head is None else head.seq - (0 if forked is None else forked.seq)
+    def _last(self, session_id: str, source: LogReader) -> Head:
+        head = source.head()
+        if head is None:
+            raise SessionNotFound(f"no session {session_id!r} in {self._source.where}")
+        return head
 
     def _check_parent(self, session_id: str) -> None:
         """Raise if a fork would have no parent, or a different one, in the target."""
         forked = self._origins[session_id]
-        if forked is not None and not has_parent(self._target, forked):
+        if forked is not None and not _has_parent(self._target, forked):
             raise SessionNotFound(
                 f"session {session_id!r} was forked from {forked.parent!r} at seq {forked.seq}, which is not "
                 f"in {self._target.where}; nothing of it was copied"
@@ -186,31 +362,32 @@ class _Copier:
 
     def _copy_upto(self, session_id: str, source: LogReader, begin: int) -> int:
         """Copy all events that the source has now; return the last seq."""
-        head = source.head()
-        if head is None:
-            raise SessionNotFound(f"no session {session_id!r} in {self._source.where}")
+        head = self._last(session_id, source)
         target, end = self._in_target(session_id)
         redacted = redaction.joined(
             [redaction.of(source.controls()), redaction.of(target.reader().controls())]
         )
-        moving = (
-            _inherited(source, head.seq)
-            if session_id in self._flat
-            else _masked(stored(source, begin, head.seq), redacted)
-        )
+        moving: Iterator[Moved]
+        if session_id in self._flat:
+            # All events of a fork, as those of a session that is not one.
+            shared = share.given_away(source, head.seq, redact=False, alone=True)
+            moving = (Moved(alone(event), more) for event, more, _ in shared)
+        else:
+            moving = _masked(_stored(source, begin, head.seq), redacted)
         if end is None:
             with self._target.stage(session_id, before=begin) as stage:
                 digest = self._write(moving, lambda new, key: stage.append(new, key=key))
                 stage.publish()
             end = begin
         else:
-            existing = _masked(stored(target.reader(), 0, min(end, head.seq)), redacted)
+            existing = _masked(_stored(target.reader(), 0, min(end, head.seq)), redacted)
             self._compare(session_id, moving, existing)
-            digest = self._write(moving, _Appender(target, max(end, begin)))
-            if max(end, begin) < head.seq:
+            end = max(end, begin)
+            digest = self._write(moving, _Appender(target, end))
+            if end < head.seq:
                 target.sync()
-        if digest_of(stored(target.reader(), max(end, begin), head.seq)) != digest:
-            raise _differs(self._target.where, session_id, max(end, begin) + 1)
+        if _digest_of(_stored(target.reader(), end, head.seq)) != digest:
+            raise _differs(self._target.where, session_id, end + 1)
         return head.seq
 
     def _in_target(self, session_id: str) -> tuple[Log, int | None]:
@@ -226,18 +403,16 @@ class _Copier:
             head = target.reader().head()
         return target, None if head is None else head.seq
 
-    def _compare(self, session_id: str, moving: Iterator[Moved], there: Iterator[Moved]) -> None:
+    def _compare(self, session_id: str, moving: Iterator[Moved], existing: Iterator[Moved]) -> None:
         """Compare the existing events with as many of the source's."""
-        for theirs in there:
+        for theirs in existing:
             ours = next(moving, None)
             if ours is None or not _same(ours, theirs):
                 raise _differs(self._target.where, session_id, theirs.event.seq)
             self._found += 1
             self._report(1)
 
-    def _write(
-        self, moving: Iterator[Moved], write: Callable[[list[NewEvent], str | None], None]
-    ) -> str:
+    def _write(self, moving: Iterator[Moved], write: _Write) -> str:
         """Write events, and return their digest."""
 
         def write_and_count(new: list[NewEvent], key: str | None) -> None:
@@ -252,8 +427,7 @@ class _Copier:
             for event, _ in append:
                 codec.check_keys(event.raw, f"event {event.seq}")
             writer.add(append)
-        writer.flush()
-        return writer.digest.hexdigest()
+        return writer.flush()
 
     def _report(self, count: int) -> None:
         self._done += count
@@ -286,39 +460,23 @@ def _differs(where: str, session_id: str, seq: int) -> SessionExists:
 
 def _masked(events: Iterable[Moved], redacted: Redactions) -> Iterator[Moved]:
     """Yield events without redacted data."""
-    for event, more in events:
-        yield Moved(masked(redacted, event), more)
-
-
-def _inherited(log: LogReader, upto: int) -> Iterator[Moved]:
-    """Yield all events of a fork, as those of an independent session."""
-    for event, more, _ in share.given_away(log, upto, redact=False, alone=True):
-        yield Moved(alone(event), more)
+    return (Moved(masked(redacted, event), more) for event, more in events)
 
 
 def _same(one: Moved, other: Moved) -> bool:
     """Return whether two events are equal, apart from what a compaction removes."""
     ours, theirs = one.event, other.event
-    if (ours.seq, ours.stamp, ours.kind, ours.key, one.more) != (
-        theirs.seq,
-        theirs.stamp,
-        theirs.kind,
-        theirs.key,
-        other.more,
-    ):
+    if one.more != other.more or msgspec.structs.replace(theirs, raw=ours.raw) != ours:
         return False
-    if ours.raw == theirs.raw:
-        return True
-    if ours.kind == MESSAGE_PART:
-        mine = kinds.read(MESSAGE_PART, ours.raw)
-        there = kinds.read(MESSAGE_PART, theirs.raw)
-        # One side may have dropped the parts of a message that was completed.
-        return (
-            mine is not None
-            and there is not None
-            and mine.stream == there.stream
-            and (not mine.text or not there.text)
-            # The first part keeps the message without its text.
-            and (None in (mine.message, there.message) or mine.message == there.message)
-        )
-    return False
+    if ours.raw == theirs.raw or ours.kind != MESSAGE_PART:
+        return ours.raw == theirs.raw
+    mine, there = kinds.read(MESSAGE_PART, ours.raw), kinds.read(MESSAGE_PART, theirs.raw)
+    # One side may have dropped the parts of a message that was completed.
+    return (
+        mine is not None
+        and there is not None
+        and mine.stream == there.stream
+        and (not mine.text or not there.text)
+        # The first part keeps the message without its text.
+        and (None in (mine.message, there.message) or mine.message == there.message)
+    )
