@@ -7,13 +7,12 @@ from typing import Literal
 
 import pytest
 
-import hansard
 from hansard import follow
 from hansard.backend.contract import CURSOR, AppendRequest
 from hansard.backend.local.backend import LocalBackend
 from hansard.errors import Damaged, ReadOnly, UnsafePath
 from hansard.event.event import NewEvent
-from hansard.follow import _FRAME, SLACK, Cursor, cursors, drop_cursor
+from hansard.follow import _FRAME, Cursor, cursors, drop_cursor
 from tests.crashlab import faults
 from tests.unit.disk_probe import Traffic, modes, tree
 
@@ -49,32 +48,6 @@ def kept(backend: LocalBackend, name: str = "c") -> dict[str, int]:
 
 
 # -- costs --------------------------------------------------------------------------------------------
-
-
-def test_many_moves_over_few_sessions_stay_small(
-    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """F-163, N-73, N-79: 10,000 moves over 10 sessions write their lines, hardly more, and a small log."""
-    cursor = Cursor(backend, "c")
-    cursor.move({f"session-{n}": 0 for n in range(10)})
-    log = directory_of(backend) / "log.jsonl"
-    largest = 0
-    traffic = Traffic(monkeypatch)
-    for number in range(10_000):
-        cursor.move({f"session-{number % 10}": 1 + number})
-        largest = max(largest, log.stat().st_size)
-    # A move is one write, also if it replaces the log.
-    assert len(traffic.writes) == 10_000
-    each = max(size for size in traffic.writes if size < 300)
-    assert traffic.written < 10_000 * each * 1.05
-    assert largest < 2 * SLACK
-    assert sorted(path.name for path in directory_of(backend).iterdir()) == [
-        "holder",
-        "lock",
-        "log.jsonl",
-    ]
-    cursor.close()
-    assert kept(backend) == cursor.positions
 
 
 def test_a_move_costs_the_same_with_many_sessions(
@@ -274,19 +247,3 @@ def test_an_event_of_another_meaning_is_damage(kind: str, data: str, backend: Lo
     backend.internal(CURSOR + "c").append(AppendRequest([event]))
     with pytest.raises(Damaged, match="event 3 is not an event of a cursor"):
         Cursor(backend, "c")
-
-
-def test_verify_checks_cursors(tmp_path: Path) -> None:
-    """`store.verify` reports a damaged cursor, and says nothing of a valid one."""
-    with hansard.open(tmp_path / "s", durability="os") as store:
-        store.session("a").add_message({"n": 1})
-        for name in ("good", "bad"):
-            with store.follow(cursor=name) as follower:
-                follower.take(0.0)
-        assert [found.session for found in store.verify().sessions] == ["a"]
-        log = tmp_path / "s" / "internal" / "cursor-bad" / "log.jsonl"
-        log.write_bytes(log.read_bytes().replace(b'"a":1', b'"a":2'))
-    with hansard.open(tmp_path / "s") as store:
-        report = store.verify()
-        found = [(one.session, one.ok) for one in report.sessions]
-        assert found == [("a", True), ("~cursor/bad", False)]

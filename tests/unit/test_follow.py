@@ -139,13 +139,6 @@ def test_commits_can_be_rarer(store: hansard.Store) -> None:
         store.follow(commit_every=0)
 
 
-def test_one_consumer_for_a_cursor(store: hansard.Store) -> None:
-    """Two followers under one name would each miss half: the second is refused."""
-    say(store, "a", 1)
-    with store.follow(cursor="c"), pytest.raises(hansard.LockTimeout):
-        store.follow(cursor="c")
-
-
 def test_a_damaged_session_is_reported_and_stops_no_other(tmp_path: Path) -> None:
     """N-35: with `on_damage` the others go on; without it the error is raised."""
     with hansard.open(tmp_path / "s", durability="os") as store:

@@ -69,20 +69,6 @@ def test_a_place_that_is_none_makes_no_child(session: Session, store: Store, at:
     assert session.children() == []
 
 
-def test_a_namesake_is_no_child(tmp_path: Path) -> None:
-    """N-51: a child of a purged session is not shown below another session that has its name now."""
-    with hansard.open(tmp_path / "s", durability="os") as store:
-        store.session("s").add_message({"n": 1})
-        store.session("s").fork("c")
-        store.delete("s")
-        store._backend.purge("s")
-        assert store.session("s").children() == []
-        store.session("s").add_message({"n": 2})
-        assert store.session("s").children() == []
-        with pytest.raises(hansard.Damaged, match="another session has its id"):
-            store.session("c").messages()
-
-
 # -- what cannot be read ------------------------------------------------------------------------
 
 

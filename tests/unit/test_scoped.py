@@ -110,13 +110,3 @@ def test_cursors_of_two_scopes_are_two(store: Store) -> None:
     assert store.cursors() == ["a/mailer", "b/mailer"]
     assert store.scoped("a/").drop_cursor("mailer")
     assert store.cursors() == ["b/mailer"]
-
-
-def test_one_store_serves_two_users_at_once(store: Store) -> None:
-    """N-68: the id is given with each call; handles of two users on one store never mix."""
-    one, two = store.scoped("a/"), store.scoped("b/")
-    for number in range(20):
-        one.session("a/0").add_message({"user": "a", "n": number})
-        two.session("b/0").add_message({"user": "b", "n": number})
-    assert {m["user"] for m in one.session("a/0").messages(last=20)} == {"a"}
-    assert {m["user"] for m in two.session("b/0").messages(last=20)} == {"b"}

@@ -94,15 +94,6 @@ def test_a_session_that_cannot_be_compacted_stops_no_other(tmp_path: Path) -> No
     assert log.read_bytes() == data
 
 
-def test_the_report_of_memory_counts_what_went(store: Store) -> None:
-    """N-45: what was taken out is counted once, whatever the backend."""
-    _say(store, "s", 5)
-    store.session("s").redact(2)
-    assert store.session("s").compact().blanked == 1
-    assert store.session("s").compact().blanked == 0
-    assert [m["n"] for m in store.session("s").messages()] == [0, 2, 3, 4]
-
-
 def test_a_label_that_comes_while_compaction_begins_is_not_overlooked(store: Store) -> None:
     """N-48: what must be kept is asked for once the segment is sealed, not when compaction is called."""
     session = store.session("s")

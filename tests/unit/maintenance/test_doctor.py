@@ -97,14 +97,6 @@ def test_an_examination_leaves_no_trace(path: Path) -> None:
     }
 
 
-def test_only_looking_calls_are_made(path: Path) -> None:
-    """N-62: an examination makes no call of the disk that changes something."""
-    with hansard.open(path, read_only=True) as store, faults.record() as watch:
-        store.diagnose()
-    changing = {call.operation for call in watch.calls} & set(faults.MUTATING)
-    assert changing <= {"open_file"}  # which opens to read, too
-
-
 def test_an_index_that_is_behind_is_counted(path: Path) -> None:
     """N-86: what the index does not know yet is counted, and no index is no problem."""
     with hansard.open(path) as store:

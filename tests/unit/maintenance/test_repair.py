@@ -200,22 +200,6 @@ def test_what_was_lost_can_be_taken_from_what_is_kept(path: Path) -> None:
     assert b"t\0o" in bad[found["offset"] : found["offset"] + found["length"]]
 
 
-def test_a_repaired_session_can_be_damaged_and_repaired_again(path: Path) -> None:
-    """F-110: each repair keeps what it found, and adds its own record."""
-    with hansard.open(path, durability="os") as store:
-        for text in ("one", "two", "three"):
-            store.session("s").add_message(message(text))
-    for word in (b"one", b"three"):
-        damage(path, "s", b'"' + word, b'"!' + word[1:])
-        with hansard.open(path, durability="os") as store:
-            assert store.session("s").repair().ok
-    with hansard.open(path, durability="os") as store:
-        kinds = [event.kind for event in store.session("s").events()]
-        assert kinds.count("session.repaired") == 2
-        assert store.session("s").messages() == [message("two")]
-    assert len(list((path / "sessions/s").glob("damaged-*"))) == 2
-
-
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_one_of_several_segments_is_gone(path: Path, place: int) -> None:
     """F-115: whichever of several sealed segments is missing, its events are given up only if asked for."""

@@ -12,7 +12,7 @@ import hansard
 from hansard import InUse, PruneReport, Session, Store
 from hansard.backend.contract import AppendRequest
 from hansard.event.event import NewEvent
-from hansard.event.kinds import MESSAGE_ADDED, MESSAGE_PART
+from hansard.event.kinds import MESSAGE_ADDED
 from tests.crashlab import faults
 from tests.unit.disk_probe import log_of, tree
 
@@ -123,19 +123,6 @@ def test_a_parent_is_purged_only_after_its_children(store: Store) -> None:
             store.delete(name)
         store.purge(name)
     assert store.trash() == []
-
-
-def test_a_deleted_child_leaves_no_ghost(store: Store) -> None:
-    """N-51: a deleted child is in no `children()`; a restored one is; a purged one is not."""
-    parent = say(store, "parent")
-    parent.fork("child")
-    store.delete("child")
-    assert parent.children() == []
-    store.restore("child")
-    assert parent.children() == ["child"]
-    store.delete("child")
-    store.purge("child")
-    assert parent.children() == []
 
 
 def test_children_of_an_earlier_session_of_the_name_do_not_count(store: Store) -> None:
@@ -420,23 +407,6 @@ def test_a_chain_goes_from_its_end_and_stays_from_its_end(store: Store) -> None:
     assert prune(store, older_than=DAY).pruned == names[:21]
 
 
-@pytest.mark.slow
-def test_a_chain_of_thousands_is_pruned_without_recursion(path: Path) -> None:
-    """N-52: 1,200 forks deep, in files: `latest` and `prune` come back, and take all or none."""
-    with hansard.open(path, durability="os") as store:
-        names = chain(store, 1200, days=9)
-        store.session(names[0]).set_metadata(workspace="/nowhere")
-        assert store.latest(workspace="/nowhere") is not None
-        young = store.session(names[-1]).add_message({"role": "user", "content": "still here"})
-        assert young.seq == 1201
-        report = store.prune(older_than=DAY, all_workspaces=True, dry_run=True)
-        assert report.pruned == []
-        assert len(report.kept) == 1200
-        store.delete(names[-1])
-        report = store.prune(older_than=DAY, all_workspaces=True, dry_run=True)
-        assert report.pruned == names[:-1]
-
-
 def test_a_circle_is_reported_and_stays(path: Path) -> None:
     """N-52: sessions that were made to be each other's ancestors are not pruned, and said to be a circle."""
     from hansard.event import codec
@@ -451,18 +421,6 @@ def test_a_circle_is_reported_and_stays(path: Path) -> None:
         assert report.pruned == []
         assert all("circle" in reason for reason in report.kept.values())
         assert set(report.kept) == {"a", "b"}
-
-
-def test_an_unfinished_stream_is_activity(store: Store) -> None:
-    """N-87: a session in which something is being said stays; one in which it broke off long ago goes."""
-    say(store, "live", days=9)
-    store.session("live").stream().write("so far")
-    say(store, "dead", days=9)
-    draft = NewEvent(MESSAGE_PART, b'{"stream":"a","text":"so"}', control=False, time=ago(8))
-    store._backend.log("dead").append(AppendRequest([draft]))
-    report = prune(store, older_than=DAY)
-    assert report.pruned == ["dead"]
-    assert set(report.kept) == {"live"}
 
 
 def test_damaged_sessions_and_foreign_files_survive(path: Path) -> None:

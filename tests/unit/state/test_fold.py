@@ -67,15 +67,6 @@ def test_the_given_state_stays_as_it_is() -> None:
     assert fold.apply_all(state, []) is state
 
 
-def test_a_state_is_plain_data() -> None:
-    """A state comes back equal from JSON, and shares nothing with its copy."""
-    state = fold.apply_all(fold.EMPTY, EVENTS)
-    assert msgspec.json.decode(msgspec.json.encode(state), type=State) == state
-    copied = codec.own_copy(state)
-    copied.metadata["user"]["id"] = 3
-    assert state.metadata["user"]["id"] == 2
-
-
 #: The examples of RFC 7396, appendix A, that begin and end with an object.
 MERGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),

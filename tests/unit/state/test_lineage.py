@@ -9,7 +9,6 @@ import hansard
 from hansard import Event, Session, Store
 from hansard.backend.contract import LogReader
 from hansard.state import lineage
-from hansard.state.lineage import ForkedReader
 
 
 def family(store: Store, rng: random.Random) -> list[Session]:
@@ -67,39 +66,6 @@ def test_every_range_is_that_of_one_log(store: Store, rng: random.Random) -> Non
             ]
 
 
-def test_ranges_are_what_each_ancestor_gives(store: Store) -> None:
-    """The ranges of a fork cover its inheritance once, the oldest first; some may be empty."""
-    root = store.session("a")
-    root.add_messages([{"n": number} for number in range(10)])
-    middle = root.fork("b", at=6)
-    middle.add_message({"n": 10})
-    for at, bounds in ((8, [(0, 6), (6, 8)]), (7, [(0, 6), (6, 7)]), (6, [(0, 6), (6, 6)]),
-                       (4, [(0, 4), (6, 4)]), (0, [(0, 0), (6, 0)])):  # fmt: skip
-        child = middle.fork(f"c{at}", at=at)
-        whole = child._reader()
-        assert isinstance(whole, ForkedReader)
-        assert [(part.after, part.upto) for part in whole.inherited] == bounds
-        assert [part.reader.session_id for part in whole.inherited] == ["a", "b"]
-        assert [event.seq for event in child.events()] == list(range(1, at + 2))
-
-
-def test_a_handle_on_a_fork_reads_the_session_that_has_the_name(store: Store) -> None:
-    """A handle reads no ancestor of an earlier session of its name."""
-    root = store.session("a")
-    root.add_message({"n": 1})
-    child = root.fork("b")
-    child.add_message({"n": 2})
-    store.delete("b")
-    with pytest.raises(hansard.SessionDeleted):
-        child.messages()
-    store._backend.purge("b")
-    assert (child.messages(), child.parent, child.seq, child.state().seq) == ([], None, 0, 0)
-    store.session("c").add_message({"n": 3})
-    store.session("c").fork("b")
-    assert (child.messages(), child.parent) == ([{"n": 3}], "c")
-    assert child.state().message_count == 1
-
-
 def test_a_warm_state_is_of_the_session_that_has_the_name(store: Store) -> None:
     """N-19: a handle that has folded a session does not go on from there in another of the same name."""
     session = store.session("a")
@@ -109,20 +75,6 @@ def test_a_warm_state_is_of_the_session_that_has_the_name(store: Store) -> None:
     store._backend.purge("a")
     store.session("a").add_message({"n": 4})
     assert (session.state().seq, session.state().message_count) == (1, 1)
-
-
-def test_head_and_first_are_those_of_the_session_itself(store: Store) -> None:
-    """The first event of a fork is the one that made it, and its head is its own."""
-    root = store.session("a")
-    root.add_message({"n": 1})
-    child = root.fork("b")
-    log = child._reader()
-    first = log.first()
-    head = log.head()
-    assert first is not None
-    assert head is not None
-    assert (first.seq, first.kind, head.seq) == (2, "session.forked", 2)
-    assert root.seq == 1
 
 
 def test_origin_of_anything_else_is_none(store: Store) -> None:

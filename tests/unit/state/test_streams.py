@@ -3,8 +3,6 @@
 import random
 from itertools import pairwise
 
-import pytest
-
 from hansard.backend.contract import StreamPart
 from hansard.state.view import StreamAssembler
 
@@ -58,16 +56,6 @@ def test_parts_add_up_forwards_and_backwards(rng: random.Random) -> None:
         assert sorted(one.seq for one in last) == [seq for seq, _ in LEFT]
         assert not forwards.cut()
         assert not backwards.cut()
-
-
-@pytest.mark.parametrize("stream", ["a", "c", "e"])
-def test_what_is_hidden_is_not_put_together(stream: str) -> None:
-    """N-50: a stream that was redacted has no message, forwards or backwards."""
-    forwards, backwards = StreamAssembler(frozenset(stream)), StreamAssembler(frozenset(stream))
-    forwards.forwards(SAID)
-    assert len(backwards.backwards(SAID)) == 2
-    assert forwards.unfinished() == backwards.unfinished()
-    assert len(forwards.unfinished()) == 2
 
 
 def test_a_beginning_is_looked_for_further_back() -> None:

@@ -8,8 +8,7 @@ from hansard.backend.contract import AppendRequest, LogReader
 from hansard.backend.memory import MemoryBackend
 from hansard.event import codec
 from hansard.event.event import NewEvent
-from hansard.state import fold, view
-from hansard.state.fold import EMPTY
+from hansard.state import view
 
 
 def drafts(count: int, *, kind: str = "message.added") -> list[NewEvent]:
@@ -66,16 +65,3 @@ def test_reading_ends_when_enough_is_there() -> None:
     seen.clear()
     assert last(log, take, ranges, 10, after=3_600) == []
     assert len(seen) <= 3
-
-
-def test_replay_goes_on_from_a_state() -> None:
-    """`replay` from a state at a seq gives what replaying from the beginning gives."""
-    log = filled()
-    whole = fold.replay(log)
-    assert whole.seq == 6_010
-    assert whole.message_count == 3_500
-    for at in (0, 1, 10, 1_000, 3_510, 6_010):
-        part = fold.replay(log, upto=at)
-        assert part.seq == at
-        assert fold.replay(log, start=part) == whole
-    assert fold.replay(log, upto=0) == EMPTY

@@ -173,40 +173,6 @@ def test_what_was_taken_out_is_blank_whatever_is_asked_for(store: Store, redact:
     assert by_seq[summary + 1]["message"]["content"] == "thanks"
 
 
-@pytest.mark.parametrize("redact", [True, False])
-def test_a_child_shares_what_it_inherited_and_not_what_was_taken_out(
-    store: Store, redact: bool
-) -> None:
-    """N-67: a fork is shared with its parent's events, without what the parent redacted later."""
-    session = store.session("parent")
-    session.add_message({"role": "user", "content": "my card is 4111"})
-    session.add_message({"role": "user", "content": "kept"})
-    child = session.fork("child")
-    session.redact(1)
-    lines = shared(child, redact=redact)
-    assert [line["seq"] for line in lines[1:]] == [1, 2, 3]
-    assert lines[1]["data"] == {"message": None, "redacted": True}
-    assert lines[2]["data"]["message"]["content"] == "kept"
-
-
-def test_sharing_changes_nothing_that_is_stored(tmp_path: Path) -> None:
-    """N-66: stored bytes, messages and files are the same after sharing, to the byte and the time."""
-    with hansard.open(tmp_path / "data") as store:
-        session = store.session("s")
-        texts = [text for _, text in KEYS.values()]
-        for text in texts:
-            session.add_message({"role": "user", "content": text, "args": json.dumps({"k": text})})
-        stored = log_of(tmp_path / "data", "s").read_bytes()
-        before, messages = tree(tmp_path), session.messages_json()
-        assert "[redacted: " in written(session)
-        written(session, redact=False, hook=lambda line: line.clear() or line)
-        assert tree(tmp_path) == before
-        assert log_of(tmp_path / "data", "s").read_bytes() == stored
-        assert session.messages_json() == messages
-        assert [message["content"] for message in session.messages()] == texts
-        assert b"[redacted" not in stored
-
-
 def test_a_session_is_shared_as_a_header_and_its_events(store: Store) -> None:
     """The first object says what follows; then comes each event, in order, as it is stored."""
     session = store.session("support/42")

@@ -98,23 +98,6 @@ def same(one: Session, other: Session) -> bool:
 # -- there and back -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a/1", "a/2", "a/3"])
-def test_what_was_exported_is_imported_as_it_was(make: Callable[..., Store], name: str) -> None:
-    """N-50, N-88: times, kinds, keys and data are kept, and exporting it again gives the same lines."""
-    source, target = make(), make()
-    fill(source)
-    data = exported(source.session(name), parts=True)
-    report = target.import_session(data)
-    assert (report.session, report.already, report.redacted) == (name, False, False)
-    assert report.events == source.session(name).seq
-    assert events_of(exported(target.session(name), parts=True)) == events_of(data)
-    assert same(source.session(name), target.session(name))
-    assert target.session(name).metadata == source.session(name).metadata
-    assert target.session(name).usage == source.session(name).usage
-    assert target.verify().ok
-    assert target.session(name).add_message(USER).seq == report.events + 1
-
-
 def test_a_key_stands_for_the_same_events_after_a_move(make: Callable[..., Store]) -> None:
     """N-56: a retry of a keyed batch, after an import or a copy, adds nothing and gets the batch."""
     source, imported, copied = make(), make(), make()
