@@ -20,6 +20,7 @@ import msgspec
 import hansard
 from hansard import Event
 from hansard.backend.contract import between, streamed
+from hansard.event.kinds import MESSAGE_ADDED, SUMMARY_ADDED
 from hansard.message import claude_entries
 from hansard.message.openai_items import items_of
 from hansard.message.parse import origin_of
@@ -36,8 +37,6 @@ View = Literal["model", "history"]
 #: The kinds, and the suffixes of their files.
 KINDS: Final[dict[str, str]] = {"claude-code": "jsonl", "codex": "jsonl", "openai-items": "json"}
 
-_MESSAGE: Final = "message.added"
-_SUMMARY: Final = "summary.added"
 #: The kind of the events that hold a line of a Codex rollout which is not an item.
 _CODEX_LINE: Final = "x.codex.line"
 
@@ -113,30 +112,24 @@ def _shown(events: list[Event], model_for: str | None) -> list[Event]:
     redactions, last = redaction.of(events), events[-1].seq
     if model_for is None:
         return events
-    ranges = model(_course(events), redactions, last)
+    ranges = model(Course(events), redactions, last)
     front: list[Event] = []
     if ranges.summary is not None:
         (summary,) = ranges.summary.events()
         before = between(events, summary.seq - 2, summary.seq - 1)
         if any(_is_compaction(event, model_for) for event in before):
-            rest = [event for event in events if event.kind != _SUMMARY]
-            ranges = model(_course(rest), redactions, last)
+            rest = [event for event in events if event.kind != SUMMARY_ADDED]
+            ranges = model(Course(rest), redactions, last)
         else:
             # What describes the session stays in front, whatever was shortened.
             front = [event for event in events if event.seq <= summary.data["upto"]]
             front = [event for event in front if _line_type(event) == "session_meta"]
             raw = msgspec.json.encode({"message": summary.data["message"]})
-            front.append(Event(summary.seq, summary.stamp, _MESSAGE, raw))
+            front.append(Event(summary.seq, summary.stamp, MESSAGE_ADDED, raw))
     return [
         *front,
         *(one for begin, end in ranges.forwards() for one in between(events, begin, end)),
     ]
-
-
-def _course(events: list[Event]) -> Course:
-    course = Course()
-    course.add(events)
-    return course
 
 
 def _finished(events: list[Event]) -> list[Event]:
@@ -148,7 +141,9 @@ def _finished(events: list[Event]) -> list[Event]:
         # Other programs do not know it.
         del message[PARTIAL]
     return [
-        Event(event.seq, event.stamp, _MESSAGE, msgspec.json.encode({"message": ends[event.seq]}))
+        Event(
+            event.seq, event.stamp, MESSAGE_ADDED, msgspec.json.encode({"message": ends[event.seq]})
+        )
         if event.seq in ends
         else event
         for event in events

@@ -116,8 +116,6 @@ class Moved(NamedTuple):
     more: int
 
 
-_Shape = Header | End | _Line
-
 _header = msgspec.json.Decoder(Header).decode
 _end = msgspec.json.Decoder(End).decode
 _line = msgspec.json.Decoder(_Line).decode
@@ -160,24 +158,30 @@ def _jsonl(
     log: LogReader, session_id: str, upto: int, *, redacted: bool, parts: bool, own_only: bool
 ) -> Iterator[bytes]:
     after = log.first_event.seq - 1 if own_only and isinstance(log, ForkedReader) else 0
-    writer = ExportWriter()
-    yield writer.header(
-        share.header(
-            session_id,
-            redact=redacted,
-            by=f"hansard {_version()}",
-            after=after,
-            upto=upto,
-            parts=parts,
-            lineage=[msgspec.to_builtins(origin) for origin in origins(log)],
-        )
+    header = share.header(
+        session_id,
+        redact=redacted,
+        by=f"hansard {_version()}",
+        after=after,
+        upto=upto,
+        parts=parts,
+        lineage=[msgspec.to_builtins(origin) for origin in origins(log)],
     )
-    redactions = 0
+    digest = sha256()
+    line = _encode(header) + b"\n"
+    digest.update(line)
+    yield line
+    events = redactions = 0
     given = share.given_away(log, upto, redact=redacted, after=after, parts=parts, alone=True)
     for event, more, count in given:
+        events += 1
         redactions += count
-        yield writer.event(alone(event) if not own_only else event, more)
-    yield writer.end(redactions)
+        line = line_of(event if own_only else alone(event), more)
+        digest.update(line)
+        yield line
+    end = _encode({"hansard": "end", "events": events, "redactions": redactions})[:-1]
+    digest.update(end)
+    yield b'%b,"sha256":"%b"}\n' % (end, digest.hexdigest().encode())
 
 
 def alone(event: Event) -> Event:
@@ -205,33 +209,6 @@ def line_of(event: Event, more: int = 0) -> bytes:
     if more:
         shown["more"] = more
     return b'%b,"data":%b}\n' % (_encode(shown)[:-1], event.raw)
-
-
-class ExportWriter:
-    """Returns the lines of a file, and counts and hashes them for the last one."""
-
-    def __init__(self) -> None:
-        self._hash = sha256()
-        self._events = 0
-
-    def header(self, first: dict[str, Any]) -> bytes:
-        """Return the first line."""
-        return self._counted(_encode(first) + b"\n")
-
-    def event(self, event: Event, more: int) -> bytes:
-        """Return the line of an event."""
-        self._events += 1
-        return self._counted(line_of(event, more))
-
-    def end(self, redactions: int) -> bytes:
-        """Return the last line."""
-        said = {"hansard": "end", "events": self._events, "redactions": redactions}
-        body = self._counted(_encode(said)[:-1])
-        return b'%b,"sha256":"%b"}\n' % (body, self._hash.hexdigest().encode())
-
-    def _counted(self, line: bytes) -> bytes:
-        self._hash.update(line)
-        return line
 
 
 def sha256() -> "_Hash":
@@ -326,11 +303,10 @@ class ExportReader:
         checksum = b',"sha256":"%b"}' % end.sha256.encode()
         if end.hansard != "end" or len(checksum) != _CHECKSUM or not raw.endswith(checksum):
             raise self.refused("invalid last line")
-        if end.events != seq - self.header.after:
-            count = seq - self.header.after
-            raise self.refused(
-                f"the last line counts {end.events} events, and the file has {count}"
-            )
+        count = seq - self.header.after
+        if end.events != count:
+            reason = f"the last line counts {end.events} events, and the file has {count}"
+            raise self.refused(reason)
         if end.sha256 != digest:
             raise self.refused("checksum mismatch: the export was modified")
         if not end.events:
@@ -350,7 +326,8 @@ class ExportReader:
             raise self.refused(f"seq {line.seq}, expected {seq}")
         if line.more < 0 or (line.more and line.key is None):
             raise self.refused(f"more={line.more} without an append that has a key")
-        _check_time(self, line.time)
+        if not _is_time(line.time):
+            raise self.refused(f"time {line.time!r:.40} is not like 2026-01-31T12:00:00.000000Z")
         data = bytes(line.data)
         try:
             check_kind(line.kind)
@@ -362,15 +339,13 @@ class ExportReader:
         return Moved(Event(seq, line.time, line.kind, data, line.key), line.more)
 
     def _next(self) -> bytes | None:
+        self._number += 1
         try:
             raw = next(self._lines, None)
         except _TooLong:
-            self._number += 1
             raise self.refused(f"a line of more than {LONGEST:,} bytes") from None
         if raw is None:
-            self._number += 1
             return None
-        self._number += 1
         if not raw.endswith(b"\n"):
             raise self._truncated()
         try:
@@ -391,15 +366,11 @@ class ExportReader:
         return InvalidExport(f"line {self._number}: {reason}; {hint}", line=self._number)
 
 
-def _check_time(reader: ExportReader, time: str) -> None:
-    fits = _TIME.fullmatch(time) is not None
-    if fits:
-        try:
-            datetime.fromisoformat(time)
-        except ValueError:
-            fits = False
-    if not fits:
-        raise reader.refused(f"time {time!r:.40} is not like 2026-01-31T12:00:00.000000Z")
+def _is_time(text: str) -> bool:
+    try:
+        return _TIME.fullmatch(text) is not None and bool(datetime.fromisoformat(text))
+    except ValueError:
+        return False
 
 
 def _check_message(kind: str, data: dict[str, Any]) -> None:
