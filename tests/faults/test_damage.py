@@ -288,7 +288,7 @@ def starts(data: bytes) -> list[int]:
 
 @pytest.mark.slow
 def test_verify_names_the_damaged_line_and_no_other(log: Log, bench: Bench) -> None:
-    """N-34, F-21: one flipped bit, wherever it is in a line, is one finding, at the line's offset."""
+    """N-34, F-20: one flipped bit, wherever it is in a line, is one finding, at the line's offset."""
     data = log.data
     for begin, end in itertools.pairwise(starts(data)):
         # An abandoned line has no checksum of its own: the next line's says that it changed.
@@ -302,7 +302,7 @@ def test_verify_names_the_damaged_line_and_no_other(log: Log, bench: Bench) -> N
 
 
 def test_verify_lists_all_damage(log: Log, bench: Bench, rng: random.Random) -> None:
-    """N-34, F-21: of several damaged lines every one is listed, and no whole line between them."""
+    """N-34, F-20: of several damaged lines every one is listed, and no whole line between them."""
     data = log.data
     whole = [at for at in starts(data) if not data[at : data.index(b"\n", at) + 1].endswith(TORN)]
     for _ in range(200):
@@ -338,7 +338,7 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_damage_anywhere_in_a_long_log_never_gives_a_wrong_answer(
     long_log: bytes, bench: Bench, rng: random.Random
 ) -> None:
-    """N-34, N-77, F-43: a reader that need not see the damage is right; one that sees it says so."""
+    """N-34, N-77, F-41: a reader that need not see the damage is right; one that sees it says so."""
     truth = answers(bench, long_log)
     refused = dict.fromkeys(READINGS, 0)
     for _ in range(60):

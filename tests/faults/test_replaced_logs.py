@@ -327,7 +327,7 @@ def test_a_read_continues_in_the_file_that_replaced_the_log(tmp_path: Path) -> N
 
 
 def test_damage_in_a_log_that_was_not_replaced_is_reported(tmp_path: Path) -> None:
-    """F-44: a sealed segment that is missing is damage, if the log is the same file."""
+    """F-12: a sealed segment that is missing is damage, if the log is the same file."""
     path = tmp_path / "store"
     with hansard.open(path, durability="os") as store:
         session = store.session("s")

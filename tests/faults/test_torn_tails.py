@@ -138,7 +138,7 @@ def test_recovery_after_recovery(log: Log, bench: Bench) -> None:
 
 
 def test_a_torn_tail_longer_than_any_window(log: Log, bench: Bench) -> None:
-    """N-33, F-27, F-42: an unfinished batch of 400 KB is passed over and recovered like a short one."""
+    """N-33, F-27, F-41: an unfinished batch of 400 KB is passed over and recovered like a short one."""
     bench.put(log.data)
     with bench.writer() as store:
         store.session(ID).add_messages([{"n": n, "text": "x" * 2000} for n in range(200)])

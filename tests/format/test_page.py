@@ -111,12 +111,12 @@ def test_the_worked_example_cut_before_its_recovery_is_torn(store: Path) -> None
 def test_real_logs_are_what_the_grammar_says(tmp_path: Path) -> None:
     """F-12 to F-14: a log with every kind of line fits the page's grammar, line by line and as a whole."""
     rules = grammar()
-    assert {"segment", "record", "note", "header", "trailer", "abandoned", "torn"} <= set(rules)
+    assert {"segment", "record", "note", "header", "trailer", "discarded", "torn"} <= set(rules)
     log = rich_log(tmp_path).data
     for data in (EXAMPLE, log, log[:-20], log + bytes(10)):
         assert re.fullmatch(pattern("segment", rules), data, re.DOTALL)
     for raw in log.splitlines(keepends=True):
-        rule = "abandoned" if raw.endswith(format.TORN) else "record"
+        rule = "discarded" if raw.endswith(format.TORN) else "record"
         rule = "note" if raw.startswith(b'{"log"') else rule
         assert re.fullmatch(pattern(rule, rules), raw), raw
 

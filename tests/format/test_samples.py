@@ -63,13 +63,13 @@ def check(store: hansard.Store, expected: dict[str, Any]) -> None:
 
 
 def test_there_are_samples_of_every_sort() -> None:
-    """F-47: each sample that the tool knows of is frozen in the repository."""
+    """F-46: each sample that the tool knows of is frozen in the repository."""
     assert {sample.name for sample in FROZEN} >= set(make_samples.SAMPLES)
 
 
 @pytest.mark.parametrize("sample", FROZEN, ids=name)
 def test_a_frozen_sample_has_not_changed(sample: Path) -> None:
-    """F-47: the bytes of a sample are those that were frozen."""
+    """F-46: the bytes of a sample are those that were frozen."""
     assert make_samples.checksums(sample / "store") == expected_of(sample)["files"]
 
 
@@ -146,7 +146,7 @@ def test_every_checksum_of_a_sample_is_that_of_the_format_page(sample: Path) -> 
 
 @pytest.mark.parametrize("sample", list(make_samples.SAMPLES))
 def test_the_tool_makes_each_sample(sample: str, tmp_path: Path) -> None:
-    """F-47: the tool that froze the samples still makes them, and what it makes is what it says."""
+    """F-46: the tool that froze the samples still makes them, and what it makes is what it says."""
     made = make_samples.write(sample, tmp_path)
     with hansard.open(made / "store", read_only=True) as store:
         check(store, expected_of(made))
@@ -154,7 +154,7 @@ def test_the_tool_makes_each_sample(sample: str, tmp_path: Path) -> None:
 
 
 def test_the_tool_refuses_to_touch_a_frozen_sample() -> None:
-    """F-47: a sample that is there is not made anew, and not one byte of it changes."""
+    """F-46: a sample that is there is not made anew, and not one byte of it changes."""
     frozen = FROZEN[0]
     before = make_samples.checksums(frozen)
     with pytest.raises(FileExistsError, match="never touched"):

@@ -1,6 +1,6 @@
 """A log whose checksums fit and whose lines lie: it may be refused, and nothing else may come of it.
 
-Whoever can write a session's files can forge them (F-22). That must cost that session, and no other: no hang,
+Whoever can write a session's files can forge them (F-20). That must cost that session, and no other: no hang,
 no error that is none of ours, no listing that breaks.
 """
 
@@ -86,7 +86,7 @@ HARMFUL = {
 
 @pytest.mark.slow
 def test_forged_logs_harm_no_other_session(tmp_path: Path) -> None:
-    """N-35, N-74, F-22, F-32: whatever forged lines say, errors are ours and other sessions are found."""
+    """N-35, N-74, F-20, F-32: whatever forged lines say, errors are ours and other sessions are found."""
     store = with_a_good_session(tmp_path / "store")
     names = {harm.replace(" ", "-").replace(",", ""): log for harm, log in HARMFUL.items()}
     for name, log in names.items():

@@ -295,7 +295,7 @@ def test_scrubbed_metadata_stay_scrubbed_when_history_is_dropped(store: Store) -
 
 
 def test_an_index_lists_no_dropped_seqs(files: Store, tmp_path: Path) -> None:
-    """F-120: one digest in the index says what was taken out, however many events that are."""
+    """F-119: one digest in the index says what was taken out, however many events that are."""
     session = files.session("s")
     for n in range(3000):
         session.add_message({"n": n})

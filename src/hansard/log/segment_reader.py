@@ -2,7 +2,7 @@
 
 Takes no lock and writes nothing (F-41). Everything starts and ends at a *mark*, a place between two
 appends, and what lies between two marks is checked with one CRC before a line of it is
-decoded (F-43). The slow, line-by-line walk that finds the damaged byte is in `segment_scan`.
+decoded (F-41). The slow, line-by-line walk that finds the damaged byte is in `segment_scan`.
 """
 
 from bisect import bisect_right
@@ -31,7 +31,7 @@ _ENDS: Final = 8
 
 
 class LogEnd(msgspec.Struct, frozen=True, gc=False):
-    """What the end of a segment says (F-42): all that a writer needs to go on."""
+    """What the end of a segment says (F-41): all that a writer needs to go on."""
 
     position: Position
     #: Offset of the latest control record, 0 if there is none.
@@ -252,7 +252,7 @@ class SegmentReader:
     # -- places -------------------------------------------------------------------------------
 
     def locate(self, seq: int, end: Position) -> Position:
-        """Return a mark at or before the place behind `seq`, near enough to read on from (F-44)."""
+        """Return a mark at or before the place behind `seq`, near enough to read on from (F-12)."""
         if seq >= end.seq:
             return end
         for mark in self._ends:

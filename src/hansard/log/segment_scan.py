@@ -142,7 +142,7 @@ def _stream(segment: Segment) -> Iterator[tuple[bytes, int]]:
 class _Walk:
     """Judges the lines after a mark, one by one, each by its own bytes and its neighbors'.
 
-    One damaged line spoils no other (F-21): the line after it is checked from every running checksum that
+    One damaged line spoils no other (F-20): the line after it is checked from every running checksum that
     may be right there, whether the damage is in a line's body, in its checksum, or an extra line.
     """
 

@@ -500,7 +500,7 @@ class LogWriter:
     # -- sealing --------------------------------------------------------------------------------
 
     def seal(self) -> bool:
-        """Seal the active segment, and begin the next; False if there is no event in it (F-37)."""
+        """Seal the active segment, and begin the next; False if there is no event in it (F-86)."""
         self._files.check_process()
         with self._group.exclusive():
             self._files.root.sync_names()

@@ -46,7 +46,7 @@ def test_a_record_says_what_went_in(
 
 @given(st.lists(st.tuples(payloads, st.booleans()), min_size=1, max_size=8))
 def test_the_checksum_runs_on_over_all_lines(made: list[tuple[dict[str, Any], bool]]) -> None:
-    """F-20, F-21: each stored value is the CRC-32 of all before it, and many lines are checked at once."""
+    """F-20: each stored value is the CRC-32 of all before it, and many lines are checked at once."""
     data = b""
     crc = 0
     for seq, (payload, is_note) in enumerate(made, 1):
@@ -77,7 +77,7 @@ def test_only_eight_lower_case_digits_are_a_checksum(digits: bytes) -> None:
 
 
 def test_the_value_behind_a_line_does_not_need_its_trailer() -> None:
-    """F-21: behind a line with a damaged checksum, the value is known from its body."""
+    """F-20: behind a line with a damaged checksum, the value is known from its body."""
     line, crc = format.record(1, TIME, b"x.kind", b"{}", 99)
     assert format.crc_after(line, 99) == crc
     assert format.crc_after(line[:-12] + b"XXXXXXXX" + line[-4:], 99) == crc
@@ -113,7 +113,7 @@ def test_the_time_is_that_of_the_grammar() -> None:
 
 
 def test_the_constants_agree_with_the_page() -> None:
-    """F-13, F-17, F-21, F-29: the page and the code name the same limits, trailer, mark and version."""
+    """F-13, F-17, F-20, F-29: the page and the code name the same limits, trailer, mark and version."""
     page = PAGE.read_text("utf-8")
     assert "version 1" in page.splitlines()[0]
     assert format.VERSION == 1

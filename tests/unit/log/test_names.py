@@ -593,7 +593,7 @@ def test_what_is_no_sealed_segment_has_no_first_seq(name: str) -> None:
 
 
 def test_a_segment_that_is_not_compressed_yet_has_a_name_of_its_own() -> None:
-    """F-37: sealed and not compressed yet, a segment has the same first seq under a name without `.zst`."""
+    """F-86: sealed and not compressed yet, a segment has the same first seq under a name without `.zst`."""
     assert names.unpacked(12) == "0" * 18 + "12.jsonl"
     assert (
         names.sealed_first_seq(names.unpacked(12)) == names.sealed_first_seq(names.sealed(12)) == 12

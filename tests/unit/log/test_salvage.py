@@ -1,4 +1,4 @@
-"""What can still be read of a damaged log: everything but the damage (N-34, F-21, F-32)."""
+"""What can still be read of a damaged log: everything but the damage (N-34, F-20, F-32)."""
 
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def test_a_whole_log_is_salvaged_whole(path: Path) -> None:
 
 
 def test_one_damaged_line_costs_no_other(path: Path) -> None:
-    """N-34, F-21: with any one line damaged, every other event is salvaged, and the damage has its place."""
+    """N-34, F-20: with any one line damaged, every other event is salvaged, and the damage has its place."""
     whole = events_of(salvaged(path))
     lines = lines_of(path)
     assert sum(line.endswith(TORN) for line in lines) == 1

@@ -82,7 +82,7 @@ LAYOUTS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_whichever_file_covers_an_event_will_do(tmp_path: Path, layout: str) -> None:
-    """F-87, N-39: with leftovers of a crash beside them, each event is read once, in order, from anywhere."""
+    """F-167, N-39: with leftovers of a crash, each event is read once, in order, from anywhere."""
     LAYOUTS[layout](tmp_path)
     for after in range(UPTO):
         assert seqs(chain_of(tmp_path), after) == list(range(after + 1, UPTO + 1))

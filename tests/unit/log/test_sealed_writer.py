@@ -35,7 +35,7 @@ def some(rng: random.Random, count: int, largest: int) -> list[Record]:
 
 @pytest.mark.parametrize("largest", [60, 20_000, 700_000])
 def test_what_is_put_in_comes_out(tmp_path: Path, rng: random.Random, largest: int) -> None:
-    """F-79, F-80, F-81: lines of all sizes, batches across frames included, come back byte for byte."""
+    """F-79, F-81: lines of all sizes, batches across frames included, come back byte for byte."""
     records = some(rng, 6_000_000 // (30 * largest) + 12, largest)
     sealed = opened(seal(tmp_path / "a", records))
     assert sealed.read(0, sealed.size()) == plain(records)

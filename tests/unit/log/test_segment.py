@@ -103,7 +103,7 @@ def test_whoever_asks_for_no_session_gets_any(tmp_path: Path, directory: int) ->
 def test_reading_goes_on_after_a_short_read(
     tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-42: a read that brings fewer bytes than asked for is continued, and only the end is the end."""
+    """F-41: a read that brings fewer bytes than asked for is continued, and only the end is the end."""
     content = HandwrittenLog().message({"n": 1}).data
     (tmp_path / names.LOG).write_bytes(content)
     monkeypatch.setattr(disk, "read_at", lambda fd, length, at: os.pread(fd, min(length, 7), at))

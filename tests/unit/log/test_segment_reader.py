@@ -94,7 +94,7 @@ def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
 def test_both_directions_give_all_events(
     tmp_path: Path, directory: int, rng: random.Random, window: int
 ) -> None:
-    """F-42, F-43, N-77: forwards and backwards, in pieces of any size, every event comes once, in order."""
+    """F-41, N-77: forwards and backwards, in pieces of any size, every event comes once, in order."""
     for length in (1, 5, 60, 60):
         written = Written(rng, length)
         found = read(tmp_path, directory, written.log.data)
@@ -116,7 +116,7 @@ def test_both_directions_give_all_events(
 def test_the_end_is_the_same_for_those_who_know_nothing_and_those_who_watched(
     tmp_path: Path, directory: int, rng: random.Random, window: int
 ) -> None:
-    """F-39, F-42, N-18: what the end says does not depend on what was known before."""
+    """F-39, F-41, N-18: what the end says does not depend on what was known before."""
     written = Written(rng, 40)
     data = written.log.data
     watching = read(tmp_path, directory, data[: written.marks[0]])
@@ -147,7 +147,7 @@ def test_the_control_records_are_found_from_the_end(
 def test_a_place_is_found_for_every_seq(
     tmp_path: Path, directory: int, rng: random.Random, window: int
 ) -> None:
-    """F-44: for each seq there is a mark at or before it, from which reading on finds it."""
+    """F-12: for each seq there is a mark at or before it, from which reading on finds it."""
     written = Written(rng, 80)
     found = read(tmp_path, directory, written.log.data)
     end = found.log_end().position
@@ -162,7 +162,7 @@ def test_a_place_is_found_for_every_seq(
 def test_a_batch_that_is_longer_than_a_piece_is_not_decoded_line_by_line(
     tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-77, F-43: to find the ends of a batch of 3,000 records, some dozens of its lines are decoded."""
+    """N-77, F-41: to find the ends of a batch of 3,000 records, some dozens of its lines are decoded."""
     log = HandwrittenLog().message({"n": 0})
     # Not by `record`, which computes the checksum of all for each.
     check = format.crc32(log.data)
@@ -192,7 +192,7 @@ def test_a_batch_that_is_longer_than_a_piece_is_not_decoded_line_by_line(
 def test_a_batch_that_failed_twice_ends_behind_the_note(
     tmp_path: Path, directory: int, lost: int
 ) -> None:
-    """F-29, F-42: two unfinished batches that look alike are two: the log ends between them."""
+    """F-29, F-41: two unfinished batches that look alike are two: the log ends between them."""
     log = HandwrittenLog().message({"n": 0})
     offset = len(log.data)
 
@@ -238,7 +238,7 @@ def test_a_control_chain_that_leads_astray_is_damage(tmp_path: Path, directory: 
 
 
 def test_the_last_messages_cost_the_end_of_the_log_only(tmp_path: Path) -> None:
-    """N-77, F-42: to read the last message of three megabytes, a few windows are read."""
+    """N-77, F-41: to read the last message of three megabytes, a few windows are read."""
     with hansard.open(tmp_path / "store", durability="os") as store:
         session = store.session("s")
         for _ in range(30):

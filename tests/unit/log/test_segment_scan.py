@@ -140,7 +140,7 @@ def test_a_log_that_breaks_a_rule_is_damaged_in_spite_of_its_checksums(
 
 
 def test_one_damaged_line_spoils_no_other() -> None:
-    """F-21: damage in a body, in a checksum, and a line that does not belong there are one finding each."""
+    """F-20: damage in a body, in a checksum, and a line that does not belong there are one finding each."""
     log = HandwrittenLog()
     for number in range(6):
         log.message({"n": number})

@@ -138,7 +138,7 @@ def test_of_several_bounds_the_highest_counts_and_none_for_what_comes_after() ->
 
 
 def test_a_bound_stands_for_all_redactions_before_it() -> None:
-    """F-120: what a bound covers is not listed, whatever was put in its place; metadata are not covered."""
+    """F-119: what a bound covers is not listed, whatever was put in its place; metadata are not covered."""
     controls = [
         redacted(11, 1),
         redacted(12, 2, kind="message.added", data={"message": {"n": "rest"}}),
