@@ -1,1 +1,1 @@
-"""Claims about the importers: what other programs wrote becomes sessions, whole and once."""
+"""Claims about the importers: what other programs wrote becomes sessions, complete and once."""

@@ -13,7 +13,7 @@ from hansard.message import origin
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
-#: Not a real one, and no scanner takes it for one.
+#: Not a real key, and no scanner takes it for one.
 KEY = "sk-proj-" + "A1b2C3d4E5f6G7h8" * 3
 
 
@@ -29,11 +29,11 @@ def contents(root: Path) -> dict[str, tuple[int, int, int, bytes]]:
 
 
 @contextmanager
-def untouched(folder: Path) -> Iterator[None]:
+def untouched(directory: Path) -> Iterator[None]:
     """Assert that everything below a directory is unchanged afterwards."""
-    before = contents(folder)
+    before = contents(directory)
     yield
-    assert contents(folder) == before
+    assert contents(directory) == before
 
 
 def import_new(kind: str, path: Path, **options: Any) -> tuple[hansard.Store, importers.Report]:
@@ -76,9 +76,9 @@ def chat(*texts: str) -> list[dict[str, Any]]:
     ]
 
 
-def session_file(folder: Path, name: str, *texts: str, **more: Any) -> Path:
+def session_file(root: Path, name: str, *texts: str, **more: Any) -> Path:
     """Write a workspace session file."""
-    return write(folder / f"{name}.json", {"messages": chat(*texts), **more})
+    return write(root / f"{name}.json", {"messages": chat(*texts), **more})
 
 
 def texts(store: hansard.Store, session_id: str, view: Any = "history") -> list[str]:
@@ -89,27 +89,16 @@ def texts(store: hansard.Store, session_id: str, view: Any = "history") -> list[
 
 def entry(id: str, parent: str | None, **more: Any) -> dict[str, Any]:
     """Return a line of an OpenClaw transcript."""
-    return {
-        "type": "message",
-        "id": id,
-        "parentId": parent,
-        "timestamp": "2026-01-02T03:04:05.678Z",
-        **more,
-    }
+    time = "2026-01-02T03:04:05.678Z"
+    return {"type": "message", "id": id, "parentId": parent, "timestamp": time, **more}
 
 
-def spoken(id: str, parent: str | None, text: str, role: str = "user") -> dict[str, Any]:
+def said(id: str, parent: str | None, text: str, role: str = "user") -> dict[str, Any]:
     """Return a line of an OpenClaw transcript with a message."""
     return entry(id, parent, message={"role": role, "content": [{"type": "text", "text": text}]})
 
 
 def header(id: str, **more: Any) -> dict[str, Any]:
     """Return the first line of an OpenClaw transcript."""
-    return {
-        "type": "session",
-        "version": 3,
-        "id": id,
-        "timestamp": "2026-01-02T03:04:05.000Z",
-        "cwd": "/home/claw",
-        **more,
-    }
+    first = {"type": "session", "version": 3, "id": id, "timestamp": "2026-01-02T03:04:05.000Z"}
+    return {**first, "cwd": "/home/claw", **more}

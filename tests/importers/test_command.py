@@ -12,37 +12,31 @@ from tests.importers.sources import session_file
 FIRST = "0a1b2c3d_20260102_030405"
 
 
-def test_the_command_imports_and_says_what_it_did(tmp_path: Path) -> None:
-    """N-81, N-84, N-87: it imports, says what is there already, and exits with 1 if something was skipped."""
+def test_the_command_imports_and_reports(tmp_path: Path) -> None:
+    """N-81, N-84, N-87: it imports, reports what is present, and exits with 1 if something was skipped."""
     root = tmp_path / "source"
     session_file(root, FIRST, "one", "two")
-    words = ("import", "workspace", root)
-    planned = hansard(*words, "--dry-run", store=tmp_path / "store")
+    call = ("import", "workspace", root)
+    planned = hansard(*call, "--dry-run", store=tmp_path / "store")
     assert (planned.code, planned.err) == (0, "")
     assert planned.out.splitlines()[-1] == "1 session would be imported"
     assert not (tmp_path / "store").exists()
-    done = hansard(*words, store=tmp_path / "store")
+    done = hansard(*call, store=tmp_path / "store")
     assert done.out.splitlines() == [f"{FIRST}: 2 items imported", "1 session imported"]
     (root / "0a1b2c3d_20260303_030405.json").write_text("{")
-    again = hansard(*words, "--prefix", "p/", "--json", store=tmp_path / "store")
+    again = hansard(*call, "--prefix", "p/", "--json", store=tmp_path / "store")
     assert again.code == 1
-    assert again.json["sessions"][0] == {
-        "session": f"p/{FIRST}",
-        "where": f"{FIRST}.json",
-        "outcome": "imported",
-        "items": 2,
-        "new": 2,
-        "parent": None,
-    }
+    done_with = {"session": f"p/{FIRST}", "where": f"{FIRST}.json", "outcome": "imported"}
+    assert again.json["sessions"][0] == done_with | {"items": 2, "new": 2, "parent": None}
     assert [one["where"] for one in again.json["skipped"]] == ["0a1b2c3d_20260303_030405.json"]
-    third = hansard(*words, store=tmp_path / "store")
+    third = hansard(*call, store=tmp_path / "store")
     assert third.code == 1
     assert third.out == "1 session there already\n"
     assert "0a1b2c3d_20260303_030405.json: not JSON" in third.err
 
 
 def test_nothing_to_import_is_a_failure(tmp_path: Path) -> None:
-    """N-80: where nothing can be imported, the command says so, and where, and exits with 1."""
+    """N-80: if nothing can be imported, the command reports where and why, and exits with 1."""
     path = tmp_path / f"{FIRST}.json"
     path.write_text('{"k": null}')
     done = hansard("import", "workspace", path, store=tmp_path / "store")
@@ -53,27 +47,22 @@ def test_nothing_to_import_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("import", "codex"),
-        ("import", "codex", "a", "--id", "x"),
-        ("import", "a.jsonl", "--dry-run"),
-    ],
+    "arguments", ["import codex", "import codex a --id x", "import a.jsonl --dry-run"]
 )
-def test_words_that_do_not_go_together_are_refused(words: tuple[str, ...], tmp_path: Path) -> None:
-    """N-88: a kind needs one path, and what is for a kind is not for a file of hansard's own."""
-    assert hansard(*words, store=tmp_path / "store").code == 2
+def test_conflicting_arguments_are_refused(arguments: str, tmp_path: Path) -> None:
+    """N-88: a kind needs one path, and options for a kind are not for hansard's own files."""
+    assert hansard(*arguments.split(), store=tmp_path / "store").code == 2
     assert not (tmp_path / "store").exists()
 
 
 def test_the_help_names_every_kind() -> None:
-    """N-82: a kind that can be imported is in the help."""
-    # Without the breaks of its lines, which may be in the middle of a name.
+    """N-82: the help lists every kind."""
+    # Without line breaks, which may be in the middle of a name.
     shown = "".join(hansard("import", "--help").out.split())
     assert [kind for kind in KINDS if kind not in shown] == []
 
 
-def test_an_import_shows_how_far_it_is(tmp_path: Path) -> None:
+def test_an_import_shows_its_progress(tmp_path: Path) -> None:
     """N-84: on a terminal, an import has a progress bar."""
     root = tmp_path / "source"
     for number in range(3):

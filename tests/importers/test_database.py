@@ -1,4 +1,4 @@
-"""A SQLite file is read with all that was committed to it, and nothing beside it is made or changed."""
+"""A SQLite file is read with everything committed to it; nothing next to it is created or changed."""
 
 import random
 import sqlite3
@@ -24,7 +24,7 @@ def rows_of(path: Path) -> list[tuple[object, ...]]:
 
 
 def made(path: Path, *statements: str) -> Path:
-    """Make a database with SQLite, and close it."""
+    """Create a database, or change it, and close it."""
     with closing(sqlite3.connect(path)) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -33,13 +33,13 @@ def made(path: Path, *statements: str) -> Path:
 
 
 def integrity(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
-    """Return what SQLite says of a copy, once it may look at all of it."""
+    """Return what SQLite reports about a copy, without the authorizer."""
     connection.set_authorizer(None)
     return connection.execute("PRAGMA integrity_check").fetchall()
 
 
 def written(path: Path, rng: random.Random) -> sqlite3.Connection:
-    """Write rows, commit some, move some of the log into the database, and leave it open."""
+    """Write rows, commit some, checkpoint some of the log, and leave the database open."""
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA page_size={rng.choice([512, 4096, 65536])}")
     connection.execute("PRAGMA journal_mode=wal")
@@ -58,22 +58,20 @@ def written(path: Path, rng: random.Random) -> sqlite3.Connection:
     return connection
 
 
-def test_what_is_committed_in_the_log_is_read_and_no_file_appears(
-    tmp_path: Path, rng: random.Random
-) -> None:
-    """N-62: 10 random databases with a write-ahead log are read as SQLite reads them, and left alone."""
+def test_the_write_ahead_log_is_read(tmp_path: Path, rng: random.Random) -> None:
+    """N-62: 10 random databases with a write-ahead log are read as SQLite reads them, and unchanged."""
     for number in range(10):
         path = tmp_path / str(number) / "x.db"
         path.parent.mkdir()
-        # Its own reader, so that SQLite's files are there before and after.
+        # A second connection keeps SQLite's files in place before and after.
         with closing(written(path, rng)), closing(sqlite3.connect(path)) as reader:
             wanted = reader.execute("SELECT * FROM t ORDER BY a").fetchall()
             with untouched(path.parent):
                 assert rows_of(path) == wanted
 
 
-def test_a_log_that_was_cut_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
-    """N-33: a write-ahead log that was cut anywhere gives what was committed before the cut."""
+def test_a_log_that_was_cut_is_read_up_to_the_cut(tmp_path: Path) -> None:
+    """N-33: a write-ahead log that was cut anywhere yields what was committed before the cut."""
     path = tmp_path / "x.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode=wal")
@@ -83,21 +81,20 @@ def test_a_log_that_was_cut_is_read_as_far_as_it_is_whole(tmp_path: Path) -> Non
         for number in range(4):
             connection.execute("INSERT INTO t VALUES (?)", (number,))
             connection.commit()
-        content = (tmp_path / "x.db").read_bytes()
-        log = (tmp_path / "x.db-wal").read_bytes()
+        content, log = path.read_bytes(), path.with_name("x.db-wal").read_bytes()
     seen = set()
-    folder = tmp_path / "cut"
-    folder.mkdir()
+    cut = tmp_path / "cut" / "x.db"
+    cut.parent.mkdir()
     for end in range(0, len(log) + 1, 509):
-        (folder / "x.db").write_bytes(content)
-        (folder / "x.db-wal").write_bytes(log[:end])
-        found = [row[0] for row in rows_of(folder / "x.db")]
+        cut.write_bytes(content)
+        cut.with_name("x.db-wal").write_bytes(log[:end])
+        found = [row[0] for row in rows_of(cut)]
         assert found == list(range(len(found)))
         seen.add(len(found))
     assert seen >= {0, 1, 2, 3}
 
 
-#: Writes to two tables in each transaction, and moves its log into the database every few of them.
+#: Writes to two tables in each transaction, and checkpoints its log after every few of them.
 WRITER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -118,10 +115,8 @@ for number in range(10**9):
 
 
 @pytest.mark.parametrize("mode", ["wal", "delete"])
-def test_a_database_that_is_being_written_to_is_read_as_it_was_at_one_moment(
-    tmp_path: Path, mode: str
-) -> None:
-    """N-18: beside a process that writes without rest, no reading mixes two transactions, or is damaged."""
+def test_a_database_that_is_written_to_is_read_at_one_moment(tmp_path: Path, mode: str) -> None:
+    """N-18: while a process writes all the time, no read mixes two transactions."""
     path = tmp_path / "x.db"
     command = [sys.executable, "-c", WRITER, str(path), mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
@@ -133,15 +128,12 @@ def test_a_database_that_is_being_written_to_is_read_as_it_was_at_one_moment(
                 try:
                     with database.opened(Files(tmp_path), path) as connection:
                         one, other = (
-                            connection.execute(query).fetchall()
-                            for query in (
-                                "SELECT a FROM t ORDER BY a",
-                                "SELECT a FROM u ORDER BY a",
-                            )
+                            connection.execute(f"SELECT a FROM {table} ORDER BY a").fetchall()  # noqa: S608
+                            for table in "tu"
                         )
                         check = integrity(connection)
                 except Unreadable:
-                    # It found no moment in which nothing changed, and says so. Without a log, there is none.
+                    # It reports that there was no moment without a change. Without a log, there may be none.
                     continue
                 assert one == other
                 assert check == [("ok",)]
@@ -151,36 +143,32 @@ def test_a_database_that_is_being_written_to_is_read_as_it_was_at_one_moment(
             writer.kill()
 
 
-def test_what_was_read_twice_in_the_middle_of_a_change_is_read_again(tmp_path: Path) -> None:
-    """N-18: its program rests in the middle of a change, and is done right behind the second look."""
-    path = tmp_path / "x.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t (a)")
-        connection.executemany("INSERT INTO t VALUES (?)", [(number,) for number in range(5)])
-        connection.commit()
-    whole = path.read_bytes()
+def test_a_file_in_the_middle_of_a_change_is_read_again(tmp_path: Path) -> None:
+    """N-18: its program pauses in the middle of a change, and finishes it right after the second read."""
+    path = made(tmp_path / "x.db", "CREATE TABLE t (a)", *["INSERT INTO t VALUES (1)"] * 5)
+    complete = path.read_bytes()
     journal = path.with_name("x.db-journal")
-    journal.write_bytes(b"how it was")
-    path.write_bytes(whole[: len(whole) // 2].ljust(len(whole), b"\xff"))
-    looks = 0
+    journal.write_bytes(b"the old content")
+    path.write_bytes(complete[: len(complete) // 2].ljust(len(complete), b"\xff"))
+    reads = 0
 
-    class Resting(Files):
+    class Pausing(Files):
         def read(self, path: Path, *, upto: int | None = None) -> bytes | None:
-            nonlocal looks
+            nonlocal reads
             found = super().read(path, upto=upto)
-            looks += path.name == "x.db"
-            if looks == 2:
-                journal.with_name("x.db").write_bytes(whole)
+            reads += path.name == "x.db"
+            if reads == 2:
+                journal.with_name("x.db").write_bytes(complete)
                 journal.unlink(missing_ok=True)
             return found
 
-    with database.opened(Resting(tmp_path), path) as connection:
+    with database.opened(Pausing(tmp_path), path) as connection:
         assert len(connection.execute("SELECT a FROM t").fetchall()) == 5
-    assert looks == 4
+    assert reads == 4
 
 
 class Overtaken(Files):
-    """Files of which one is written to while it is about to be read: at most so many times."""
+    """Files of which one is written to before it is read, up to a number of times."""
 
     def __init__(self, path: Path, writer: sqlite3.Connection, how: str, times: int) -> None:
         super().__init__(path.parent)
@@ -190,7 +178,7 @@ class Overtaken(Files):
         self._left = times
 
     def read(self, path: Path, *, upto: int | None = None) -> bytes | None:
-        """Read a file, after a transaction that has all of the log in the database, in new places."""
+        """Read a file, after a transaction and a checkpoint of the log."""
         if path == self._path and self._left:
             self._left -= 1
             self._writer.execute("DELETE FROM t WHERE a % 2 = 0")
@@ -213,10 +201,8 @@ def full(path: Path) -> sqlite3.Connection:
 
 @pytest.mark.parametrize("how", ["PASSIVE", "TRUNCATE"])
 @pytest.mark.parametrize("times", [1, 3])
-def test_what_is_moved_out_of_the_log_in_between_is_seen(
-    tmp_path: Path, how: str, times: int
-) -> None:
-    """N-18: a transaction between the readings of the log and of the database is there, whole."""
+def test_a_checkpoint_between_two_reads_is_noticed(tmp_path: Path, how: str, times: int) -> None:
+    """N-18: a transaction between the reads of the log and of the database is read completely."""
     path = tmp_path / "x.db"
     with closing(full(path)) as writer:
         files = Overtaken(path, writer, how, times)
@@ -226,37 +212,35 @@ def test_what_is_moved_out_of_the_log_in_between_is_seen(
         assert found == writer.execute("SELECT * FROM t ORDER BY a").fetchall()
 
 
-def test_a_log_that_is_begun_anew_each_time_is_an_error(tmp_path: Path) -> None:
-    """N-24: whoever never rests is not waited for without end: the error says what to do."""
+def test_a_log_that_is_always_restarted_is_an_error(tmp_path: Path) -> None:
+    """N-24: a program that never stops writing is not waited for: the error says what to do."""
     path = tmp_path / "x.db"
     with closing(full(path)) as writer:
         files = Overtaken(path, writer, "TRUNCATE", 10**9)
-        with (
-            pytest.raises(Unreadable, match="when its program is idle"),
-            database.opened(files, path),
-        ):
+        opened = database.opened(files, path)
+        with pytest.raises(Unreadable, match="when its program is idle"), opened:
             pass
 
 
 @pytest.mark.parametrize(
-    ("beside", "content", "why"),
+    ("ending", "content", "why"),
     [
-        ("", b"no database at all", "not a SQLite database"),
+        ("", b"not a database", "not a SQLite database"),
         ("", b"SQLite format 3\0" + b"\xff" * 4096, "not a readable SQLite database"),
         ("-journal", b"\xd9\xd5\x05\xf9 hot", "an unfinished change"),
     ],
 )
-def test_what_cannot_be_trusted_is_refused(
-    tmp_path: Path, beside: str, content: bytes, why: str
+def test_an_unreadable_database_is_refused(
+    tmp_path: Path, ending: str, content: bytes, why: str
 ) -> None:
-    """N-31: bytes that are no database, and one whose program died while writing, are errors that say so."""
+    """N-31: bytes that are not a database, and one whose program died while writing, are clear errors."""
     path = made(tmp_path / "x.db", "CREATE TABLE t (a)")
-    (tmp_path / f"x.db{beside}").write_bytes(content)
+    (tmp_path / f"x.db{ending}").write_bytes(content)
     with untouched(tmp_path), pytest.raises(Unreadable, match=why):
         rows_of(path)
 
 
-#: What a database may define where a table of messages is expected, all of which would never end.
+#: Endless or huge objects that a database may define in place of a table.
 ENDLESS = "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n)"
 SCHEMAS = {
     "a view": f"CREATE VIEW t AS {ENDLESS} SELECT a, a AS b FROM n",  # noqa: S608
@@ -268,7 +252,7 @@ SCHEMAS = {
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_only_plain_tables_are_read(tmp_path: Path, name: str) -> None:
-    """N-74: a view, a virtual table or a generated column in a table's place is not evaluated."""
+    """N-74: a view, a virtual table or a generated column in place of a table is not evaluated."""
     path = made(tmp_path / "x.db", SCHEMAS[name], "CREATE TABLE u (a)")
     if "TABLE t (" in SCHEMAS[name]:
         made(path, "INSERT INTO t (a) VALUES (40000000)")
@@ -279,7 +263,7 @@ def test_only_plain_tables_are_read(tmp_path: Path, name: str) -> None:
 
 
 def test_a_view_is_refused_and_reported(tmp_path: Path) -> None:
-    """N-74: the authorizer refuses any view that a query names, and the rest is read."""
+    """N-74: the authorizer refuses every view that a query names; the rest is read."""
     views = (SCHEMAS["a view"], "CREATE VIEW v AS SELECT a FROM u")
     path = made(tmp_path / "x.db", "CREATE TABLE u (a)", *views, "INSERT INTO u VALUES (1)")
     files = Files(tmp_path)
@@ -303,17 +287,14 @@ def test_a_view_is_refused_and_reported(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_but_reading_tables_is_allowed(tmp_path: Path, query: str) -> None:
-    """N-11, N-74: functions, other files, writing and recursion are refused before they begin."""
+    """N-11, N-74: functions, other files, writes and recursion are refused before they begin."""
     path = made(tmp_path / "x.db", "CREATE TABLE t (a)")
-    with (
-        database.opened(Files(tmp_path), path) as connection,
-        pytest.raises(sqlite3.Error),
-    ):
+    with database.opened(Files(tmp_path), path) as connection, pytest.raises(sqlite3.Error):
         connection.execute(query).fetchall()
 
 
 def test_a_log_that_claims_gigabytes_costs_nothing(tmp_path: Path) -> None:
-    """N-74: a log of 568 bytes commits a database of 8 GB: nothing of that size is made, anywhere."""
+    """N-74: a log of 568 bytes that commits a database of 8 GB creates nothing of that size."""
     path = made(tmp_path / "x.db", "PRAGMA page_size=512", "CREATE TABLE t (a)")
     page = path.read_bytes()[:512]
     head = struct.pack(">8I", 0x377F0683, 3007000, 512, 0, 1, 2, 0, 0)[:24]
@@ -339,7 +320,7 @@ with database.opened(files, pathlib.Path(sys.argv[1], "x.db")) as connection:
 
 
 def checksum(content: bytes, sums: tuple[int, int]) -> tuple[int, int]:
-    """Return the checksum of a write-ahead log over more of it."""
+    """Continue the checksum of a write-ahead log over more bytes."""
     first, second = sums
     for one, other in struct.iter_unpack(">II", content):
         first = (first + one + second) & 0xFFFFFFFF
@@ -350,7 +331,7 @@ def checksum(content: bytes, sums: tuple[int, int]) -> tuple[int, int]:
 def test_pages_that_are_listed_many_times_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-74: a tree whose pages all lead to the same page yields no more than the file can hold."""
+    """N-74: a tree whose pages all refer to the same page yields no more than the file can hold."""
     monkeypatch.setattr(database, "SMALL", 50_000)
     path = tmp_path / "x.db"
     with closing(sqlite3.connect(path)) as connection:
@@ -362,13 +343,13 @@ def test_pages_that_are_listed_many_times_end(
     content = bytearray(path.read_bytes())
 
     def children(page: int) -> list[int]:
-        """Return where an interior page keeps the numbers of its children."""
+        """Return where an interior page stores the numbers of its children."""
         start = (page - 1) * 512
         count = int.from_bytes(content[start + 3 : start + 5])
         cells = range(start + 12, start + 12 + 2 * count, 2)
         return [start + int.from_bytes(content[cell : cell + 2]) for cell in cells]
 
-    # On each level, all children are the first one.
+    # On each level, replace all children by the first one.
     page = root
     while content[(page - 1) * 512] == 5:
         places = [*children(page), (page - 1) * 512 + 8]
@@ -386,7 +367,7 @@ def test_pages_that_are_listed_many_times_end(
 
 
 def test_a_journal_that_names_other_files_is_never_opened(tmp_path: Path) -> None:
-    """N-11: a journal that names a file to be removed is refused, and that file stays."""
+    """N-11: a journal that names a file to delete is refused, and that file stays."""
     path = made(tmp_path / "x.db", "CREATE TABLE t (a)")
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -399,16 +380,11 @@ def test_a_journal_that_names_other_files_is_never_opened(tmp_path: Path) -> Non
         rows_of(path)
 
 
-def test_a_journal_that_its_program_has_cleared_is_no_obstacle(tmp_path: Path) -> None:
-    """N-62: with journal_mode=PERSIST, a finished journal stays, with zeros where it begins."""
-    path = tmp_path / "x.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA journal_mode=persist")
-        connection.execute("CREATE TABLE t (a)")
-        connection.execute("INSERT INTO t VALUES (1)")
-        connection.commit()
-        connection.execute("INSERT INTO t VALUES (2)")
-        connection.commit()
+def test_a_cleared_journal_is_ignored(tmp_path: Path) -> None:
+    """N-62: with journal_mode=PERSIST, a finished journal stays and begins with zeros."""
+    persist = "PRAGMA journal_mode=persist"
+    path = made(tmp_path / "x.db", persist, "CREATE TABLE t (a)", "INSERT INTO t VALUES (1)")
+    made(path, persist, "INSERT INTO t VALUES (2)")
     assert any(path.with_name("x.db-journal").read_bytes())
     with untouched(tmp_path):
         assert rows_of(path) == [(1,), (2,)]

@@ -1,4 +1,4 @@
-"""A thread of LangGraph comes over from the file that its own `SqliteSaver` wrote, and the graph goes on."""
+"""Threads of LangGraph are imported from the files of its `SqliteSaver`, and the graph continues them."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -15,21 +15,21 @@ from hansard import importers
 from hansard.adapters.langgraph import HansardSaver
 from tests.importers.sources import import_new, problems, texts
 
-#: Whose form no scanner takes for a real one.
+#: Not a real key, and no scanner takes it for one.
 KEY = "sk-ant-" + "api03-" + "x7Kd9mQ2vB5nR8tY1wZ4" * 3
 
 THREAD: Any = {"configurable": {"thread_id": "t1"}}
 
 
 class State(MessagesState):
-    """Messages, and what no JSON has."""
+    """Messages, and values that JSON cannot hold."""
 
     seen: set[str]
     blob: bytes
 
 
 def step(state: State) -> dict[str, Any]:
-    """Say something, as an agent with a tool does."""
+    """Return messages, as an agent with a tool does."""
     count = len(state["messages"])
     call = {"name": "weather", "args": {"city": "Ulm"}, "id": f"c{count}"}
     said = [
@@ -58,10 +58,12 @@ def written(path: Path, turns: int = 3) -> Iterator[tuple[SqliteSaver, Any]]:
         yield saver, made
 
 
-def test_the_saver_has_every_checkpoint_and_the_graph_goes_on(tmp_path: Path) -> None:
-    """N-14, N-62: all checkpoints and writes are equal through the adapter, while the file is open."""
+def test_the_saver_has_every_checkpoint_and_the_graph_continues(tmp_path: Path) -> None:
+    """N-14, N-62, N-66: checkpoints and writes are equal through the adapter, imported from an open file."""
     path = tmp_path / "graph.db"
-    with written(path) as (saver, _):
+    with written(path) as (saver, made):
+        # What looks like a credential was said, and the graph holds it.
+        made.invoke({"messages": [HumanMessage(KEY)]}, THREAD)
         wanted = list(saver.list(None))
         store, report = import_new("langgraph", path)
     assert report.skipped == []
@@ -71,13 +73,13 @@ def test_the_saver_has_every_checkpoint_and_the_graph_goes_on(tmp_path: Path) ->
     assert texts(store, session.id, "model")[:3] == ["ask 0", "I look.", "dry"]
     assert session.messages()[1]["tool_calls"][0]["function"]["arguments"] == '{"city": "Ulm"}'
     answer = graph(ours).invoke({"messages": [HumanMessage("more")]}, THREAD)
-    # The adapter has found the marks of what was mirrored: it adds what is new, and nothing twice.
+    # The adapter finds the marks of mirrored messages, and adds only new ones.
     assert [one.content for one in answer["messages"]] == texts(store, session.id, "model")
-    assert len(session.messages()) == len(session.messages(view="history")) == 12
+    assert len(session.messages()) == len(session.messages(view="history")) == 15
 
 
-def test_going_on_from_an_earlier_checkpoint_is_a_revert(tmp_path: Path) -> None:
-    """N-49: a branch leaves the other turns out of the model view only, and its checkpoints are all there."""
+def test_continuing_an_earlier_checkpoint_is_a_revert(tmp_path: Path) -> None:
+    """N-49: a branch leaves the other turns out of the model view only; all checkpoints are stored."""
     path = tmp_path / "graph.db"
     with written(path) as (saver, made):
         earlier = [one for one in made.get_state_history(THREAD) if one.metadata["step"] == 4]
@@ -92,7 +94,7 @@ def test_going_on_from_an_earlier_checkpoint_is_a_revert(tmp_path: Path) -> None
 
 
 def test_what_cannot_be_decoded_is_kept_and_reported(tmp_path: Path) -> None:
-    """N-34, N-81: damaged and encrypted checkpoints are kept as bytes and reported; the others are there."""
+    """N-34, N-81: damaged and encrypted checkpoints are stored as bytes and reported."""
     path = tmp_path / "graph.db"
     with written(path) as (saver, _):
         wanted = list(saver.list(None))
@@ -118,21 +120,8 @@ def test_what_cannot_be_decoded_is_kept_and_reported(tmp_path: Path) -> None:
     assert names == [one.checkpoint["id"] for one in wanted if one.checkpoint["id"] not in kept]
 
 
-def test_a_thread_that_grew_is_continued(tmp_path: Path) -> None:
-    """N-66, N-84, N-88: a second import changes nothing; after another turn, it appends that as it is."""
-    path = tmp_path / "graph.db"
-    with written(path) as (saver, made):
-        store, _ = import_new("langgraph", path)
-        assert importers.import_sessions(store, "langgraph", path).present
-        # What looks like a credential was said, and is what the graph holds.
-        made.invoke({"messages": [HumanMessage(KEY)]}, THREAD)
-        assert len(importers.import_sessions(store, "langgraph", path).continued) == 1
-        assert list(HansardSaver(store).list(None)) == list(saver.list(None))
-        assert texts(store, "t1", "model")[-3:] == [KEY, "I look.", "dry"]
-
-
 def test_another_database_is_an_error(tmp_path: Path) -> None:
-    """N-80: a database without checkpoints is refused, and untouched."""
+    """N-80: a database without checkpoints is refused, and unchanged."""
     path = tmp_path / "x.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE t (a)")

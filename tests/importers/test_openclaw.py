@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,252 +11,200 @@ from hansard import importers
 from hansard.importers import openclaw
 from hansard.message import origin
 from tests.importers.sources import (
-    contents,
     entry,
     header,
     problems,
-    spoken,
+    said,
     texts,
+    untouched,
     write,
     write_lines,
 )
 
 
-def agent(root: Path, name: str) -> Path:
-    """Return the folder of an agent's sessions."""
-    return root / "agents" / name / "sessions"
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a directory for a source."""
+    return tmp_path / "source"
 
 
-def test_all_agents_are_found_and_nothing_is_touched(store: hansard.Store, tmp_path: Path) -> None:
-    """N-82, N-84: the sessions of every agent come in, those of the index and those that a reset has left.
+def sessions(root: Path, agent: str = "main") -> Path:
+    """Return the directory of an agent's sessions."""
+    return root / "agents" / agent / "sessions"
 
-    Locks, logs and what was deleted do not; nothing of the source is touched.
+
+def index(root: Path, entries: dict[str, Any], agent: str = "main") -> None:
+    """Write the index of an agent's sessions."""
+    write(sessions(root, agent) / "sessions.json", entries)
+
+
+def transcript(root: Path, name: str, text: str, agent: str = "main") -> None:
+    """Write a transcript of one message."""
+    write_lines(sessions(root, agent) / f"{name}.jsonl", header(name), said("a", None, text))
+
+
+def imported(store: hansard.Store, path: Path) -> importers.Report:
+    """Import a source."""
+    return importers.import_sessions(store, "openclaw", path)
+
+
+def test_all_agents_are_found(store: hansard.Store, root: Path) -> None:
+    """N-82, N-84: transcripts of every agent are imported: those in the index, and those that a reset left.
+
+    Locks, logs and deleted transcripts are not; the source is unchanged.
     """
-    root = tmp_path / "source"
     for name in ("main", "helper", "Helper"):
-        write(
-            agent(root, name) / "sessions.json",
-            {f"agent:{name}:main": {"sessionId": "s1", "updatedAt": 1, "label": f"of {name}"}},
-        )
-        write_lines(agent(root, name) / "s1.jsonl", header("s1"), spoken("a", None, f"to {name}"))
-    write_lines(agent(root, "main") / "s0.jsonl", header("s0"), spoken("a", None, "earlier"))
-    write_lines(
-        agent(root, "main") / "s9.jsonl.deleted.2026-01-01", header("s9"), spoken("a", None, "gone")
-    )
-    (agent(root, "main") / "sessions.json.lock").write_text("1")
-    write_lines(agent(root, "main") / "s1.trajectory.jsonl", {"type": "run"})
+        key = {"sessionId": "s1", "updatedAt": 1, "label": f"of {name}"}
+        index(root, {f"agent:{name}:main": key}, name)
+        transcript(root, "s1", f"to {name}", name)
+    transcript(root, "s0", "earlier")
+    deleted = sessions(root) / "s9.jsonl.deleted.2026-01-01"
+    write_lines(deleted, header("s9"), said("a", None, "deleted"))
+    (sessions(root) / "sessions.json.lock").write_text("1")
+    write_lines(sessions(root) / "s1.trajectory.jsonl", {"type": "run"})
     write_lines(root / "cron" / "runs" / "job.jsonl", {"ts": 1, "action": "finished"})
-    before = contents(root)
-    report = importers.import_sessions(store, "openclaw", root)
+    with untouched(root):
+        report = imported(store, root)
     assert report.skipped == []
-    assert sorted(one.session for one in report.imported) == [
-        "Helper/s1",
-        "helper/s1",
-        "main/s0",
-        "main/s1",
-    ]
+    found = sorted(one.session for one in report.imported)
+    assert found == ["Helper/s1", "helper/s1", "main/s0", "main/s1"]
     assert texts(store, "Helper/s1") == ["to Helper"]
     session = store.session("main/s1")
-    assert session.title == "of main"
-    assert session.metadata["workspace"] == "/home/claw"
+    assert (session.title, session.metadata["workspace"]) == ("of main", "/home/claw")
     assert session.metadata["openclaw"]["keys"] == ["agent:main:main"]
     assert session.state().created == "2026-01-02T03:04:05.000000Z"
-    assert contents(root) == before
 
 
-def test_a_reset_makes_another_session(store: hansard.Store, tmp_path: Path) -> None:
-    """N-84: when a key has got a new transcript, that one is imported, and the old one is known again."""
-    folder = agent(tmp_path / "source", "main")
-    index = write(folder / "sessions.json", {"agent:main:main": {"sessionId": "s1"}})
-    write_lines(folder / "s1.jsonl", header("s1"), spoken("a", None, "old"))
-    importers.import_sessions(store, "openclaw", tmp_path / "source")
-    write(index, {"agent:main:main": {"sessionId": "s2"}})
-    write_lines(folder / "s2.jsonl", header("s2"), spoken("a", None, "new"))
-    report = importers.import_sessions(store, "openclaw", tmp_path / "source")
-    assert {one.session: one.outcome for one in report.sessions} == {
-        "main/s1": "present",
-        "main/s2": "imported",
-    }
+def test_a_reset_is_another_session(store: hansard.Store, root: Path) -> None:
+    """N-84: when a key has a new transcript, that one is imported, and the old one is present."""
+    index(root, {"agent:main:main": {"sessionId": "s1"}})
+    transcript(root, "s1", "old")
+    imported(store, root)
+    index(root, {"agent:main:main": {"sessionId": "s2"}})
+    transcript(root, "s2", "new")
+    report = imported(store, root)
+    outcomes = {one.session: one.outcome for one in report.sessions}
+    assert outcomes == {"main/s1": "present", "main/s2": "imported"}
     assert report.skipped == []
 
 
-def test_keys_that_differ_by_case_are_both_kept(store: hansard.Store, tmp_path: Path) -> None:
-    """N-83: keys that differ only by the case of their letters lead to their own sessions.
-
-    Two that lead to one transcript are both written down with it.
-    """
-    folder = agent(tmp_path / "source", "main")
-    write(
-        folder / "sessions.json",
-        {
-            "agent:main:Telegram": {"sessionId": "A"},
-            "agent:main:telegram": {"sessionId": "b"},
-            "AGENT:main:telegram": {"sessionId": "b"},
-        },
-    )
-    write_lines(folder / "A.jsonl", header("A"), spoken("a", None, "upper"))
-    write_lines(folder / "b.jsonl", header("b"), spoken("a", None, "lower"))
-    report = importers.import_sessions(store, "openclaw", tmp_path / "source")
-    assert report.skipped == []
-    assert texts(store, "main/A") == ["upper"]
-    assert texts(store, "main/b") == ["lower"]
+def test_keys_that_differ_by_case_are_separate(store: hansard.Store, root: Path) -> None:
+    """N-83: keys that differ by case have their own sessions; two keys of one transcript are both stored."""
+    names = {"agent:main:Telegram": "A", "agent:main:telegram": "b", "AGENT:main:telegram": "b"}
+    index(root, {key: {"sessionId": name} for key, name in names.items()})
+    transcript(root, "A", "upper")
+    transcript(root, "b", "lower")
+    assert imported(store, root).skipped == []
+    assert (texts(store, "main/A"), texts(store, "main/b")) == (["upper"], ["lower"])
     keys = store.session("main/b").metadata["openclaw"]["keys"]
     assert keys == ["agent:main:telegram", "AGENT:main:telegram"]
 
 
-def test_the_folder_layout_is_read(store: hansard.Store, tmp_path: Path) -> None:
-    """N-82: `sessions.d`, with a file or a folder for each key, is read as `sessions.json` is.
-
-    Where both are, it is the one that counts.
-    """
-    folder = agent(tmp_path / "source", "main")
-    write(folder / "sessions.json", {"agent:main:a": {"sessionId": "s1", "label": "stale"}})
-    write(folder / "sessions.d" / "agent%3Amain%3Aa.json", {"sessionId": "s1", "label": "fresh"})
-    write(folder / "sessions.d" / "agent--main--b" / "meta.json", {"sessionId": "s2"})
-    for name in ("s1", "s2"):
-        write_lines(folder / f"{name}.jsonl", header(name), spoken("a", None, name))
-    (folder / "sessions.d" / "empty").mkdir()
-    write(folder / "sessions.d" / "null.json", None)
-    report = importers.import_sessions(store, "openclaw", tmp_path / "source")
+def test_the_directory_layout_is_read(store: hansard.Store, root: Path) -> None:
+    """N-82: `sessions.d`, with a file or directory per key, is read, and overrides `sessions.json`."""
+    index(root, {"agent:main:a": {"sessionId": "s1", "label": "stale"}})
+    entries = sessions(root) / "sessions.d"
+    write(entries / "agent%3Amain%3Aa.json", {"sessionId": "s1", "label": "fresh"})
+    write(entries / "agent--main--b" / "meta.json", {"sessionId": "s2"})
+    transcript(root, "s1", "one")
+    transcript(root, "s2", "two")
+    (entries / "empty").mkdir()
+    write(entries / "null.json", None)
+    report = imported(store, root)
     assert store.session("main/s1").title == "fresh"
     assert store.session("main/s2").metadata["openclaw"]["keys"] == ["agent:main:b"]
-    assert sorted(problems(report)) == [
-        "agents/main/sessions/sessions.d/empty",
-        "agents/main/sessions/sessions.d/null.json",
-    ]
+    wrong = [f"agents/main/sessions/sessions.d/{name}" for name in ("empty", "null.json")]
+    assert sorted(problems(report)) == wrong
 
 
-def test_what_is_wrong_with_an_index_is_reported(store: hansard.Store, tmp_path: Path) -> None:
-    """N-14, N-80, N-81: entries that are none, transcripts that are missing or outside, links: reported.
-
-    The rest is imported.
-    """
-    root = tmp_path / "source"
-    folder = agent(root, "main")
-    secret = write_lines(tmp_path / "secret.jsonl", header("x"), spoken("a", None, "secret"))
-    write(
-        folder / "sessions.json",
-        {
-            "null": None,
-            "list": [],
-            "nameless": {"updatedAt": 1},
-            "missing": {"sessionId": "nobody"},
-            "outside": {"sessionId": "../../../../secret", "sessionFile": str(secret)},
-            "moved": {"sessionId": "other", "sessionFile": "/elsewhere/sessions/s1.jsonl"},
-            "linked": {"sessionId": "s2"},
-        },
-    )
-    write_lines(folder / "s1.jsonl", header("s1"), spoken("a", None, "fine"))
-    (folder / "s2.jsonl").symlink_to(secret)
-    report = importers.import_sessions(store, "openclaw", root)
+def test_what_is_wrong_with_an_index_is_reported(
+    store: hansard.Store, root: Path, tmp_path: Path
+) -> None:
+    """N-14, N-80, N-81: invalid entries, and transcripts that are missing, outside or links, are reported."""
+    secret = write_lines(tmp_path / "secret.jsonl", header("x"), said("a", None, "secret"))
+    wrong: dict[str, Any] = {
+        "null": None,
+        "list": [],
+        "nameless": {"updatedAt": 1},
+        "missing": {"sessionId": "s0"},
+        "outside": {"sessionId": "../../../../secret", "sessionFile": str(secret)},
+        "linked": {"sessionId": "s2"},
+    }
+    moved = {"sessionId": "other", "sessionFile": "/elsewhere/sessions/s1.jsonl"}
+    index(root, {**wrong, "moved": moved})
+    transcript(root, "s1", "fine")
+    (sessions(root) / "s2.jsonl").symlink_to(secret)
+    report = imported(store, root)
     assert [one.session for one in report.imported] == ["main/s1"]
     assert store.session("main/s1").metadata["openclaw"]["keys"] == ["moved"]
     named = " ".join(problem.what for problem in report.skipped)
-    for key in ("null", "list", "nameless", "missing", "outside", "linked"):
-        assert f"'{key}'" in named
+    assert [key for key in wrong if f"'{key}'" not in named] == []
     assert "symbolic link" in named
     assert not store.search("secret")
 
 
 def test_lines_that_cannot_be_read_are_reported(store: hansard.Store, tmp_path: Path) -> None:
-    """N-81: a line that is no JSON, no object, or no message is reported with its number.
-
-    A last line that was never finished too.
-    """
-    path = write_lines(
-        tmp_path / "s1.jsonl",
-        header("s1"),
-        spoken("a", None, "one"),
-        7,
-        {"id": "x"},
-        entry("b", "a"),
-    )
-    with path.open("ab") as file:
-        file.write(b'{"type":"mess')
-    report = importers.import_sessions(store, "openclaw", path)
-    assert problems(report) == [
-        "s1.jsonl:3",
-        "s1.jsonl:4",
-        "s1.jsonl:5",
-        "s1.jsonl:6",
-    ]
+    """N-81: a line that is not JSON, an object or a message, or is torn, is reported by number."""
+    lines = [header("s1"), said("a", None, "one"), 7, {"id": "x"}, entry("b", "a"), '{"type":"mess']
+    report = imported(store, write_lines(tmp_path / "s1.jsonl", *lines))
+    assert problems(report) == [f"s1.jsonl:{number}" for number in (3, 4, 5, 6)]
     assert texts(store, "s1") == ["one"]
 
 
-def test_a_transcript_without_its_first_line_needs_a_key(
-    store: hansard.Store, tmp_path: Path
-) -> None:
-    """N-81: a file that does not say that it is a transcript is one if a key leads to it, and reported."""
-    folder = agent(tmp_path / "source", "main")
-    write(folder / "sessions.json", {"k": {"sessionId": "s1"}})
+def test_a_transcript_without_its_first_line_needs_a_key(store: hansard.Store, root: Path) -> None:
+    """N-81: a file without a header is a transcript if a key refers to it, and is reported."""
+    index(root, {"k": {"sessionId": "s1"}})
     for name in ("s1", "s2"):
-        write_lines(folder / f"{name}.jsonl", spoken("a", None, "one"))
-    report = importers.import_sessions(store, "openclaw", tmp_path / "source")
+        write_lines(sessions(root) / f"{name}.jsonl", said("a", None, "one"))
+    report = imported(store, root)
     assert [one.session for one in report.imported] == ["main/s1"]
     assert [problem.where[-8:] for problem in report.skipped] == ["s1.jsonl", "s2.jsonl"]
 
 
-def test_a_tree_is_read_to_its_end(store: hansard.Store, tmp_path: Path) -> None:
-    """N-84: where a session went back, so does ours: the model sees the last branch, the history all of them.
-
-    And a transcript that grows on another branch is continued there.
-    """
+def test_a_branch_is_a_revert(store: hansard.Store, tmp_path: Path) -> None:
+    """N-84: the model view shows the last branch, the history all; a branch added later is continued."""
     first = [
         header("s1"),
-        spoken("a", None, "one"),
-        spoken("b", "a", "dead end", "assistant"),
-        spoken("c", "a", "two", "assistant"),
+        said("a", None, "one"),
+        said("b", "a", "dead end", "assistant"),
+        said("c", "a", "two", "assistant"),
     ]
     path = write_lines(tmp_path / "s1.jsonl", *first)
-    importers.import_sessions(store, "openclaw", path)
+    imported(store, path)
     assert texts(store, "s1", "model") == ["one", "two"]
     assert texts(store, "s1") == ["one", "dead end", "two"]
-    write_lines(path, *first, spoken("d", "b", "after all"))
-    report = importers.import_sessions(store, "openclaw", path)
+    report = imported(store, write_lines(path, *first, said("d", "b", "after all")))
     assert [one.outcome for one in report.sessions] == ["continued"]
     assert texts(store, "s1", "model") == ["one", "dead end", "after all"]
 
 
 def test_a_compaction_is_a_summary(store: hansard.Store, tmp_path: Path) -> None:
-    """N-84: the model sees the summary and what was kept; the history, all."""
+    """N-84: the model view shows the summary and what was kept; the history view shows everything."""
+    compaction = {"type": "compaction", "id": "d", "parentId": "c", "summary": "one and two"}
     path = write_lines(
         tmp_path / "s1.jsonl",
         header("s1"),
-        spoken("a", None, "one"),
-        spoken("b", "a", "two", "assistant"),
-        spoken("c", "b", "kept"),
-        {
-            "type": "compaction",
-            "id": "d",
-            "parentId": "c",
-            "summary": "one and two",
-            "firstKeptEntryId": "c",
-            "tokensBefore": 9,
-        },
-        spoken("e", "d", "on"),
+        said("a", None, "one"),
+        said("b", "a", "two", "assistant"),
+        said("c", "b", "kept"),
+        compaction | {"firstKeptEntryId": "c", "tokensBefore": 9},
+        said("e", "d", "on"),
     )
-    importers.import_sessions(store, "openclaw", path)
+    imported(store, path)
     assert texts(store, "s1", "model") == ["one and two", "kept", "on"]
     assert texts(store, "s1") == ["one", "two", "kept", "on"]
 
 
 def test_calls_usage_and_other_entries_are_kept(store: hansard.Store, tmp_path: Path) -> None:
-    """N-84: tool calls and results read as those of a chat, and come back as they were; usage is counted.
+    """N-84: tool calls and results are those of a chat, and unpack to what they were; usage is counted.
 
-    What is neither is an event; the session's name is its title.
+    Other entries are events; the session's name is its title.
     """
+    call = {"type": "toolCall", "id": "c1", "name": "look", "arguments": {"at": "the sky above us"}}
+    thought = {"type": "thinking", "thinking": "hm"}
     called = {
         "role": "assistant",
-        "content": [
-            {"type": "thinking", "thinking": "hm"},
-            {"type": "text", "text": "let me look"},
-            {
-                "type": "toolCall",
-                "id": "c1",
-                "name": "look",
-                "arguments": {"at": "the sky above us all"},
-            },
-        ],
+        "content": [thought, {"type": "text", "text": "let me look"}, call],
         "model": "m-1",
         "usage": {"input": 10, "output": 3, "cacheRead": 7, "cost": {"total": 0.5}},
     }
@@ -274,16 +223,10 @@ def test_calls_usage_and_other_entries_are_kept(store: hansard.Store, tmp_path: 
         entry("a", "m", message=called),
         entry("b", "a", message=answered),
         entry("c", "b", message=run),
-        {
-            "type": "custom_message",
-            "id": "d",
-            "parentId": "c",
-            "content": "injected",
-            "display": True,
-        },
+        {"type": "custom_message", "id": "d", "parentId": "c", "content": "injected"},
         {"type": "session_info", "id": "e", "parentId": "d", "name": "Weather"},
     )
-    importers.import_sessions(store, "openclaw", path)
+    imported(store, path)
     session = store.session("s1")
     stored = session.messages(view="history")
     assert [origin.unpack(message, "openclaw") for message in stored[:3]] == [called, answered, run]
@@ -303,48 +246,39 @@ def test_calls_usage_and_other_entries_are_kept(store: hansard.Store, tmp_path: 
     assert (kinds["x.openclaw.model_change"], kinds["x.openclaw.session_info"]) == (1, 1)
 
 
-def test_a_branched_transcript_is_a_fork(store: hansard.Store, tmp_path: Path) -> None:
+def test_a_branched_transcript_is_a_fork(store: hansard.Store, root: Path) -> None:
     """N-84: a transcript that names its parent and begins with the parent's lines is a fork of it."""
-    folder = agent(tmp_path / "source", "main")
-    shared = [spoken("a", None, "one"), spoken("b", "a", "two", "assistant")]
-    write_lines(folder / "p.jsonl", header("p"), *shared, spoken("c", "b", "here"))
-    write_lines(
-        folder / "f.jsonl",
-        header("f", parentSession="/home/claw/p.jsonl"),
-        *shared,
-        spoken("x", "b", "there"),
-    )
-    report = importers.import_sessions(store, "openclaw", tmp_path / "source")
-    assert {one.session: (one.parent, one.new) for one in report.sessions} == {
-        "main/p": (None, 3),
-        "main/f": ("main/p", 1),
-    }
+    shared = [said("a", None, "one"), said("b", "a", "two", "assistant")]
+    write_lines(sessions(root) / "p.jsonl", header("p"), *shared, said("c", "b", "here"))
+    child = [header("f", parentSession="/home/claw/p.jsonl"), *shared, said("x", "b", "there")]
+    write_lines(sessions(root) / "f.jsonl", *child)
+    report = imported(store, root)
+    found = {one.session: (one.parent, one.new) for one in report.sessions}
+    assert found == {"main/p": (None, 3), "main/f": ("main/p", 1)}
     assert texts(store, "main/f", "model") == ["one", "two", "there"]
 
 
-def test_a_name_of_a_file_is_never_a_way_out(tmp_path: Path) -> None:
-    """N-1, N-14: whatever an entry calls its transcript, it is looked for beside the index only."""
+@pytest.mark.parametrize("name", ["../../out", "..", ".", "a/../../../out", "x\0y", os.sep + "out"])
+def test_a_file_name_never_leads_out(name: str, tmp_path: Path) -> None:
+    """N-1, N-14: a transcript is read only from the directory of its index, whatever its entry says."""
     root = tmp_path / "source" / "sessions"
-    write_lines(tmp_path / "out.jsonl", header("x"), spoken("a", None, "secret"))
-    for number, name in enumerate(
-        ("../../out", "..", ".", "a/../../../out", "x\0y", os.sep + "out")
-    ):
-        write(
-            root / "sessions.json",
-            {f"k{number}": {"sessionId": name, "sessionFile": f"../{name}.jsonl"}},
-        )
-        with hansard.open("memory:") as store, pytest.raises(importers.NothingToImport):
-            importers.import_sessions(store, "openclaw", root)
+    write_lines(tmp_path / "out.jsonl", header("x"), said("a", None, "secret"))
+    write(root / "sessions.json", {"k": {"sessionId": name, "sessionFile": f"../{name}.jsonl"}})
+    with hansard.open("memory:") as store, pytest.raises(importers.NothingToImport):
+        imported(store, root)
 
 
-def test_any_message_comes_back_as_it_was() -> None:
-    """N-84: whatever a message holds, and be it in no form that is known, it is packed and unpacked equal."""
-    for message in (
+@pytest.mark.parametrize(
+    "message",
+    [
         {},
         {"role": "assistant", "content": None},
         {"role": 7, "content": {"odd": True}},
         {"role": "custom", "content": [1, "two", {"type": "image", "data": "x" * 50}]},
         {"role": "toolResult", "toolCallId": None, "content": "text " * 20},
         {"role": "assistant", "content": [{"type": "toolCall"}]},
-    ):
-        assert origin.unpack(openclaw.packed(message), "openclaw", chat=True) == message
+    ],
+)
+def test_any_message_is_packed_and_unpacked(message: dict[str, Any]) -> None:
+    """N-84: a message in any form is packed and unpacked equal."""
+    assert origin.unpack(openclaw.packed(message), "openclaw", chat=True) == message

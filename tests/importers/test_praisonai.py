@@ -14,8 +14,8 @@ from tests.importers.sources import FIXTURES, contents, problems, texts, write
 MADE = FIXTURES / "praisonai"
 
 
-def test_a_session_with_an_archive_is_whole(store: hansard.Store) -> None:
-    """N-84: what was archived comes first, then what is live, with its times; the model sees the summary."""
+def test_a_session_with_an_archive_is_complete(store: hansard.Store) -> None:
+    """N-84: archived turns come first, then live ones, with their times; the model view shows the summary."""
     before = contents(MADE)
     report = importers.import_sessions(store, "praisonai", MADE / "default")
     assert report.skipped == []
@@ -36,10 +36,7 @@ def test_a_session_with_an_archive_is_whole(store: hansard.Store) -> None:
 
 
 def test_calls_of_tools_and_odd_ids_are_kept(store: hansard.Store) -> None:
-    """N-2, N-84: a session is called as it calls itself, and not as its file.
-
-    Calls and results are a chat's.
-    """
+    """N-2, N-84: a session has its own id, not its file's name; tool calls are those of a chat."""
     importers.import_sessions(store, "praisonai", MADE / "default")
     messages = store.session("tools/one").messages()
     assert messages[1]["tool_calls"][0]["function"]["name"] == "look"
@@ -47,9 +44,9 @@ def test_calls_of_tools_and_odd_ids_are_kept(store: hansard.Store) -> None:
 
 
 def test_parents_children_and_snapshots_are_kept(store: hansard.Store) -> None:
-    """N-84: a fork is a fork, a child says whose it is, a snapshot is a label.
+    """N-84: a fork is a fork, a child names its parent, a snapshot is a snapshot name.
 
-    And one whose turns were reverted away is a fork of its own, so that nothing is lost.
+    A snapshot whose turns were reverted is a separate fork, so that nothing is lost.
     """
     report = importers.import_sessions(store, "praisonai", MADE / "hierarchical")
     assert report.skipped == []
@@ -69,10 +66,7 @@ def test_parents_children_and_snapshots_are_kept(store: hansard.Store) -> None:
 
 
 def test_a_session_whose_archive_grew_is_continued(store: hansard.Store, tmp_path: Path) -> None:
-    """N-84: when turns were archived since, and others came, those that are new are appended.
-
-    And the summary that was written anew is the one that counts.
-    """
+    """N-84: after turns were archived and others added, the new ones are appended, with the new summary."""
     root = shutil.copytree(MADE / "default", tmp_path / "source")
     importers.import_sessions(store, "praisonai", root)
     path = root / "chat-1.json"
@@ -93,10 +87,7 @@ def test_a_session_whose_archive_grew_is_continued(store: hansard.Store, tmp_pat
 
 
 def test_what_is_damaged_is_reported(store: hansard.Store, tmp_path: Path) -> None:
-    """N-81: turns that are none, snapshots that lead nowhere and files that were put aside are reported.
-
-    The rest comes in.
-    """
+    """N-81: invalid turns, snapshots of missing turns and files marked as corrupt are reported."""
     root = shutil.copytree(MADE / "hierarchical", tmp_path / "source")
     data = json.loads((root / "main.json").read_text())
     data["messages"].append("no turn")

@@ -1,4 +1,4 @@
-"""Conversations and runs of Pydantic AI come over from what Pydantic AI and its harness wrote themselves."""
+"""Conversations and runs are imported from what Pydantic AI and its harness write."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from hansard.adapters.pydantic_ai import HansardStepStore, SessionPersistence
 from hansard.message.pydantic_items import natives_of
 from tests.importers.sources import import_new, problems, texts
 
-#: Stored apart, for its size, by the harness' stores.
+#: The harness stores these separately because of their size.
 LONG = "a long result " * 8000
 PICTURE = BinaryContent(data=bytes(range(256)) * 400, media_type="image/png")
 
@@ -71,17 +71,20 @@ def answers(store: Any) -> dict[str, Any]:
     return asyncio.run(_answers(store))
 
 
-def made_in(folder: Path, kind: str) -> tuple[Any, Path]:
-    """Return a step store of the harness' own, and where it is."""
+def step_store(root: Path, kind: str) -> tuple[Any, Path]:
+    """Return a step store of the harness, and its path."""
     if kind == "files":
-        return FileStepStore(folder / "steps"), folder / "steps"
-    return SqliteStepStore(database=folder / "steps.db"), folder / "steps.db"
+        return FileStepStore(root / "steps"), root / "steps"
+    return SqliteStepStore(database=root / "steps.db"), root / "steps.db"
 
 
 @pytest.mark.parametrize("kind", ["files", "sqlite"])
 def test_a_step_store_answers_the_same_after_the_import(tmp_path: Path, kind: str) -> None:
-    """N-14, N-62: runs, steps, snapshots and effects are equal through the adapter; nothing is touched."""
-    original, path = made_in(tmp_path, kind)
+    """N-14, N-62: runs, steps, snapshots and effects are equal through the adapter.
+
+    N-84: after another run, the next import adds that run.
+    """
+    original, path = step_store(tmp_path, kind)
     history = run(original)
     store, report = import_new("pydantic-ai", path)
     assert report.skipped == []
@@ -90,30 +93,20 @@ def test_a_step_store_answers_the_same_after_the_import(tmp_path: Path, kind: st
     assert answers(HansardStepStore(store)) == wanted
     last = wanted["runs"][-1].run_id
     assert len(store.session(f"steps/run/{last}").messages()) == len(history)
-
-
-@pytest.mark.parametrize("kind", ["files", "sqlite"])
-def test_a_step_store_that_grew_is_continued(tmp_path: Path, kind: str) -> None:
-    """N-84, N-88: a second import changes nothing; after another run, that one is added to the list."""
-    original, path = made_in(tmp_path, kind)
-    run(original, turns=1)
-    store, _ = import_new("pydantic-ai", path)
-    again = importers.import_sessions(store, "pydantic-ai", path)
-    assert len(again.present) == len(again.sessions) == 2
     run(original, turns=1)
     more = importers.import_sessions(store, "pydantic-ai", path)
-    assert (len(more.imported), len(more.continued)) == (1, 1)
+    assert (len(more.imported), len(more.continued), len(more.present)) == (1, 1, 2)
     assert answers(HansardStepStore(store)) == answers(original)
 
 
 def test_damage_in_a_step_store_is_reported(tmp_path: Path) -> None:
-    """N-34, N-81: a torn step, a snapshot that is no JSON and a missing long text are each named."""
-    original, path = made_in(tmp_path, "files")
+    """N-34, N-81: a torn step, an invalid snapshot and missing media are reported."""
+    original, path = step_store(tmp_path, "files")
     run(original, turns=1)
-    (folder,) = (one for one in path.iterdir() if (one / "run.json").exists())
-    with (folder / "events.jsonl").open("a") as file:
+    (child,) = (one for one in path.iterdir() if (one / "run.json").exists())
+    with (child / "events.jsonl").open("a") as file:
         file.write('{"run_id": "x')
-    first = min((folder / "snapshots").iterdir())
+    first = min((child / "snapshots").iterdir())
     first.write_text("{")
     for blob in (path / "media").iterdir():
         blob.unlink()
@@ -124,8 +117,8 @@ def test_damage_in_a_step_store_is_reported(tmp_path: Path) -> None:
 
 
 def test_damaged_rows_are_reported(tmp_path: Path) -> None:
-    """N-34, N-81: a row whose JSON is damaged is named by its number, and the others come."""
-    original, path = made_in(tmp_path, "sqlite")
+    """N-34, N-81: a row whose JSON is damaged is reported by number; the others are imported."""
+    original, path = step_store(tmp_path, "sqlite")
     run(original, turns=1)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE snapshots SET messages = '{' WHERE seq = 1")
@@ -136,8 +129,8 @@ def test_damaged_rows_are_reported(tmp_path: Path) -> None:
     assert len(store.sessions(prefix="steps/").items) == 2
 
 
-def test_messages_are_a_session_with_which_an_agent_goes_on(tmp_path: Path) -> None:
-    """N-58, N-60: messages as JSON come back equal, and a run with the capability restores them, once."""
+def test_an_agent_continues_imported_messages(tmp_path: Path) -> None:
+    """N-58, N-60: messages as JSON are equal, and a run with the capability restores them once."""
     plain = agent()
     history = asyncio.run(plain.run("Will it rain?")).all_messages()
     path = tmp_path / "c1.json"
@@ -147,14 +140,13 @@ def test_messages_are_a_session_with_which_an_agent_goes_on(tmp_path: Path) -> N
     session = store.session("c1")
     assert [native for _, native in natives_of(session.messages())] == json.loads(path.read_text())
     assert texts(store, session.id, "model")[-1] == "It is dry."
-    goes_on = agent(SessionPersistence(store))
-    result = asyncio.run(goes_on.run("And now?", conversation_id="c1"))
+    result = asyncio.run(agent(SessionPersistence(store)).run("And now?", conversation_id="c1"))
     assert result.all_messages()[: len(history)] == history
     assert len(session.messages()) == len(result.all_messages())
 
 
-def test_conversations_are_sessions_with_which_an_agent_goes_on(tmp_path: Path) -> None:
-    """N-58, N-60: a conversation of the harness comes with its messages, its name and where it was held."""
+def test_an_agent_continues_an_imported_conversation(tmp_path: Path) -> None:
+    """N-58, N-60: a conversation of the harness is imported with messages, title and workspace."""
     path = tmp_path / "conversations.db"
     original = SqliteConversationStore(database=path)
 
@@ -188,7 +180,7 @@ def test_conversations_are_sessions_with_which_an_agent_goes_on(tmp_path: Path) 
 
 
 def test_a_damaged_conversation_is_reported(tmp_path: Path) -> None:
-    """N-34, N-81: one that cannot be read is named, and the others come."""
+    """N-34, N-81: one that cannot be read is reported; the others are imported."""
     path = tmp_path / "conversations.db"
     original = SqliteConversationStore(database=path)
 

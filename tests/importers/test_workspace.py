@@ -1,4 +1,4 @@
-"""Claims about importing workspace session files; what holds for all kinds is in test_run."""
+"""Claims about importing workspace session files; test_run has those that hold for all kinds."""
 
 from pathlib import Path
 
@@ -10,27 +10,20 @@ from tests.importers.sources import chat, session_file, write
 
 
 @pytest.mark.parametrize(
-    ("name", "created"),
-    [
-        ("0a1b2c3d_20260102_030405", "2026-01-02T03:04:05.000000Z"),
-        ("0a1b2c3d_20260102030405", "2026-01-02T03:04:05.000000Z"),
-        ("0a1b2c3d_2026-01-02T03-04-05", "2026-01-02T03:04:05.000000Z"),
-        ("0a1b2c3d_1767323045", "2026-01-02T03:04:05.000000Z"),
-        ("0a1b2c3d_1767323045000", "2026-01-02T03:04:05.000000Z"),
-    ],
+    "time",
+    ["20260102_030405", "20260102030405", "2026-01-02T03-04-05", "1767323045", "1767323045000"],
 )
-def test_the_name_says_when_it_began(
-    store: hansard.Store, tmp_path: Path, name: str, created: str
-) -> None:
-    """N-84: the time in a file's name is the session's, unless the file itself says another."""
-    session_file(tmp_path / "source", name, "one")
+def test_the_name_has_the_time(store: hansard.Store, tmp_path: Path, time: str) -> None:
+    """N-84: the time in a file's name is the session's, unless the file has another."""
+    session_file(tmp_path / "source", f"0a1b2c3d_{time}", "one")
     importers.import_sessions(store, "workspace", tmp_path / "source")
-    assert store.session(name).state().created == created
-    assert store.session(name).metadata["workspace_file"] == {"hash": "0a1b2c3d"}
+    session = store.session(f"0a1b2c3d_{time}")
+    assert session.state().created == "2026-01-02T03:04:05.000000Z"
+    assert session.metadata["workspace_file"] == {"hash": "0a1b2c3d"}
 
 
 def test_only_session_files_are_read(store: hansard.Store, tmp_path: Path) -> None:
-    """N-87: of other files in the folder none is taken for a session; one that is named in the call is."""
+    """N-87: other files in the directory are ignored; a given file is read under any name."""
     root = tmp_path / "source"
     session_file(root, "0a1b2c3d_20260102_030405", "one")
     other = session_file(root, "settings", "two")
@@ -38,13 +31,12 @@ def test_only_session_files_are_read(store: hansard.Store, tmp_path: Path) -> No
     report = importers.import_sessions(store, "workspace", root)
     assert [one.session for one in report.imported] == ["0a1b2c3d_20260102_030405"]
     assert report.skipped == []
-    assert [
-        one.session for one in importers.import_sessions(store, "workspace", other).imported
-    ] == ["settings"]
+    report = importers.import_sessions(store, "workspace", other)
+    assert [one.session for one in report.imported] == ["settings"]
 
 
 def test_a_list_and_an_object_are_read(store: hansard.Store, tmp_path: Path) -> None:
-    """N-84: a bare list of messages is a session, and so is a `history`; each message keeps its time."""
+    """N-84: a list of messages is a session, and so is a `history`; each message keeps its time."""
     root = tmp_path / "source"
     write(root / "aaaa_20260102_030405.json", chat("one"))
     told = [{**chat("two")[0], "timestamp": "2026-05-06T07:08:09+02:00"}]

@@ -1,6 +1,8 @@
-"""Whatever is wrong with one item of a source is reported, and the others come in."""
+"""Claims that hold for every kind of source, and limits of what an import reads."""
 
+import itertools
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,52 +15,148 @@ import pytest
 import hansard
 from hansard import importers
 from hansard.importers import claude_code, source
-from tests.importers import hostile
+from tests.importers import samples
 from tests.importers import test_codex as codex
-from tests.importers.sources import entry, write_lines
+from tests.importers.sources import entry, import_new, untouched, write_lines
 
 #: Cases of each kind, and each way of changing it.
 CASES = 40
 
 
-@pytest.mark.parametrize("kind", hostile.KINDS)
-def test_a_source_with_something_wrong_in_it_stops_nothing_else(
-    kind: str, tmp_path: Path, rng: random.Random
-) -> None:
-    """N-31, N-35, N-81: values and bytes are changed at random: no error, and the good sessions come in."""
-    make = hostile.KINDS[kind]
+@pytest.mark.parametrize("kind", samples.KINDS)
+def test_a_second_import_does_nothing(kind: str, tmp_path: Path) -> None:
+    """N-84, N-87, N-88: a dry run reports what the import does; another import finds everything present."""
+    root = tmp_path / "source"
+    samples.written(root, samples.KINDS[kind](samples.GOOD))
+    with hansard.open("memory:") as store, untouched(root):
+        planned = importers.import_sessions(store, kind, root, dry_run=True)
+        assert store.count() == 0
+        done = importers.import_sessions(store, kind, root)
+        assert (done.sessions, done.skipped) == (planned.sessions, [])
+        before = [event for one in done.sessions for event in store.session(one.session).events()]
+        again = importers.import_sessions(store, kind, root)
+        assert len(again.present) == len(again.sessions) == len(done.imported) > 0
+        after = [event for one in done.sessions for event in store.session(one.session).events()]
+        assert after == before
+
+
+@pytest.mark.parametrize("kind", samples.KINDS)
+def test_a_source_that_grew_is_continued(kind: str, tmp_path: Path) -> None:
+    """N-84, N-88: an import appends what is new; messages and usage are those of one import."""
+    sample = samples.KINDS[kind](samples.GOOD)
+    samples.written(tmp_path / "then", samples.short(sample))
+    samples.written(tmp_path / "now", sample)
+    with hansard.open("memory:") as store, hansard.open("memory:") as other:
+        importers.import_sessions(store, kind, tmp_path / "then")
+        report = importers.import_sessions(store, kind, tmp_path / "now")
+        assert report.continued
+        assert report.skipped == []
+        wanted = importers.import_sessions(other, kind, tmp_path / "now")
+        for one in wanted.sessions:
+            ours, theirs = store.session(one.session), other.session(one.session)
+            assert ours.messages(view="history") == theirs.messages(view="history")
+            assert ours.usage == theirs.usage
+
+
+@pytest.mark.parametrize("kind", samples.KINDS)
+def test_links_are_not_followed(kind: str, tmp_path: Path) -> None:
+    """N-14: a file or directory that is a symbolic link is reported and not read."""
+    make = samples.KINDS[kind]
+    root = tmp_path / "source"
+    samples.written(root, make(samples.GOOD))
+    samples.written(tmp_path / "outside", make(samples.EVIL))
+    (root / "linked").symlink_to(tmp_path / "outside")
+    for name in make(samples.EVIL):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(tmp_path / "outside" / name)
+    with hansard.open("memory:") as store:
+        report = importers.import_sessions(store, kind, root)
+        found = {one.session for one in report.imported}
+        assert found
+        assert not any(samples.EVIL in one or "_1700000002" in one for one in found)
+        assert "linked" in {problem.where for problem in report.skipped}
+        assert sum("symbolic link" in problem.what for problem in report.skipped) > 1
+
+
+@pytest.mark.parametrize("kind", samples.KINDS)
+def test_a_damaged_source_stops_nothing_else(kind: str, tmp_path: Path, rng: random.Random) -> None:
+    """N-31, N-35, N-81: with values and bytes changed at random, the other sessions are imported."""
+    make = samples.KINDS[kind]
     with hansard.open("memory:") as store:
         root = tmp_path / "good"
-        hostile.written(root, make(hostile.GOOD))
+        samples.written(root, make(samples.GOOD))
         report = importers.import_sessions(store, kind, root)
-        assert not report.skipped
         wanted = {one.session: one.items for one in report.imported}
     for number in range(CASES):
         root = tmp_path / str(number)
-        hostile.written(root, make(hostile.GOOD))
-        evil = make(hostile.EVIL)
+        samples.written(root, make(samples.GOOD))
+        evil = make(samples.EVIL)
         if number % 2:
-            hostile.written(root, evil)
-            hostile.torn(root, [*evil], rng)
+            samples.written(root, evil)
+            samples.torn(root, [*evil], rng)
         else:
-            hostile.written(root, hostile.changed(evil, rng))
+            samples.written(root, samples.changed(evil, rng))
         with hansard.open("memory:") as store:
             report = importers.import_sessions(store, kind, root)
             found = {one.session: one.items for one in report.imported}
             assert wanted.items() <= found.items(), (number, report.skipped)
 
 
-def test_folders_and_values_that_are_nested_without_end_stop_nothing(
+@pytest.mark.parametrize("kind", importers.KINDS)
+def test_nothing_to_import_is_an_error(kind: str, tmp_path: Path) -> None:
+    """N-80: an empty or missing directory is an error and not an empty success."""
+    (tmp_path / "source").mkdir()
+    for name in ("source", "missing"):
+        with hansard.open("memory:") as store, pytest.raises(importers.NothingToImport):
+            importers.import_sessions(store, kind, tmp_path / name)
+
+
+ROLLOUT = f"rollout-2026-01-02T03-04-05-{samples.GOOD}.jsonl"
+#: The name of a file that an importer reads, its kind, and contents that are not a session.
+EMPTY = {
+    "a.json": ("a3s-code praisonai", ["{", "{}", "[]", "null", "", "\xff\xfe", '{"k": null}']),
+    "ab12_1700000000.json": ("workspace", ["{", "{}", "[]", "null", "", "\xff\xfe", '{"k": null}']),
+    "sessions/sessions.json": (
+        "openclaw",
+        ["{", "{}", "[]", "null", "", "\xff\xfe", '{"k": null}'],
+    ),
+    "project/x.jsonl": ("claude-code", ['null\n{}\n[]\n{"k": null}\n']),
+    ROLLOUT: ("codex", ["", "{}\n", "null\n", '{"type": "event_msg", "payload": {}}\n']),
+    f"{ROLLOUT}.zst": ("codex", ["\x28\xb5\x2f\xfdno"]),
+    "items.json": ("openai-agents", ["{}", "[]", '{"k": null}', "null", "no JSON"]),
+    "messages.json": ("pydantic-ai", ["{}", "[]", '{"k": null}', "null", '[{"role": "user"}]']),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_file_without_a_session_is_an_error(tmp_path: Path, name: str) -> None:
+    """N-80, N-81: it is reported where and why nothing is imported, and the file is unchanged."""
+    kinds, contents = EMPTY[name]
+    path = tmp_path / "source" / name
+    path.parent.mkdir(parents=True)
+    for kind, content in itertools.product(kinds.split(), contents):
+        path.write_bytes(content.encode("latin-1"))
+        for root in (path, path.parent):
+            with pytest.raises(importers.NothingToImport, match="nothing can be import") as caught:
+                import_new(kind, root)
+            skipped = caught.value.report.skipped
+            wheres = [re.split(r"[:\[]", problem.where)[0] for problem in skipped]
+            assert set(wheres) <= {path.name}
+            assert wheres or content in {"", "[]"}
+            assert kind != "claude-code" or len(wheres) >= 4
+
+
+def test_deep_directories_and_values_stop_nothing_else(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """N-52, N-74: 1,100 folders in each other, and JSON that is 600 deep, are reported; the rest comes in."""
+    """N-52, N-74: 1,100 nested directories and JSON 600 levels deep are reported; the rest is imported."""
     root = tmp_path / "source"
-    hostile.written(root, hostile.workspace(hostile.GOOD))
+    samples.written(root, samples.workspace(samples.GOOD))
     at = root
     for _ in range(1_100):
         at /= "d"
         at.mkdir()
-    # What removes old folders of tests does not go down so far.
+    # What removes old directories of tests does not reach that depth.
     request.addfinalizer(lambda: subprocess.run(["rm", "-r", root / "d"], check=True))
     (at / "abcd_1700000009.json").write_text('[{"role": "user", "content": "far down"}]')
     deep = '{"a":' * 600 + "1" + "}" * 600
@@ -75,7 +173,7 @@ def test_folders_and_values_that_are_nested_without_end_stop_nothing(
 
 
 def rollouts(root: Path, names: list[str], parent_of: Callable[[int], int]) -> Path:
-    """Write rollouts of Codex, each of which goes on from another."""
+    """Write rollouts of Codex, each of which continues another."""
     for number, name in enumerate(names):
         base = {"thread_id": names[parent_of(number)]}
         lines = [codex.head(name, history_base=base), codex.said(1, "user", f"said by {number}")]
@@ -83,8 +181,8 @@ def rollouts(root: Path, names: list[str], parent_of: Callable[[int], int]) -> P
     return root
 
 
-def test_rollouts_that_go_on_from_each_other_are_sessions(tmp_path: Path) -> None:
-    """N-52: two rollouts name each other, a third itself: each comes in, and two are reported."""
+def test_rollouts_that_continue_each_other_are_sessions(tmp_path: Path) -> None:
+    """N-52: two rollouts name each other as parents, a third itself: each is imported, and reported."""
     names = [f"{n:08x}-0000-0000-0000-000000000000" for n in range(3)]
     root = rollouts(tmp_path / "source", names, lambda number: (1, 0, 2)[number])
     with hansard.open("memory:") as store:
@@ -112,10 +210,10 @@ class Counted:
         monkeypatch.setattr(source.Files, "read", counted)
 
 
-def test_forks_that_stand_before_their_parents_are_read_twice(
+def test_forks_before_their_parents_are_read_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-73: a chain of forks in the reverse order is brought parent first; each file is read few times."""
+    """N-73: a chain of forks in reverse order is imported parent first; each file is read few times."""
     count = 60
     for number in range(count):
         lines = [{"type": "session", "id": str(number)}]
@@ -128,14 +226,14 @@ def test_forks_that_stand_before_their_parents_are_read_twice(
         report = importers.import_sessions(store, "openclaw", tmp_path / "source")
         assert len(report.imported) == count
         assert sum(one.parent is not None for one in report.imported) == count - 1
-    # Each is read when it is found, and when its parent is there; and its parent with it, both times.
+    # Each is read when it is found and when its parent is imported, both times with its parent.
     assert counted.reads <= 4 * count
 
 
 def test_a_parent_of_many_forks_is_read_once_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-73: what is read for 200 forks of one large session is in proportion to what is there."""
+    """N-73: 200 forks of one large session read a multiple of the source's size."""
     message = {"role": "user", "content": "x" * 500}
     lines = [entry(str(n), None, message=message) for n in range(500)]
     first = {"type": "session", "id": "p"}
@@ -145,16 +243,15 @@ def test_a_parent_of_many_forks_is_read_once_for_all(
         size += write_lines(tmp_path / "source" / f"{number + 1}.jsonl", *told).stat().st_size
     counted = Counted(monkeypatch)
     with hansard.open("memory:") as store:
-        assert (
-            len(importers.import_sessions(store, "openclaw", tmp_path / "source").imported) == 201
-        )
+        report = importers.import_sessions(store, "openclaw", tmp_path / "source")
+        assert len(report.imported) == 201
     assert counted.bytes <= 3 * size
 
 
 def test_a_source_is_not_read_over_and_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-74: forks of two large sessions by turns are read up to a bound, and then reported."""
+    """N-74: forks that alternate between two large parents are read up to a bound, and then reported."""
     monkeypatch.setattr(source, "SMALL", 10_000)
     monkeypatch.setattr(source, "AGAIN", 4)
     lines = [entry(str(n), None, message={"role": "user"}) for n in range(200)]
@@ -172,7 +269,7 @@ def test_a_source_is_not_read_over_and_over(
 
 
 def steps(make: Callable[[int], Iterator[claude_code.Entry]], count: int) -> int:
-    """Return how many lines of Python a tree takes for so many entries."""
+    """Return how many lines of Python a tree of `count` entries takes."""
     taken = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -198,25 +295,25 @@ def steps(make: Callable[[int], Iterator[claude_code.Entry]], count: int) -> int
 
 
 def said(name: int, parent: int | None, message: dict[str, Any]) -> claude_code.Entry:
-    """Return an entry that is said."""
+    """Return an entry that is a message."""
     above = None if parent is None else str(parent)
     return {"type": "assistant", "uuid": str(name), "parentUuid": above, "message": message}
 
 
 def one_answer(count: int) -> Iterator[claude_code.Entry]:
-    """Yield an answer of many blocks, all of which go on from the first."""
+    """Yield an answer of many blocks, all of which continue the first."""
     for number in range(count):
         yield said(number, 0 if number else None, {"id": "a"})
 
 
 def another_answer(count: int) -> Iterator[claude_code.Entry]:
-    """Yield a prompt, and an answer of many blocks, all of which go on from the prompt."""
+    """Yield a prompt, and an answer of many blocks, all of which continue the prompt."""
     for number in range(count):
         yield said(number, 0 if number else None, {"id": "a"} if number else {})
 
 
 def passed_by(count: int) -> Iterator[claude_code.Entry]:
-    """Yield many entries that are not said, and then many that go on from the last of them."""
+    """Yield many entries that are not messages, and then many that continue the last of them."""
     yield said(0, None, {})
     for number in range(1, count // 2):
         yield {"uuid": str(number), "parentUuid": str(number - 1)}
@@ -225,7 +322,7 @@ def passed_by(count: int) -> Iterator[claude_code.Entry]:
 
 
 def back_and_forth(count: int) -> Iterator[claude_code.Entry]:
-    """Yield a long branch, and then go on from its beginning and its end by turns."""
+    """Yield a long branch, then continue its beginning and its end alternately."""
     for number in range(count):
         far = 0 if number % 2 else count // 2 - 1
         yield said(number, (number - 1 if number else None) if number < count // 2 else far, {})
@@ -235,5 +332,5 @@ def back_and_forth(count: int) -> Iterator[claude_code.Entry]:
 def test_the_branches_of_a_transcript_are_found_in_linear_time(
     make: Callable[[int], Iterator[claude_code.Entry]],
 ) -> None:
-    """N-73: a transcript of twice the length takes twice the steps, whatever its shape."""
+    """N-73: a transcript of twice the length takes twice the steps."""
     assert steps(make, 2_000) < 2.5 * steps(make, 1_000)

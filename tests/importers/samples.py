@@ -1,8 +1,4 @@
-"""Sources for importers with something wrong in them: one of each kind, changed at random places.
-
-A sample is written as two: one that is changed, and one that stays as it is and must come in whatever the
-other has become.
-"""
+"""A source of each kind, as it is, shortened, or changed at random places."""
 
 import json
 import random
@@ -28,7 +24,7 @@ SHA = sha256(b"x").hexdigest()
 
 
 def claude(name: str) -> Sample:
-    """Return a transcript with a branch, calls, a summary, a sidechain and what is neither."""
+    """Return a transcript with a branch, calls, a summary, a sidechain and other entries."""
     calls = [{"type": "tool_use", "id": f"t{n}", "name": "ls", "input": {}} for n in (1, 2)]
     usage = {"input_tokens": 3, "output_tokens": 4, "cache_read_input_tokens": 1}
     answer = {"role": "assistant", "id": "a", "model": "m", "content": calls, "usage": usage}
@@ -54,7 +50,7 @@ def claude(name: str) -> Sample:
 
 
 def codex(name: str) -> Sample:
-    """Return a rollout, and one that goes on from it."""
+    """Return a rollout, and one that continues it."""
     other = f"{name[:-1]}f"
     base = {"thread_id": name, "end_ordinal_exclusive": 4}
     compacted = line("compacted", 9, message="so far", replacement_history=[{"content": []}])
@@ -65,7 +61,7 @@ def codex(name: str) -> Sample:
 
 
 def openclaw(name: str) -> Sample:
-    """Return an index, a transcript with one of everything, and one that was branched off it."""
+    """Return an index, a transcript with one of everything, and a branch of it."""
     content = [
         {"type": "thinking", "thinking": "hm"},
         {"type": "toolCall", "id": "c", "name": "f", "arguments": {"a": 1}},
@@ -83,18 +79,18 @@ def openclaw(name: str) -> Sample:
         {"type": "session_info", "id": "f", "parentId": "e", "name": "T"},
     ]
     index = {"sessionId": name, "sessionFile": f"/x/{name}.jsonl", "label": "L", "archivedAt": None}
-    folder = f"agents/{name}/sessions"
+    directory = f"agents/{name}/sessions"
     return {
-        f"{folder}/sessions.json": {f"k:{name}": index},
-        f"{folder}/{name}.jsonl": [first, *lines],
-        f"{folder}/{name}-2.jsonl": [{**first, "parentSession": f"{name}.jsonl"}, *lines[:2]],
+        f"{directory}/sessions.json": {f"k:{name}": index},
+        f"{directory}/{name}.jsonl": [first, *lines],
+        f"{directory}/{name}-2.jsonl": [{**first, "parentSession": f"{name}.jsonl"}, *lines[:2]],
     }
 
 
 def praisonai(name: str) -> Sample:
     """Return a session with snapshots, and its child, as the package wrote them."""
-    folder = FIXTURES / "praisonai" / "hierarchical"
-    text = (folder / "main.json").read_text(), (folder / "child.json").read_text()
+    made = FIXTURES / "praisonai" / "hierarchical"
+    text = (made / "main.json").read_text(), (made / "child.json").read_text()
     main, child = (json.loads(one.replace('"main"', f'"{name}"')) for one in text)
     kept = {"summary": "s", "message_index": 1, "timestamp": 1}
     main |= {"last_compaction": kept, "archived_messages": [{"role": "user", "content": "old"}]}
@@ -103,9 +99,9 @@ def praisonai(name: str) -> Sample:
 
 def a3s(name: str) -> Sample:
     """Return a session in an envelope, and one without."""
-    beside = {"schema_version": 1, "run_records": [{"id": 1}]}
+    envelope = {"schema_version": 1, "run_records": [{"id": 1}]}
     return {
-        f"v1/sessions/{name}.json": {**beside, "session": a3s_data(name)},
+        f"v1/sessions/{name}.json": {**envelope, "session": a3s_data(name)},
         f"{name}-2.json": a3s_data(f"{name}-2"),
     }
 
@@ -116,7 +112,7 @@ def workspace(name: str) -> Sample:
     number = "1" if name == GOOD else "2"
     return {
         f"abcd_170000000{number}.json": {"messages": chat, "title": "T", "created": 1e9},
-        f"abce_170000000{number}.json": chat,
+        f"abce_170000000{number}.json": [*chat],
     }
 
 
@@ -159,7 +155,7 @@ def langgraph(name: str) -> Sample:
 
 
 def pydantic(name: str) -> Sample:
-    """Return messages, a folder of runs, and a database of conversations and runs."""
+    """Return messages, a directory of runs, and a database of conversations and runs."""
     media = {"__harness_external_media__": True, "uri": f"media+sha256://{SHA}", "kind": "binary"}
     parts = [{"part_kind": "user-prompt", "content": ["hi", media], "timestamp": TIME}]
     apart = [{"kind": "request", "parts": parts}]
@@ -213,7 +209,7 @@ KINDS = {
 
 
 def written(root: Path, sample: Sample) -> None:
-    """Write a sample below a folder."""
+    """Write a sample below a directory."""
     for name, value in sample.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -242,7 +238,7 @@ def _text(value: Any) -> str:
 
 
 class _Deep:
-    """JSON that is nested so deep, and must not be walked."""
+    """JSON of a depth, which must not be walked."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -251,53 +247,34 @@ class _Deep:
         return '{"a":[' * (self.depth // 2) + "]}" * (self.depth // 2)
 
 
-#: What stands where something else should.
+#: What replaces a value of JSON, and a cell of a database.
 ODD: list[Any] = [
-    None,
-    True,
-    0,
-    -1,
-    7,
-    1e308,
-    -1e308,
-    10**30,
-    -(10**400),
-    2**63,
-    "",
-    "x",
-    "\ud800",
-    "\0",
-    "../../x",
-    "9" * 5000,
-    "\u0663",
-    [],
-    {},
-    [None],
-    [[]],
-    {"": {}},
-    {"\ud800": 1},
-    _Deep(200),
-    _Deep(600),
-    _Deep(1500),
-    _Deep(100_000),
-]
-#: What a cell of a database may hold instead.
+    None, True, 0, -1, 7, 1e308, -1e308, 10**30, -(10**400), 2**63, "", "x", "\ud800", "\0", "../../x",
+    "9" * 5000, "\u0663", [], {}, [None], [[]], {"": {}}, {"\ud800": 1},
+    _Deep(200), _Deep(600), _Deep(1500), _Deep(100_000),
+]  # fmt: skip
 CELLS: list[Any] = [
-    None,
-    0,
-    -1,
-    2**63 - 1,
-    1e308,
-    "",
-    "x",
-    b"",
-    b"\xff\xfe",
-    "\0",
-    "{}",
-    "[]",
-    "nul",
-]
-CELLS += ["9" * 5000, '{"a":' * 600 + "1" + "}" * 600, "1e999", '{"channel_values": 5}', "NaN"]
+    None, 0, -1, 2**63 - 1, 1e308, "", "x", b"", b"\xff\xfe", "\0", "{}", "[]", "nul", "9" * 5000,
+    '{"a":' * 600 + "1" + "}" * 600, "1e999", '{"channel_values": 5}', "NaN",
+]  # fmt: skip
+
+
+def short(sample: Sample) -> Sample:
+    """Return a sample as it was before its last items were added."""
+    sample = deepcopy(sample)
+    for name, value in [*sample.items()]:
+        if "/snapshots/" in name:  # the last items of a run of Pydantic AI
+            del sample[name]
+        elif name.endswith(".db"):
+            for table in value.keys() & {"agent_messages", "checkpoints", "snapshots"}:
+                value[table][1].pop()
+        elif isinstance(value, list):
+            if "-runs/" not in name:
+                value.pop()
+        else:
+            for member in ("messages", "cost_records"):
+                del value.get("session", value).get(member, [])[-1:]
+    return sample
 
 
 def changed(sample: Sample, rng: random.Random) -> Sample:
@@ -323,9 +300,9 @@ def changed(sample: Sample, rng: random.Random) -> Sample:
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     keys = (
-        [*value] if isinstance(value, dict) else range(len(value) if isinstance(value, list) else 0)
+        range(len(value)) if isinstance(value, list) else value if isinstance(value, dict) else ()
     )
-    for key in keys:
+    for key in [*keys]:
         yield value, key
         yield from _places(value[key])
 
